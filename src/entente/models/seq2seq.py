@@ -1,0 +1,99 @@
+"""What every translation model here is: `encode`, `decode`, and an output projection.
+
+Training calls `decode` on all target tokens at once, search on one token with the state of the step before. It is one road, so
+what is cached cannot drift from what was trained. Search, loss and recording know this interface and no model.
+
+Shapes: B batch, S source length, T target length, D width of the decoder's output, V vocabulary.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+State = Any  # opaque: a NamedTuple of each model's own
+
+
+class Seq2Seq(nn.Module):
+    """An encoder-decoder. A `State` is a value, opaque to everyone else, each of whose tensors has the batch in dim 0."""
+
+    pad_id: int
+    output: nn.Linear  # D -> V; callers apply it, so that they choose which positions to project
+
+    def encode(self, src: Tensor) -> State:
+        """src (B, S) token ids, padded on the right, no row empty -> the state before the first target token."""
+        raise NotImplementedError("an abstract model")
+
+    def decode(self, tgt: Tensor, state: State) -> tuple[Tensor, State]:
+        """tgt (B, T >= 1) token ids read at this call -> hidden (B, T, D), one per token read, and the state after them."""
+        raise NotImplementedError("an abstract model")
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        """Teacher forcing: hidden (B, T, D) for tgt (B, T), each position knowing src and the tokens up to itself."""
+        return self.decode(tgt, self.encode(src))[0]
+
+
+def select(state: Any, rows: Tensor) -> Any:
+    """The state of the given rows (any model's): reorders, repeats or drops sentences. rows (N,) indices into the batch."""
+    if isinstance(state, Tensor):
+        return state.index_select(0, rows)
+    parts = [select(part, rows) for part in state]
+    return type(state)(*parts) if hasattr(state, "_fields") else type(state)(parts)
+
+
+def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
+    """ids (B, S) -> (B, S), True at real tokens."""
+    return ids != pad_id
+
+
+def causal_mask(new: int, past: int, device: torch.device) -> Tensor:
+    """(new, past + new): the token at position `past + i` may attend to every position up to itself."""
+    return torch.ones(new, past + new, dtype=torch.bool, device=device).tril(past)
+
+
+STACKED = {nn.GRU: 3, nn.GRUCell: 3}  # a GRU stacks the matrices of its gates along dim 0; each is initialised by itself
+EMBEDDING_STD = 0.02  # small, so that a tied output starts near uniform: the loss at step 0 is close to ln V
+
+
+def initialise(model: nn.Module, seed: int) -> None:
+    """Fills every parameter from a generator seeded by hash(seed, its name): matrices Xavier-uniform (Glorot & Bengio 2010),
+    recurrent ones orthogonal (Bahdanau et al. 2015, B.1), embeddings N(0, 0.02^2), biases 0. Norms keep ones and zeros.
+
+    A part taken away takes its own names away and leaves every other initial value as it was.
+    """
+    owners = dict(model.named_modules())
+    for name, parameter in model.named_parameters():
+        owner = owners[name.rpartition(".")[0]]
+        if isinstance(owner, nn.LayerNorm):
+            continue
+        digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+        values = torch.empty(parameter.shape, dtype=torch.float32)  # on the CPU: the same start on every device
+        _fill(values, name.rpartition(".")[2], owner, generator)
+        with torch.no_grad():
+            parameter.copy_(values)
+
+
+def _fill(values: Tensor, leaf: str, owner: nn.Module, generator: torch.Generator) -> None:
+    if values.dim() < 2:
+        nn.init.zeros_(values)
+    elif isinstance(owner, nn.Embedding):
+        nn.init.normal_(values, std=EMBEDDING_STD, generator=generator)
+    else:
+        for block in values.chunk(STACKED.get(type(owner), 1)):
+            if leaf.startswith("weight_hh"):
+                nn.init.orthogonal_(block, generator=generator)
+            else:
+                nn.init.xavier_uniform_(block, generator=generator)
+
+
+def parameter_count(model: nn.Module) -> int:
+    """Learned numbers, tied ones counted once."""
+    return sum(p.numel() for p in model.parameters())
+
+
+def pad(rows: Sequence[Sequence[int]], pad_id: int) -> Tensor:
+    """Lists of token ids -> (B, longest), padded on the right."""
+    return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=pad_id)

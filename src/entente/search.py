@@ -1,0 +1,202 @@
+"""Greedy and beam search over the interface `encode`, `decode`, `output`, written once for every model.
+
+A sentence's translation depends on that sentence alone: its length limit comes from its own source, and rows that are finished
+leave the batch without touching the others.
+
+Shapes: B sentences still searched, K beam, V vocabulary.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from entente.data.batches import EvaluationBatches
+from entente.data.corpora import clean
+from entente.data.tokenizer import BOS, EOS, Vocabulary
+from entente.models.seq2seq import Seq2Seq, padding_mask, select
+
+
+class Hypothesis(NamedTuple):
+    """tokens without start and end symbol; score the log-probability over the length penalty; ended whether it reached the end
+    symbol within its limit."""
+
+    tokens: list[int]
+    score: float
+    ended: bool
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to search. beam 1 is greedy.
+
+    length_penalty: alpha of Wu et al. 2016, equation 14; 0 compares plain log-probabilities. n_best <= beam.
+    The longest translation has `length_factor * source tokens + length_offset` tokens, the end symbol counted.
+    """
+
+    beam: int = 1
+    length_penalty: float = 1.0
+    n_best: int = 1
+    length_factor: float = 2.0
+    length_offset: int = 10
+
+    def __post_init__(self) -> None:
+        if self.beam < 1 or not 1 <= self.n_best <= self.beam:
+            raise ValueError(f"n_best={self.n_best} and beam={self.beam}: allowed is 1 <= n_best <= beam")
+        if self.length_factor < 0 or self.length_offset < 1:
+            raise ValueError("length_factor must be at least 0 and length_offset at least 1")
+
+    def limits(self, src: Tensor, pad_id: int) -> Tensor:
+        """src (B, S) -> the longest translation of each sentence in tokens, (B,)."""
+        return (padding_mask(src, pad_id).sum(1) * self.length_factor).long() + self.length_offset
+
+    def penalty(self, length: int) -> float:
+        """What the log-probability of `length` tokens, end symbol counted, is divided by."""
+        return float(((5 + length) / 6) ** self.length_penalty)
+
+
+def translate(
+    model: Seq2Seq, vocabulary: Vocabulary, sentences: list[str], how: Search, max_tokens: int = 4096
+) -> list[list[Hypothesis]]:
+    """The n best hypotheses of each sentence, in the order given. An empty sentence has one empty translation."""
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    found: list[list[Hypothesis]] = [[Hypothesis([], 0.0, True)] for _ in sentences]
+    cleaned = [clean(sentence) for sentence in sentences]
+    full = [i for i, sentence in enumerate(cleaned) if sentence]
+    ids = vocabulary.encode_src([cleaned[i] for i in full])
+    for batch in EvaluationBatches(ids, ids, max_tokens):
+        hypotheses = search(model, batch.src.to(device), how, BOS, EOS)
+        for row, n_best in zip(batch.index.tolist(), hypotheses, strict=True):
+            found[full[row]] = n_best
+    model.train(was_training)
+    return found
+
+
+@torch.inference_mode()
+def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
+    """src (B, S) token ids -> for each sentence its n best hypotheses, best first. The model should be in evaluation mode."""
+    return greedy(model, src, how, bos, eos) if how.beam == 1 else beam_search(model, src, how, bos, eos)
+
+
+def log_probabilities(model: Seq2Seq, hidden: Tensor) -> Tensor:
+    """hidden (N, D) -> (N, V), in at least float32; the padding symbol is never produced."""
+    logits = model.output(hidden)
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    logits[:, model.pad_id] = -torch.inf
+    return logits.log_softmax(-1)
+
+
+def greedy(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
+    limits = how.limits(src, model.pad_id)
+    state = model.encode(src)
+    rows = torch.arange(src.size(0), device=src.device)  # which sentence each live row is
+    token = torch.full((src.size(0), 1), bos, device=src.device)
+    total = torch.zeros(src.size(0), device=src.device, dtype=torch.float64)
+    tokens: list[list[int]] = [[] for _ in range(src.size(0))]
+    done: list[Hypothesis] = [Hypothesis([], 0.0, False)] * src.size(0)
+    step = 0
+    while rows.numel():
+        step += 1
+        hidden, state = model.decode(token, state)
+        best, chosen = log_probabilities(model, hidden[:, -1]).max(-1)
+        total += best
+        ended = chosen == eos
+        over = ended | (limits[rows] <= step)
+        for row, produced, is_end, is_over, score in zip(
+            rows.tolist(), chosen.tolist(), ended.tolist(), over.tolist(), total.tolist(), strict=True
+        ):
+            if not is_end:
+                tokens[row].append(produced)
+            if is_over:
+                done[row] = Hypothesis(tokens[row], score / how.penalty(step), is_end)
+        if over.any():
+            keep = (~over).nonzero().squeeze(1)
+            rows, chosen, total, state = rows[keep], chosen[keep], total[keep], select(state, keep)
+        token = chosen.unsqueeze(1)
+    return [[hypothesis] for hypothesis in done]
+
+
+class _Finished:
+    """The K best finished hypotheses of one sentence, best first."""
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+        self.hypotheses: list[Hypothesis] = []
+
+    def add(self, hypothesis: Hypothesis) -> None:
+        self.hypotheses.append(hypothesis)
+        self.hypotheses.sort(key=lambda h: -h.score)  # stable: the earlier of two equal ones stays first
+        del self.hypotheses[self.k :]
+
+    def beats(self, n: int, bound: float) -> bool:
+        """No hypothesis that scores at most `bound` can still enter the n best."""
+        return len(self.hypotheses) >= n and self.hypotheses[n - 1].score >= bound
+
+
+def beam_search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
+    """Each step extends every beam by every token and keeps the K best that go on; those among the K best overall that end are
+    kept apart. A sentence is over when nothing alive can still beat its n best; or when K that ended score at least what the
+    best alive scores now, so that K = 1 is greedy; or at its length limit, where the beams alive count as hypotheses that did
+    not end."""
+    limits = how.limits(src, model.pad_id).tolist()
+    k = how.beam
+    finished = [_Finished(k) for _ in limits]
+    rows = list(range(src.size(0)))  # which sentence each group of K beams is
+    state = select(model.encode(src), torch.arange(src.size(0), device=src.device).repeat_interleave(k))
+    prefix = torch.empty(src.size(0) * k, 0, dtype=torch.long, device=src.device)
+    token = torch.full((src.size(0) * k, 1), bos, device=src.device)
+    total = torch.full((src.size(0), k), -torch.inf, device=src.device, dtype=torch.float64)
+    total[:, 0] = 0  # all beams of a sentence start equal: only one may speak
+    step = 0
+    while rows:
+        step += 1
+        hidden, state = model.decode(token, state)
+        scores = total.unsqueeze(-1) + log_probabilities(model, hidden[:, -1]).unflatten(0, (-1, k))  # (B, K, V)
+        vocabulary = scores.size(-1)
+        # At most K candidates end, so the best 2 K hold K that go on.
+        best, flat = scores.flatten(1).topk(min(2 * k, k * vocabulary), dim=-1)
+        beam, produced = flat // vocabulary, flat % vocabulary
+        ends = produced == eos
+        _collect_ended(finished, rows, best, beam, ends, prefix, how, step)
+        going = best.masked_fill(ends, -torch.inf).topk(k, dim=-1)
+        total = going.values
+        source = beam.gather(1, going.indices) + torch.arange(len(rows), device=src.device).unsqueeze(1) * k
+        chosen = produced.gather(1, going.indices)
+        prefix = torch.cat([prefix[source.flatten()], chosen.view(-1, 1)], dim=1)
+        keep = _still_searched(finished, rows, total, prefix, how, step, limits)
+        kept = torch.tensor(keep, dtype=torch.long, device=src.device)
+        state = select(state, source[kept].flatten())
+        prefix = prefix.unflatten(0, (-1, k))[kept].flatten(0, 1)
+        token, total = chosen[kept].view(-1, 1), total[kept]
+        rows = [rows[i] for i in keep]
+    return [f.hypotheses[: how.n_best] for f in finished]
+
+
+def _collect_ended(
+    finished: list[_Finished], rows: list[int], best: Tensor, beam: Tensor, ends: Tensor, prefix: Tensor, how: Search, step: int
+) -> None:
+    for i, j in (ends & best.isfinite())[:, : how.beam].nonzero().tolist():
+        tokens = prefix[i * how.beam + int(beam[i, j])].tolist()
+        finished[rows[i]].add(Hypothesis(tokens, float(best[i, j]) / how.penalty(step), True))
+
+
+def _still_searched(
+    finished: list[_Finished], rows: list[int], total: Tensor, prefix: Tensor, how: Search, step: int, limits: list[int]
+) -> list[int]:
+    """The groups of beams that go on. At its limit, a sentence's live beams become hypotheses that did not end."""
+    keep = []
+    for i, (row, scores) in enumerate(zip(rows, total.tolist(), strict=True)):
+        if step >= limits[row]:
+            for j, score in enumerate(scores):
+                if score > -torch.inf:
+                    finished[row].add(Hypothesis(prefix[i * how.beam + j].tolist(), score / how.penalty(step), False))
+            continue
+        # Log-probabilities only fall, so the most a live beam can reach is its own over the most favourable penalty.
+        now = scores[0] / how.penalty(step)
+        bound = max(now, scores[0] / how.penalty(limits[row]))
+        if not finished[row].beats(how.n_best, bound) and not finished[row].beats(how.beam, now):
+            keep.append(i)
+    return keep
