@@ -15,7 +15,7 @@ from torch import Tensor
 from entente.data.batches import EvaluationBatches
 from entente.data.corpora import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
-from entente.models.seq2seq import Seq2Seq, padding_mask, select
+from entente.models.seq2seq import Seq2Seq, evaluating, padding_mask, select
 
 
 class Hypothesis(NamedTuple):
@@ -61,17 +61,15 @@ def translate(
 ) -> list[list[Hypothesis]]:
     """The n best hypotheses of each sentence, in the order given. An empty sentence has one empty translation."""
     device = next(model.parameters()).device
-    was_training = model.training
-    model.eval()
     found: list[list[Hypothesis]] = [[Hypothesis([], 0.0, True)] for _ in sentences]
     cleaned = [clean(sentence) for sentence in sentences]
     full = [i for i, sentence in enumerate(cleaned) if sentence]
     ids = vocabulary.encode_src([cleaned[i] for i in full])
-    for batch in EvaluationBatches(ids, ids, max_tokens):
-        hypotheses = search(model, batch.src.to(device), how, BOS, EOS)
-        for row, n_best in zip(batch.index.tolist(), hypotheses, strict=True):
-            found[full[row]] = n_best
-    model.train(was_training)
+    with evaluating(model):
+        for batch in EvaluationBatches(ids, ids, max_tokens):
+            hypotheses = search(model, batch.src.to(device), how, BOS, EOS)
+            for row, n_best in zip(batch.index.tolist(), hypotheses, strict=True):
+                found[full[row]] = n_best
     return found
 
 

@@ -7,7 +7,8 @@ Shapes: B batch, S source length, T target length, D width of the decoder's outp
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -41,6 +42,18 @@ def select(state: Any, rows: Tensor) -> Any:
         return state.index_select(0, rows)
     parts = [select(part, rows) for part in state]
     return type(state)(*parts) if hasattr(state, "_fields") else type(state)(parts)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside; afterwards each module in the mode it had."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 def padding_mask(ids: Tensor, pad_id: int) -> Tensor:

@@ -1,0 +1,70 @@
+"""Small models of both kinds, in float64. Sizes are small, prime where they can be, and distinct, so that any swapped dimension
+fails; the padding symbol is not 0, so that a pad id written into the code fails too."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from entente.models import MODELS, Seq2Seq
+from entente.models.seq2seq import pad
+
+torch.set_num_threads(1)
+
+PAD, BOS, EOS = 3, 0, 2
+SRC_VOCAB, TGT_VOCAB = 31, 37
+LENGTHS = (11, 7, 1, 5, 2)  # of the sentences of a batch
+T = 13  # target tokens
+SIZES: dict[str, dict[str, int]] = {
+    "transformer": {"d_model": 21, "n_heads": 3, "n_layers": 2, "d_ff": 29},
+    "birnn": {"d_embedding": 17, "d_hidden": 19, "d_attention": 23},
+}
+
+
+def small(name: str, seed: int = 5, spread: float = 0.0, **changes: Any) -> Seq2Seq:
+    """A small model in evaluation mode. spread: standard deviation of noise added to every parameter, so that no bias is 0, no
+    gain is 1, and the output is far from uniform."""
+    settings: dict[str, Any] = {"src_vocab": SRC_VOCAB, "tgt_vocab": TGT_VOCAB, "shared_vocab": False, **SIZES[name]}
+    model = MODELS[name](**{**settings, "pad_id": PAD, "seed": seed, **changes}).double().eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += spread * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    return model
+
+
+def real_ids(shape: Sequence[int], vocabulary: int, seed: int) -> Tensor:
+    """Random token ids, none of them padding."""
+    ids = torch.randint(vocabulary - 1, tuple(shape), generator=torch.Generator().manual_seed(seed))
+    return ids + (ids >= PAD)
+
+
+def sources(seed: int = 1, vocabulary: int = SRC_VOCAB, lengths: Sequence[int] = LENGTHS) -> Tensor:
+    """Sentences of the given lengths, padded on the right."""
+    return pad([real_ids([n], vocabulary, 100 * seed + i).tolist() for i, n in enumerate(lengths)], PAD)
+
+
+@pytest.fixture(params=sorted(MODELS))
+def name(request: pytest.FixtureRequest) -> str:
+    """The name of each model in turn."""
+    return str(request.param)
+
+
+@pytest.fixture
+def model(name: str) -> Seq2Seq:
+    """Each model in turn, every parameter of it in play."""
+    return small(name, spread=0.3)
+
+
+@pytest.fixture
+def src() -> Tensor:
+    """(5, 11): a batch of uneven sentences, one of a single token."""
+    return sources()
+
+
+@pytest.fixture
+def tgt() -> Tensor:
+    """(5, 13)"""
+    return real_ids([len(LENGTHS), T], TGT_VOCAB, seed=2)

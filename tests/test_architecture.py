@@ -1,0 +1,137 @@
+"""The arrows between the rooms of the package, read from its imports: who may know whom."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "entente"
+
+# A room may import the rooms of lower floors, never one beside it or above.
+FLOORS = [
+    {"errors"},
+    {"data", "models"},
+    {"search"},
+    {"evaluation", "maps", "checkpoint"},
+    {"translator"},
+    {"callbacks"},
+    {"training"},
+    {"ablation", "inference"},
+    {"cli"},
+    {"scripts"},
+]
+FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
+NARROW = {"models": {"models"}, "search": {"data", "models"}}  # these know of ours only what is named, of others' only torch
+LIGHTNING = {"lightning", "pytorch_lightning", "lightning_fabric"}
+WITH_LIGHTNING = {"translator", "callbacks", "training", "inference", "ablation", "cli", "scripts", "data.module"}
+WITH_HYDRA = {"ablation", "cli", "scripts"}
+
+
+def files() -> list[tuple[str, Path]]:
+    """Every source file, under its dotted name without `entente`: `models.attention`, `scripts.train`."""
+    found = [(path.relative_to(PACKAGE), path) for path in PACKAGE.rglob("*.py")]
+    found += [(path.relative_to(ROOT), path) for path in (ROOT / "scripts").rglob("*.py")]
+    return sorted((".".join(relative.with_suffix("").parts), path) for relative, path in found)
+
+
+def imports(module: str, source: str) -> set[str]:
+    """Dotted names imported anywhere in the source, in functions too; relative ones made absolute."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            package = ["entente", *module.split(".")][: -node.level] if node.level else []
+            base = ".".join([*package, *([node.module] if node.module else [])])
+            names |= {f"{base}.{alias.name}" for alias in node.names} if base == "entente" else {base}
+    return names
+
+
+def violations(module: str, source: str) -> list[str]:
+    """What the module imports and may not, in words."""
+    room = module.partition(".")[0]
+    if room == "__init__":
+        return [f"{module} imports {name}: the package itself imports nothing" for name in sorted(imports(module, source))]
+    if room not in FLOOR:
+        return [f"{module} is in no room that has a floor"]
+    wrong = []
+    for name in sorted(imports(module, source)):
+        top, _, rest = name.partition(".")
+        other = rest.partition(".")[0]
+        if top == "entente":
+            if other not in FLOOR:
+                wrong.append(f"{module} imports {name}, which is in no room that has a floor")
+            elif other != room and (FLOOR[other] >= FLOOR[room] or other not in NARROW.get(room, FLOOR)):
+                wrong.append(f"{module} imports {name}, which is not below it")
+        elif room in NARROW and top != "torch" and top not in sys.stdlib_module_names:
+            wrong.append(f"{module} imports {name} and may know only torch")
+        elif top in LIGHTNING and not {room, module} & WITH_LIGHTNING:
+            wrong.append(f"{module} imports {name}: Lightning begins at the translator")
+        elif top == "hydra" and room not in WITH_HYDRA:
+            wrong.append(f"{module} imports {name}: Hydra is for the commands")
+    return wrong
+
+
+@pytest.mark.parametrize(("module", "path"), files(), ids=[module for module, _ in files()])
+def test_each_file_imports_only_what_it_may_know(module: str, path: Path) -> None:
+    assert violations(module, path.read_text(encoding="utf-8")) == []
+
+
+def test_the_files_read_are_those_of_the_package() -> None:
+    assert {"search", "models.attention", "models.__init__", "data.module"} <= {module for module, _ in files()}
+
+
+def test_no_file_is_a_drawer_for_everything() -> None:
+    assert [
+        module for module, _ in files() if module.rpartition(".")[2] in {"utils", "util", "helpers", "common", "misc"}
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("models.attention", "import numpy as np"),
+        ("models.attention", "from entente.errors import InputError"),
+        ("models.attention", "from entente.data.tokenizer import PAD"),
+        ("models.attention", "from ..search import Search"),
+        ("models.attention", "def f():\n    from entente import search"),
+        ("search", "from entente.errors import InputError"),
+        ("search", "import lightning"),
+        ("data.corpora", "from entente.models import MODELS"),
+        ("data.batches", "import lightning as L"),
+        ("data.module", "import hydra"),
+        ("evaluation.scores", "from entente.maps.record import record"),
+        ("evaluation.scores", "from entente import translator"),
+        ("maps.draw", "from lightning.pytorch import Callback"),
+        ("checkpoint", "from hydra.utils import instantiate"),
+        ("translator", "import entente.callbacks"),
+        ("callbacks", "from entente.training import run"),
+        ("training", "import hydra"),
+        ("cli", "import scripts.train\nfrom entente import scripts"),
+        ("drawer", "import math"),
+        ("search", "import entente.drawer"),
+        ("__init__", "from entente.models import MODELS"),
+    ],
+)
+def test_a_forbidden_import_is_found(module: str, source: str) -> None:
+    assert len(violations(module, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        (
+            "models.transformer",
+            "import math\nimport torch.nn\nfrom entente.models.attention import KV\nfrom .seq2seq import State",
+        ),
+        ("search", "from entente.data import batches\nfrom entente.models.seq2seq import Seq2Seq"),
+        ("data.module", "import lightning as L\nfrom entente.data.batches import Batch\nfrom entente import errors"),
+        ("evaluation.scores", "import sacrebleu\nfrom entente import data, models, search"),
+        ("translator", "import lightning as L\nfrom entente.evaluation import scores\nfrom entente.checkpoint import save"),
+        ("scripts.train", "import hydra\nfrom entente.cli import main\nfrom entente.translator import Translator"),
+    ],
+)
+def test_an_allowed_import_is_let_pass(module: str, source: str) -> None:
+    assert violations(module, source) == []

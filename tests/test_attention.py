@@ -1,0 +1,311 @@
+"""Attention: its weights are distributions over what may be seen, and every layer equals an independent implementation."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from conftest import BOS, LENGTHS, PAD, T, small, sources
+from entente.models import BiRNN, Seq2Seq, Transformer
+from entente.models.attention import AdditiveAttention, AttentionWeights, MultiHeadAttention, dot_product_scores
+from entente.models.birnn import gru_step
+from entente.models.seq2seq import causal_mask
+from entente.models.transformer import DecoderBlock, EncoderBlock, sinusoids
+
+B, S = len(LENGTHS), max(LENGTHS)
+REAL = torch.arange(S) < torch.tensor(LENGTHS)[:, None]  # (B, S)
+FUTURE = torch.ones(T, T, dtype=torch.bool).triu(1)  # (T, T)
+
+
+def close(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def disturb(module: nn.Module, scale: float = 0.3) -> None:
+    """Noise on every parameter, so that no bias is 0 and no gain is 1."""
+    with torch.no_grad():
+        for i, parameter in enumerate(module.parameters()):
+            parameter += scale * normal(*parameter.shape, seed=i)
+
+
+@contextmanager
+def recorded(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
+    """The weights each attention of the model used, call by call, by the name of its module."""
+    seen: dict[str, list[Tensor]] = {n: [] for n, m in model.named_modules() if isinstance(m, AttentionWeights)}
+    handles = [model.get_submodule(n).register_forward_hook(lambda _, __, w, n=n: seen[n].append(w)) for n in seen]
+    yield seen
+    for handle in handles:
+        handle.remove()
+
+
+def assert_distributions(weights: Tensor, allowed: Tensor) -> None:
+    allowed = allowed.expand_as(weights)
+    close(weights.sum(-1), torch.ones(weights.shape[:-1], dtype=torch.float64))
+    assert bool((weights[~allowed] == 0).all())
+    assert bool((weights[allowed] > 0).all())
+
+
+# The weights: law 5
+
+
+def test_each_attention_of_the_transformer_is_recorded_once_and_spreads_over_real_tokens_and_the_past_only(
+    src: Tensor, tgt: Tensor
+) -> None:
+    model = small("transformer", spread=0.3)
+    with recorded(model) as seen:
+        model(src, tgt)
+    kinds = {
+        "encoder.{}.self_attention.weights": (S, REAL[:, None, None, :]),
+        "decoder.{}.self_attention.weights": (T, ~FUTURE),
+        "decoder.{}.cross_attention.weights": (T, REAL[:, None, None, :]),
+    }
+    assert set(seen) == {kind.format(layer) for kind in kinds for layer in range(2)}
+    for kind, (queries, allowed) in kinds.items():
+        for layer in range(2):
+            (weights,) = seen[kind.format(layer)]
+            assert weights.shape == (B, 3, queries, T if "decoder.{}.self" in kind else S)
+            assert_distributions(weights, allowed)
+
+
+def test_the_birnn_records_one_alignment_for_each_target_token(src: Tensor, tgt: Tensor) -> None:
+    model = small("birnn", spread=0.3)
+    with recorded(model) as seen:
+        model(src, tgt)
+    assert list(seen) == ["attention.weights"]
+    assert len(seen["attention.weights"]) == T
+    for weights in seen["attention.weights"]:
+        assert weights.shape == (B, 1, S)
+        assert_distributions(weights, REAL[:, None, :])
+
+
+def test_what_is_recorded_is_what_stands_before_dropout() -> None:
+    attention = MultiHeadAttention(21, 3, dropout=0.5).double().train()
+    x = normal(B, S, 21)
+    with recorded(attention) as seen:
+        first, second = (attention(x, attention.project(x), REAL[:, None, None, :]) for _ in range(2))
+    assert not torch.allclose(first, second)
+    for weights in seen["weights"]:
+        assert_distributions(weights, REAL[:, None, None, :])
+
+
+def test_attention_dropout_of_the_transformer_reaches_each_attention() -> None:
+    model = small("transformer", attention_dropout=0.25)
+    assert [m.dropout.p for m in model.modules() if isinstance(m, MultiHeadAttention)] == [0.25] * 6
+
+
+def test_a_softmax_over_the_queries_does_not_give_distributions_over_the_keys() -> None:
+    scores = normal(B, T, S)
+    close(AttentionWeights(softmax_axis=-2)(scores, None).sum(-2), torch.ones(B, S, dtype=torch.float64))
+    assert not torch.allclose(AttentionWeights(softmax_axis=-2)(scores, None).sum(-1), torch.ones(B, T, dtype=torch.float64))
+
+
+def test_the_causal_mask_lets_each_new_token_see_the_past_and_itself() -> None:
+    for new, past in [(1, 0), (5, 0), (1, 7), (3, 2)]:
+        mask = causal_mask(new, past, torch.device("cpu"))
+        assert mask.tolist() == [[key <= past + query for key in range(past + new)] for query in range(new)]
+
+
+# References: law 7
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_dot_product_attention_equals_torchs(masked: bool) -> None:
+    query, key, value = normal(B, 3, T, 7, seed=1), normal(B, 3, S, 7, seed=2), normal(B, 3, S, 5, seed=3)
+    mask = REAL[:, None, None, :] if masked else None
+    ours = AttentionWeights()(dot_product_scores(query, key, 7**-0.5), mask) @ value
+    close(ours, F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
+
+
+def copy_attention(theirs: nn.MultiheadAttention, ours: MultiHeadAttention) -> None:
+    parts = [ours.query, ours.key, ours.value]
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
+        theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
+    theirs.out_proj.load_state_dict(ours.out.state_dict())
+
+
+def both_multi_heads() -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
+    ours, theirs = MultiHeadAttention(21, 3).double(), nn.MultiheadAttention(21, 3, batch_first=True).double()
+    disturb(ours)
+    copy_attention(theirs, ours)
+    return ours, theirs
+
+
+def test_multi_head_attention_to_a_padded_source_equals_torchs() -> None:
+    ours, theirs = both_multi_heads()
+    query, source = normal(B, T, 21, seed=1), normal(B, S, 21, seed=2)
+    close(
+        ours(query, ours.project(source), REAL[:, None, None, :]),
+        theirs(query, source, source, key_padding_mask=~REAL, need_weights=False)[0],
+    )
+
+
+def test_multi_head_attention_to_the_past_equals_torchs() -> None:
+    ours, theirs = both_multi_heads()
+    x = normal(B, T, 21)
+    close(ours(x, ours.project(x), ~FUTURE), theirs(x, x, x, attn_mask=FUTURE, need_weights=False)[0])
+
+
+def test_a_given_scale_replaces_the_one_of_the_key_width() -> None:
+    default, given, other = (MultiHeadAttention(21, 3, scale=scale).double() for scale in (None, 7**-0.5, 0.9))
+    given.load_state_dict(default.state_dict())
+    other.load_state_dict(default.state_dict())
+    x = normal(B, S, 21)
+    close(given(x, given.project(x), None), default(x, default.project(x), None))
+    assert not torch.allclose(other(x, other.project(x), None), default(x, default.project(x), None))
+
+
+def test_a_width_that_the_heads_cannot_share_is_refused() -> None:
+    with pytest.raises(ValueError, match="d_model=20.*n_heads=3"):
+        MultiHeadAttention(20, 3)
+
+
+def test_additive_attention_equals_the_scalars_of_bahdanau_2015_appendix_a_1_2() -> None:
+    n_query, n_source, n_attention = 5, 7, 3
+    attention = AdditiveAttention(n_query, n_source, n_attention).double()
+    disturb(attention)
+    s, h = normal(B, T, n_query, seed=1), normal(B, S, n_source, seed=2)
+    w, u, v = attention.query.weight.tolist(), attention.key.weight.tolist(), attention.score.weight.tolist()[0]
+    contexts = attention(s, attention.project(h), REAL[:, None, :])
+    for b in range(B):
+        for i in range(T):
+            e = []
+            for j in range(LENGTHS[b]):
+                e_ij = 0.0
+                for a in range(n_attention):
+                    wa_s = sum(w[a][q] * s[b, i, q].item() for q in range(n_query))
+                    ua_h = sum(u[a][m] * h[b, j, m].item() for m in range(n_source))
+                    e_ij += v[a] * math.tanh(wa_s + ua_h)
+                e.append(e_ij)
+            alpha = [math.exp(e_ij) / sum(map(math.exp, e)) for e_ij in e]
+            c = [sum(alpha[j] * h[b, j, m].item() for j in range(LENGTHS[b])) for m in range(n_source)]
+            close(contexts[b, i], torch.tensor(c, dtype=torch.float64))
+
+
+def test_a_gru_step_equals_torchs_cell() -> None:
+    cell = nn.GRUCell(7, 5).double()
+    disturb(cell)
+    x, hidden = normal(B, 7, seed=1), normal(B, 5, seed=2)
+    gates = F.linear(x, cell.weight_ih, cell.bias_ih)
+    close(gru_step(gates, hidden, cell.weight_hh, cell.bias_hh), cell(x, hidden))
+
+
+def test_the_birnns_decoder_equals_torchs_cell_run_step_by_step(src: Tensor, tgt: Tensor) -> None:
+    model = small("birnn", spread=0.3)
+    assert isinstance(model, BiRNN)
+    state = model.encode(src)
+    actual, after = model.decode(tgt, state)
+    hidden = state.hidden
+    for t in range(T):
+        embedded = model.tgt_embedding(tgt[:, t])
+        context = model.attention(hidden[:, None], state.memory, REAL[:, None, :])[:, 0]  # of the state before
+        hidden = model.cell(torch.cat([embedded, context], dim=-1), hidden)
+        readout = model.readout(torch.cat([hidden, embedded, context], dim=-1))
+        close(actual[:, t], torch.maximum(readout[:, 0::2], readout[:, 1::2]))  # A.2.2: the maximum of each two
+    close(after.hidden, hidden)
+
+
+def test_the_birnns_encoder_reads_each_sentence_from_both_ends(src: Tensor) -> None:
+    model = small("birnn", spread=0.3)
+    assert isinstance(model, BiRNN)
+    state = model.encode(src)
+    forward, backward = nn.GRUCell(17, 19).double(), nn.GRUCell(17, 19).double()
+    weights = model.encoder.state_dict()
+    forward.load_state_dict({n: weights[f"{n}_l0"] for n in forward.state_dict()})
+    backward.load_state_dict({n: weights[f"{n}_l0_reverse"] for n in backward.state_dict()})
+    for b, length in enumerate(LENGTHS):
+        x = model.src_embedding(src[b, :length])
+        right = left = torch.zeros(19, dtype=torch.float64)
+        for j in range(length):
+            right = forward(x[j], right)
+            close(state.memory.value[b, j, :19], right)
+        for j in reversed(range(length)):
+            left = backward(x[j], left)
+            close(state.memory.value[b, j, 19:], left)
+        close(state.hidden[b], torch.tanh(model.first_hidden(left)))  # the backward state at the first token
+
+
+@pytest.mark.parametrize("d_model", [1, 7, 12])
+def test_positions_equal_the_formula_of_section_3_5(d_model: int) -> None:
+    actual = sinusoids(0, 23, d_model, like=normal(1))
+    assert actual.shape == (23, d_model)
+    for position in range(23):
+        for i in range(d_model):
+            angle = position / 10_000 ** ((i - i % 2) / d_model)  # dimension 2i is the sine, 2i + 1 the cosine
+            assert actual[position, i].item() == pytest.approx(math.cos(angle) if i % 2 else math.sin(angle), abs=1e-10)
+
+
+def test_positions_that_start_later_are_a_slice_of_those_that_start_at_0() -> None:
+    close(sinusoids(5, 13, 7, like=normal(1)), sinusoids(0, 23, 7, like=normal(1))[5:18])
+
+
+def copy_shared(theirs: nn.Module, ours: EncoderBlock | DecoderBlock, norm: str) -> None:
+    """What an encoder layer of torch has, from ours: self-attention, feed-forward network, norms in the order of sublayers."""
+    norms = ours.before if norm == "pre" else ours.after
+    copy_attention(theirs.get_submodule("self_attn"), ours.self_attention)  # type: ignore[arg-type]
+    for i, module in enumerate(norms.values(), start=1):
+        theirs.get_submodule(f"norm{i}").load_state_dict(module.state_dict())
+    theirs.get_submodule("linear1").load_state_dict(ours.ff[0].state_dict())
+    theirs.get_submodule("linear2").load_state_dict(ours.ff[2].state_dict())
+
+
+SUBLAYERS = ("self", "cross", "ff")
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_an_encoder_block_equals_torchs(norm: str) -> None:
+    ours = EncoderBlock(21, 3, 29, 0.0, 0.0, SUBLAYERS, norm).double()
+    disturb(ours)
+    theirs = nn.TransformerEncoderLayer(21, 3, 29, dropout=0.0, batch_first=True, norm_first=norm == "pre").double()
+    copy_shared(theirs, ours, norm)
+    x = normal(B, S, 21)
+    close(ours(x, REAL[:, None, None, :])[REAL], theirs(x, src_key_padding_mask=~REAL)[REAL])
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_decoder_block_equals_torchs(norm: str) -> None:
+    ours = DecoderBlock(21, 3, 29, 0.0, 0.0, SUBLAYERS, norm).double()
+    disturb(ours)
+    theirs = nn.TransformerDecoderLayer(21, 3, 29, dropout=0.0, batch_first=True, norm_first=norm == "pre").double()
+    copy_shared(theirs, ours, norm)
+    copy_attention(theirs.multihead_attn, ours.cross_attention)
+    x, memory = normal(B, T, 21, seed=1), normal(B, S, 21, seed=2)
+    nothing = ours.self_attention.project(x[:, :0])
+    actual, past = ours(x, nothing, ours.cross_attention.project(memory), ~FUTURE, REAL[:, None, None, :])
+    close(actual, theirs(x, memory, tgt_mask=FUTURE, memory_key_padding_mask=~REAL))
+    assert past.key.shape == past.value.shape == (B, 3, T, 7)
+
+
+def test_the_transformer_is_its_blocks_between_embeddings_and_final_norms(src: Tensor, tgt: Tensor) -> None:
+    model = small("transformer", spread=0.3)
+    assert isinstance(model, Transformer)
+
+    def embed(embedding: nn.Module, ids: Tensor) -> Tensor:
+        return embedding(ids) * 21**0.5 + sinusoids(0, ids.size(1), 21, like=normal(1))
+
+    x = embed(model.src_embedding, src)
+    for block in model.encoder:
+        x = block(x, REAL[:, None, None, :])
+    x = model.encoder_norm(x)
+    y = embed(model.tgt_embedding, tgt)
+    for block in model.decoder:
+        nothing = block.self_attention.project(y[:, :0])
+        y, _ = block(y, nothing, block.cross_attention.project(x), ~FUTURE, REAL[:, None, None, :])
+    close(model(src, tgt), model.decoder_norm(y))
+    assert isinstance(model.encoder_norm, nn.LayerNorm) and isinstance(model.decoder_norm, nn.LayerNorm)
+
+
+def test_the_order_of_words_matters_to_both_sides(model: Seq2Seq) -> None:
+    src, tgt = sources(lengths=[7]), torch.tensor([[BOS, 5, 6, 7]])
+    assert PAD not in src
+    logits = model(src, tgt)
+    assert not torch.allclose(model(src.flip(1), tgt), logits)
+    assert not torch.allclose(model(src, tgt[:, [0, 2, 1, 3]])[:, -1], logits[:, -1])

@@ -1,0 +1,366 @@
+"""The laws that hold for every model, whatever is inside: equalities in float64 to 1e-10."""
+
+import inspect
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from conftest import BOS, EOS, LENGTHS, PAD, SIZES, SRC_VOCAB, TGT_VOCAB, T, real_ids, small, sources
+from entente.models import MODELS, BiRNN, Seq2Seq, Transformer
+from entente.models.attention import MultiHeadAttention
+from entente.models.seq2seq import STACKED, pad, parameter_count, select
+from entente.models.transformer import DecoderBlock, EncoderBlock
+from entente.search import Search, search
+
+B, S = len(LENGTHS), max(LENGTHS)
+
+
+def close(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
+
+
+def logits(model: Seq2Seq, src: Tensor, tgt: Tensor) -> Tensor:
+    return model.output(model(src, tgt))
+
+
+def tensors(state: Any) -> list[Tensor]:
+    return [state] if isinstance(state, Tensor) else [tensor for part in state for tensor in tensors(part)]
+
+
+def in_chunks(model: Seq2Seq, src: Tensor, tgt: Tensor, sizes: Sequence[int]) -> Tensor:
+    state = model.encode(src)
+    parts = []
+    for chunk in tgt.split(list(sizes), dim=1):
+        hidden, state = model.decode(chunk, state)
+        parts.append(model.output(hidden))
+    return torch.cat(parts, dim=1)
+
+
+# 1 chunks
+
+
+@pytest.mark.parametrize("sizes", [[1] * T, [5, 8], [1, 12], [12, 1], [2, 1, 7, 3]], ids=str)
+def test_decoding_in_chunks_equals_decoding_at_once(model: Seq2Seq, src: Tensor, tgt: Tensor, sizes: list[int]) -> None:
+    close(in_chunks(model, src, tgt, sizes), logits(model, src, tgt))
+
+
+def test_decoding_again_from_a_state_gives_the_same_for_it_was_not_touched(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:
+    _, state = model.decode(tgt[:, :5], model.encode(src))
+    before = [tensor.clone() for tensor in tensors(state)]
+    first, _ = model.decode(tgt[:, 5:], state)
+    second, _ = model.decode(tgt[:, 5:], state)
+    assert torch.equal(first, second)
+    assert all(torch.equal(a, b) for a, b in zip(tensors(state), before, strict=True))
+
+
+def test_every_tensor_of_a_state_has_the_batch_in_dim_0(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:
+    state = model.encode(src)
+    for _ in range(2):
+        assert {tensor.size(0) for tensor in tensors(state)} == {B}
+        _, state = model.decode(tgt[:, :2], state)
+
+
+@pytest.mark.parametrize("rows", [[4, 2, 0, 1, 3], [1, 1, 3, 0, 0, 0, 1], [2], [4, 0]], ids=str)
+def test_selecting_rows_of_a_state_reorders_repeats_and_drops_sentences(
+    model: Seq2Seq, src: Tensor, tgt: Tensor, rows: list[int]
+) -> None:
+    index = torch.tensor(rows)
+    for read in [0, 5]:
+        state = model.encode(src)
+        if read:
+            _, state = model.decode(tgt[:, :read], state)
+        expected, _ = model.decode(tgt[:, read:], state)
+        chosen = select(state, index)
+        assert type(chosen) is type(state)
+        actual, _ = model.decode(tgt[index, read:], chosen)
+        close(actual, expected[index])
+
+
+# 2 padding
+
+
+@pytest.mark.parametrize("more", [1, 7])
+def test_more_padding_of_the_source_changes_nothing(model: Seq2Seq, src: Tensor, tgt: Tensor, more: int) -> None:
+    padded = F.pad(src, (0, more), value=PAD)
+    close(logits(model, padded, tgt), logits(model, src, tgt))
+    close(in_chunks(model, padded, tgt, [5, 8]), logits(model, src, tgt))
+
+
+@pytest.mark.parametrize("how", [Search(), Search(beam=3, n_best=3)], ids=str)
+def test_more_padding_of_the_source_changes_no_search(model: Seq2Seq, src: Tensor, how: Search) -> None:
+    padded = search(model, F.pad(src, (0, 7), value=PAD), how, BOS, EOS)
+    for left, right in zip(padded, search(model, src, how, BOS, EOS), strict=True):
+        assert [h.tokens for h in left] == [h.tokens for h in right]
+        assert [h.score for h in left] == pytest.approx([h.score for h in right], abs=1e-10)
+
+
+def test_padding_of_the_target_changes_nothing_before_it(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:
+    close(logits(model, src, F.pad(tgt, (0, 5), value=PAD))[:, :T], logits(model, src, tgt))
+
+
+# 3 rows
+
+
+def test_a_sentence_alone_equals_the_sentence_in_a_batch(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:
+    together = logits(model, src, tgt)
+    for b, length in enumerate(LENGTHS):
+        close(logits(model, src[b : b + 1, :length], tgt[b : b + 1]), together[b : b + 1])
+
+
+def test_a_sentence_does_not_know_its_neighbours(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:
+    together = logits(model, src, tgt)
+    other_src, other_tgt = sources(seed=9, lengths=(1, 13, 3, 8)), real_ids([4, T], TGT_VOCAB, seed=8)
+    for b in range(B):
+        one = F.pad(src[b : b + 1], (0, 2), value=PAD)
+        among = logits(model, torch.cat([other_src, one]), torch.cat([other_tgt, tgt[b : b + 1]]))
+        close(among[-1], together[b])
+    order = torch.tensor([3, 0, 4, 2, 1])
+    close(logits(model, src[order], tgt[order]), together[order])
+
+
+# 4 causality
+
+
+def test_changing_a_target_token_leaves_what_is_before_it_and_reaches_all_after_it(
+    model: Seq2Seq, src: Tensor, tgt: Tensor
+) -> None:
+    before = logits(model, src, tgt)
+    for t in range(T):
+        changed = tgt.clone()
+        changed[:, t] = (tgt[:, t] + 5) % TGT_VOCAB
+        after = logits(model, src, changed)
+        assert torch.equal(after[:, :t], before[:, :t])
+        assert bool(((after - before)[:, t:].abs().amax(-1) > 1e-9).all())
+
+
+def test_changing_a_source_token_reaches_every_position(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:
+    before = logits(model, src, tgt)
+    for b, length in enumerate(LENGTHS):
+        for s in range(length):
+            changed = src.clone()
+            changed[b, s] = 4 if src[b, s] != 4 else 5
+            difference = (logits(model, changed, tgt) - before).abs().amax(-1)  # (B, T)
+            assert bool((difference[b] > 1e-9).all())
+            assert bool((difference[torch.arange(B) != b] < 1e-10).all())
+
+
+# 8 learning
+
+
+def sentences(rows: int, vocabulary: int, length: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Random pairs: source, target read (from the start symbol on), target produced (up to the end symbol)."""
+    lengths = [length - i % 3 for i in range(rows)]
+    src = sources(seed, vocabulary, lengths)
+    words = [[max(4, word) for word in real_ids([n], vocabulary, seed + i).tolist()] for i, n in enumerate(lengths[::-1])]
+    return src, pad([[BOS, *row] for row in words], PAD), pad([[*row, EOS] for row in words], PAD)
+
+
+def loss_of(model: Seq2Seq, src: Tensor, read: Tensor, produced: Tensor) -> Tensor:
+    return F.cross_entropy(logits(model, src, read).flatten(0, 1), produced.flatten(), ignore_index=PAD)
+
+
+def test_each_model_learns_one_batch_by_heart_and_says_it_again(name: str) -> None:
+    src, read, produced = sentences(rows=7, vocabulary=TGT_VOCAB, length=9, seed=3)
+    model = small(name, src_vocab=TGT_VOCAB, dropout=0.0).float().train()
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(150):
+        optimiser.zero_grad()
+        loss = loss_of(model, src, read, produced)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+    assert loss.item() < 0.01
+    model.eval()
+    expected = [[token for token in row if token not in (PAD, EOS)] for row in produced.tolist()]
+    for how in [Search(), Search(beam=3)]:
+        assert [n_best[0].tokens for n_best in search(model, src, how, BOS, EOS)] == expected
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "separate"])
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+@pytest.mark.parametrize("width", ["default", "small"])
+def test_an_untrained_model_knows_nothing(name: str, width: str, tied: bool, shared: bool) -> None:
+    vocabulary = 499
+    src, read, produced = sentences(rows=23, vocabulary=vocabulary, length=17, seed=4)
+    sizes = SIZES[name] if width == "small" else {}
+    model = MODELS[name](vocabulary, vocabulary, shared, PAD, seed=1, tied=tied, **sizes).eval()
+    with torch.no_grad():
+        assert loss_of(model, src, read, produced).item() == pytest.approx(math.log(vocabulary), rel=0.1)
+
+
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+def test_every_parameter_receives_a_gradient(name: str, src: Tensor, tgt: Tensor, tied: bool) -> None:
+    model = small(name, spread=0.3, tied=tied).train()
+    F.cross_entropy(logits(model, src, tgt)[:, :-1].flatten(0, 1), tgt[:, 1:].flatten()).backward()
+    for path, parameter in model.named_parameters():
+        assert parameter.grad is not None, path
+        assert bool(parameter.grad.isfinite().all()), path
+        if path.endswith("attention.key.bias"):  # shifts all scores of a row alike, which a softmax does not feel
+            assert parameter.grad.abs().max() < 1e-12, path
+        else:
+            assert bool((parameter.grad != 0).any()), path
+    embedding = model.get_submodule("src_embedding").weight.grad
+    assert isinstance(embedding, Tensor)
+    occurs = torch.zeros(SRC_VOCAB, dtype=torch.bool).index_fill(0, src.flatten(), True)
+    occurs[PAD] = False
+    assert torch.equal((embedding != 0).any(-1), occurs)
+
+
+def test_dropout_acts_in_training_only(name: str, src: Tensor, tgt: Tensor) -> None:
+    model = small(name, spread=0.3, dropout=0.4)
+    without = small(name, spread=0.3, dropout=0.0)
+    assert torch.equal(model(src, tgt), model(src, tgt))
+    assert torch.equal(model(src, tgt), without(src, tgt))
+    model.train()
+    without.train()
+    assert torch.equal(without(src, tgt), without(src, tgt))
+    state, again = model.encode(src), model.encode(src)
+    assert not torch.allclose(model.decode(tgt, state)[0], model.decode(tgt, state)[0])
+    for a, b in zip(tensors(state), tensors(again), strict=True):
+        assert a.dtype == torch.bool or a.numel() == 0 or not torch.allclose(a, b)
+
+
+# 9 equal start
+
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("transformer", {"residual": []}),
+    ("transformer", {"residual": ["self", "ff"]}),
+    ("transformer", {"norm": "none"}),
+    ("transformer", {"norm": "post"}),
+    ("transformer", {"n_layers": 1}),
+    ("transformer", {"n_heads": 1}),
+    ("transformer", {"dropout": 0.5}),
+    ("transformer", {"attention_dropout": 0.5}),
+    ("transformer", {"tied": False}),
+    ("transformer", {"d_ff": 31}),
+    ("birnn", {"dropout": 0.5}),
+    ("birnn", {"tied": False}),
+    ("birnn", {"d_attention": 29}),
+]
+
+
+@pytest.mark.parametrize(("name", "change"), VARIANTS, ids=str)
+def test_a_variant_starts_from_the_baselines_values_wherever_both_have_the_parameter(name: str, change: dict[str, Any]) -> None:
+    baseline, variant = dict(small(name).named_parameters()), dict(small(name, **change).named_parameters())
+    both = [path for path in variant if path in baseline and variant[path].shape == baseline[path].shape]
+    assert len(both) >= 0.5 * len(variant)
+    assert all(torch.equal(variant[path], baseline[path]) for path in both)
+
+
+def test_equal_seeds_start_equal_whatever_was_drawn_before(name: str) -> None:
+    first = small(name).state_dict()
+    torch.manual_seed(1234)
+    second = small(name).state_dict()
+    assert all(torch.equal(first[path], second[path]) for path in first)
+
+
+def test_another_seed_starts_elsewhere_and_no_two_parameters_start_alike(name: str) -> None:
+    first, second = dict(small(name, tied=False).named_parameters()), dict(small(name, tied=False, seed=6).named_parameters())
+    drawn = {path: parameter for path, parameter in first.items() if parameter.dim() > 1}
+    assert len(drawn) > 5
+    for path, parameter in drawn.items():
+        assert not torch.equal(parameter, second[path])
+        for other, value in drawn.items():
+            assert path == other or parameter.shape != value.shape or not torch.equal(parameter, value)
+
+
+def test_parameters_start_as_their_kind_asks(name: str) -> None:
+    model = MODELS[name](499, 499, False, PAD, seed=1, tied=False)
+    owners = dict(model.named_modules())
+    kinds = set()
+    for path, parameter in model.named_parameters():
+        module, _, leaf = path.rpartition(".")
+        owner, value = owners[module], parameter.detach().double()
+        kinds.add(type(owner))
+        if isinstance(owner, nn.LayerNorm):
+            assert bool((value == (1 if leaf == "weight" else 0)).all()), path
+        elif value.dim() == 1:
+            assert bool((value == 0).all()), path
+        elif isinstance(owner, nn.Embedding):
+            assert value.std().item() == pytest.approx(0.02, rel=0.05), path
+            assert abs(value.mean().item()) < 0.001, path
+        elif leaf.startswith("weight_hh"):
+            gates = value.unflatten(0, (3, -1))
+            assert gates.shape == (3, 256, 256)
+            for gate in gates:  # float32 drew them
+                torch.testing.assert_close(gate @ gate.T, torch.eye(256, dtype=torch.float64), rtol=0, atol=1e-5)
+            assert not torch.allclose(gates[0], gates[1])
+        else:
+            for block in value.chunk(STACKED.get(type(owner), 1)):  # Glorot & Bengio 2010, equation 16, gate by gate
+                bound = math.sqrt(6 / sum(block.shape))
+                assert block.abs().max().item() <= bound * (1 + 1e-6), path
+                assert block.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1), path
+    expected = {"transformer": {nn.Linear, nn.Embedding, nn.LayerNorm}, "birnn": {nn.Linear, nn.Embedding, nn.GRU, nn.GRUCell}}
+    assert kinds == expected[name]
+
+
+# Parts that can be taken away or shared
+
+
+@pytest.mark.parametrize("norm", ["pre", "post", "none"])
+def test_a_block_without_residuals_hands_on_only_what_its_sublayers_say(norm: str) -> None:
+    encoder = EncoderBlock(21, 3, 29, 0.0, 0.0, [], norm).double()
+    decoder = DecoderBlock(21, 3, 29, 0.0, 0.0, [], norm).double()
+    for module in (encoder, decoder):
+        assert len([m for m in module.modules() if isinstance(m, nn.LayerNorm)]) == {"pre": 1, "post": 1, "none": 0}[norm] * (
+            2 if module is encoder else 3
+        )
+    x, memory = torch.randn(B, S, 21, dtype=torch.float64), torch.randn(B, 7, 21, dtype=torch.float64)
+    mask = torch.ones(S, S, dtype=torch.bool).tril()
+
+    def sublayer(module: EncoderBlock | DecoderBlock, which: str, x: Tensor) -> Tensor:
+        h = module.before[which](x)
+        if which == "ff":
+            return module.after[which](module.ff(h))
+        attention = module.get_submodule(f"{which}_attention")
+        assert isinstance(attention, MultiHeadAttention)
+        source = memory if which == "cross" else h
+        return module.after[which](attention(h, attention.project(source), None if which == "cross" else mask))
+
+    close(encoder(x, mask), sublayer(encoder, "ff", sublayer(encoder, "self", x)))
+    nothing = decoder.self_attention.project(x[:, :0])
+    every = torch.ones(S, 7, dtype=torch.bool)
+    actual, _ = decoder(x, nothing, decoder.cross_attention.project(memory), mask, every)
+    close(actual, sublayer(decoder, "ff", sublayer(decoder, "cross", sublayer(decoder, "self", x))))
+
+
+def test_each_residual_that_is_taken_away_changes_the_output(src: Tensor, tgt: Tensor) -> None:
+    choices: list[list[str]] = [["self", "cross", "ff"], ["cross", "ff"], ["self", "ff"], ["self", "cross"], []]
+    outputs = [logits(small("transformer", spread=0.3, residual=choice), src, tgt) for choice in choices]
+    for i, one in enumerate(outputs):
+        assert all(not torch.allclose(one, other) for other in outputs[:i])
+    close(outputs[0], logits(small("transformer", spread=0.3), src, tgt))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"residual": ["self", "cros"]}, "cros"), ({"norm": "behind"}, "behind"), ({"n_heads": 4}, "n_heads=4")],
+    ids=str,
+)
+def test_an_unknown_choice_is_refused_by_name(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        small("transformer", **change)
+
+
+@pytest.mark.parametrize(
+    ("tied", "shared", "matrices"), [(True, True, 1), (True, False, 2), (False, True, 3), (False, False, 3)], ids=str
+)
+def test_tied_embeddings_are_one_matrix(name: str, tied: bool, shared: bool, matrices: int) -> None:
+    model = small(name, src_vocab=TGT_VOCAB, tied=tied, shared_vocab=shared)
+    assert isinstance(model, Transformer | BiRNN)
+    weights = [model.output.weight, model.tgt_embedding.weight, model.src_embedding.weight]
+    assert len({weight.data_ptr() for weight in weights}) == matrices
+    others = sum(p.numel() for p in model.parameters() if all(p is not weight for weight in weights))
+    assert parameter_count(model) == others + matrices * model.output.weight.numel()
+
+
+def test_models_take_every_argument_by_name_and_none_in_passing(name: str) -> None:
+    kinds = {p.kind for p in inspect.signature(MODELS[name].__init__).parameters.values()}
+    assert kinds == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    with pytest.raises(TypeError, match="d_modle"):
+        small(name, d_modle=21)

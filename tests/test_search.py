@@ -1,0 +1,323 @@
+"""Search against references that recompute everything: no state, no batch, no pruning but the one that is meant."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from conftest import BOS, EOS, PAD, small, sources
+from entente.models import BiRNN, Seq2Seq, Transformer
+from entente.models.seq2seq import pad
+from entente.search import Hypothesis, Search, beam_search, greedy, log_probabilities, search
+
+PENALTIES = [0.0, 1.0, 2.5, -1.5]
+pytestmark = pytest.mark.usefixtures("without_gradients")
+
+
+@pytest.fixture
+def without_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+class Scored(NamedTuple):
+    tokens: tuple[int, ...]  # with the end symbol, where it was reached
+    total: float  # log-probability
+
+
+def sentence(src: Tensor, b: int) -> Tensor:
+    """(1, its length): row b without padding."""
+    return src[b : b + 1, : int((src[b] != PAD).sum())]
+
+
+def next_log_probabilities(model: Seq2Seq, src: Tensor, prefix: tuple[int, ...]) -> list[float]:
+    logits = model.output(model(src, torch.tensor([[BOS, *prefix]])))[0, -1]
+    logits[PAD] = -torch.inf
+    return logits.log_softmax(-1).tolist()
+
+
+def naive_greedy(model: Seq2Seq, src: Tensor, limit: int) -> Scored:
+    tokens: tuple[int, ...] = ()
+    total = 0.0
+    while len(tokens) < limit and tokens[-1:] != (EOS,):
+        row = next_log_probabilities(model, src, tokens)
+        token = max(range(len(row)), key=row.__getitem__)
+        tokens, total = (*tokens, token), total + row[token]
+    return Scored(tokens, total)
+
+
+def naive_beam(model: Seq2Seq, src: Tensor, how: Search, limit: int) -> list[Scored]:
+    """What ends among the K best of its step, until K that ended score at least what the best alive scores now; at the limit,
+    what is alive."""
+
+    def score(s: Scored) -> float:
+        return s.total / how.penalty(len(s.tokens))
+
+    alive, done = [Scored((), 0.0)], []
+    for length in range(1, limit + 1):
+        grown = [
+            Scored((*old.tokens, token), old.total + gain)
+            for old in alive
+            for token, gain in enumerate(next_log_probabilities(model, src, old.tokens))
+            if token != PAD
+        ]
+        grown.sort(key=lambda s: -s.total)
+        done += [s for s in grown[: how.beam] if s.tokens[-1] == EOS]
+        alive = [s for s in grown if s.tokens[-1] != EOS][: how.beam]
+        if length == limit:
+            done += alive
+        elif sum(score(s) >= score(alive[0]) for s in done) >= how.beam:
+            break
+    return sorted(done, key=score, reverse=True)[: how.n_best]
+
+
+def every_sequence(model: Seq2Seq, src: Tensor, how: Search, vocabulary: int, limit: int) -> list[Scored]:
+    """All that can be said in `limit` tokens, best first: what ends, and what is cut."""
+    words = [token for token in range(vocabulary) if token not in (PAD, EOS)]
+    by_length = [[(*s, EOS) for s in itertools.product(words, repeat=n)] for n in range(limit)]
+    by_length[-1] += list(itertools.product(words, repeat=limit))
+    scored = [scored for sequences in by_length for scored in teacher_forced(model, src, sequences)]
+    return sorted(scored, key=lambda s: -s.total / how.penalty(len(s.tokens)))
+
+
+def teacher_forced(model: Seq2Seq, src: Tensor, sequences: Sequence[tuple[int, ...]]) -> list[Scored]:
+    """Log-probabilities of sequences of one length, each read from the start symbol on."""
+    tokens = torch.tensor(sequences)
+    read = torch.cat([torch.full_like(tokens[:, :1], BOS), tokens[:, :-1]], dim=1)
+    logits = model.output(model(src.expand(len(sequences), -1), read))
+    logits[..., PAD] = -torch.inf
+    totals = logits.log_softmax(-1).gather(-1, tokens.unsqueeze(-1)).sum((1, 2))
+    return [Scored(s, total) for s, total in zip(sequences, totals.tolist(), strict=True)]
+
+
+def assert_same(actual: list[Hypothesis], expected: list[Scored], how: Search) -> None:
+    assert [h.tokens for h in actual] == [[t for t in s.tokens if t != EOS] for s in expected]
+    assert [h.ended for h in actual] == [s.tokens[-1] == EOS for s in expected]
+    assert [h.score for h in actual] == pytest.approx([s.total / how.penalty(len(s.tokens)) for s in expected], abs=1e-10)
+
+
+def limit_of(how: Search, src: Tensor) -> int:
+    return int(how.length_factor * int((src != PAD).sum())) + how.length_offset
+
+
+def speaker(name: str, vocabulary: int, seed: int) -> Seq2Seq:
+    """A model that says various things and ends early, late and never: embeddings weigh much, and the end symbol more."""
+    model = small(name, seed, spread=0.2, src_vocab=vocabulary, tgt_vocab=vocabulary, tied=False)
+    assert isinstance(model, Transformer | BiRNN)
+    for weight, factor in [(model.src_embedding.weight, 4), (model.tgt_embedding.weight, 4), (model.output.weight[EOS], 1.5)]:
+        weight *= factor
+    return model
+
+
+SEEDS = [3, 4, 5, 6]
+V = 11
+LENGTHS = (2, 7, 1, 5, 3)
+LIMITED = {"length_factor": 1.5, "length_offset": 1}
+
+
+# beam 1 = greedy = naive greedy
+
+
+@pytest.mark.parametrize("by", [greedy, beam_search, search])
+@pytest.mark.parametrize("length_penalty", [0.0, 1.0, 2.5])
+def test_beam_1_equals_a_greedy_search_that_recomputes_everything(name: str, by: Callable, length_penalty: float) -> None:
+    how = Search(beam=1, length_penalty=length_penalty, **LIMITED)
+    seen = set()
+    for seed in SEEDS:
+        model, src = speaker(name, V, seed), sources(seed, V, LENGTHS)
+        for b, hypotheses in enumerate(by(model, src, how, BOS, EOS)):
+            one = sentence(src, b)
+            assert_same(hypotheses, [naive_greedy(model, one, limit_of(how, one))], how)
+            seen.add((hypotheses[0].ended, len(hypotheses[0].tokens)))
+    assert {ended for ended, _ in seen} == {True, False} and len(seen) > 5  # the test saw early, late and cut sentences
+
+
+# a beam wider than V^L = enumeration
+
+
+@pytest.mark.parametrize("length_penalty", PENALTIES)
+@pytest.mark.parametrize("n_best", [1, 3, 125])
+def test_a_beam_wider_than_all_sequences_finds_the_best_of_them(name: str, n_best: int, length_penalty: float) -> None:
+    vocabulary, limit = 5, 3
+    how = Search(vocabulary**limit, length_penalty, n_best, length_factor=0, length_offset=limit)
+    model, src = speaker(name, vocabulary, seed=1), sources(1, vocabulary, LENGTHS)
+    for b, hypotheses in enumerate(beam_search(model, src, how, BOS, EOS)):
+        expected = every_sequence(model, sentence(src, b), how, vocabulary, limit)
+        assert len(expected) == 1 + 3 + 9 + 27
+        assert_same(hypotheses, expected[:n_best], how)
+
+
+@pytest.mark.parametrize("length_penalty", PENALTIES)
+def test_a_search_that_stops_early_misses_nothing(name: str, length_penalty: float) -> None:
+    vocabulary, limit = 4, 5
+    how = Search(vocabulary**limit, length_penalty, 1, length_factor=0, length_offset=limit)
+    for seed in SEEDS:
+        model, src = speaker(name, vocabulary, seed), sources(seed, vocabulary, LENGTHS)
+        found = beam_search(model, src, how, BOS, EOS)
+        assert [len(n_best) for n_best in found] == [1] * len(LENGTHS)
+        for b, hypotheses in enumerate(found):
+            assert_same(hypotheses, every_sequence(model, sentence(src, b), how, vocabulary, limit)[:1], how)
+
+
+class Said(NamedTuple):
+    step: Tensor  # (B,) tokens read
+
+
+class Table(Seq2Seq):
+    """Says at each step what its row of probabilities says, whatever it read."""
+
+    def __init__(self, probabilities: list[list[float]]) -> None:
+        super().__init__()
+        self.pad_id = PAD
+        self.logits = torch.tensor(probabilities, dtype=torch.float64).log()
+        self.output = torch.nn.Linear(self.logits.size(1), self.logits.size(1), bias=False).double()
+        torch.nn.init.eye_(self.output.weight)
+
+    def encode(self, src: Tensor) -> Said:
+        return Said(torch.zeros(src.size(0), dtype=torch.long))
+
+    def decode(self, tgt: Tensor, state: Said) -> tuple[Tensor, Said]:
+        return self.logits[state.step[:, None] + torch.arange(tgt.size(1))], Said(state.step + tgt.size(1))
+
+
+@pytest.mark.parametrize(("length_penalty", "ends_at_once"), [(2.5, 0.55), (-1.5, 0.45)])
+def test_a_sentence_goes_on_while_what_is_alive_can_still_win(length_penalty: float, ends_at_once: float) -> None:
+    # Both would stop after one token: the first on what the other beam scores now, the second on what it scores at the limit.
+    e = 1e-9
+    model = Table([[e, 1 - ends_at_once, ends_at_once, e], *[[e, 0.01, 0.99, e]] * 4])
+    how = Search(beam=2, length_penalty=length_penalty, length_factor=0, length_offset=5)
+    assert beam_search(model, torch.tensor([[1, 1]]), how, BOS, EOS)[0][0].tokens == [1]
+
+
+# narrow beams
+
+
+@pytest.mark.parametrize(("beam", "n_best"), [(2, 1), (3, 3), (5, 2)])
+@pytest.mark.parametrize("length_penalty", [0.0, 1.0, -1.5])
+def test_a_beam_equals_a_naive_beam_that_recomputes_everything(
+    name: str, beam: int, n_best: int, length_penalty: float
+) -> None:
+    how = Search(beam, length_penalty, n_best, **LIMITED)
+    ended = set()
+    for seed in SEEDS:
+        model, src = speaker(name, V, seed), sources(seed, V, LENGTHS)
+        for b, hypotheses in enumerate(beam_search(model, src, how, BOS, EOS)):
+            one = sentence(src, b)
+            assert_same(hypotheses, naive_beam(model, one, how, limit_of(how, one)), how)
+            ended |= {h.ended for h in hypotheses}
+    assert ended == {True, False}
+
+
+def test_a_wider_beam_finds_something_that_greedy_misses(name: str) -> None:
+    better = 0
+    for seed in SEEDS:
+        model, src = speaker(name, V, seed), sources(seed, V, LENGTHS)
+        for narrow, wide in zip(search(model, src, Search(), BOS, EOS), search(model, src, Search(7), BOS, EOS), strict=True):
+            better += wide[0].score > narrow[0].score + 1e-6
+    assert better > 0
+
+
+# batch = single
+
+
+@pytest.mark.parametrize("how", [Search(**LIMITED), Search(3, n_best=3, **LIMITED), Search(4, 0.0, 2, **LIMITED)], ids=str)
+def test_a_sentence_in_a_batch_is_translated_as_if_alone(name: str, how: Search) -> None:
+    uneven = 0
+    for seed in SEEDS:
+        model, src = speaker(name, V, seed), sources(seed, V, LENGTHS)
+        together = search(model, src, how, BOS, EOS)
+        uneven += len({len(n_best[0].tokens) for n_best in together}) > 1  # so that rows leave the batch at different steps
+        for b, hypotheses in enumerate(together):
+            (alone,) = search(model, sentence(src, b), how, BOS, EOS)
+            assert [h.tokens for h in hypotheses] == [h.tokens for h in alone]
+            assert [h.ended for h in hypotheses] == [h.ended for h in alone]
+            assert [h.score for h in hypotheses] == pytest.approx([h.score for h in alone], abs=1e-10)
+    assert uneven > 1
+
+
+# scores
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("length_penalty", PENALTIES)
+def test_a_score_is_the_log_probability_of_teacher_forcing_over_the_penalty(
+    name: str, beam: int, length_penalty: float
+) -> None:
+    how = Search(beam, length_penalty, n_best=beam, **LIMITED)
+    model, src = speaker(name, V, 1), sources(1, V, LENGTHS)
+    for b, hypotheses in enumerate(search(model, src, how, BOS, EOS)):
+        assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
+        assert len({tuple(h.tokens) for h in hypotheses if h.ended}) == sum(h.ended for h in hypotheses)
+        for h in hypotheses:
+            tokens = (*h.tokens, EOS) if h.ended else tuple(h.tokens)
+            penalty = ((5 + len(tokens)) / 6) ** length_penalty  # Wu et al. 2016, equation 14
+            (expected,) = teacher_forced(model, sentence(src, b), [tokens])
+            assert h.score == pytest.approx(expected.total / penalty, abs=1e-10)
+
+
+# limits
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_length_limit_is_that_of_each_sentence(name: str, beam: int) -> None:
+    how = Search(beam, length_factor=1.5, length_offset=2)
+    model, src = speaker(name, V, 1), sources(1, V, LENGTHS)
+    found = search(model, src, how, BOS, eos=PAD)  # which is never produced, so that nothing ends
+    assert [len(n_best[0].tokens) for n_best in found] == [int(1.5 * n) + 2 for n in LENGTHS]
+    assert not any(h.ended for n_best in found for h in n_best)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_end_symbol_counts_towards_the_limit(name: str, beam: int) -> None:
+    how = Search(beam, length_factor=0, length_offset=1)
+    model, src = speaker(name, V, 1), sources(1, V, LENGTHS)
+    model.output.register_forward_hook(lambda _, __, logits: logits + 50 * torch.eye(V, dtype=logits.dtype)[EOS])
+    assert [(n_best[0].tokens, n_best[0].ended) for n_best in search(model, src, how, BOS, EOS)] == [([], True)] * len(LENGTHS)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_padding_is_never_produced_however_much_the_model_wants_it(name: str, beam: int) -> None:
+    how = Search(beam, n_best=beam, **LIMITED)
+    model, src = speaker(name, V, 1), sources(1, V, LENGTHS)
+    expected = search(model, src, how, BOS, EOS)
+    model.output.register_forward_hook(lambda _, __, logits: logits + 50 * torch.eye(V, dtype=logits.dtype)[PAD])
+    actual = search(model, src, how, BOS, EOS)
+    assert PAD not in {token for n_best in actual for h in n_best for token in h.tokens}
+    for left, right in zip(actual, expected, strict=True):
+        assert [h.tokens for h in left] == [h.tokens for h in right]
+        assert [h.score for h in left] == pytest.approx([h.score for h in right], abs=1e-10)
+
+
+def test_log_probabilities_have_at_least_single_precision(model: Seq2Seq) -> None:
+    for dtype, expected in [(torch.bfloat16, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)]:
+        model.output.to(dtype)
+        row = log_probabilities(model, torch.ones(2, model.output.in_features, dtype=dtype))
+        assert row.dtype == expected
+        torch.testing.assert_close(row.exp().sum(-1), torch.ones(2, dtype=expected))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"beam": 0}, "beam=0"),
+        ({"beam": 2, "n_best": 3}, "n_best=3 and beam=2"),
+        ({"n_best": 0}, "n_best=0"),
+        ({"length_factor": -0.1}, "length_factor must"),
+        ({"length_offset": 0}, "length_offset at least 1"),
+    ],
+    ids=str,
+)
+def test_a_search_that_cannot_be_is_refused(wrong: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Search(**wrong)
+
+
+def test_searching_leaves_the_model_as_it_was(name: str) -> None:
+    model, src = speaker(name, V, 1), pad([[4, 5, 6], [7]], PAD)
+    before = {path: value.clone() for path, value in model.state_dict().items()}
+    first, second = (search(model, src, Search(3, n_best=3), BOS, EOS) for _ in range(2))
+    assert first == second
+    assert all(torch.equal(before[path], value) for path, value in model.state_dict().items())
