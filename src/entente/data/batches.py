@@ -1,0 +1,127 @@
+"""Batches filled by token count: sentences of like length together, as many as `max_tokens` padded positions hold.
+
+The order of training batches is a pure function of (seed, epoch), so a position is one number: how many were consumed.
+B batch, S source length, T target length.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from entente.data.tokenizer import PAD
+from entente.errors import InputError
+
+Ids = Sequence[Sequence[int]]  # one row of token ids a sentence
+
+log = logging.getLogger("entente")
+
+
+class Batch(NamedTuple):
+    src: Tensor  # (B, S) source ids ending in EOS, then PAD
+    tgt: Tensor  # (B, T) BOS ... EOS, then PAD
+    index: Tensor  # type: ignore[assignment]  # (B,) rows in the split; hides tuple.index, which nobody calls
+
+
+def collate(src: Ids, tgt: Ids, index: Sequence[int]) -> Batch:
+    """Rows that already carry their BOS and EOS -> int64 tensors."""
+    return Batch(_padded(src), _padded(tgt), torch.tensor(index, dtype=torch.int64))
+
+
+def _padded(rows: Ids) -> Tensor:
+    lengths = _lengths(rows)
+    out = np.full((len(rows), lengths.max()), PAD, dtype=np.int64)
+    real = np.arange(out.shape[1]) < lengths[:, None]
+    out[real] = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=lengths.sum())
+    return torch.from_numpy(out)
+
+
+def _lengths(rows: Ids) -> np.ndarray:
+    return np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+
+
+def _cut(longest: np.ndarray, max_tokens: int) -> list[slice]:
+    """Batches of rows sorted by length, longest first: rows * the first one's length <= max_tokens, or a row alone."""
+    parts, start = [], 0
+    while start < len(longest):
+        stop = start + max(1, max_tokens // int(longest[start]))
+        parts.append(slice(start, stop))
+        start = stop
+    return parts
+
+
+class TrainingBatches:
+    """Endless: epoch 0, 1, 2, ... from `position` on. Pairs with more than `max_tokens` tokens on a side are dropped.
+
+    A batch counts as consumed when the next one is asked for. Lightning keeps one batch ahead, asked for just before
+    each step, so that what it saves after a step counts the batch of that step and not the one ahead.
+    """
+
+    def __init__(self, src_ids: Ids, tgt_ids: Ids, max_tokens: int, seed: int) -> None:
+        self._src, self._tgt, self._seed = src_ids, tgt_ids, seed
+        self._lengths = np.stack([_lengths(src_ids), _lengths(tgt_ids)])  # (2, pairs)
+        longest = self._lengths.max(axis=0)
+        self._rows = np.flatnonzero(longest <= max_tokens)
+        self.dropped = len(longest) - len(self._rows)
+        if not len(self._rows):
+            raise InputError(f"data.batch.max_tokens={max_tokens}: no training pair is as short as that")
+        if self.dropped:
+            log.warning("%d training pairs of more than %d tokens dropped", self.dropped, max_tokens)
+        # The same for every epoch: shuffling changes which rows of one length come together, never the lengths.
+        self._parts = _cut(-np.sort(-longest[self._rows]), max_tokens)
+        self.position = 0
+
+    @property
+    def batches_per_epoch(self) -> int:
+        return len(self._parts)
+
+    def epoch(self, n: int) -> list[list[int]]:
+        """The rows of each batch of epoch n, every pair once; sentences of like length meet others each time."""
+        generator = np.random.default_rng([self._seed, n])
+        src, tgt = self._lengths[:, self._rows]
+        order = self._rows[np.lexsort((generator.random(len(src)), -np.maximum(src, tgt)))]
+        return [order[self._parts[i]].tolist() for i in generator.permutation(len(self._parts))]
+
+    def padding(self, n: int = 0) -> float:
+        """The share of epoch n's positions, both sides, that hold padding."""
+        size = sum(len(rows) * int(self._lengths[:, rows].max(axis=1).sum()) for rows in self.epoch(n))
+        return 1 - int(self._lengths[:, self._rows].sum()) / size
+
+    def batch(self, rows: Sequence[int]) -> Batch:
+        return collate([self._src[i] for i in rows], [self._tgt[i] for i in rows], rows)
+
+    def __iter__(self) -> Iterator[Batch]:
+        while True:
+            n, done = divmod(self.position, self.batches_per_epoch)
+            for rows in self.epoch(n)[done:]:
+                yield self.batch(rows)
+                self.position += 1
+
+    def state_dict(self) -> dict[str, int]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Iteration begun after this goes on from there."""
+        self.position = state["position"]
+
+
+class EvaluationBatches:
+    """Every pair once, longest first; `Batch.index` says which. A pair longer than `max_tokens` is a batch alone."""
+
+    def __init__(self, src_ids: Ids, tgt_ids: Ids, max_tokens: int) -> None:
+        self._src, self._tgt = src_ids, tgt_ids
+        src, tgt = _lengths(src_ids), _lengths(tgt_ids)
+        longest = np.maximum(src, tgt)
+        order = np.lexsort((-src, -longest))
+        self._batches = [order[part].tolist() for part in _cut(longest[order], max_tokens)]
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for rows in self._batches:
+            yield collate([self._src[i] for i in rows], [self._tgt[i] for i in rows], rows)

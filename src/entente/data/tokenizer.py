@@ -1,0 +1,191 @@
+"""SentencePiece (Kudo & Richardson 2018): text to piece ids and back, without loss.
+
+Identity normalisation, kept white space and byte fallback make `decode(encode(x)) == x` for any line of text, the piece
+marker U+2581 aside. Text is brought to NFC at the door (`corpora.clean`), not here.
+"""
+
+import hashlib
+import io
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sentencepiece
+import torch
+from datasets import Dataset
+from torch import Tensor
+
+from entente.errors import InputError
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
+TYPES = ("bpe", "unigram")
+
+OPTIONS: dict[str, Any] = {
+    "normalization_rule_name": "identity",
+    "remove_extra_whitespaces": False,
+    "byte_fallback": True,
+    "character_coverage": 0.9999,  # a corpus with a few foreign characters spells those in bytes
+    "hard_vocab_limit": False,  # the size is an upper limit: a small corpus has fewer pieces
+    "max_sentence_length": 1 << 30,  # in bytes, the most there is: longer lines would be skipped in silence
+    "num_threads": 1,  # the sums of unigram training depend on the split into threads
+    "minloglevel": 2,
+    "pad_id": PAD,
+    "unk_id": UNK,
+    "bos_id": BOS,
+    "eos_id": EOS,
+}
+BYTES = 256
+# What the trainer cannot take in a line, or uses itself (U+2581 marks a space, U+2585 an unknown, tab ends a piece).
+# Their bytes encode them all the same.
+RESERVED = str.maketrans(dict.fromkeys("\0\t\n\r\u2581\u2585", " "))
+
+log = logging.getLogger("entente")
+
+
+class Tokenizer:
+    """One language's or two languages' pieces, held as the serialized SentencePiece model they come from."""
+
+    def __init__(self, model: bytes) -> None:
+        self.model = model
+        self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.load_from_serialized_proto(model)
+        except RuntimeError:
+            raise InputError("the tokenizer is damaged: its bytes are no SentencePiece model") from None
+        if tuple(self._processor.id_to_piece(i) for i in range(min(len(self), len(SPECIAL)))) != SPECIAL:
+            raise InputError(f"the tokenizer is not one of ours: its first pieces are not {' '.join(SPECIAL)}")
+
+    @classmethod
+    def train(cls, lines: Iterable[str], vocab_size: int, type: str = "bpe") -> "Tokenizer":
+        """At most `vocab_size` pieces (fewer if the lines have no more), the same ones for the same lines."""
+        if type not in TYPES:
+            raise InputError(f"data.tokenizer.type={type}: choose one of {', '.join(TYPES)}")
+        safe = [line.translate(RESERVED) for line in lines]
+        model = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(safe),
+                model_writer=model,
+                model_type=type,
+                # below this the trainer fails before it has counted the characters it must hold
+                vocab_size=max(vocab_size, len(SPECIAL) + BYTES),
+                **OPTIONS,
+            )
+        except RuntimeError as error:
+            if smallest := re.search(r"required_chars\. \d+ vs (\d+)", str(error)):
+                raise InputError(
+                    f"data.tokenizer.vocab_size={vocab_size} is too small: this corpus needs at least {smallest[1]} "
+                    f"({len(SPECIAL)} special pieces, {BYTES} bytes and its characters)"
+                ) from None
+            raise
+        return cls(model.getvalue())
+
+    def __len__(self) -> int:
+        return int(self._processor.get_piece_size())
+
+    def encode(self, text: str) -> list[int]:
+        """Piece ids, without BOS and EOS."""
+        ids: list[int] = self._processor.encode(text)
+        return ids
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        ids: list[list[int]] = self._processor.encode(list(texts))
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of the pieces; the special ids are nothing in it."""
+        text: str = self._processor.decode([i for i in ids if i >= len(SPECIAL)])
+        return text
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Labels: pieces with their "▁" at a word's start, special ones as <s>, byte pieces as <0x41>."""
+        return [self._processor.id_to_piece(i) for i in ids]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokenizers of both sides; if `joint` they are one, which tied embeddings need."""
+
+    src: Tokenizer
+    tgt: Tokenizer
+    joint: bool
+
+    @classmethod
+    def train(cls, corpus_train: Dataset, vocab_size: int, type: str, joint: bool, cache_dir: Path) -> "Vocabulary":
+        """Learns from the training pairs only, or takes from `cache_dir` what the same lines gave before."""
+        src, tgt = list(corpus_train["src"]), list(corpus_train["tgt"])
+        if joint:
+            both = _cached(src + tgt, vocab_size, type, cache_dir)
+            return cls(both, both, joint)
+        return cls(_cached(src, vocab_size, type, cache_dir), _cached(tgt, vocab_size, type, cache_dir), joint)
+
+    def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
+        """What an encoder reads: pieces, EOS. So no source is ever empty."""
+        return [[*ids, EOS] for ids in self.src.encode_all(texts)]
+
+    def encode_tgt(self, texts: Sequence[str]) -> list[list[int]]:
+        """What a decoder reads and predicts: BOS, pieces, EOS."""
+        return [[BOS, *ids, EOS] for ids in self.tgt.encode_all(texts)]
+
+    def state(self) -> dict[str, Tensor | bool]:
+        """For a checkpoint that loads with `weights_only=True`: the models' bytes as uint8 tensors."""
+        src = _tensor(self.src.model)
+        return {"src": src, "tgt": src if self.joint else _tensor(self.tgt.model), "joint": self.joint}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> "Vocabulary":
+        src = Tokenizer(_bytes(state["src"]))
+        joint = bool(state["joint"])
+        return cls(src, src if joint else Tokenizer(_bytes(state["tgt"])), joint)
+
+
+def _cached(lines: list[str], vocab_size: int, type: str, cache_dir: Path) -> Tokenizer:
+    """A plain SentencePiece file whose name holds the hash of what it was made from and of what it is, so that a
+    damaged one is known by its name and made again."""
+    options = (sentencepiece.__version__, vocab_size, type, sorted(OPTIONS.items()), sorted(RESERVED.items()))
+    digest = hashlib.sha256(repr(options).encode())
+    for line in lines:
+        digest.update(line.encode() + b"\n")
+    name = digest.hexdigest()[:32]
+    tokenizer = None
+    for path in sorted(cache_dir.glob(f"{name}-*.model")):
+        model = path.read_bytes()
+        if path.name == _file_name(name, model):
+            tokenizer = Tokenizer(model)
+    if tokenizer is None:
+        tokenizer = Tokenizer.train(lines, vocab_size, type)
+        _write(cache_dir / _file_name(name, tokenizer.model), tokenizer.model)
+    if len(tokenizer) < vocab_size:
+        log.warning("a vocabulary of %d pieces is more than this text fills: it has %d", vocab_size, len(tokenizer))
+    return tokenizer
+
+
+def _file_name(name: str, model: bytes) -> str:
+    return f"{name}-{hashlib.sha256(model).hexdigest()[:16]}.model"
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Beside, then renamed: a reader sees all of it or nothing."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            beside = Path(folder) / path.name
+            beside.write_bytes(data)
+            os.replace(beside, path)
+    except OSError as error:
+        raise InputError(f"{path.parent}: the tokenizer cannot be kept here ({error.strerror or error})") from None
+
+
+def _tensor(data: bytes) -> Tensor:
+    return torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy())
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.cpu().numpy().tobytes()

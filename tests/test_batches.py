@@ -1,0 +1,238 @@
+"""Batches: nothing lost, nothing twice, nothing too wide, and an order that a number brings back."""
+
+import itertools
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import lightning as L
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from entente.data.batches import Batch, EvaluationBatches, TrainingBatches, collate
+from entente.data.corpora import Corpus
+from entente.data.module import TranslationData
+from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
+from entente.errors import InputError
+
+Ids = list[list[int]]
+
+
+def rows(lengths: list[int]) -> Ids:
+    return [[7 + place % 5 for place in range(length)] for length in lengths]
+
+
+def random_rows(seed: int, pairs: int) -> tuple[Ids, Ids]:
+    generator = np.random.default_rng(seed)
+    src = generator.integers(1, 23, pairs)
+    return rows(src.tolist()), rows((src + generator.integers(1, 5, pairs)).tolist())
+
+
+def same(one: Batch, other: Batch) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+lengths = st.lists(st.tuples(st.integers(1, 17), st.integers(2, 19)), min_size=1, max_size=61)
+
+
+@settings(max_examples=101, deadline=None)
+@given(lengths=lengths, max_tokens=st.integers(19, 97), seed=st.integers(0, 5), n=st.integers(0, 3))
+def test_an_epoch_holds_every_pair_once_and_no_batch_is_too_wide(
+    lengths: list[tuple[int, int]], max_tokens: int, seed: int, n: int
+) -> None:
+    src, tgt = rows([a for a, _ in lengths]), rows([b for _, b in lengths])
+    batches = TrainingBatches(src, tgt, max_tokens, seed)
+    epoch = batches.epoch(n)
+    assert sorted(itertools.chain(*epoch)) == list(range(len(lengths)))
+    assert len(epoch) == batches.batches_per_epoch
+    for batch in map(batches.batch, epoch):
+        assert max(batch.src.numel(), batch.tgt.numel()) <= max_tokens
+
+
+def test_batches_are_full_and_hold_little_padding() -> None:
+    src, tgt = random_rows(seed=3, pairs=2003)
+    batches = TrainingBatches(src, tgt, max_tokens=503, seed=1)
+    positions = sum(len(row) for row in tgt)
+    assert batches.batches_per_epoch < 1.1 * positions / 503 + 1
+    real = sum(len(row) for row in src + tgt)
+    padded = sum(batch.src.numel() + batch.tgt.numel() for batch in map(batches.batch, batches.epoch(5)))
+    assert batches.padding(5) == pytest.approx(1 - real / padded)
+    assert 0 < batches.padding(5) < 0.15
+
+
+def test_the_order_is_a_function_of_seed_and_epoch() -> None:
+    src, tgt = random_rows(seed=5, pairs=307)
+    orders = {(seed, n): TrainingBatches(src, tgt, max_tokens=101, seed=seed).epoch(n) for seed in (1, 2) for n in (0, 1, 2)}
+    one = TrainingBatches(src, tgt, max_tokens=101, seed=1)
+    assert [one.epoch(n) for n in (2, 0, 1)] == [orders[1, n] for n in (2, 0, 1)]  # whatever was asked before
+    for a, b in itertools.combinations(orders.values(), 2):
+        assert a != b
+        assert sorted(map(sorted, a)) != sorted(map(sorted, b))  # not only the batches' order: who is with whom
+    widths = [max(len(tgt[i]) for i in batch) for batch in orders[1, 0]]
+    assert widths not in (sorted(widths), sorted(widths)[::-1])  # not from short to long
+
+
+def test_pairs_too_long_to_train_on_are_dropped_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    src, tgt = rows([3, 30, 4, 5, 31]), rows([4, 6, 5, 29, 30])
+    with caplog.at_level(logging.INFO, logger="entente"):
+        batches = TrainingBatches(src, tgt, max_tokens=29, seed=1)
+    assert sorted(itertools.chain(*batches.epoch(0))) == [0, 2, 3]
+    assert batches.dropped == 2
+    assert [record.getMessage() for record in caplog.records] == ["2 training pairs of more than 29 tokens dropped"]
+    with pytest.raises(InputError, match="max_tokens=3: no training pair is as short as that"):
+        TrainingBatches(src, tgt, max_tokens=3, seed=1)
+
+
+@pytest.mark.parametrize("stop", [0, 1, 5, 13, 29])
+def test_from_a_held_position_the_rest_is_the_same(stop: int) -> None:
+    src, tgt = random_rows(seed=7, pairs=61)
+    whole = TrainingBatches(src, tgt, max_tokens=103, seed=11)
+    assert 2 * whole.batches_per_epoch < 29 < 5 * whole.batches_per_epoch  # so the longest goes over ends of epochs
+    expected = list(itertools.islice(whole, 41))
+
+    first = TrainingBatches(src, tgt, max_tokens=103, seed=11)
+    stream = iter(first)
+    seen = [next(stream) for _ in range(stop + 1)][:stop]  # asking for the next one says that the last is consumed
+    state = first.state_dict()
+    second = TrainingBatches(src, tgt, max_tokens=103, seed=11)
+    second.load_state_dict(state)
+    rest = list(itertools.islice(second, 41 - stop))
+    assert all(same(a, b) for a, b in zip(seen + rest, expected, strict=True))
+
+
+def test_epochs_follow_each_other() -> None:
+    src, tgt = random_rows(seed=7, pairs=61)
+    batches = TrainingBatches(src, tgt, max_tokens=103, seed=11)
+    expected = batches.epoch(0) + batches.epoch(1) + batches.epoch(2)
+    assert [batch.index.tolist() for batch in itertools.islice(batches, len(expected))] == expected
+
+
+def test_collate_pads_on_the_right() -> None:
+    batch = collate([[5, 6, EOS], [EOS]], [[BOS, EOS], [BOS, 9, 8, EOS]], [41, 7])
+    assert batch.src.tolist() == [[5, 6, EOS], [EOS, PAD, PAD]]
+    assert batch.tgt.tolist() == [[BOS, EOS, PAD, PAD], [BOS, 9, 8, EOS]]
+    assert batch.index.tolist() == [41, 7]
+    assert {part.dtype for part in batch} == {torch.int64}
+
+
+@settings(max_examples=101, deadline=None)
+@given(lengths=lengths, max_tokens=st.integers(1, 97))
+def test_evaluation_meets_every_pair_once_with_its_row(lengths: list[tuple[int, int]], max_tokens: int) -> None:
+    src, tgt = rows([a for a, _ in lengths]), rows([b for _, b in lengths])
+    batches = EvaluationBatches(src, tgt, max_tokens)
+    seen = []
+    for batch in batches:
+        assert len(batch.index) == 1 or max(batch.src.numel(), batch.tgt.numel()) <= max_tokens
+        for ids, target, row in zip(batch.src, batch.tgt, batch.index.tolist(), strict=True):
+            assert (ids[ids != PAD].tolist(), target[target != PAD].tolist()) == (src[row], tgt[row])
+            seen.append(row)
+    assert sorted(seen) == list(range(len(lengths)))
+    assert len(batches) == len(list(batches))
+
+
+def split(name: str, pairs: int) -> Dataset:
+    words = ["un", "deux", "trois", "quatre", "cinq"]
+    src = [" ".join(words[: 1 + i % 5]) + f" {name} {i}" for i in range(pairs)]
+    return Dataset.from_dict({"src": src, "tgt": [line[::-1] for line in src]})
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> TranslationData:
+    corpus = Corpus("numbers", split("t", 211), split("v", 31), {"test": split("s", 17), "other": split("o", 7)})
+    vocabulary = Vocabulary.train(corpus.train, 331, "bpe", True, tmp_path)
+    return TranslationData(corpus, vocabulary, max_tokens=307, seed=5, eval_max_tokens=101)
+
+
+def test_batches_are_the_corpus_through_the_vocabulary(data: TranslationData) -> None:
+    for name, batches in {"valid": data.val_dataloader(), "other": data.evaluation_batches("other")}.items():
+        for batch in batches:
+            for ids, target, row in zip(batch.src, batch.tgt, batch.index.tolist(), strict=True):
+                ids, target = ids[ids != PAD], target[target != PAD]
+                assert (ids[-1], target[0], target[-1]) == (EOS, BOS, EOS)
+                assert data.vocabulary.src.decode(ids.tolist()) == data.sources(name)[row]
+                assert data.vocabulary.tgt.decode(target.tolist()) == data.references(name)[row]
+    with pytest.raises(InputError, match="this corpus has train, valid, test, other"):
+        data.evaluation_batches("dev")
+
+
+def test_overfit_is_one_batch_everywhere(data: TranslationData) -> None:
+    one = TranslationData(data.corpus, data.vocabulary, max_tokens=307, seed=5, overfit=True)
+    expected = sorted(data.sources("train")[i] for i in data.train_dataloader().epoch(0)[0])
+    assert one.train_dataloader().batches_per_epoch == 1
+    for name in ("train", "valid", "test", "other"):
+        assert sorted(one.sources(name)) == expected
+
+
+class Recorder(L.LightningModule):
+    """Learns next to nothing; notes which pairs it steps on, and saves when Lightning's ModelCheckpoint would."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.scale = nn.Parameter(torch.ones(1))
+        self.steps: list[list[int]] = []
+        self.validated: list[int] = []
+
+    def training_step(self, batch: Batch, step: int) -> Tensor:
+        self.steps.append(batch.index.tolist())
+        return (self.scale * batch.src.float().mean()).square().mean()
+
+    def validation_step(self, batch: Batch, step: int) -> None:
+        self.validated += batch.index.tolist()
+
+    def on_train_batch_end(self, outputs: object, batch: Batch, step: int) -> None:
+        self.trainer.save_checkpoint(self.folder / f"{step + 1}.ckpt")
+
+    def on_validation_end(self) -> None:
+        self.trainer.save_checkpoint(self.folder / f"validated {len(self.steps)}.ckpt")
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=1e-6)
+
+
+def fit(folder: Path, data: TranslationData, max_steps: int, accumulate: int, resume: Path | None = None) -> Recorder:
+    model = Recorder(folder)
+    trainer = L.Trainer(
+        default_root_dir=folder,
+        accelerator="cpu",
+        max_steps=max_steps,
+        max_epochs=-1,
+        check_val_every_n_epoch=None,
+        val_check_interval=7,
+        num_sanity_val_steps=0,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        accumulate_grad_batches=accumulate,
+    )
+    trainer.fit(model, data, ckpt_path=resume, weights_only=True if resume else None)
+    return model
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Iterator[Path]:
+    return (tmp_path / f"fit{i}" for i in itertools.count())
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_lightning_trains_on_them_and_resumes_at_the_next_batch(
+    data: TranslationData, folders: Iterator[Path], accumulate: int
+) -> None:
+    batches = data.train_dataloader()
+    epochs = itertools.chain.from_iterable(map(batches.epoch, itertools.count()))
+    expected = list(itertools.islice(epochs, 23 * accumulate))
+    assert batches.batches_per_epoch < len(expected)
+
+    folder = next(folders)
+    whole = fit(folder, data, max_steps=23, accumulate=accumulate)
+    assert whole.steps == expected
+    assert sorted(whole.validated) == sorted(list(range(31)) * (23 * accumulate // 7))
+    for saved in ("2", "8", "14", "20", "validated 14"):
+        resumed = fit(next(folders), data, 23, accumulate, resume=folder / f"{saved}.ckpt")
+        assert resumed.steps == expected[int(saved.split()[-1]) :]

@@ -1,0 +1,176 @@
+"""Text survives the tokenizer, whatever it is; the same text gives the same tokenizer, from the cache or not."""
+
+import logging
+import random
+import unicodedata
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from entente.data.tokenizer import BOS, EOS, PAD, TYPES, UNK, Tokenizer, Vocabulary
+from entente.errors import InputError
+
+FRENCH = ["Où est l'élève ?", "Le chat noir dort.", "Elle n'a pas vu la mer.", "Il y a un garçon."] * 7
+ENGLISH = ["Where is the pupil?", "The black cat sleeps.", "She has not seen the sea.", "There is a boy."] * 7
+PAIRS = Dataset.from_dict({"src": FRENCH, "tgt": ENGLISH})
+
+TOKENIZERS = {type: Tokenizer.train(FRENCH + ENGLISH, vocab_size=331, type=type) for type in TYPES}
+each_type = pytest.mark.parametrize("type", TYPES)
+
+pieces_of_lines = st.one_of(
+    st.text(max_size=11),
+    st.sampled_from(["<s>", "</s>", "<unk>", "<pad>", "<0x41>", " ", "   ", "\t", "\0", "\r", "\u2028", "\u0301", "\u2585"]),
+    st.sampled_from(["chat", "l'élève", "🙂", "👩‍👩‍👧", "שלום", "مرحبا", "語", "\u200b", "\ufeff", "\U000e0041", "é"]),
+)
+lines = st.lists(pieces_of_lines, max_size=7).map(lambda parts: unicodedata.normalize("NFC", "".join(parts)))
+
+
+@each_type
+@settings(max_examples=211, deadline=None)
+@given(line=lines)
+@example(line="  two  spaces  ")
+@example(line="\0")
+@example(line="<s> </s> <unk> <pad> <0x41>")
+@example(line="\u0301 alone")
+@example(line="▅")
+def test_any_line_comes_back(type: str, line: str) -> None:
+    line = line.replace("\u2581", "")  # the piece marker itself
+    tokenizer = TOKENIZERS[type]
+    ids = tokenizer.encode(line)
+    assert tokenizer.decode(ids) == line
+    assert not {PAD, UNK, BOS, EOS} & set(ids)
+    assert tokenizer.encode_all([line, "Le chat"]) == [ids, tokenizer.encode("Le chat")]
+
+
+@each_type
+def test_special_ids_are_no_text_but_have_labels(type: str) -> None:
+    tokenizer = TOKENIZERS[type]
+    ids = tokenizer.encode("Le chat €")
+    assert tokenizer.decode([BOS, *ids, EOS, PAD, UNK]) == "Le chat €"
+    labels = tokenizer.pieces([PAD, UNK, BOS, EOS, *ids])
+    assert labels[:4] == ["<pad>", "<unk>", "<s>", "</s>"]
+    assert labels[4].startswith("▁")
+    assert labels[-3:] == ["<0xE2>", "<0x82>", "<0xAC>"]  # the euro sign was not in the training text
+
+
+@each_type
+def test_the_same_lines_give_the_same_model(type: str) -> None:
+    assert Tokenizer.train(FRENCH + ENGLISH, vocab_size=331, type=type).model == TOKENIZERS[type].model
+
+
+@each_type
+def test_awkward_training_lines_are_learned_from_not_skipped(type: str) -> None:
+    long = "zzzyx " * 709  # longer than the trainer's default limit
+    lines = [*["a\0b", "c\td", "e\nf", "g▅h", "i▁j", ""] * 97, long]
+    tokenizer = Tokenizer.train(lines, vocab_size=313, type=type)
+    labels = tokenizer.pieces(range(len(tokenizer)))
+    assert set("abcdefghijzyx") <= set("".join(label for label in labels if not label.startswith("<")))
+    assert not set("\0\t\n▅") & set("".join(labels))
+    assert tokenizer.decode(tokenizer.encode("a\0b\tc\nd▅")) == "a\0b\tc\nd▅"
+
+
+@each_type
+def test_one_letter_is_text_enough(type: str) -> None:
+    tokenizer = Tokenizer.train(["a"], vocab_size=313, type=type)
+    assert tokenizer.decode(tokenizer.encode("a b")) == "a b"
+
+
+@each_type
+def test_a_vocabulary_too_small_names_the_smallest_that_works(type: str) -> None:
+    for size in (-1, 0, 3, 17, 270):
+        with pytest.raises(InputError, match=rf"vocab_size={size} is too small: .* at least \d+ ") as refusal:
+            Tokenizer.train(FRENCH, vocab_size=size, type=type)
+    smallest = int(str(refusal.value).split("at least ")[1].split()[0])
+    assert len(Tokenizer.train(FRENCH, vocab_size=smallest, type=type)) == smallest
+    with pytest.raises(InputError, match=f"vocab_size={smallest - 1} is too small"):
+        Tokenizer.train(FRENCH, vocab_size=smallest - 1, type=type)
+
+
+def test_a_type_that_is_not_there_is_named() -> None:
+    with pytest.raises(InputError, match=r"type=word: choose one of bpe, unigram"):
+        Tokenizer.train(FRENCH, vocab_size=331, type="word")
+
+
+def test_bytes_that_are_no_model_of_ours_are_refused() -> None:
+    with pytest.raises(InputError, match="damaged"):
+        Tokenizer(b"not a model")
+    with pytest.raises(InputError, match="damaged"):
+        Tokenizer(b"")
+    other = TOKENIZERS["bpe"].model.replace(b"<pad>", b"<bad>")
+    with pytest.raises(InputError, match="not one of ours"):
+        Tokenizer(other)
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_vocabulary_survives_a_safe_checkpoint(tmp_path: Path, joint: bool) -> None:
+    vocabulary = Vocabulary.train(PAIRS, 300, "bpe", joint, tmp_path)
+    torch.save(vocabulary.state(), tmp_path / "state.pt")
+    restored = Vocabulary.from_state(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert (restored.src.model, restored.tgt.model) == (vocabulary.src.model, vocabulary.tgt.model)
+    assert restored.joint == joint == (restored.src is restored.tgt)
+    assert (restored.src.model == restored.tgt.model) == joint
+
+
+def test_sides_learn_from_their_own_text_and_frame_their_rows(tmp_path: Path) -> None:
+    vocabulary = Vocabulary.train(PAIRS, 300, "bpe", joint=False, cache_dir=tmp_path)
+    assert vocabulary.src.model == Tokenizer.train(FRENCH, 300).model
+    assert vocabulary.tgt.model == Tokenizer.train(ENGLISH, 300).model
+    assert vocabulary.encode_src(["chat", ""]) == [[*vocabulary.src.encode("chat"), EOS], [EOS]]
+    assert vocabulary.encode_tgt(["cat", ""]) == [[BOS, *vocabulary.tgt.encode("cat"), EOS], [BOS, EOS]]
+
+
+def test_a_vocabulary_larger_than_the_text_is_fitted_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):  # trained, then from the cache
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="entente"):
+            size = len(Vocabulary.train(PAIRS, 5003, "bpe", True, tmp_path).src)
+        assert size < 500
+        assert [record.getMessage() for record in caplog.records] == [
+            f"a vocabulary of 5003 pieces is more than this text fills: it has {size}"
+        ]
+
+
+def test_the_cache_is_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = []
+    train = Tokenizer.train
+
+    def counted(lines: list[str], vocab_size: int, type: str) -> Tokenizer:
+        trained.append(vocab_size)
+        return train(lines, vocab_size, type)
+
+    monkeypatch.setattr(Tokenizer, "train", counted)
+    first = Vocabulary.train(PAIRS, 300, "bpe", True, tmp_path)
+    again = Vocabulary.train(Dataset.from_dict(PAIRS.to_dict()), 300, "bpe", True, tmp_path)
+    assert again.src.model == first.src.model
+    assert trained == [300]
+    (file,) = tmp_path.iterdir()
+    assert file.read_bytes() == first.src.model
+
+    Vocabulary.train(PAIRS, 301, "bpe", True, tmp_path)
+    Vocabulary.train(PAIRS, 300, "unigram", True, tmp_path)
+    Vocabulary.train(PAIRS.select(range(7)), 301, "bpe", True, tmp_path)
+    Vocabulary.train(PAIRS.select(range(1, 7)), 301, "bpe", True, tmp_path)
+    assert trained == [300, 301, 300, 301, 301]
+
+    data = bytearray(first.src.model)
+    for damaged in (b"", bytes(data[:101]), _flipped(data)):
+        file.write_bytes(damaged)
+        assert Vocabulary.train(PAIRS, 300, "bpe", True, tmp_path).src.model == first.src.model
+        assert file.read_bytes() == first.src.model
+    assert trained[5:] == [300, 300, 300]
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+def _flipped(data: bytearray) -> bytes:
+    place = random.Random(3).randrange(len(data))
+    return bytes([*data[:place], data[place] ^ 1, *data[place + 1 :]])
+
+
+def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InputError, match="the tokenizer cannot be kept here"):
+        Vocabulary.train(PAIRS, 300, "bpe", True, tmp_path / "file")
