@@ -1,0 +1,254 @@
+"""What Lightning calls during training: attention maps and sample translations for TensorBoard, and the progress of the run."""
+
+import logging
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import lightning as L
+import numpy as np
+from lightning.pytorch.callbacks import ProgressBar
+from lightning.pytorch.loggers import TensorBoardLogger
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Column
+from torch.utils.tensorboard import SummaryWriter
+
+from entente.data.corpora import clean
+from entente.maps.draw import draw
+from entente.maps.record import record
+from entente.translator import Translator
+
+log = logging.getLogger("entente")
+
+
+def _translator(module: L.LightningModule) -> Translator:
+    if not isinstance(module, Translator):
+        raise TypeError(f"the callbacks of entente go with a Translator, not with a {type(module).__name__}")
+    return module
+
+
+def _writer(trainer: L.Trainer) -> SummaryWriter | None:
+    """TensorBoard's writer, if this run and this process have one."""
+    if trainer.is_global_zero:
+        for logger in trainer.loggers:
+            if isinstance(logger, TensorBoardLogger):
+                return logger.experiment
+    return None
+
+
+class AttentionMaps(L.Callback):
+    """After a validation, all attention of some sentences as images, one a kind and sentence: "attention/KIND/TITLE".
+
+    The model reads its own translation, decoded as validation decodes. A sentence is recorded by itself, so that its maps are
+    the same whatever stands beside it, in variants that break a mask too.
+
+    sentences: (short title, text in the source language). n_validation: so many more, the first of the validation split.
+    every_n_steps: skip validations until so many steps after the last maps; the last one of the budget is never skipped.
+    """
+
+    def __init__(self, sentences: Sequence[tuple[str, str]], every_n_steps: int = 0, n_validation: int = 2) -> None:
+        self.sentences = list(sentences)
+        self.every_n_steps = every_n_steps
+        self.n_validation = n_validation
+        self._last: int | None = None  # the step of the last maps
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        writer, step = _writer(trainer), trainer.global_step
+        early = self._last is not None and step - self._last < self.every_n_steps and step != trainer.max_steps
+        if trainer.sanity_checking or writer is None or early:
+            return
+        self._last = step
+        translator = _translator(pl_module)
+        valid = translator.evaluations["valid"].sources[: self.n_validation]
+        sentences = self.sentences + [(f"valid {i + 1}", text) for i, text in enumerate(valid)]
+        for tag, image in attention_images(translator, sentences):
+            writer.add_image(tag, image, step, dataformats="HWC")
+
+
+def attention_images(translator: Translator, sentences: Sequence[tuple[str, str]]) -> Iterator[tuple[str, np.ndarray]]:
+    """Tag and picture (height, width, 3), uint8, of every kind of attention of each (title, source text)."""
+    vocabulary = translator.vocabulary
+    translations = translator.translate([text for _, text in sentences], translator.search)
+    for (title, text), n_best in zip(sentences, translations, strict=True):
+        hypothesis = n_best[0]
+        caption = f"{clean(text)}  \u2192  {vocabulary.tgt.decode(hypothesis.tokens)}"
+        if not hypothesis.ended:
+            caption += " (stopped at its length limit)"
+        [src] = vocabulary.encode_src([clean(text)])
+        for map in record(translator.model, vocabulary, src, hypothesis.tokens):
+            canvas = FigureCanvasAgg(draw(map, caption))
+            canvas.draw()
+            yield f"attention/{map.kind}/{title}", np.asarray(canvas.buffer_rgba())[..., :3]
+
+
+class SampleTranslations(L.Callback):
+    """After a validation, the first n sentences of its split as a table: source, reference, translation."""
+
+    def __init__(self, n: int = 10) -> None:
+        self.n = n
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        writer = _writer(trainer)
+        if trainer.sanity_checking or writer is None:
+            return
+        valid = _translator(pl_module).evaluations["valid"]
+        rows = zip(valid.sources[: self.n], valid.references, valid.hypotheses, strict=False)
+        writer.add_text("translations/valid", markdown_table(("source", "reference", "translation"), rows), trainer.global_step)
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Every cell is shown as it is: what Markdown or HTML would take for a sign of its own is written as its number."""
+    lines = [[_escaped(cell) for cell in cells] for cells in (head, *rows)]
+    lines.insert(1, ["---"] * len(head))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"[\\`*_\[\]<>&|~]", lambda sign: f"&#{ord(sign[0])};", " ".join(text.split()))
+
+
+class TrainingProgress(ProgressBar):
+    """Optimiser steps done and to do, loss, target tokens per second, BLEU, time.
+
+    On a terminal it is one live line, written at most 4 times a second; elsewhere (a pipe, a log of CI) a line in the log every
+    `every_n_steps`. After each validation a line goes to the log in both cases.
+    """
+
+    def __init__(self, every_n_steps: int = 100, console: Console | None = None) -> None:
+        super().__init__()
+        self.every_n_steps = every_n_steps
+        self._console = console or Console(stderr=True)
+        self._enabled = True
+        self._live: Progress | None = None
+        self._task = TaskID(0)
+        self._bleu: float | None = None
+        self._best: float | None = None
+        self._step = self._first_step = self._logged = 0
+        self._started: float | None = None  # by time.monotonic, in seconds
+        self._shown = 0.0
+
+    def enable(self) -> None:
+        self._enabled = True
+
+    def disable(self) -> None:
+        self._enabled = False
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"bleu": self._bleu, "best": self._best}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._bleu, self._best = state_dict["bleu"], state_dict["best"]
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._started = time.monotonic()
+        self._step = self._first_step = self._logged = trainer.global_step
+        if self._enabled and self._console.is_interactive:
+            self._live = Progress(
+                BarColumn(bar_width=None),
+                TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+                console=self._console,
+                auto_refresh=False,
+                transient=True,
+                expand=True,
+            )
+            self._task = self._live.add_task("", total=_total(trainer))
+            self._show(trainer, pl_module)
+            self._live.start()
+
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+        # Only now, so that after a step with a validation there is one line, with its result.
+        if not self._live and self._step % self.every_n_steps == 0 and self._step != self._logged:
+            self._log(trainer, pl_module)
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._step = trainer.global_step
+        if self._live:
+            self._show(trainer, pl_module)
+
+    def on_validation_batch_end(
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        if self._live:
+            self._show(trainer, pl_module, f"validating {batch_idx + 1}/{trainer.num_val_batches[dataloader_idx]}")
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.sanity_checking or self._started is None:
+            return
+        self._bleu = float(trainer.callback_metrics["valid/bleu"])
+        self._best = max(self._bleu, self._best or 0.0)
+        if self._live:  # out of the way of whatever the log writes to
+            self._live.stop()
+        self._log(trainer, pl_module)
+        if self._step == _total(trainer):
+            self._close()
+        if self._live:
+            self._shown = 0.0
+            self._show(trainer, pl_module)
+            self._live.start()
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._close()
+        if self._step != self._logged:
+            self._log(trainer, pl_module)
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        self._close()
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._live:
+            self._live.stop()
+            self._live = None
+
+    def _show(self, trainer: L.Trainer, pl_module: L.LightningModule, doing: str = "") -> None:
+        now = time.monotonic()
+        if self._live and now - self._shown >= 0.25:
+            self._shown = now
+            line = self._line(trainer, pl_module, doing)
+            self._live.update(self._task, completed=self._step, description=line, refresh=True)
+
+    def _log(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._logged = self._step
+        if self._enabled:
+            log.info(self._line(trainer, pl_module))
+
+    def _line(self, trainer: L.Trainer, pl_module: L.LightningModule, doing: str = "") -> str:
+        translator, total = _translator(pl_module), _total(trainer)
+        elapsed, done = time.monotonic() - (self._started or 0.0), self._step - self._first_step
+        parts = [f"step {self._step}/{total}" if total else f"step {self._step}"]
+        if doing:
+            parts.append(doing)
+        if translator.last_loss is not None:
+            parts.append(f"loss {translator.last_loss:.2f}")
+        if translator.tokens_per_second:
+            parts.append(f"{translator.tokens_per_second:,.0f} tokens/s")
+        if self._bleu is not None and self._best is not None:
+            parts.append(f"BLEU {self._bleu:.1f}" + (f" (best {self._best:.1f})" if self._best > self._bleu else ""))
+        left = f", {clock(elapsed / done * (total - self._step))} left" if total and done else ""
+        parts.append(clock(elapsed) + left)
+        return "  ".join(parts)
+
+
+def _total(trainer: L.Trainer) -> int | None:
+    """The budget in optimiser steps; Lightning writes no budget as -1."""
+    return trainer.max_steps if trainer.max_steps > 0 else None
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds, and hours where there are any: 2:10, 1:02:10."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

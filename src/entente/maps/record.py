@@ -1,0 +1,136 @@
+"""Attention as the model used it: hooks on the modules that turn scores into weights, over one teacher-forced pass.
+
+What is recorded are the weights before dropout, in evaluation mode, of all layers and heads. Nothing stays in the model:
+no flag, no attribute, no hook.
+
+Shapes: N sentences, S source length, T target length (both with their end symbol), L layers, H heads.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from entente.data.tokenizer import BOS, EOS, Vocabulary
+from entente.models import Seq2Seq
+from entente.models.attention import AttentionWeights
+from entente.models.seq2seq import evaluating
+
+ENCODER, DECODER, CROSS, ALIGNMENT = (
+    "encoder self-attention",
+    "decoder masked self-attention",
+    "cross-attention",
+    "alignment",
+)
+KINDS = {  # the path of an attention's weights, numbers left out -> its kind
+    "encoder.self_attention.weights": ENCODER,
+    "decoder.self_attention.weights": DECODER,
+    "decoder.cross_attention.weights": CROSS,
+    "attention.weights": ALIGNMENT,
+}
+
+
+class AttentionMap(NamedTuple):
+    """One kind of attention of one sentence, padding cut.
+
+    A row is a query. In the decoder it is the step that *produces* the row's piece: y1 .. yn, </s>. Columns are what the row
+    looks at: in the decoder's self-attention the pieces *read* so far, <s>, y1 .. yn; elsewhere the source's, </s> included.
+    """
+
+    kind: str
+    weights: Tensor  # (L, H, rows, columns), float32 on the CPU
+    rows: list[str]
+    columns: list[str]
+
+
+def record(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequence[int]) -> list[AttentionMap]:
+    """The maps of one sentence, one a kind. src ends with EOS; tgt has neither BOS nor EOS."""
+    return record_batch(model, vocabulary, [src], [tgt])[0]
+
+
+def record_batch(
+    model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]
+) -> list[list[AttentionMap]]:
+    """The maps of each sentence, recorded in one pass. May be called at any time, in a training step too: modes, gradients and
+    random numbers stay as they were. RuntimeError if an attention was not seen, or if there is none."""
+    plain: Seq2Seq = getattr(model, "_orig_mod", model)  # hooks see nothing inside a compiled module
+    device = plain.output.weight.device
+    sources = _padded(src, plain.pad_id).to(device)
+    targets = _padded([[BOS, *ids] for ids in tgt], plain.pad_id).to(device)
+    # Autocast off: it would keep weights cast here, without their gradients, for the training step around this.
+    with evaluating(plain), torch.no_grad(), torch.autocast(device.type, enabled=False), _hooked(plain) as calls:
+        plain.decode(targets, plain.encode(sources))
+    sides = [
+        {
+            "source": vocabulary.src.pieces(s),
+            "produced": vocabulary.tgt.pieces([*t, EOS]),
+            "read": vocabulary.tgt.pieces([BOS, *t]),
+        }
+        for s, t in zip(src, tgt, strict=True)
+    ]
+    maps: list[list[AttentionMap]] = [[] for _ in sides]
+    for kind, weights in _by_kind(calls).items():
+        row_side, column_side = _sides(kind)
+        size = tuple(max(len(labels[side]) for labels in sides) for side in (row_side, column_side))
+        if weights.shape[-2:] != size:
+            raise RuntimeError(f"{kind}: weights of {tuple(weights.shape[-2:])} where {row_side} x {column_side} are {size}")
+        for n, labels in enumerate(sides):
+            rows, columns = labels[row_side], labels[column_side]
+            maps[n].append(AttentionMap(kind, weights[n, :, :, : len(rows), : len(columns)].clone(), rows, columns))
+    return maps
+
+
+@contextmanager
+def _hooked(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
+    """What each attention of the model gives inside, call by call, under its path."""
+    attentions = {path: module for path, module in model.named_modules() if isinstance(module, AttentionWeights)}
+    calls: dict[str, list[Tensor]] = {path: [] for path in attentions}
+    handles = [module.register_forward_hook(_keep(calls[path])) for path, module in attentions.items()]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _keep(seen: list[Tensor]) -> Callable[[nn.Module, tuple[Any, ...], Tensor], None]:
+    def hook(module: nn.Module, inputs: tuple[Any, ...], weights: Tensor) -> None:
+        seen.append(weights.detach())
+
+    return hook
+
+
+def _by_kind(calls: dict[str, list[Tensor]]) -> dict[str, Tensor]:
+    """Kind -> (N, L, H, T, S). A recurrent decoder calls its attention once a step: its calls are its rows, in order."""
+    if not calls:
+        raise RuntimeError("no attention was recorded: the model has no AttentionWeights")
+    if silent := [path for path, seen in calls.items() if not seen]:
+        raise RuntimeError(f"no attention was recorded at {', '.join(silent)}: the pass did not call it, or it is compiled")
+    layers = defaultdict(list)
+    for path, seen in calls.items():
+        weights = torch.cat(seen, dim=-2).float().cpu()
+        layers[kind_of(path)].append(weights if weights.dim() == 4 else weights.unsqueeze(1))  # additive: one head
+    return {kind: torch.stack(stack, dim=1) for kind, stack in layers.items()}
+
+
+def kind_of(path: str) -> str:
+    """The kind in words of the weights at a module path, as "encoder.0.self_attention.weights"; the path's own words if it is
+    none of KINDS."""
+    name = re.sub(r"\.\d+", "", path)
+    return KINDS.get(name, re.sub(r"[._]+", " ", name.removesuffix(".weights")))
+
+
+def _sides(kind: str) -> tuple[str, str]:
+    """What the rows and the columns of a kind are."""
+    if "encoder" in kind:
+        return "source", "source"
+    return "produced", "read" if "self" in kind else "source"
+
+
+def _padded(rows: Sequence[Sequence[int]], pad_id: int) -> Tensor:
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=pad_id)

@@ -1,0 +1,188 @@
+"""The LightningModule: loss, optimiser, schedule, and validation by decoding.
+
+Shapes: B batch, T target length, N real target tokens of a batch, D width of the decoder's output, V vocabulary.
+"""
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import lightning as L
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from entente.checkpoint import ENTRY
+from entente.data.batches import Batch
+from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
+from entente.evaluation.scores import Evaluation, corpus_scores
+from entente.models import Seq2Seq
+from entente.search import Hypothesis, Search, search, translate
+
+
+@dataclass(frozen=True)
+class Optim:
+    """Adam (Kingma & Ba 2015), a warm-up and a schedule, and label smoothing (Szegedy et al. 2016, section 7).
+
+    lr is the peak, reached after `warmup` steps; `inverse_sqrt` then falls as 1 / sqrt(step) (Vaswani et al. 2017, section
+    5.3), `cosine` to zero at the last step of the budget (Loshchilov & Hutter 2017), `constant` stays.
+    """
+
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.98
+    weight_decay: float = 0.0
+    warmup: int = 400
+    schedule: Literal["inverse_sqrt", "cosine", "constant"] = "cosine"
+    label_smoothing: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.schedule not in ("inverse_sqrt", "cosine", "constant"):
+            raise ValueError(f"schedule={self.schedule} is not one of inverse_sqrt, cosine, constant")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing={self.label_smoothing} is not between 0 and 1")
+
+    def factor(self, step: int, max_steps: int) -> float:
+        """What lr is multiplied by at a step, counted from 0."""
+        if step < self.warmup:
+            return (step + 1) / self.warmup
+        if self.schedule == "inverse_sqrt":
+            return math.sqrt(max(self.warmup, 1) / (step + 1))
+        if self.schedule == "cosine":
+            return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - self.warmup) / max(1, max_steps - self.warmup))))
+        return 1.0
+
+
+class Translator(L.LightningModule):
+    """A model, its vocabulary, and how both are trained and evaluated.
+
+    Validation and the final evaluation decode every sentence of a split by `search`, on one road, so that the same
+    checkpoint gives the same digits in both. `evaluations` holds what each split gave last.
+    """
+
+    def __init__(
+        self,
+        model: Seq2Seq,
+        vocabulary: Vocabulary,
+        optim: Optim,
+        search: Search,
+        max_steps: int,
+        log_every: int = 20,
+        checkpoint_entry: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.vocabulary = vocabulary
+        self.optim = optim
+        self.search = search
+        self.max_steps = max_steps
+        self.log_every = log_every
+        self.checkpoint_entry = checkpoint_entry
+        self.evaluations: dict[str, Evaluation] = {}
+        self.tokens_per_second = 0.0  # target tokens, over the last `log_every` steps
+        self.last_loss: float | None = None
+        self._clock, self._tokens = 0.0, 0
+        self._decoded: dict[str, _Decoded] = {}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if self.checkpoint_entry is not None:
+            checkpoint[ENTRY] = self.checkpoint_entry
+
+    def configure_optimizers(self) -> Any:
+        o = self.optim
+        adam = torch.optim.AdamW(self.parameters(), o.lr, (o.beta1, o.beta2), eps=1e-9, weight_decay=o.weight_decay, fused=True)
+        schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: o.factor(step, self.max_steps))
+        return {"optimizer": adam, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def logits(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Predictions (N, V) at the real target tokens, and those tokens (N,): nothing is projected on padding."""
+        target = batch.tgt[:, 1:]
+        real = target != PAD
+        hidden = self.model(batch.src, batch.tgt[:, :-1])
+        return self.model.output(hidden[real]), target[real]
+
+    def on_train_start(self) -> None:
+        self._clock, self._tokens = time.perf_counter(), 0
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        logits, target = self.logits(batch)
+        loss = F.cross_entropy(logits, target, label_smoothing=self.optim.label_smoothing)
+        self._tokens += len(target)
+        if (batch_idx + 1) % (self.log_every * self.trainer.accumulate_grad_batches) == 0:
+            now = time.perf_counter()
+            self.tokens_per_second = self._tokens / (now - self._clock)
+            self._clock, self._tokens = now, 0
+            self.last_loss = loss.item()
+            self._log(
+                {
+                    "train/loss": self.last_loss,
+                    "train/nll": F.cross_entropy(logits.detach(), target).item(),
+                    "train/tokens_per_second": self.tokens_per_second,
+                    "train/lr": self.trainer.optimizers[0].param_groups[0]["lr"],
+                },
+                step=self.global_step + 1,  # the one under way
+            )
+        return loss
+
+    def on_validation_start(self) -> None:
+        self._paused = time.perf_counter()
+
+    def on_validation_end(self) -> None:
+        self._clock += time.perf_counter() - self._paused  # validating is not training time
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self._decode("valid", batch)
+
+    def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
+        self._decode(self.trainer.datamodule.test_splits[dataloader_idx], batch)  # type: ignore[attr-defined]
+
+    def _decode(self, split: str, batch: Batch) -> None:
+        decoded = self._decoded.setdefault(split, _Decoded())
+        logits, target = self.logits(batch)
+        decoded.nll += float(F.cross_entropy(logits.float(), target, reduction="sum"))
+        decoded.tokens += len(target)
+        for row, n_best in zip(batch.index.tolist(), search(self.model, batch.src, self.search, BOS, EOS), strict=True):
+            decoded.hypotheses[row] = self.vocabulary.tgt.decode(n_best[0].tokens)
+
+    def on_validation_epoch_end(self) -> None:
+        self._evaluate()
+        valid = self.evaluations["valid"]
+        scores = corpus_scores(valid.hypotheses, valid.references, ["bleu", "chrf"])
+        metrics = {"valid/bleu": scores["bleu"], "valid/chrf": scores["chrf"], "valid/nll": valid.nll}
+        self.log_dict(metrics, logger=False)  # for the callbacks that choose by it
+        self._log(metrics, step=self.global_step)
+
+    def _log(self, metrics: dict[str, float], step: int) -> None:
+        """Lightning's own log counts a validation at the step before its own."""
+        for logger in self.loggers:
+            logger.log_metrics(metrics, step)
+
+    def on_test_epoch_end(self) -> None:
+        self._evaluate()
+
+    def _evaluate(self) -> None:
+        data = self.trainer.datamodule  # type: ignore[attr-defined]
+        for split, decoded in self._decoded.items():
+            rows = sorted(decoded.hypotheses)  # all of them, unless the trainer limits the batches
+            sources, references = data.sources(split), data.references(split)
+            self.evaluations[split] = Evaluation(
+                sources=[sources[i] for i in rows],
+                references=[references[i] for i in rows],
+                hypotheses=[decoded.hypotheses[i] for i in rows],
+                nll=decoded.nll / decoded.tokens,
+            )
+        self._decoded = {}
+
+    def translate(self, sentences: list[str], search: Search | None = None) -> list[list[Hypothesis]]:
+        """The n best hypotheses of each sentence; greedy where nothing else is said."""
+        return translate(self.model, self.vocabulary, sentences, search or Search())
+
+
+class _Decoded:
+    """What the batches of a split have given so far."""
+
+    def __init__(self) -> None:
+        self.nll = 0.0
+        self.tokens = 0
+        self.hypotheses: dict[int, str] = {}

@@ -1,0 +1,273 @@
+"""What the callbacks leave in TensorBoard's files, in the log and on the terminal, by a real trainer."""
+
+import io
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import markdown
+import pytest
+import torch
+from datasets import Dataset
+from lightning.pytorch.loggers import TensorBoardLogger
+from PIL import Image
+from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from entente import callbacks
+from entente.callbacks import AttentionMaps, SampleTranslations, TrainingProgress, attention_images, clock, markdown_table
+from entente.data.corpora import Corpus
+from entente.data.module import TranslationData
+from entente.data.tokenizer import PAD, Tokenizer, Vocabulary
+from entente.maps.record import AttentionMap
+from entente.models import MODELS
+from entente.search import Search
+from entente.translator import Optim, Translator
+
+SRC = ["Le chat noir dort.", "Il a faim | soif.", "Elle dort.", "Le chat a faim.", "Il dort *ici*."]
+TGT = ["The black cat sleeps.", "He is hungry | thirsty.", "She sleeps.", "The cat is hungry.", "He sleeps *here*."]
+FIXED = [("chat", "Le chat dort."), ("faim", "Elle a faim.")]
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return Vocabulary(Tokenizer.train(SRC * 3, 300), Tokenizer.train(TGT * 3, 300), joint=False)
+
+
+def translator(vocabulary: Vocabulary, name: str = "transformer", max_steps: int = 8, **search: Any) -> Translator:
+    sizes = (12, 2, 3, 20) if name == "transformer" else (12, 10, 14)
+    model = MODELS[name](len(vocabulary.src), len(vocabulary.tgt), False, PAD, 1, *sizes)
+    return Translator(model, vocabulary, Optim(warmup=2), Search(length_factor=0.2, length_offset=6, **search), max_steps, 1)
+
+
+def fit(module: Translator, path: Path, *chosen: L.Callback, **options: Any) -> L.Trainer:
+    split = Dataset.from_dict({"src": SRC, "tgt": TGT})
+    trainer = L.Trainer(
+        accelerator="cpu",
+        max_steps=module.max_steps,
+        max_epochs=-1,
+        val_check_interval=4,
+        check_val_every_n_epoch=None,
+        log_every_n_steps=1,
+        logger=TensorBoardLogger(path, name="", version=""),
+        callbacks=[*chosen],
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=any(isinstance(c, TrainingProgress) for c in chosen),
+        **options,
+    )
+    trainer.fit(module, datamodule=TranslationData(Corpus("tiny", split, split, {}), module.vocabulary, 60, 1))
+    return trainer
+
+
+def events(path: Path) -> EventAccumulator:
+    accumulator = EventAccumulator(str(path), size_guidance={"images": 0, "tensors": 0, "scalars": 0})
+    accumulator.Reload()
+    return accumulator
+
+
+class Raises(L.Callback):
+    """Ends the run with an error, after step 5 or during the sanity check's end."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        if trainer.global_step == 5:
+            raise self.error
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("transformer", ["encoder self-attention", "decoder masked self-attention", "cross-attention"]),
+        ("birnn", ["alignment"]),
+    ],
+)
+def test_attention_maps_of_every_sentence_and_kind(name: str, kinds: list[str], vocabulary: Vocabulary, tmp_path: Path) -> None:
+    fit(translator(vocabulary, name), tmp_path, AttentionMaps(FIXED, n_validation=1))
+    written = events(tmp_path)
+    tags = {f"attention/{kind}/{title}" for kind in kinds for title in ("chat", "faim", "valid 1")}
+    assert set(written.Tags()["images"]) == tags
+    for tag in tags:
+        images = written.Images(tag)
+        assert [image.step for image in images] == [4, 8]  # nothing at the sanity check, step 0
+        pixels = Image.open(io.BytesIO(images[-1].encoded_image_string))
+        assert (pixels.width, pixels.height) == (images[-1].width, images[-1].height) and pixels.width > 400
+        assert len(set(pixels.get_flattened_data())) > 20
+
+
+def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That its search decodes, by beam too, and of the cleaned source; the picture's caption says both."""
+    module = translator(vocabulary, beam=3)
+    captions, rows = [], []
+
+    def draw(map: AttentionMap, caption: str) -> Any:
+        captions.append(caption)
+        rows.append((map.kind, map.rows, map.columns))
+        return plain(map, caption)
+
+    plain = callbacks.draw
+    monkeypatch.setattr(callbacks, "draw", draw)
+    assert len(list(attention_images(module, [("chat", " Le chat\u00a0dort. ")]))) == 3
+    [[best]] = module.translate(["Le chat dort."], module.search)
+    greedy = module.translate(["Le chat dort."])[0][0]
+    assert best.tokens != greedy.tokens, "choose other sizes: this model cannot tell beam from greedy"
+    source = vocabulary.src.pieces(vocabulary.encode_src(["Le chat dort."])[0])
+    assert rows[0] == ("encoder self-attention", source, source)
+    assert rows[2] == ("cross-attention", [*vocabulary.tgt.pieces(best.tokens), "</s>"], source)
+    assert set(captions) == {
+        f"Le chat dort.  →  {vocabulary.tgt.decode(best.tokens)}" + ("" if best.ended else " (stopped at its length limit)")
+    }
+
+
+def test_maps_skip_validations_but_never_the_last(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    fit(translator(vocabulary, "birnn", max_steps=16), tmp_path, AttentionMaps(FIXED[:1], every_n_steps=7, n_validation=0))
+    [tag] = events(tmp_path).Tags()["images"]
+    assert [image.step for image in events(tmp_path).Images(tag)] == [4, 12, 16]
+
+
+def test_maps_leave_training_as_it_was(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    weights = []
+    for name, chosen in (("with", [AttentionMaps(FIXED), SampleTranslations(), TrainingProgress()]), ("without", [])):
+        module = translator(vocabulary)
+        torch.manual_seed(1)
+        fit(module, tmp_path / name, *chosen)
+        weights.append(module.state_dict())
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[1])
+
+
+def test_sample_translations(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    module = translator(vocabulary)
+    fit(module, tmp_path, SampleTranslations(2))
+    written = events(tmp_path)
+    [tag] = written.Tags()["tensors"]
+    assert tag == "translations/valid/text_summary"
+    assert [event.step for event in written.Tensors(tag)] == [4, 8]
+    text = written.Tensors(tag)[-1].tensor_proto.string_val[0].decode()
+    assert text.splitlines()[:2] == ["| source | reference | translation |", "| --- | --- | --- |"]
+    assert len(text.splitlines()) == 4
+    cells = re.findall("<td>(.*?)</td>", markdown.markdown(text, extensions=["markdown.extensions.tables"]))
+    assert cells[:2] == [SRC[0], TGT[0]] and len(cells) == 6
+    shown = markdown.markdown(
+        markdown_table(["translation"], [[module.evaluations["valid"].hypotheses[0]]]), extensions=["tables"]
+    )
+    assert f"<td>{cells[2]}</td>" in shown
+
+
+@pytest.mark.parametrize("text", ["a | b", "*a* __b__ `c`", "<b>x</b> & <script>", "[a](b)", "\\| \\*", "~~a~~", "|", "a\nb"])
+def test_a_table_shows_text_as_it_is(text: str) -> None:
+    import html
+
+    shown = markdown.markdown(markdown_table(["x", "y"], [[text, "z"]]), extensions=["tables"])
+    cells = re.findall("<td>(.*?)</td>", shown, re.DOTALL)
+    assert [html.unescape(cell) for cell in cells] == [text.replace("\n", " "), "z"]
+    assert not re.search("<(?!/?(table|thead|tbody|tr|th|td)>)", shown), "no tag but the table's own"
+
+
+def terminal() -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, force_interactive=True, width=110, color_system=None)
+
+
+def plain() -> Console:
+    return Console(file=io.StringIO(), force_terminal=False, width=110)
+
+
+def output(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def heard(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """caplog listens at the root, which a run that another test made may have cut off."""
+    monkeypatch.setattr(logging.getLogger("entente"), "propagate", True)
+    caplog.set_level(logging.INFO, "entente")
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "entente" and "step" in record.getMessage()]
+
+
+def test_progress_without_a_terminal(vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    console = plain()
+    module = translator(vocabulary, max_steps=12)
+    trainer = fit(module, tmp_path, TrainingProgress(3, console))
+    assert output(console) == ""
+    found = [
+        re.fullmatch(r"step (\d+)/12  loss [\d.]+  [\d,]+ tokens/s(  BLEU .*?)?  \d:\d\d, \d:\d\d left", x)
+        for x in lines(caplog)
+    ]
+    assert all(found), lines(caplog)
+    assert [int(m[1]) for m in found if m] == [3, 4, 6, 8, 9, 12]  # once each, the validations at 4, 8, 12 among them
+    assert [bool(m[2]) for m in found if m] == [False, True, True, True, True, True]
+    assert f"BLEU {float(trainer.callback_metrics['valid/bleu']):.1f}" in lines(caplog)[-1]
+
+
+def test_progress_counts_optimiser_steps(vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fit(translator(vocabulary, max_steps=6), tmp_path, TrainingProgress(2, plain()), accumulate_grad_batches=3)
+    steps = [int(x.split()[1].split("/")[0]) for x in lines(caplog)]
+    assert set(steps) == {1, 2, 4, 5, 6}, "validation counts batches: 4, 8, 12, 16; the lines count steps of 3"
+
+
+def test_progress_on_a_terminal(
+    vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: now[0])
+    console, times = terminal(), []
+
+    class Clock(L.Callback):
+        def on_train_batch_start(self, *_: Any) -> None:
+            now[0] += 0.1
+            times.append(output(console).count("step"))
+
+    fit(translator(vocabulary, max_steps=20), tmp_path, Clock(), TrainingProgress(1, console), limit_val_batches=1)
+    shown = output(console)
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") > 0, "the cursor is shown again"
+    assert "BLEU" in shown and " left" in shown and "━" in shown
+    drawn = [int(x) for x in re.findall(r"step (\d+)/20", shown)]
+    assert drawn == sorted(drawn)
+    # Validations apart (at 4, 8, ...), of the four steps between two of them at most two are drawn: 4 a second, 0.1 s each.
+    assert all(times[i + 3] - times[i] <= 2 for i in range(0, 20, 4)), times
+    assert [x.split()[1] for x in lines(caplog)] == ["4/20", "8/20", "12/20", "16/20", "20/20"]
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_the_display_ends_with_the_run(error: type[BaseException], vocabulary: Vocabulary, tmp_path: Path) -> None:
+    console = terminal()
+    progress = TrainingProgress(1, console)
+    with pytest.raises((error, SystemExit)):
+        fit(translator(vocabulary), tmp_path, progress, Raises(error))
+    shown = output(console)
+    assert "step 4/8" in shown
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+    assert progress._live is None
+
+
+def test_best_bleu_survives_a_resume(vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    progress = TrainingProgress(100, plain())
+    progress.load_state_dict({"bleu": 50.0, "best": 99.5})
+    fit(translator(vocabulary, max_steps=4), tmp_path, progress)
+    assert "(best 99.5)" in lines(caplog)[-1]
+    assert progress.state_dict()["best"] == 99.5
+
+
+def test_nothing_to_write_to(vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without TensorBoard nothing is decoded or drawn."""
+    monkeypatch.setattr(callbacks, "attention_images", lambda *_: pytest.fail("drawn for nobody"))
+    trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    AttentionMaps(FIXED).on_validation_end(trainer, translator(vocabulary))
+    SampleTranslations().on_validation_end(trainer, translator(vocabulary))
+
+
+def test_only_for_a_translator() -> None:
+    with pytest.raises(TypeError, match="not with a LightningModule"):
+        callbacks._translator(L.LightningModule())
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (130, "2:10"), (3600 + 130, "1:02:10")])
+def test_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text

@@ -1,0 +1,327 @@
+"""Recorded attention is what the model used; pictures show it under the right labels."""
+
+import math
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from matplotlib._pylab_helpers import Gcf
+from matplotlib.colors import to_rgba
+from torch import Tensor, nn
+
+from entente.data.tokenizer import BOS, PAD, Tokenizer, Vocabulary
+from entente.maps.draw import draw, draw_pair, mark
+from entente.maps.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, kind_of, record, record_batch
+from entente.models import BiRNN, Seq2Seq, Transformer
+from entente.models.attention import AttentionWeights
+
+LAYERS, HEADS, D = 3, 2, 12
+FRENCH = ["Le chat noir dort.", "Jane visite l'Afrique en septembre.", "Il a faim."]
+ENGLISH = ["The black cat sleeps here.", "Jane visits Africa in September.", "He is hungry."]
+EXPECTED = {"transformer": {ENCODER, DECODER, CROSS}, "birnn": {ALIGNMENT}}
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    src, tgt = Tokenizer.train(FRENCH * 3, 300), Tokenizer.train(ENGLISH * 3, 300)
+    return Vocabulary(src, tgt, joint=False)
+
+
+@pytest.fixture(scope="module")
+def ids(vocabulary: Vocabulary) -> tuple[list[list[int]], list[list[int]]]:
+    return vocabulary.encode_src(FRENCH), vocabulary.tgt.encode_all(ENGLISH)
+
+
+def build(name: str, vocabulary: Vocabulary, dropout: float = 0.3, attention_dropout: float = 0.0) -> Seq2Seq:
+    common = (len(vocabulary.src), len(vocabulary.tgt), False, PAD, 7)
+    model: Seq2Seq
+    if name == "transformer":
+        model = Transformer(*common, D, HEADS, LAYERS, 20, dropout, attention_dropout)
+    else:
+        model = BiRNN(*common, D, 10, 14, dropout)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():  # as large as after training: at the start every attention is nearly uniform
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.8)
+    return model
+
+
+@pytest.fixture(params=["transformer", "birnn"])
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def hooks(model: nn.Module) -> int:
+    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+
+
+def test_kinds_sizes_and_labels_at_both_ends(name: str, vocabulary: Vocabulary, ids: Any) -> None:
+    src, tgt = ids[0][1], ids[1][1]
+    maps = {map.kind: map for map in record(build(name, vocabulary), vocabulary, src, tgt)}
+    assert set(maps) == EXPECTED[name]
+    source, target = vocabulary.src.pieces(src), vocabulary.tgt.pieces(tgt)
+    assert len(source) != len(target) + 1, "the sizes must tell rows from columns"
+    for kind, map in maps.items():
+        stack = (1, 1) if kind == ALIGNMENT else (LAYERS, HEADS)
+        assert map.weights.shape == (*stack, len(map.rows), len(map.columns))
+        assert map.weights.dtype == torch.float32
+        assert map.rows == (source if kind == ENCODER else [*target, "</s>"])
+        assert map.columns == (["<s>", *target] if kind == DECODER else source)
+    assert source[-1] == "</s>" and "".join(source[:-1]) == "▁" + FRENCH[1].replace(" ", "▁")
+    assert "".join(target) == "▁" + ENGLISH[1].replace(" ", "▁")
+
+
+def test_rows_are_distributions_and_the_future_is_exactly_zero(name: str, vocabulary: Vocabulary, ids: Any) -> None:
+    for maps in record_batch(build(name, vocabulary), vocabulary, *ids):
+        for map in maps:
+            assert torch.allclose(map.weights.sum(-1), torch.ones(()), atol=1e-6)
+            assert map.weights.std(-1).max() > 0.05, "uniform weights would hide mistakes"
+            if map.kind == DECODER:
+                assert (map.weights.triu(1) == 0).all() and (map.weights.tril() > 0).any()
+
+
+def test_what_is_cut_is_padding_and_exactly_zero(name: str, vocabulary: Vocabulary, ids: Any) -> None:
+    model, seen = build(name, vocabulary), []
+    paths = [path for path, module in model.named_modules() if isinstance(module, AttentionWeights)]
+    for path in paths:
+        if kind_of(path) != DECODER:
+            model.get_submodule(path).register_forward_hook(lambda module, inputs, out: seen.append(out))
+    record_batch(model, vocabulary, *ids)
+    for n, row in enumerate(ids[0]):
+        for weights in seen:
+            assert weights.shape[-1] == max(map(len, ids[0]))
+            assert (weights[n, ..., len(row) :] == 0).all()
+            assert torch.allclose(weights[n, ..., : len(row)].sum(-1), torch.ones(()), atol=1e-6)
+
+
+def test_equals_weights_worked_out_from_the_parameters(name: str, vocabulary: Vocabulary, ids: Any) -> None:
+    """Only what enters the projections is taken from the model; projections, scores, mask and softmax are done here."""
+    model = build(name, vocabulary)
+    entered: dict[str, list[Tensor]] = {}
+    for path, module in model.named_modules():
+        if path.endswith(("attention.query", "attention.key")):
+            entered[path] = []
+            module.register_forward_pre_hook(lambda module, inputs, path=path: entered[path].append(inputs[0][0]))
+    maps = {map.kind: map for map in record(model, vocabulary, ids[0][0], ids[1][0])}
+    parameters = dict(model.named_parameters())
+    compared = 0
+    for path in {path.rpartition(".")[0] for path in entered}:
+        query, key = torch.cat(entered[f"{path}.query"]), torch.cat(entered[f"{path}.key"])
+        project = {
+            side: x @ parameters[f"{path}.{side}.weight"].T + parameters.get(f"{path}.{side}.bias", torch.zeros(()))
+            for side, x in (("query", query), ("key", key))
+        }
+        map = maps[kind_of(f"{path}.weights")]
+        for head in range(map.weights.shape[1]):
+            for t in range(len(map.rows)):
+                keys = t + 1 if map.kind == DECODER else len(map.columns)
+                if name == "transformer":
+                    part = slice(head * D // HEADS, (head + 1) * D // HEADS)
+                    scores = project["key"][:keys, part] @ project["query"][t, part] / math.sqrt(D / HEADS)
+                else:
+                    scores = torch.tanh(project["query"][t] + project["key"][:keys]) @ parameters[f"{path}.score.weight"][0]
+                expected = scores.exp() / scores.exp().sum()
+                layer = int(path.split(".")[1]) if name == "transformer" else 0
+                assert torch.allclose(map.weights[layer, head, t, :keys], expected, atol=1e-5)
+                compared += 1
+    assert compared == sum(m.weights.shape[:3].numel() for m in maps.values())
+
+
+def test_a_batch_equals_its_sentences(name: str, vocabulary: Vocabulary, ids: Any) -> None:
+    model = build(name, vocabulary)
+    for together, src, tgt in zip(record_batch(model, vocabulary, *ids), *ids, strict=True):
+        for one, other in zip(together, record(model, vocabulary, src, tgt), strict=True):
+            assert (one.kind, one.rows, one.columns) == (other.kind, other.rows, other.columns)
+            assert torch.allclose(one.weights, other.weights, atol=1e-6)
+
+
+def test_taken_before_dropout(vocabulary: Vocabulary, ids: Any) -> None:
+    plain, dropping = (build("transformer", vocabulary, attention_dropout=p) for p in (0.0, 0.5))
+    for one, other in zip(*(record(m.train(), vocabulary, ids[0][1], ids[1][1]) for m in (plain, dropping)), strict=True):
+        assert one.kind == other.kind and torch.equal(one.weights, other.weights)
+    dropping.train()
+    for module in dropping.modules():  # were dropout left on, the layers above would see it
+        module.eval = lambda module=module: module  # type: ignore[method-assign]
+    changed = record(dropping, vocabulary, ids[0][1], ids[1][1])
+    assert not torch.equal(changed[0].weights, record(plain, vocabulary, ids[0][1], ids[1][1])[0].weights)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_training_step_does_not_notice(name: str, precision: str, vocabulary: Vocabulary, ids: Any) -> None:
+    src = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in ids[0]], batch_first=True)
+    tgt = nn.utils.rnn.pad_sequence([torch.tensor([BOS, *row]) for row in ids[1]], batch_first=True)
+
+    def step(recorded: bool) -> tuple[list[Tensor], Tensor, list[AttentionMap]]:
+        model, maps = build(name, vocabulary).train(), []
+        model.output.eval()  # not every module is in the mode of the whole
+        modes = [module.training for module in model.modules()]
+        torch.manual_seed(5)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            if recorded:
+                maps = record(model, vocabulary, ids[0][0], ids[1][0])
+            hidden, _ = model.decode(tgt, model.encode(src))
+            if recorded:
+                record(model, vocabulary, ids[0][0], ids[1][0])
+            loss = model.output(hidden).float().square().mean()
+        loss.backward()
+        assert [module.training for module in model.modules()] == modes
+        assert hooks(model) == 0
+        return [p.grad for p in model.parameters() if p.grad is not None], torch.get_rng_state(), maps
+
+    gradients, state, _ = step(recorded=False)
+    other_gradients, other_state, maps = step(recorded=True)
+    assert len(gradients) == len(other_gradients) > 10
+    assert all(map(torch.equal, gradients, other_gradients))
+    assert torch.equal(state, other_state)
+    still = record(build(name, vocabulary).eval(), vocabulary, ids[0][0], ids[1][0])
+    for one, other in zip(maps, still, strict=True):
+        assert torch.equal(one.weights, other.weights), "evaluation mode and full precision, whatever is around"
+        assert not one.weights.requires_grad
+
+
+def test_all_is_put_back_after_an_error(name: str, vocabulary: Vocabulary, ids: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build(name, vocabulary).train()
+
+    def broken(tgt: Tensor, state: Any) -> None:
+        assert not model.training and not torch.is_grad_enabled() and hooks(model) > 0
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(model, "decode", broken)
+    with pytest.raises(ZeroDivisionError):
+        record(model, vocabulary, ids[0][0], ids[1][0])
+    assert all(module.training for module in model.modules())
+    assert hooks(model) == 0
+    assert torch.is_grad_enabled()
+
+
+def test_nothing_recorded_is_an_error(vocabulary: Vocabulary, ids: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build("transformer", vocabulary)
+    monkeypatch.setattr(model, "decode", lambda tgt, state: None)
+    with pytest.raises(RuntimeError, match=r"decoder\.0\.self_attention\.weights"):
+        record(model, vocabulary, ids[0][0], ids[1][0])
+    for module in list(model.modules()):
+        if hasattr(module, "weights"):
+            module.weights = nn.Identity()
+    monkeypatch.setattr(model, "encode", lambda src: None)
+    with pytest.raises(RuntimeError, match="no attention was recorded"):
+        record(model, vocabulary, ids[0][0], ids[1][0])
+
+
+def test_labels_that_do_not_fit_are_an_error(vocabulary: Vocabulary, ids: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build("birnn", vocabulary)
+    decode = model.decode
+    monkeypatch.setattr(model, "decode", lambda tgt, state: decode(tgt[:, 1:], state))
+    with pytest.raises(RuntimeError, match="produced x source"):
+        record(model, vocabulary, ids[0][0], ids[1][0])
+
+
+def test_a_compiled_model_is_recorded_plain(vocabulary: Vocabulary, ids: Any) -> None:
+    model = build("transformer", vocabulary)
+    compiled: Any = torch.compile(model, backend="eager")
+    for one, other in zip(*(record(m, vocabulary, ids[0][0], ids[1][0]) for m in (model, compiled)), strict=True):
+        assert one.kind == other.kind and torch.equal(one.weights, other.weights)
+
+
+def test_kinds_by_path() -> None:
+    assert kind_of("decoder.11.cross_attention.weights") == CROSS
+    assert kind_of("decoder.0.self_attention.weights") == DECODER
+    assert kind_of("attention.weights") == ALIGNMENT
+    assert kind_of("document.2.memory_attention.weights") == "document memory attention"
+
+
+def fake(kind: str, layers: int, heads: int, rows: list[str], columns: list[str]) -> AttentionMap:
+    weights = torch.randn(layers, heads, len(rows), len(columns), generator=torch.Generator().manual_seed(1)).softmax(-1)
+    return AttentionMap(kind, weights, rows, columns)
+
+
+def texts(figure: Any, **wanted: Any) -> list[Any]:
+    return [t for t in figure.axes[0].texts if all(getattr(t, f"get_{key}")() == value for key, value in wanted.items())]
+
+
+def panels(figure: Any) -> list[Any]:
+    """The images of weights, the colour bar left out."""
+    return figure.axes[0].images[:-1]
+
+
+def test_every_layer_and_head_is_drawn_under_its_labels(tmp_path: Any) -> None:
+    rows, columns = ["▁Jane", "▁visits", "</s>"], ["▁Jane", "▁visite", "▁l", "'", "</s>"]
+    map = fake(CROSS, 3, 4, rows, columns)
+    figure = draw(map, "Jane visite l'  →  Jane visits")
+    written = [text.get_text() for text in texts(figure)]
+    assert any("produced piece" in text for text in written) and "Jane visite l'  →  Jane visits" in written
+    assert len(panels(figure)) == 12
+    titles = [(text, text.get_text()) for text in texts(figure, va="baseline")]
+    places = [image.get_extent() for image in panels(figure)]
+    for i, (image, (left, right, _, top)) in enumerate(zip(panels(figure), places, strict=True)):
+        layer, head = divmod(i, 4)
+        assert torch.equal(torch.tensor(image.get_array()), map.weights[layer, head])
+        assert image.get_clim() == (0, 1)
+        above = [name for text, name in titles if left < text.get_position()[0] < right and text.get_position()[1] < top]
+        assert above[-1] == f"layer {layer + 1}, head {head + 1}"
+    for layer in range(3):  # each row of panels has its pieces at its left, each at the middle of its row of weights
+        left, _, bottom, top = places[4 * layer]
+        beside = [t for t in texts(figure, ha="right") if top < t.get_position()[1] < bottom]
+        assert [t.get_text() for t in beside] == ["·Jane", "·visits", "</s>"]
+        for k, text in enumerate(beside):
+            assert text.get_position()[1] == pytest.approx(top + (k + 0.5) / 3 * (bottom - top))
+            assert text.get_position()[0] < left
+    for head in range(4):
+        left, right, bottom, _ = places[8 + head]
+        beneath = [t for t in texts(figure, rotation=90) if left < t.get_position()[0] < right]
+        assert [t.get_text() for t in beneath] == [mark(piece) for piece in columns]
+        assert all(t.get_position()[1] > bottom for t in beneath)
+        assert beneath[0].get_position()[0] == pytest.approx(left + 0.1 * (right - left))
+    figure.savefig(tmp_path / "map.png")
+    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_nothing_is_cut_off_and_no_labels_touch() -> None:
+    pieces = [f"▁anticonstitutionnellement{i}" for i in range(23)]
+    for map in (fake(ENCODER, 2, 3, pieces, pieces), fake(ALIGNMENT, 1, 1, pieces[:2], pieces[:3])):
+        figure = draw(map, "un titre large ▁MOT " * 20)
+        renderer = figure.canvas.get_renderer()
+        width, height = figure.canvas.get_width_height()
+        for text in texts(figure):
+            box = text.get_window_extent(renderer)
+            assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, text.get_text()
+        for shown, side in ((texts(figure, ha="right"), "y"), (texts(figure, rotation=90), "x")):
+            boxes = [text.get_window_extent(renderer) for text in shown[: len(map.rows)]]
+            for one, other in zip(boxes, boxes[1:], strict=False):
+                assert (one.y0 >= other.y1 - 1) if side == "y" else (one.x1 <= other.x0 + 1)
+
+
+def test_light_is_zero_and_dark_is_one() -> None:
+    figure = draw(fake(CROSS, 1, 1, ["a", "b"], ["c", "d", "e"]), "")
+    colors = panels(figure)[0].get_cmap()
+    brightness = [sum(to_rgba(colors(x))[:3]) for x in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    assert brightness == sorted(brightness, reverse=True) and brightness[0] > 2.8 and brightness[-1] < 1
+
+
+@pytest.mark.parametrize("piece", ["😀", "مرحبا", "中文", "$x$", "$\\frac{$", "\\", "a\nb", "\t", "", "<0x0A>", "œÉ’«…"])
+def test_odd_pieces_are_drawn_without_a_warning(piece: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        draw(fake(CROSS, 2, 2, [piece, "b"], ["c", piece, piece]), f"{piece} → {piece}").canvas.draw()  # type: ignore[attr-defined]
+    assert mark("œÉ’«…") == "œÉ’«…"
+
+
+def test_pair_shows_the_chosen_attention_of_each_model() -> None:
+    rows, columns = ["▁He", "▁sleeps", "</s>"], ["▁Il", "▁dort", ".", "</s>"]
+    many, one = fake(CROSS, 3, 4, rows, columns), fake(ALIGNMENT, 1, 1, [*rows[:1], "</s>"], columns)
+    models = {"Transformer": many, "BiRNN": one}
+    figure = draw_pair(models, "Il dort.", layer=1)
+    shown = [torch.tensor(image.get_array()) for image in panels(figure)]
+    assert torch.equal(shown[0], many.weights[1].mean(0)) and torch.equal(shown[1], one.weights[0, 0])
+    assert [t.get_text() for t in texts(figure, va="baseline")] == ["Transformer, layer 2, mean of 4 heads", "BiRNN"]
+    assert [t.get_text() for t in texts(figure, ha="right")] == ["·He", "·sleeps", "</s>", "·He", "</s>"]
+    chosen = draw_pair(models, "Il dort.", layer=-1, head=3)
+    assert torch.equal(torch.tensor(panels(chosen)[0].get_array()), many.weights[2, 3])
+    assert texts(chosen, va="baseline")[0].get_text() == "Transformer, layer 3, head 4"
+    long = draw_pair({name: fake(CROSS, 1, 1, ["▁mot"] * 15, ["▁mot"] * 15) for name in "ab"}, "")
+    assert 1400 < long.canvas.get_width_height()[0] < 1800
+
+
+def test_no_figure_is_kept_by_matplotlib() -> None:
+    draw(fake(CROSS, 1, 1, ["a"], ["b", "c"]), "")
+    assert Gcf.figs == {}

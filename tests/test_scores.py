@@ -1,0 +1,42 @@
+"""Scores are sacreBLEU's own, bucket by bucket too."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from entente.evaluation.scores import Evaluation, bleu_by_length, corpus_scores
+
+SOURCES = ["a b", "a b c d e", "a b c d e f", " ".join("abcdefghijk"), "x " * 60]
+REFERENCES = [
+    "the cat sat on the mat today",
+    "a dog barked at the old man",
+    "birds sing",
+    "it is late now here",
+    "so it goes on",
+]
+HYPOTHESES = ["the cat sat on a mat today", "a dog barked at the young man", "birds sing", "it is early now", "so on"]
+
+
+def test_corpus_scores_are_those_of_the_sacrebleu_command(tmp_path: Path) -> None:
+    hypotheses, references = tmp_path / "hyp", tmp_path / "ref"
+    hypotheses.write_text("\n".join(HYPOTHESES) + "\n")
+    references.write_text("\n".join(REFERENCES) + "\n")
+    ours = corpus_scores(HYPOTHESES, REFERENCES, ["bleu", "chrf", "ter"])
+    for name in ("bleu", "chrf", "ter"):
+        command = [sys.executable, "-m", "sacrebleu", str(references), "-i", str(hypotheses), "-m", name, "-b", "-w", "6"]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert ours[name] == pytest.approx(float(printed), abs=1e-6)
+        assert "version:" in ours["signature"][name]
+
+
+def test_every_sentence_is_in_one_bucket_of_its_source_length() -> None:
+    rows = bleu_by_length(SOURCES, HYPOTHESES, REFERENCES)
+    assert [(row["words"], row["sentences"]) for row in rows] == [("1-5", 2), ("6-10", 1), ("11-15", 1), ("51+", 1)]
+    assert rows[0]["bleu"] == corpus_scores(HYPOTHESES[:2], REFERENCES[:2], ["bleu"])["bleu"]
+
+
+def test_a_perfect_translation_has_100_bleu_and_no_edits() -> None:
+    metrics = Evaluation(SOURCES, REFERENCES, REFERENCES, nll=0.5).metrics()
+    assert metrics["bleu"] == pytest.approx(100) and metrics["ter"] == 0 and metrics["nll"] == 0.5
