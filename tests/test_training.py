@@ -1,0 +1,213 @@
+"""Whole runs, small: from a configuration to metrics, and back from the checkpoint."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from entente import checkpoint
+from entente.cli import plain
+from entente.errors import InputError
+from entente.inference import evaluate_checkpoint, translate_text
+from entente.training import train
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+WORDS = {"chat": "cat", "chien": "dog", "oiseau": "bird", "cheval": "horse", "garçon": "boy", "ami": "friend"}
+VERBS = {"voit": "sees", "suit": "follows", "entend": "hears", "cherche": "seeks", "aime": "likes"}
+SMALL = {
+    "transformer": ["model.d_model=32", "model.n_heads=2", "model.n_layers=1", "model.d_ff=48", "model.dropout=0.1"],
+    "birnn": ["model.d_embedding=24", "model.d_hidden=32", "model.d_attention=16", "model.dropout=0.1"],
+}
+
+
+def write_corpus(folder: Path) -> list[str]:
+    """Parallel files of a language of thirty words, and the overrides that name them."""
+    generator = random.Random(7)
+    for split, size in (("train", 211), ("valid", 23), ("test", 29)):
+        picks = [(generator.choice([*WORDS]), generator.choice([*VERBS]), generator.choice([*WORDS])) for _ in range(size)]
+        fr = [f"Le {a} {v} le {b}." for a, v, b in picks]
+        en = [f"The {WORDS[a]} {VERBS[v]} the {WORDS[b]}." for a, v, b in picks]
+        (folder / f"{split}.fr").write_text("\n".join(fr) + "\n", encoding="utf-8")
+        (folder / f"{split}.en").write_text("\n".join(en) + "\n", encoding="utf-8")
+    files = [f"data.{split}.{side}={split}.{lang}" for split in ("train", "valid", "test") for side, lang in SIDES]
+    return ["data=files", f"data.root={folder}", *files, "data.tokenizer.vocab_size=340", "data.batch.max_tokens=500"]
+
+
+LR = {"transformer": 5e-3, "birnn": 1e-2}
+SIDES = (("src", "fr"), ("tgt", "en"))
+
+
+def configuration(name: str, overrides: list[str]) -> dict[str, Any]:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return plain(compose(name, overrides))
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> list[str]:
+    """Overrides of a run of some seconds on files of its own."""
+    return [
+        *write_corpus(tmp_path),
+        f"output_dir={tmp_path / 'outputs'}",
+        "trainer.accelerator=cpu",
+        "trainer.max_steps=6",
+        "trainer.validate_every=3",
+        "trainer.log_every=1",
+        "optim.warmup=2",
+        "views.attention=false",
+    ]
+
+
+def trained(base: list[str], model: str, *more: str) -> Path:
+    return train(configuration("train", [*base, f"model={model}", *SMALL[model], *more]))
+
+
+def test_a_run_leaves_everything_it_promises(base: list[str]) -> None:
+    run = trained(base, "transformer", "views.attention=true")
+    expected = ["config.yaml", "train.log", "checkpoints/best.ckpt", "checkpoints/last.ckpt", "metrics.json", "training.json"]
+    assert [name for name in expected if not (run / name).is_file()] == []
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert set(metrics) == {"valid", "test"}
+    assert {"bleu", "chrf", "ter", "nll", "signature", "bleu_by_source_length"} <= set(metrics["test"])
+    assert metrics["test"]["sentences"] == 29
+    translations = (run / "translations" / "test.tsv").read_text(encoding="utf-8").splitlines()
+    assert len(translations) == 1 + 29 and all(line.count("\t") == 2 for line in translations)
+
+    events = EventAccumulator(str(run), size_guidance={"images": 0}).Reload()
+    scalars, images = events.Tags()["scalars"], events.Tags()["images"]
+    assert {"train/loss", "train/nll", "train/tokens_per_second", "train/lr", "valid/bleu", "valid/nll"} <= set(scalars)
+    assert [e.step for e in events.Scalars("valid/bleu")] == [3, 6]
+    for kind in ("encoder self-attention", "decoder masked self-attention", "cross-attention"):
+        assert sum(f"attention/{kind}/" in tag for tag in images) == 4, images
+    assert any(tag.startswith("translations/") for tag in events.Tags()["tensors"])
+    plugins = {p for p in events.summary_metadata["_hparams_/session_start_info"].plugin_data.plugin_name.split()}
+    assert plugins == {"hparams"}
+
+
+@pytest.mark.parametrize("model", sorted(SMALL))
+def test_the_same_seed_gives_the_same_weights_and_another_one_does_not(base: list[str], model: str) -> None:
+    states = []
+    for seed in (3, 3, 4):
+        run = trained(base, model, f"seed={seed}")
+        states.append(torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"])
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert not all(torch.equal(states[0][name], states[2][name]) for name in states[0])
+
+
+@pytest.mark.parametrize("model", sorted(SMALL))
+def test_a_model_learns_to_translate_and_its_checkpoint_scores_the_same(
+    base: list[str], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = trained(
+        base, model, "trainer.max_steps=600", "trainer.validate_every=300", f"optim.lr={LR[model]}", "optim.warmup=20"
+    )
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["test"]["bleu"] > 95
+
+    monkeypatch.chdir(tmp_path)  # a checkpoint is found and complete from anywhere
+    again = evaluate_checkpoint(
+        configuration("evaluate", [f"checkpoint={run}", "split=all", "accelerator=cpu", f"output={tmp_path / 'out'}"])
+    )
+    assert again == metrics
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == metrics
+    logged = EventAccumulator(str(run)).Reload().Scalars("valid/bleu")
+    assert max(e.value for e in logged) == pytest.approx(metrics["valid"]["bleu"], rel=1e-6)  # events hold float32
+
+    source = tmp_path / "in.txt"
+    source.write_text("Le chat voit le chien.\n\nLe garçon entend l’oiseau.\n", encoding="utf-8")
+    arguments = [f"checkpoint={run}", f"input={source}", "accelerator=cpu"]
+    capsys.readouterr()
+    translate_text(configuration("translate", arguments))
+    lines = capsys.readouterr().out.split("\n")
+    assert lines[0] == "The cat sees the dog." and lines[1] == "" and lines[3:] == [""]
+    translate_text(configuration("translate", [*arguments, "search.n_best=3"]))
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == ["1"] * 3 + ["2"] + ["3"] * 3
+    scores = [float(row[1]) for row in rows[:3]]
+    assert scores == sorted(scores, reverse=True) and rows[0][2] == "The cat sees the dog."
+
+
+def test_a_second_run_of_one_name_has_a_directory_of_its_own(base: list[str]) -> None:
+    first = trained(base, "birnn")
+    before = {path: path.read_bytes() for path in first.rglob("*") if path.is_file()}
+    second = trained(base, "birnn")
+    assert second.name == first.name + "-2"
+    assert {path: path.read_bytes() for path in first.rglob("*") if path.is_file()} == before
+
+
+def test_overfit_learns_one_batch_by_heart(base: list[str]) -> None:
+    more = ["overfit=true", "trainer.max_steps=300", "trainer.validate_every=300", "optim.lr=1e-2", "data.batch.max_tokens=90"]
+    metrics = json.loads((trained(base, "transformer", *more) / "metrics.json").read_text())
+    assert metrics["valid"]["bleu"] == pytest.approx(100)
+    assert metrics["valid"]["sentences"] < 23
+
+
+def test_debug_runs_two_batches_of_everything(base: list[str]) -> None:
+    kept = [o for o in base if not o.startswith(("trainer.", "optim."))]
+    run = trained(kept, "birnn", "trainer=debug", "data.batch.eval_max_tokens=60", "trainer.accelerator=cpu")
+    assert json.loads((run / "training.json").read_text())["steps"] == 2
+    assert 0 < json.loads((run / "metrics.json").read_text())["valid"]["sentences"] < 23
+
+
+def test_training_without_the_residual_starts_equal_and_is_otherwise_the_same_run(base: list[str]) -> None:
+    one = configuration("train", [*base, *SMALL["transformer"]])
+    other = configuration("train", [*base, *SMALL["transformer"], "ablation=no_residual"])
+    different = {key for key in one if one[key] != other[key]}
+    assert different == {"model", "variant", "name"}
+    assert {key for key in one["model"] if one["model"][key] != other["model"][key]} == {"residual"}
+    assert other["model"]["residual"] == []
+
+
+def test_accumulated_batches_make_one_step(base: list[str]) -> None:
+    run = trained(base, "transformer", "trainer.accumulate=2")
+    assert json.loads((run / "training.json").read_text())["steps"] == 6
+    assert (
+        torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["loops"]["fit_loop"]["epoch_loop.batch_progress"][
+            "total"
+        ]["ready"]
+        == 12
+    )
+
+
+def test_a_checkpoint_holds_its_run(base: list[str]) -> None:
+    run = checkpoint.load(str(trained(base, "birnn")))
+    assert run.config["model"]["name"] == "birnn" and run.step in (3, 6)
+    assert {"created", "commit", "command", "torch", "python"} <= set(run.provenance)
+    assert run.vocabulary.src.decode(run.vocabulary.src.encode("Le garçon")) == "Le garçon"
+    assert not run.model.training
+
+
+def test_a_file_that_is_no_checkpoint_is_refused_in_a_line(tmp_path: Path) -> None:
+    text, foreign = tmp_path / "text.ckpt", tmp_path / "foreign.ckpt"
+    text.write_text("not a checkpoint")
+    torch.save({"state_dict": {}}, foreign)
+    for path, words in ((text, "not a checkpoint"), (foreign, "another program"), (tmp_path / "none", "no such file")):
+        with pytest.raises(InputError, match=words) as refusal:
+            checkpoint.load(str(path))
+        assert "\n" not in str(refusal.value) and str(path) in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["model.n_heads=5"], "n_heads"),
+        (["+model.d_modle=5"], "did you mean model.d_model"),
+        (["model=birnn", "ablation=no_residual"], "model.residual"),
+        (["model.norm=middle"], "pre, post, none"),
+        (["model.residual=[slef]"], "slef"),
+        (["optim.schedule=linear"], "cosine"),
+        (["search.beam=0"], "beam"),
+        (["data.train.src=nothing.fr"], "nothing.fr"),
+        (["data.tokenizer.vocab_size=3"], "vocab_size"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_directory_is_made(base: list[str], overrides: list[str], words: str) -> None:
+    config = configuration("train", [*base, *overrides])
+    with pytest.raises(InputError, match=words):
+        train(config)
+    made = [path.name for path in Path(config["output_dir"]).glob("*") if path.name != "cache"]
+    assert made == []
