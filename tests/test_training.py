@@ -211,3 +211,16 @@ def test_what_cannot_be_is_refused_before_a_directory_is_made(base: list[str], o
         train(config)
     made = [path.name for path in Path(config["output_dir"]).glob("*") if path.name != "cache"]
     assert made == []
+
+
+def test_training_stops_when_validation_no_longer_improves(base: list[str]) -> None:
+    run = trained(base, "transformer", "trainer.max_steps=30", "trainer.validate_every=2", "trainer.patience=3", "optim.lr=0.0")
+    assert json.loads((run / "training.json").read_text())["steps"] == 2 * (1 + 3)
+
+
+def test_each_language_may_have_pieces_of_its_own(base: list[str]) -> None:
+    more = ["data.tokenizer.joint=false", "data.tokenizer.type=unigram", "data.tokenizer.vocab_size=300"]
+    run = checkpoint.load(str(trained(base, "transformer", *more)))
+    assert run.vocabulary.src.model != run.vocabulary.tgt.model
+    assert run.model.src_embedding.weight is not run.model.tgt_embedding.weight
+    assert run.model.output.weight is run.model.tgt_embedding.weight

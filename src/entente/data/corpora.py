@@ -49,10 +49,13 @@ def grammar(src: str, tgt: str, seed: int, train: int, valid: int, test: int) ->
     """The embedded French-English grammar; `train`, `valid` and `test` are numbers of pairs."""
     if {src, tgt} != {"fr", "en"}:
         raise InputError(f"data.src={src} data.tgt={tgt}: the grammar has fr and en, one as source and one as target")
-    from entente.data.grammar import splits  # here, so that other corpora do not build its lexicon
+    from entente.data.grammar import Pair, splits  # here, so that other corpora do not build its lexicon
+
+    def both(pair: Pair) -> dict[str, str]:
+        return {"fr": clean(pair.text("fr")), "en": clean(pair.text("en"))}
 
     parts = {
-        name: _dataset(f"data=grammar, {name}", [(clean(pair.text(src)), clean(pair.text(tgt))) for pair in pairs])
+        name: _dataset(f"data=grammar, {name}", [(text[src], text[tgt]) for text in map(both, pairs)])
         for name, pairs in splits(seed, train, valid, test).items()
     }
     return Corpus("grammar", parts.pop("train"), parts.pop("valid"), tests=parts)

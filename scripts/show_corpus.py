@@ -1,0 +1,15 @@
+"""Sentences of the embedded corpus with their gold alignments: python scripts/show_corpus.py [n=5] [split=test]"""
+
+from pathlib import Path
+from typing import Any
+
+from entente.cli import run
+from entente.data.grammar.show import show
+
+
+def main(config: dict[str, Any]) -> None:
+    show(config["n"], config["split"], config["seed"])
+
+
+if __name__ == "__main__":
+    run(main, Path(__file__).resolve().parents[1] / "configs", "show_corpus")

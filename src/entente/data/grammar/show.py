@@ -1,0 +1,49 @@
+"""Sentences of the embedded corpus with their gold alignments drawn."""
+
+import random
+
+from rich.console import Console
+from rich.text import Text
+
+from entente.data.grammar import Pair, ceiling, splits
+from entente.errors import InputError
+
+
+def drawn(pair: Pair) -> Text:
+    """French words beside the rows, English words numbered by column; ● sure, ○ possible (Och and Ney 2003)."""
+    text = Text()
+    width = max(len(token.text) for token in pair.fr)
+    columns = range(len(pair.en))
+    for i, token in enumerate(pair.fr):
+        text.append(token.text.rjust(width), style="bold cyan")
+        for j in columns:
+            mark, style = "·", "dim"
+            if (i, j) in pair.possible:
+                mark, style = ("●", "bold green") if (i, j) in pair.sure else ("○", "yellow")
+            text.append(mark.rjust(3), style=style)
+        text.append("\n")
+    text.append(" " * width + "".join(f"{j + 1:3}" for j in columns) + "\n")
+    for j, token in enumerate(pair.en):
+        text.append(f"{j + 1} ", style="dim")
+        text.append(token.text + "  ", style="bold magenta")
+    return text
+
+
+def show(n: int = 5, split: str = "test", seed: int = 1) -> None:
+    """Print n pairs at random from a split, and the ceiling of translation into French there."""
+    parts = splits()
+    if split not in parts:
+        raise InputError(f"split={split}: the splits are {', '.join(parts)}")
+    pairs = parts[split]
+    if not 0 <= n <= len(pairs):
+        raise InputError(f"n={n}: {split} has {len(pairs):,} pairs")
+    console = Console()
+    for pair in random.Random(seed).sample(pairs, n):
+        console.print(f"\n{pair.text('fr')}\n{pair.text('en')}\n", style="bold", highlight=False)
+        console.print(drawn(pair))
+    sample = pairs[:1000]
+    console.print(
+        f"\nEnglish to French is not a function: the best fixed choices reach BLEU {ceiling(sample):.1f} "
+        f"on the first {len(sample):,} pairs of {split}.",
+        highlight=False,
+    )
