@@ -36,7 +36,7 @@ check: $(READY) ## Run the linters: ruff and mypy
 	@$(BIN)/mypy
 
 tensorboard: $(READY) ## Look at the runs in outputs/ on http://127.0.0.1:6006, every image kept
-	@$(BIN)/tensorboard --logdir outputs --host 127.0.0.1 --samples_per_plugin images=0,text=0 $(ARGS)
+	@$(BIN)/tensorboard --logdir outputs --host 127.0.0.1 --samples_per_plugin images=100000,text=100000 $(ARGS)
 
 clean: ## Remove the environment (runs stay)
 	rm -rf $(VENV)

@@ -255,7 +255,9 @@ def log_final(trainer: L.Trainer, config: Mapping[str, Any], metrics: Mapping[st
     """The final figures for TensorBoard: as scalars and, with every setting, in its HParams table."""
     finals = {f"{split}/{name}": m[name] for split, m in metrics.items() for name in ("bleu", "chrf", "ter", "nll")}
     assert isinstance(trainer.logger, TensorBoardLogger)
-    trainer.logger.log_hyperparams(dict(config), {f"final/{name}": value for name, value in finals.items()})
+    trainer.logger.log_hyperparams(
+        dict(config), {f"final/{name}": value for name, value in finals.items()}, trainer.global_step
+    )
     trainer.logger.finalize("success")
 
 

@@ -87,7 +87,8 @@ class Clauses(Phrases):
             self.modal(clause)
         if self.chance(negation):
             clause.negation = self.weighted(((0.75, "pas"), (0.15, "jamais"), (0.1, "plus"))) if not clause.modal else "pas"
-        if (clause.modal, clause.tense) == ("devoir", "imparfait"):  # ne devait pas: was not supposed to, or did not have to
+        # ne devait pas: was not supposed to, or did not have to; ne devra pas: must not
+        if clause.modal == "devoir" and clause.tense in ("imparfait", "futur"):
             clause.negation = ""
         self.complement(clause)
         if clause.modal:
@@ -261,6 +262,8 @@ class Clauses(Phrases):
         name = clause.verb.fr
         kind = SKILLS if name in ("savoir", "apprendre à") else ACTIVITIES if name in ("commencer à", "continuer à") else PLANS
         clause.infinitive = self.to_do(clause.subject, kind)
+        if clause.negation and any(isinstance(node, NounPhrase) and node.det == "some" for node in clause.infinitive.rest):
+            clause.negation = ""  # did not start to pick *some* strawberries
 
     def to_do(self, subject: Nominal, verbs: Sequence[Verb]) -> Clause:
         verb = self.pick(verbs)

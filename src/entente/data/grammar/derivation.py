@@ -241,7 +241,8 @@ class Derivation(Clauses):
         event = Clause(self.key(), self.other(first.subject), self.pick(EVENTS), "pc")
         self.use("verb:" + event.verb.fr)
         if event.verb.fr == "appeler":
-            event.clitic = self.clitic(event.verb, "pc", "", event.subject)
+            # indirect, so that it is no third person: "l'" would be whoever the first clause is about
+            event.clitic = self.clitic(event.verb, "pc", "", event.subject, direct=False)._replace(direct=True)
         self.features.add("construction:pc")
         return [first, self.conjunction("quand:1 | when:1"), event]
 

@@ -353,5 +353,5 @@ SHORT_ADJECTIVES = frozenset(
     "tall big small short old young new long fast slow heavy light happy sad funny kind lazy rich poor shy clean dirty fresh "
     "hot cold warm quiet strong weak brave nice dark ugly pretty easy cheap narrow wide deep high thin fat tough hard "
     "calm proud rude wise loud noisy dry wet busy crazy clever safe strange soft ripe thick wide "
-    "sweet steep".split()
+    "sweet steep simple gentle".split()
 )

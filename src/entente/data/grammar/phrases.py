@@ -186,7 +186,10 @@ class Phrases:
         """Someone else who acts: he, she or they only beside another pronoun."""
         chosen = self.subject()
         while isinstance(chosen, Pronoun) and (
-            chosen.person == subject.person or not isinstance(subject, Pronoun) and chosen.person in (HE, THEY)
+            chosen.person == subject.person
+            or {chosen.person, subject.person} == {ME, WE}
+            or not isinstance(subject, Pronoun)
+            and chosen.person in (HE, THEY)
         ):
             chosen = self.subject()
         return chosen
@@ -351,7 +354,8 @@ class Phrases:
                 self.features.add("construction:progressive")
                 adjunct = self.chunk(self.pick(NOW))
             elif (self.chance(0.3) or clause.verb.fr not in DAILY) and clause.manner is None:
-                clause.adverb = self.chunk(self.pick(FREQUENCY))
+                # "toujours" beside apprendre would be "still"
+                clause.adverb = self.chunk(self.pick(FREQUENCY[:1] if clause.verb.fr == "apprendre" else FREQUENCY))
             elif self.chance(0.75) and clause.verb.fr in DAILY:
                 adjunct = self.weekly() if self.chance(0.3) else self.chunk(self.pick(HABITS))
         elif tense == "pc" and self.chance(0.75):

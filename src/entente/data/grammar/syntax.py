@@ -678,6 +678,8 @@ class Clause:
         """The auxiliary with what stands beside it (empty where there is none), and the rest of the verb phrase."""
         head, *tail = self.verb.en.split()
         verb, weak = (self.key + HEAD,), (self.key + HEAD,)
+        if head == "want" and self.tense == "conditionnel":  # je voudrais: I would like
+            head = "like"
         if head == "can":  # pouvoir without a verb: if I could
             return [], [Cell("could", verb)]
         auxiliary, main = self._english_chain(head, verb)
