@@ -49,6 +49,27 @@ def test_a_checkpoint_must_be_given(name: str, capsys: pytest.CaptureFixture[str
     assert "checkpoint is not set" in refused(capsys, monkeypatch, name)
 
 
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Jane visite l'Afrique en septembre.",
+        "Oui, non : (a) = b ?",
+        'Il dit "oui".',
+        "$ % # @ {a} [b]",
+        "'Tis so.",
+        "3",
+        "null",
+    ],
+)
+def test_a_sentence_is_taken_as_it_is_typed(sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(sys, "argv", ["attention.py", "checkpoint=[a,b]", f"sentence={sentence}", "output=a b'c.png"])
+    cli.run(lambda config: seen.append(config), ROOT / "configs", "attention")
+    [config] = seen
+    assert isinstance(config, dict)
+    assert (config["sentence"], config["checkpoint"], config["output"]) == (sentence, ["a", "b"], "a b'c.png")
+
+
 def test_a_refusal_of_the_command_is_one_line_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(config: dict[str, object]) -> None:
         raise InputError("a file: is\nnot there")

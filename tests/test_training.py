@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
+from matplotlib import image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from entente import checkpoint
 from entente.cli import plain
 from entente.errors import InputError
-from entente.inference import evaluate_checkpoint, translate_text
+from entente.inference import evaluate_checkpoint, picture_attention, translate_text
 from entente.training import train
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -224,3 +225,17 @@ def test_each_language_may_have_pieces_of_its_own(base: list[str]) -> None:
     assert run.vocabulary.src.model != run.vocabulary.tgt.model
     assert run.model.src_embedding.weight is not run.model.tgt_embedding.weight
     assert run.model.output.weight is run.model.tgt_embedding.weight
+
+
+def test_the_attention_of_a_sentence_becomes_a_picture(base: list[str], tmp_path: Path) -> None:
+    runs = [trained(base, "transformer"), trained(base, "birnn")]
+    sizes = []
+    for chosen in ([runs[0]], runs):
+        output = tmp_path / f"{len(chosen)}.png"
+        arguments = [f"checkpoint=[{','.join(map(str, chosen))}]", "sentence='Le chat voit le chien.'", f"output={output}"]
+        picture_attention(configuration("attention", arguments))
+        assert output.read_bytes().startswith(b"\x89PNG")
+        sizes.append(image.imread(output).shape[:2])
+    assert sizes[0] != sizes[1]
+    with pytest.raises(InputError, match="cannot be written"):
+        picture_attention(configuration("attention", [*arguments[:2], f"output={tmp_path}/nowhere/map.png"]))

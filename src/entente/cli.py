@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -27,11 +28,29 @@ def run(command: Command, configs: Path, name: str) -> None:
         except InputError as error:  # here, before Hydra adds lines of its own
             _refuse(str(error))
 
+    sys.argv[1:] = [quoted(argument) for argument in sys.argv[1:]]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are; what is printed of them is decided here
     try:
         hydra.main(version_base="1.3", config_path=str(configs), config_name=name)(main)()
     except (HydraException, OmegaConfBaseException) as error:
         _refuse(explain(error, configs, name, sys.argv[1:]))
+
+
+def quoted(argument: str) -> str:
+    """A `key=value` whose value Hydra's grammar cannot read as it stands (an apostrophe, say), as a quoted string; a sentence
+    always, since a comma in it is no sweep."""
+    key, equals, value = argument.partition("=")
+    by_hand = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+    if not equals or key.startswith("-") or by_hand or (value[:1] in ("[", "{") and key != "sentence"):
+        return argument
+    try:
+        OverridesParser.create().parse_override(argument)
+        if key != "sentence":
+            return argument
+    except HydraException:
+        pass
+    escaped = value.replace('"', r"\"")
+    return f'{key}="{escaped}"'
 
 
 def plain(config: DictConfig) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from entente import checkpoint
 from entente.data.corpora import Corpus, clean, parallel_files, read_lines
 from entente.data.module import TranslationData
 from entente.errors import InputError
-from entente.maps.draw import draw_pair
-from entente.maps.record import ALIGNMENT, CROSS, record
+from entente.maps.draw import draw, draw_pair
+from entente.maps.record import ALIGNMENT, CROSS, AttentionMap, record
 from entente.search import Hypothesis, Search, translate
 from entente.training import (
     build_trainer,
@@ -73,20 +73,29 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def picture_attention(config: Mapping[str, Any]) -> None:
-    """Writes one picture: a sentence translated by each of the checkpoints, with its cross-attention or alignment."""
+    """Writes one picture: a sentence translated by each of the checkpoints, with its cross-attention or alignment; of a single
+    checkpoint, where neither `layer` nor `head` is chosen, all layers and heads."""
     prepare_process(config["threads"])
     paths = [config["checkpoint"]] if isinstance(config["checkpoint"], str) else config["checkpoint"]
-    maps, source = {}, clean(config["sentence"])
+    maps: dict[str, AttentionMap] = {}
+    titles: list[str] = []
+    source = clean(config["sentence"])
     if not source:
         raise InputError("sentence is empty: give one as sentence='...'")
     for path in paths:
         run = checkpoint.load(path)
         [src] = run.vocabulary.encode_src([source])
         hypothesis = translate(run.model, run.vocabulary, [source], Search())[0][0]
-        name = f"{run.config['model']['name']}: {run.vocabulary.tgt.decode(hypothesis.tokens)}"
+        name = f"{len(maps) + 1}. {run.config['model']['name']}" if len(paths) > 1 else run.config["model"]["name"]
+        titles.append(f"{name}: {run.vocabulary.tgt.decode(hypothesis.tokens)}")
         recorded = {map.kind: map for map in record(run.model, run.vocabulary, src, hypothesis.tokens)}
         maps[name] = recorded.get(CROSS) or recorded[ALIGNMENT]
-    figure = draw_pair(maps, source, config["layer"], config["head"])
+    if len(maps) == 1 and config["layer"] is None and config["head"] is None:
+        figure = draw(next(iter(maps.values())), f"{source}\n{titles[0]}")
+    else:
+        figure = draw_pair(
+            maps, "\n".join([source, *titles]), -1 if config["layer"] is None else config["layer"], config["head"]
+        )
     output = Path(config["output"]).expanduser()
     try:
         figure.savefig(output)

@@ -14,7 +14,7 @@ Shapes: B batch, S source length, T target length, H heads, D model width, V voc
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, cast
 
 import torch
@@ -42,19 +42,7 @@ class Residual(nn.Module):
 class Block(nn.Module):
     """Sublayers by name, and what stands around each: `x = after(residual(x, f(before(x))))`."""
 
-    def __init__(
-        self, sublayers: Iterable[str], d_model: int, d_ff: int, dropout: float, residual: Sequence[str], norm: str
-    ) -> None:
-        super().__init__()
-        names = tuple(sublayers)
-        self.before = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "pre" else nn.Identity() for n in names})
-        self.after = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "post" else nn.Identity() for n in names})
-        self.residual = nn.ModuleDict({n: Residual(n in residual, dropout) for n in names})
-        self.ff = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))
-
-
-class EncoderBlock(Block):
-    """Self-attention over the source, then the feed-forward network."""
+    sublayers: tuple[str, ...]
 
     def __init__(
         self,
@@ -66,8 +54,21 @@ class EncoderBlock(Block):
         residual: Sequence[str],
         norm: str,
     ) -> None:
-        super().__init__(("self", "ff"), d_model, d_ff, dropout, residual, norm)
+        super().__init__()
+        names = self.sublayers
+        self.before = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "pre" else nn.Identity() for n in names})
+        self.after = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "post" else nn.Identity() for n in names})
+        self.residual = nn.ModuleDict({n: Residual(n in residual, dropout) for n in names})
+        self.ff = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))
         self.self_attention = MultiHeadAttention(d_model, n_heads, dropout=attention_dropout)
+        if "cross" in names:
+            self.cross_attention = MultiHeadAttention(d_model, n_heads, dropout=attention_dropout)
+
+
+class EncoderBlock(Block):
+    """Self-attention over the source, then the feed-forward network."""
+
+    sublayers = ("self", "ff")
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """x (B, S, D), mask (B, 1, 1, S) -> (B, S, D)."""
@@ -80,19 +81,7 @@ class EncoderBlock(Block):
 class DecoderBlock(Block):
     """Masked self-attention over the target so far, cross-attention to the source, then the feed-forward network."""
 
-    def __init__(
-        self,
-        d_model: int,
-        n_heads: int,
-        d_ff: int,
-        dropout: float,
-        attention_dropout: float,
-        residual: Sequence[str],
-        norm: str,
-    ) -> None:
-        super().__init__(SUBLAYERS, d_model, d_ff, dropout, residual, norm)
-        self.self_attention = MultiHeadAttention(d_model, n_heads, dropout=attention_dropout)
-        self.cross_attention = MultiHeadAttention(d_model, n_heads, dropout=attention_dropout)
+    sublayers = SUBLAYERS
 
     def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor, src_mask: Tensor) -> tuple[Tensor, KV]:
         """x (B, T, D) at the tokens read now, past (B, H, P, K) of those read before -> (B, T, D), and past with them added."""
