@@ -1,12 +1,13 @@
 """Commands as a user gives them: what is wrong becomes one line and exit code 2."""
 
+import io
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from entente import cli
+from entente import cli, inference
 from entente.errors import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -79,6 +80,24 @@ def test_a_refusal_of_the_command_is_one_line_too(capsys: pytest.CaptureFixture[
         cli.run(refuse, ROOT / "configs", "train")
     assert ended.value.code == 2
     assert capsys.readouterr().err == "error: a file: is not there\n"
+
+
+def test_text_that_is_not_utf8_on_standard_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("un\nété\n".encode("latin-1"))))
+    lines = inference._standard_input()
+    assert next(lines) == "un"
+    with pytest.raises(InputError, match="standard input, line 2: not UTF-8"):
+        next(lines)
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    program = "from pathlib import Path\nfrom entente.cli import run\n"
+    program += f"run(lambda c: [print('x' * 99) for _ in range(9999)], Path({str(ROOT / 'configs')!r}), 'show_corpus')"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout and writer.stderr
+        assert writer.stdout.readline().startswith("xxx")
+        writer.stdout.close()
+        assert writer.stderr.read() == ""
 
 
 def test_a_real_command_exits_with_2_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -147,9 +147,17 @@ def test_overfit_learns_one_batch_by_heart(base: list[str]) -> None:
     assert metrics["valid"]["sentences"] < 23
 
 
+def test_multi30k_is_an_experiment_that_only_lacks_its_folder() -> None:
+    config = configuration("train", ["experiment=multi30k_transformer", "data.root=somewhere"])
+    assert config["name"] == "multi30k-fr-en-transformer-baseline-seed1"
+    assert (config["data"]["name"], config["data"]["train"]) == ("files", {"src": "train.fr.gz", "tgt": "train.en.gz"})
+    assert (config["model"]["d_model"], config["trainer"]["max_steps"]) == (256, 1000)
+
+
 def test_debug_runs_two_batches_of_everything(base: list[str]) -> None:
     kept = [o for o in base if not o.startswith(("trainer.", "optim."))]
     run = trained(kept, "birnn", "trainer=debug", "data.batch.eval_max_tokens=60", "trainer.accelerator=cpu")
+    assert run.name.endswith("-debug")  # the name of a real run stays free
     assert json.loads((run / "training.json").read_text())["steps"] == 2
     assert 0 < json.loads((run / "metrics.json").read_text())["valid"]["sentences"] < 23
 
@@ -202,6 +210,14 @@ def test_a_file_that_is_no_checkpoint_is_refused_in_a_line(tmp_path: Path) -> No
         (["model.residual=[slef]"], "slef"),
         (["optim.schedule=linear"], "cosine"),
         (["search.beam=0"], "beam"),
+        (["search.beam=two"], "search.beam=two"),
+        (["optim.lr=abc"], "optim.lr=abc"),
+        (["seed=abc"], "seed=abc"),
+        (["seed=-1"], "seed=-1"),
+        (["trainer.max_steps=abc"], "trainer"),
+        (["trainer.precision=foo"], "trainer"),
+        (["trainer.accelerator=foo"], "trainer"),
+        (["trainer.limit_batches=abc"], "trainer"),
         (["data.train.src=nothing.fr"], "nothing.fr"),
         (["data.tokenizer.vocab_size=3"], "vocab_size"),
     ],
@@ -237,5 +253,8 @@ def test_the_attention_of_a_sentence_becomes_a_picture(base: list[str], tmp_path
         assert output.read_bytes().startswith(b"\x89PNG")
         sizes.append(image.imread(output).shape[:2])
     assert sizes[0] != sizes[1]
+    for wrong in ("layer=2", "layer=0", "head=3", "layer=first"):
+        with pytest.raises(InputError, match=f"{wrong}: choose from 1 to"):
+            picture_attention(configuration("attention", [*arguments, wrong]))
     with pytest.raises(InputError, match="cannot be written"):
         picture_attention(configuration("attention", [*arguments[:2], f"output={tmp_path}/nowhere/map.png"]))

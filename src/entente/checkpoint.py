@@ -48,8 +48,9 @@ def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2S
     allowed = set(inspect.signature(MODELS[name]).parameters) - RUNTIME
     for key in arguments:
         if key not in allowed:
-            near = get_close_matches(key, allowed, 1, cutoff=0)
-            raise InputError(f"model.{key}: model={name} has no such setting; did you mean model.{near[0]}?")
+            near = get_close_matches(key, allowed, 1)
+            hint = f"did you mean model.{near[0]}?" if near else f"it has {', '.join(sorted(allowed))}"
+            raise InputError(f"model.{key}: model={name} has no such setting; {hint}")
     sizes = {"src_vocab": len(vocabulary.src), "tgt_vocab": len(vocabulary.tgt), "shared_vocab": vocabulary.joint}
     try:
         return MODELS[name](**sizes, pad_id=PAD, seed=seed, **arguments)

@@ -27,6 +27,9 @@ def run(command: Command, configs: Path, name: str) -> None:
             command(plain(config))
         except InputError as error:  # here, before Hydra adds lines of its own
             _refuse(str(error))
+        except BrokenPipeError:  # whoever read our output (head, less) has gone
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
 
     sys.argv[1:] = [quoted(argument) for argument in sys.argv[1:]]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are; what is printed of them is decided here

@@ -90,12 +90,15 @@ def picture_attention(config: Mapping[str, Any]) -> None:
         titles.append(f"{name}: {run.vocabulary.tgt.decode(hypothesis.tokens)}")
         recorded = {map.kind: map for map in record(run.model, run.vocabulary, src, hypothesis.tokens)}
         maps[name] = recorded.get(CROSS) or recorded[ALIGNMENT]
+    for key, axis in (("layer", 0), ("head", 1)):
+        sizes = [map.weights.shape[axis] for map in maps.values() if map.weights.shape[axis] > 1]
+        if config[key] is not None and config[key] not in range(1, min(sizes, default=1) + 1):
+            raise InputError(f"{key}={config[key]}: choose from 1 to {min(sizes, default=1)}")
     if len(maps) == 1 and config["layer"] is None and config["head"] is None:
         figure = draw(next(iter(maps.values())), f"{source}\n{titles[0]}")
     else:
-        figure = draw_pair(
-            maps, "\n".join([source, *titles]), -1 if config["layer"] is None else config["layer"], config["head"]
-        )
+        layer, head = (None if config[key] is None else config[key] - 1 for key in ("layer", "head"))
+        figure = draw_pair(maps, "\n".join([source, *titles]), -1 if layer is None else layer, head)
     output = Path(config["output"]).expanduser()
     try:
         figure.savefig(output)
@@ -130,7 +133,7 @@ def translate_text(config: Mapping[str, Any]) -> None:
         progress = stack.enter_context(_progress(sys.stderr.isatty()))
         task = progress.add_task("sentences", total=len(lines) if lines is not None else None)
         number = 0
-        for chunk in _chunks(lines if lines is not None else (line.rstrip("\n") for line in sys.stdin)):
+        for chunk in _chunks(lines if lines is not None else _standard_input()):
             for n_best in translate(run.model, run.vocabulary, chunk, how):
                 number += 1
                 out.writelines(_written(run, n_best, number, how.n_best))
@@ -155,6 +158,14 @@ def _written(run: checkpoint.Run, n_best: list[Hypothesis], number: int, n: int)
     for hypothesis in n_best:
         text = run.vocabulary.tgt.decode(hypothesis.tokens).replace("\n", " ")
         yield f"{text}\n" if n == 1 else f"{number}\t{hypothesis.score:.4f}\t{text}\n"
+
+
+def _standard_input() -> Iterator[str]:
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            yield line.decode("utf-8").removesuffix("\n")
+        except UnicodeDecodeError:
+            raise InputError(f"standard input, line {number}: not UTF-8 text; convert it to UTF-8 first") from None
 
 
 def _open(path: str) -> TextIO:

@@ -16,6 +16,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import torch
 import yaml
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from rich.console import Console
 from rich.table import Table
 
@@ -60,6 +62,11 @@ def read_corpus(data: Mapping[str, Any]) -> Corpus:
 
 def settings(kind: type, part: str, values: Mapping[str, Any]) -> Any:
     """A dataclass filled from a part of the configuration; what it refuses is an InputError that names the part."""
+    for field in fields(kind):
+        value = values.get(field.name, field.default)
+        if field.type in (int, float) and (isinstance(value, bool) or not isinstance(value, int | field.type)):
+            number = "a whole number" if field.type is int else "a number"
+            raise InputError(f"{part}.{field.name}={value}: give {number}")
     try:
         return kind(**values)
     except (TypeError, ValueError) as error:
@@ -71,7 +78,10 @@ def train(config: dict[str, Any]) -> Path:
     checked before the directory is made."""
     started = time.perf_counter()
     prepare_process(config["trainer"]["threads"])
+    if not isinstance(config["seed"], int) or not 0 <= config["seed"] < 2**32:
+        raise InputError(f"seed={config['seed']}: give a whole number from 0 to {2**32 - 1}")
     L.seed_everything(config["seed"], verbose=False)
+    log.info("reading the corpus: %s", config["data"]["name"])
     corpus = read_corpus(config["data"])
     vocabulary = Vocabulary.train(
         corpus.train, **config["data"]["tokenizer"], cache_dir=Path(config["output_dir"]) / "cache" / "tokenizer"
@@ -88,11 +98,11 @@ def train(config: dict[str, Any]) -> Path:
         log_every=trainer_config["log_every"],
         checkpoint_entry=checkpoint.entry(config, vocabulary),
     )
-    run_dir = new_run_directory(Path(config["output_dir"]), config["name"], config)
+    build_trainer(trainer_config, None)  # refuses what Lightning refuses, before anything is written
+    name = config["name"] + ("-overfit" if config["overfit"] else "")
+    run_dir = new_run_directory(Path(config["output_dir"]), name, config)
     with LogFile(run_dir / "train.log"):
-        log.info(
-            "%s: %s, %s parameters, %d pieces", run_dir, config["name"], f"{parameter_count(model):,}", len(vocabulary.tgt)
-        )
+        log.info("%s: %s parameters, %d pieces", run_dir, f"{parameter_count(model):,}", len(vocabulary.tgt))
         for why, count in corpus.dropped.items():
             log.info("dropped %d pairs: %s", count, why)
         trainer = build_trainer(trainer_config, run_dir, callbacks(config, run_dir))
@@ -204,6 +214,13 @@ def callbacks(config: Mapping[str, Any], run_dir: Path) -> list[Callback]:
 
 def build_trainer(config: Mapping[str, Any], run_dir: Path | None, chosen: Iterable[Callback] = ()) -> L.Trainer:
     """Lightning's Trainer with our budget in steps. Without a run's directory it only evaluates."""
+    try:
+        return _trainer(config, run_dir, chosen)
+    except (TypeError, ValueError, MisconfigurationException) as error:
+        raise InputError(f"trainer: {str(error).splitlines()[0]}") from error
+
+
+def _trainer(config: Mapping[str, Any], run_dir: Path | None, chosen: Iterable[Callback]) -> L.Trainer:
     return L.Trainer(
         accelerator=config["accelerator"],
         devices=1,
@@ -263,7 +280,8 @@ def log_final(trainer: L.Trainer, config: Mapping[str, Any], metrics: Mapping[st
 
 def show(metrics: Mapping[str, Any], title: str) -> None:
     """The table at a run's end."""
-    table = Table(title=title)
+    log.info("%s", title)
+    table = Table()
     table.add_column("split")
     for column in ("sentences", "BLEU", "chrF", "TER", "NLL"):
         table.add_column(column, justify="right")

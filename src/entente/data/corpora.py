@@ -4,6 +4,7 @@ Every corpus is one function of plain values, listed in `CORPORA` under the name
 """
 
 import gzip
+import logging
 import unicodedata
 import zlib
 from collections.abc import Callable, Mapping
@@ -13,6 +14,8 @@ from pathlib import Path
 from datasets import Dataset
 
 from entente.errors import InputError
+
+log = logging.getLogger("entente")
 
 GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 UTF8_BOM = b"\xef\xbb\xbf"
@@ -129,7 +132,10 @@ def read_lines(path: Path) -> list[str]:
 
 def parallel_files(src: Path, tgt: Path) -> Dataset:
     """Every pair of two parallel files that has text on both sides."""
-    return _dataset(f"{src} and {tgt}", _filtered(_parallel(src, tgt), None)[0])
+    pairs, counts = _filtered(_parallel(src, tgt), None)
+    if counts["empty"]:
+        log.info("dropped %d pairs: empty", counts["empty"])
+    return _dataset(f"{src} and {tgt}", pairs)
 
 
 def _parallel(src: Path, tgt: Path) -> list[tuple[str, str]]:

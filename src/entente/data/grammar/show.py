@@ -41,6 +41,7 @@ def show(n: int = 5, split: str = "test", seed: int = 1) -> None:
     for pair in random.Random(seed).sample(pairs, n):
         console.print(f"\n{pair.text('fr')}\n{pair.text('en')}\n", style="bold", highlight=False)
         console.print(drawn(pair))
+    console.print("\n● a sure link, ○ a possible one (Och and Ney 2003)", highlight=False)
     sample = pairs[:1000]
     console.print(
         f"\nEnglish to French is not a function: the best fixed choices reach BLEU {ceiling(sample):.1f} "
