@@ -140,6 +140,12 @@ def test_a_second_run_of_one_name_has_a_directory_of_its_own(base: list[str]) ->
     assert {path: path.read_bytes() for path in first.rglob("*") if path.is_file()} == before
 
 
+def test_a_name_that_cannot_be_leaves_nothing_behind(base: list[str], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no directory of this name"):
+        trained(base, "birnn", f"name={'x' * 300}")
+    assert [path.name for path in (tmp_path / "outputs").iterdir()] == ["cache"]
+
+
 def test_overfit_learns_one_batch_by_heart(base: list[str]) -> None:
     more = ["overfit=true", "trainer.max_steps=300", "trainer.validate_every=300", "optim.lr=1e-2", "data.batch.max_tokens=90"]
     metrics = json.loads((trained(base, "transformer", *more) / "metrics.json").read_text())

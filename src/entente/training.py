@@ -9,9 +9,11 @@ outputs/NAME/config.yaml            the composed configuration
              training.json          steps, seconds, parameters, speed
 """
 
+import errno
 import json
 import logging
 import os
+import shutil
 import tempfile
 import time
 import warnings
@@ -169,21 +171,21 @@ def new_run_directory(root: Path, name: str, config: Mapping[str, Any]) -> Path:
     """Makes root/name, or root/name-2 and so on where that is taken: a run never writes over another. It appears with its
     configuration in it or not at all."""
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=".new-", dir=root))
         (beside / "config.yaml").write_text(yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True), encoding="utf-8")
         beside.chmod(0o755)
     except OSError as error:
-        raise InputError(f"output_dir={root}: cannot be written ({error.strerror})") from error
+        raise InputError(f"output_dir={root} name={name}: cannot be written ({error.strerror})") from error
     number = 1
     while True:
         path = root / (name if number == 1 else f"{name}-{number}")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            os.rename(beside, path)  # fails where a directory with anything in it stands
+            os.rename(beside, path)  # fails where a file, or a directory with anything in it, stands
             return path
         except OSError as error:
-            if not path.exists():
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                shutil.rmtree(beside)
                 raise InputError(f"name={name}: no directory of this name can be made ({error.strerror})") from error
             number += 1
 

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.models import Seq2Seq
 from entente.models.attention import AttentionWeights
-from entente.models.seq2seq import evaluating
+from entente.models.seq2seq import evaluating, pad
 
 ENCODER, DECODER, CROSS, ALIGNMENT = (
     "encoder self-attention",
@@ -60,8 +59,8 @@ def record_batch(
     random numbers stay as they were. RuntimeError if an attention was not seen, or if there is none."""
     plain: Seq2Seq = getattr(model, "_orig_mod", model)  # hooks see nothing inside a compiled module
     device = plain.output.weight.device
-    sources = _padded(src, plain.pad_id).to(device)
-    targets = _padded([[BOS, *ids] for ids in tgt], plain.pad_id).to(device)
+    sources = pad(src, plain.pad_id).to(device)
+    targets = pad([[BOS, *ids] for ids in tgt], plain.pad_id).to(device)
     # Autocast off: it would keep weights cast here, without their gradients, for the training step around this.
     with evaluating(plain), torch.no_grad(), torch.autocast(device.type, enabled=False), _hooked(plain) as calls:
         plain.decode(targets, plain.encode(sources))
@@ -130,7 +129,3 @@ def _sides(kind: str) -> tuple[str, str]:
     if "encoder" in kind:
         return "source", "source"
     return "produced", "read" if "self" in kind else "source"
-
-
-def _padded(rows: Sequence[Sequence[int]], pad_id: int) -> Tensor:
-    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=pad_id)
