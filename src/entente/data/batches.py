@@ -6,7 +6,7 @@ B batch, S source length, T target length.
 
 import logging
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, count
 from typing import NamedTuple
 
 import numpy as np
@@ -57,8 +57,8 @@ def _cut(longest: np.ndarray, max_tokens: int) -> list[slice]:
 class TrainingBatches:
     """Endless: epoch 0, 1, 2, ... from `position` on. Pairs with more than `max_tokens` tokens on a side are dropped.
 
-    A batch counts as consumed when the next one is asked for. Lightning keeps one batch ahead, asked for just before
-    each step, so that what it saves after a step counts the batch of that step and not the one ahead.
+    `position` is the number of batches consumed: whoever trains calls `consume` after each. Asking for a batch does not move
+    it, since Lightning asks for one ahead.
     """
 
     def __init__(self, src_ids: Ids, tgt_ids: Ids, max_tokens: int, seed: int) -> None:
@@ -95,11 +95,13 @@ class TrainingBatches:
         return collate([self._src[i] for i in rows], [self._tgt[i] for i in rows], rows)
 
     def __iter__(self) -> Iterator[Batch]:
-        while True:
-            n, done = divmod(self.position, self.batches_per_epoch)
-            for rows in self.epoch(n)[done:]:
+        first, done = divmod(self.position, self.batches_per_epoch)
+        for n in count(first):
+            for rows in self.epoch(n)[done if n == first else 0 :]:
                 yield self.batch(rows)
-                self.position += 1
+
+    def consume(self) -> None:
+        self.position += 1
 
     def state_dict(self) -> dict[str, int]:
         return {"position": self.position}
