@@ -1,14 +1,19 @@
 """Files in, clean pairs out; what cannot be read is said in one line with its place."""
 
 import gzip
+import inspect
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
 
-from entente.data.corpora import CORPORA, Corpus, clean, grammar, read_lines
+from entente.data.corpora import CORPORA, Corpus, clean, grammar
 from entente.errors import InputError
+
+CONFIGS = Path(__file__).parents[1] / "configs"
 
 Sides = dict[str, str | None]
 
@@ -58,30 +63,6 @@ def test_test_sets_may_be_none_one_or_several(read: Callable[..., Corpus], write
         read(test={"valid": one})
 
 
-def test_clean() -> None:
-    assert clean("\u00a0 e\u0301te\u0301\u202f?\u2007!\r") == "été ? !"
-    assert clean("a  b\tc") == "a  b\tc"
-    assert clean(" \u00a0\t") == ""
-
-
-def test_only_newline_ends_a_line(tmp_path: Path) -> None:
-    path = tmp_path / "text"
-    path.write_bytes("a\rb\r\n\u2028c\u2028d\x0c e\x0bf\x85g\n\n h ".encode())
-    assert read_lines(path) == ["a\rb", "c\u2028d\x0c e\x0bf\x85g", "", "h"]
-    path.write_bytes(path.read_bytes() + b"\n")  # a newline at the end begins no line
-    assert len(read_lines(path)) == 4
-
-
-@pytest.mark.parametrize("name", ["text", "text.gz"])
-def test_plain_and_gzip_are_told_by_content(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    for data in (b"", b"\xef\xbb\xbf"):  # without and with a byte order mark
-        path.write_bytes(data + "é\nb".encode())
-        plain = read_lines(path)
-        path.write_bytes(gzip.compress(data + "é\nb".encode()))
-        assert read_lines(path) == plain == ["é", "b"]
-
-
 def test_what_is_dropped_is_counted(read: Callable[..., Corpus], write: Callable[..., Sides]) -> None:
     src = "un deux trois\nun deux trois quatre\n\nb\nc\u00a0d\u00a0e\u00a0f\n \u202f\nz"
     tgt = "one two three\nx\nb\n\ny\n\na b c d"
@@ -89,6 +70,17 @@ def test_what_is_dropped_is_counted(read: Callable[..., Corpus], write: Callable
     assert corpus.train.to_dict() == {"src": ["un deux trois"], "tgt": ["one two three"]}
     assert len(corpus.valid) == len(corpus.tests["test"]) == 4  # a score is over long sentences too
     assert corpus.dropped == {"train: empty": 3, "train: over-long": 3, "valid: empty": 3, "test: empty": 3}
+    uneven = read(train=write("u", "un deux trois\nun deux\nun", "one\none\none two three"), max_ratio=2.5)
+    assert uneven.train.to_dict() == {"src": ["un deux"], "tgt": ["one"]}
+    assert uneven.dropped == {"train: uneven": 2}
+    for some in (corpus, uneven):
+        assert complete(some)
+
+
+def complete(corpus: Corpus) -> bool:
+    """Whether every pair that was read is in a split or counted as dropped."""
+    splits = [corpus.train, corpus.valid, *corpus.tests.values()]
+    return sum(corpus.read.values()) == sum(map(len, splits)) + sum(corpus.dropped.values())
 
 
 GZ = gzip.compress(b"un\ndeux\ntrois\n" * 97, mtime=0)
@@ -126,7 +118,7 @@ def test_a_wrong_path_is_said(read: Callable[..., Corpus], tmp_path: Path) -> No
     (tmp_path / "folder").mkdir()
     for wrong, message in {
         "gone.fr": "gone.fr: no such file$",
-        "folder": "folder: this is a folder; give a text file$",
+        "folder": "folder: this is a folder; give a file$",
         "train.fr/x": "train.fr/x: cannot be read (.+)$",
         "x" * 1009: "x: cannot be read (.+)$",
     }.items():
@@ -144,10 +136,86 @@ def test_a_path_not_given_is_said(read: Callable[..., Corpus], missing: str | No
         read(test={"src": "valid.fr", "tgt": missing})
 
 
-def test_one_path_for_two_is_said(read: Callable[..., Corpus]) -> None:
-    for split in ("train", "valid", "test"):
-        with pytest.raises(InputError, match=rf"^data\.{split}=text\.tsv: give two files, data\.{split}\.src=FILE"):
-            read(**{split: "text.tsv"})
+def test_a_file_of_pairs_stands_for_two_parallel_ones(read: Callable[..., Corpus], tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("one\tun\tby me\ntwo\tdeux\tby you\n", encoding="utf-8")
+    (tmp_path / "more.tsv").write_text("a\tb\nc\td\n", encoding="utf-8")
+    columns = {"src": 2, "tgt": 1}
+    corpus = read(train="pairs.tsv", valid="more.tsv", test="more.tsv", columns=columns)
+    assert corpus.train.to_dict() == {"src": ["un", "deux"], "tgt": ["one", "two"]}
+    assert corpus.valid[:] == corpus.tests["test"][:] == {"src": ["b", "d"], "tgt": ["a", "c"]}
+    mixed = read(test={"src": None, "tgt": None, "news": "more.tsv", "talks": str(tmp_path / "pairs.tsv")}, columns=columns)
+    assert mixed.train["src"][:] == ["un", "deux", "trois"]
+    assert [mixed.tests[name]["src"][:] for name in ("news", "talks")] == [["b", "d"], ["un", "deux"]]
+    with pytest.raises(InputError, match=r"pairs\.tsv: no column is named fr or src; "):
+        read(train="pairs.tsv")
+
+
+SPLIT = {"valid": 13, "test": 7, "seed": 1}
+
+
+@pytest.fixture
+def numbers(write: Callable[..., Sides]) -> Sides:
+    lines = [f"numéro {i}" if i % 7 else "" for i in range(101)]
+    return write("numbers", "\n".join(lines), "\n".join(lines).replace("é", "e") + " and far too many words")
+
+
+def test_without_a_validation_set_one_is_held_out(
+    read: Callable[..., Corpus], write: Callable[..., Sides], numbers: Sides, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="entente"):
+        corpus = read(train=numbers, valid=None, split=SPLIT)
+    assert [record.getMessage() for record in caplog.records] == ["of 86 pairs, by chance: train 66, valid 13, test 7"]
+    assert [len(corpus.valid), len(corpus.tests["test"])] == [13, 7]
+    assert corpus.read == {"train": 101} and complete(corpus)
+    assert not set(corpus.train["src"]) & set(corpus.valid["src"]) | set(corpus.valid["src"]) & set(corpus.tests["test"]["src"])
+
+    nothing: Sides = {"src": None, "tgt": None}
+    shares = read(train=numbers, valid=nothing, test=nothing, split={"valid": 0.15, "test": 0.001, "seed": 1})
+    assert [len(shares.valid), len(shares.tests["test"])] == [13, 1]
+    given = read(train=numbers, valid=nothing, test=write("t", "x", "y"), split=SPLIT)
+    assert given.tests["test"].to_dict() == {"src": ["x"], "tgt": ["y"]} and len(given.valid) == 13
+    assert read(train=numbers, valid=None, split={**SPLIT, "test": 0}).tests == {}
+    assert read(train=numbers, split=SPLIT).tests == {}  # a validation set is given, so nothing is held out
+    for seed in (1, 2):
+        again = read(train=numbers, valid=None, split={**SPLIT, "seed": seed})
+        assert (again.valid[:] == corpus.valid[:]) == (seed == 1)
+
+
+def test_a_split_that_cannot_be_is_said(read: Callable[..., Corpus], write: Callable[..., Sides], numbers: Sides) -> None:
+    with pytest.raises(InputError, match=r"^data\.valid is not set: give the files"):
+        read(valid=None)
+    with pytest.raises(InputError, match=r"^data.split.valid=80 data.split.test=7: of 86 pairs none is left for train; "):
+        read(train=numbers, valid=None, split={**SPLIT, "valid": 80})
+    with pytest.raises(InputError, match="of 3 pairs none is left for valid; pairs that share a sentence stay together$"):
+        read(train=write("one", "a\na\na", "b\nc\nd"), valid=None, split={"valid": 2, "test": 1, "seed": 1})
+
+
+def test_what_is_known_from_training_is_said(
+    read: Callable[..., Corpus], write: Callable[..., Sides], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="entente"):
+        corpus = read(test={"news": write("news", "Un\nx\ny\nz", "a\n two \nb\nTHREE")})
+    assert [record.getMessage() for record in caplog.records] == [
+        "valid: 0 of 2 pairs have a sentence that train has too",
+        "news: 3 of 4 pairs have a sentence that train has too",
+    ]
+    assert len(corpus.tests["news"]) == 4
+
+
+@pytest.mark.parametrize("name", sorted(CORPORA))
+def test_a_configuration_gives_its_corpus_what_it_takes(name: str) -> None:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        data = compose("train", [f"data={name}"]).data
+    assert data.name == name
+    assert set(data) - {"name", "tokenizer", "batch"} == set(inspect.signature(CORPORA[name]).parameters)
+
+
+def test_one_file_takes_the_place_of_two_on_the_command_line() -> None:
+    overrides = ["data.train=a.tsv", "data.valid=b.tsv", "+data.test.news=c.tsv", "data.columns.src=2", "data.columns.tgt=en"]
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        data = compose("train", ["data=files", *overrides]).data
+    assert (data.train, data.valid, data.columns) == ("a.tsv", "b.tsv", {"src": 2, "tgt": "en"})
+    assert data.test == {"src": None, "tgt": None, "news": "c.tsv"}
 
 
 def test_languages_must_fit(read: Callable[..., Corpus]) -> None:

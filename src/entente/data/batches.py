@@ -6,7 +6,7 @@ B batch, S source length, T target length.
 
 import logging
 from collections.abc import Iterator, Sequence
-from itertools import chain, count
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from entente.data.tokenizer import PAD
+from entente.data.tokens import Rows
 from entente.errors import InputError
 
-Ids = Sequence[Sequence[int]]  # one row of token ids a sentence
+Row = Sequence[int] | np.ndarray
+Ids = Rows | Sequence[Sequence[int]]  # one row of token ids a sentence
 
 log = logging.getLogger("entente")
 
@@ -27,21 +29,17 @@ class Batch(NamedTuple):
     index: Tensor  # type: ignore[assignment]  # (B,) rows in the split; hides tuple.index, which nobody calls
 
 
-def collate(src: Ids, tgt: Ids, index: Sequence[int]) -> Batch:
+def collate(src: Sequence[Row], tgt: Sequence[Row], index: Sequence[int]) -> Batch:
     """Rows that already carry their BOS and EOS -> int64 tensors."""
     return Batch(_padded(src), _padded(tgt), torch.tensor(index, dtype=torch.int64))
 
 
-def _padded(rows: Ids) -> Tensor:
-    lengths = _lengths(rows)
+def _padded(rows: Sequence[Row]) -> Tensor:
+    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
     out = np.full((len(rows), lengths.max()), PAD, dtype=np.int64)
     real = np.arange(out.shape[1]) < lengths[:, None]
-    out[real] = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=lengths.sum())
+    out[real] = np.concatenate(rows)
     return torch.from_numpy(out)
-
-
-def _lengths(rows: Ids) -> np.ndarray:
-    return np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
 
 
 def _cut(longest: np.ndarray, max_tokens: int) -> list[slice]:
@@ -62,8 +60,8 @@ class TrainingBatches:
     """
 
     def __init__(self, src_ids: Ids, tgt_ids: Ids, max_tokens: int, seed: int) -> None:
-        self._src, self._tgt, self._seed = src_ids, tgt_ids, seed
-        self._lengths = np.stack([_lengths(src_ids), _lengths(tgt_ids)])  # (2, pairs)
+        self._src, self._tgt, self._seed = Rows.of(src_ids), Rows.of(tgt_ids), seed
+        self._lengths = np.stack([self._src.lengths, self._tgt.lengths])  # (2, pairs)
         longest = self._lengths.max(axis=0)
         self._rows = np.flatnonzero(longest <= max_tokens)
         self.dropped = len(longest) - len(self._rows)
@@ -115,8 +113,8 @@ class EvaluationBatches:
     """Every pair once, longest first; `Batch.index` says which. A pair longer than `max_tokens` is a batch alone."""
 
     def __init__(self, src_ids: Ids, tgt_ids: Ids, max_tokens: int) -> None:
-        self._src, self._tgt = src_ids, tgt_ids
-        src, tgt = _lengths(src_ids), _lengths(tgt_ids)
+        self._src, self._tgt = Rows.of(src_ids), Rows.of(tgt_ids)
+        src, tgt = self._src.lengths, self._tgt.lengths
         longest = np.maximum(src, tgt)
         order = np.lexsort((-src, -longest))
         self._batches = [order[part].tolist() for part in _cut(longest[order], max_tokens)]

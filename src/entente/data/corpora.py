@@ -1,28 +1,66 @@
-"""Sentence pairs: text in, `datasets.Dataset` with the string columns src and tgt out.
+"""Corpora: sentence pairs for training, validation and tests, as `datasets.Dataset` with the string columns src and tgt.
 
-Every corpus is one function of plain values, listed in `CORPORA` under the name that the config group `data` gives it.
+Every corpus is one function of plain values, listed in `CORPORA` under the name that the config group `data` gives it. Its
+annotations say what the configuration may hold.
 """
 
-import gzip
 import logging
-import unicodedata
-import zlib
-from collections.abc import Callable, Mapping
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, NamedTuple, TypedDict
 
-from datasets import Dataset
+import datasets
+from annotated_types import Ge, Interval, MinLen
+from datasets import Dataset, DownloadConfig, DownloadManager
 
+from entente.data.files import Columns, Pair, clean, read_pairs, read_parallel, table_pairs
+from entente.data.files import read_lines as read_lines  # who reads text looks for it beside `clean`
+from entente.data.split import hold_out, shared
 from entente.errors import InputError
 
 log = logging.getLogger("entente")
 
-GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
-UTF8_BOM = b"\xef\xbb\xbf"
 MISSING = (None, "", "???")  # "???" is what an unfilled mandatory config value looks like
-NO_BREAK = str.maketrans(dict.fromkeys("\u00a0\u2007\u202f", " "))
+MULTI30K = "data/task1/raw"  # where the files lie in the public repository multi30k/dataset
 
-Side = Mapping[str, str | None]  # {"src": path, "tgt": path}
+Language = Annotated[str, MinLen(1)]
+Seed = Annotated[int, Interval(ge=0, lt=2**32)]
+AtLeastOne = Annotated[int, Ge(1)]
+Share = Annotated[float, Interval(gt=0, lt=1)]
+Ratio = Annotated[float, Ge(1)]
+
+
+class TwoFiles(TypedDict):
+    """Two parallel files."""
+
+    src: str | None
+    tgt: str | None
+
+
+class Places(TypedDict):
+    """Where the two sides stand in one file of pairs: see `files.Columns`."""
+
+    src: str | AtLeastOne | None
+    tgt: str | AtLeastOne | None
+
+
+class Split(TypedDict):
+    """What is held out of the training pairs where there is no validation set: a number of pairs, or a share of them."""
+
+    valid: AtLeastOne | Share
+    test: Annotated[int, Ge(0)] | Share  # 0: none; and none where a test set is given
+    seed: Seed
+
+
+class Part(NamedTuple):
+    """What was read for one split."""
+
+    where: str
+    pairs: list[Pair]
 
 
 @dataclass(frozen=True)
@@ -34,6 +72,7 @@ class Corpus:
     valid: Dataset
     tests: dict[str, Dataset]
     dropped: dict[str, int] = field(default_factory=dict)  # "train: over-long" -> how many pairs; no zeros
+    read: dict[str, int] = field(default_factory=dict)  # "train" -> how many pairs; in all, those of the splits and the dropped
 
     def split(self, name: str) -> Dataset:
         known = {"train": self.train, "valid": self.valid, **self.tests}
@@ -42,13 +81,7 @@ class Corpus:
         return known[name]
 
 
-def clean(line: str) -> str:
-    """The form in which every line meets the tokenizer, training text and text to translate alike: NFC, no-break spaces
-    (U+00A0, U+2007, U+202F) made ordinary ones, no outer white space."""
-    return unicodedata.normalize("NFC", line).translate(NO_BREAK).strip()
-
-
-def grammar(src: str, tgt: str, seed: int, train: int, valid: int, test: int) -> Corpus:
+def grammar(src: Language, tgt: Language, seed: Seed, train: AtLeastOne, valid: AtLeastOne, test: AtLeastOne) -> Corpus:
     """The embedded French-English grammar; `train`, `valid` and `test` are numbers of pairs."""
     if {src, tgt} != {"fr", "en"}:
         raise InputError(f"data.src={src} data.tgt={tgt}: the grammar has fr and en, one as source and one as target")
@@ -61,121 +94,221 @@ def grammar(src: str, tgt: str, seed: int, train: int, valid: int, test: int) ->
         name: _dataset(f"data=grammar, {name}", [(text[src], text[tgt]) for text in map(both, pairs)])
         for name, pairs in splits(seed, train, valid, test).items()
     }
-    return Corpus("grammar", parts.pop("train"), parts.pop("valid"), tests=parts)
+    read = {name: len(part) for name, part in parts.items()}
+    return Corpus("grammar", parts.pop("train"), parts.pop("valid"), tests=parts, read=read)
 
 
 def files(
-    src: str,
-    tgt: str,
+    src: Language,
+    tgt: Language,
     root: str | None,
-    train: Side,
-    valid: Side,
-    test: Side | Mapping[str, Side] | None,
-    max_words: int,
+    train: TwoFiles | str,
+    valid: TwoFiles | str | None,
+    test: Mapping[str, TwoFiles | str | None] | str | None,
+    max_words: AtLeastOne,
+    max_ratio: Ratio | None = None,
+    columns: Places | None = None,
+    split: Split | None = None,
 ) -> Corpus:
-    """Parallel text files, one sentence a line, plain or gzip, UTF-8: line N of one side translates line N of the
-    other.
+    """The user's own text, UTF-8: two parallel files, one sentence a line, plain or gzip, line N of one side translating line N
+    of the other; or one file of pairs, in a form that `files.read_pairs` knows.
 
-    `root` is the folder that relative paths start from (None: the current one). `test` is one pair of paths, or several
-    by name. Pairs with an empty side are dropped, and from train those with more than `max_words` words on a side;
-    valid and test keep long ones, since a score is over all sentences.
+    `root` is the folder that relative paths start from (None: the current one). `test` is two files or one, or several such by
+    name. Without `valid`, what validates is held out of train as `split` says.
     """
-    if src == tgt:
-        raise InputError(f"data.src={src} data.tgt={tgt}: source and target language are the same")
-    dropped: dict[str, int] = {}
-
-    def read(name: str, side: object, key: str, limit: int | None) -> Dataset:
-        paths = [_path(root, side, key, which) for which in ("src", "tgt")]
-        pairs, counts = _filtered(_parallel(*paths), limit)
-        dropped.update({f"{name}: {why}": count for why, count in counts.items() if count})
-        return _dataset(f"{paths[0]} and {paths[1]}", pairs)
-
-    return Corpus(
-        name=f"files-{src}-{tgt}",
-        train=read("train", train, "data.train", max_words),
-        valid=read("valid", valid, "data.valid", None),
-        tests={name: read(name, side, key, None) for name, key, side in _tests(test)},
-        dropped=dropped,
-    )
+    places = Columns(_languages(src, tgt), *(columns["src"], columns["tgt"]) if columns else ())
+    given: list[tuple[str, str, object]] = [("train", "data.train", train)]
+    if isinstance(valid, Mapping) and any(path not in MISSING for path in valid.values()) or isinstance(valid, str):
+        given.append(("valid", "data.valid", valid))
+    parts = {name: _read(root, paths, key, places) for name, key, paths in given + _tests(test)}
+    return _corpus(f"files-{src}-{tgt}", parts, max_words, max_ratio, split)
 
 
-CORPORA: dict[str, Callable[..., Corpus]] = {"grammar": grammar, "files": files}
+def multi30k(
+    src: Language, tgt: Language, root: str, tests: Sequence[str], max_words: AtLeastOne, max_ratio: Ratio | None = None
+) -> Corpus:
+    """Multi30k as the public repository multi30k/dataset holds it. `root` is that repository or its folder data/task1/raw, on
+    this machine or an address (https://...); what is fetched from an address is kept in the cache of `datasets`."""
+    languages = _languages(src, tgt)
+    if clash := {"train", "valid"} & {*tests}:
+        raise InputError(f"data.tests: {clash.pop()} is the name of another split")
+    folder = _folder(root, f"train.{src}.gz")
+    parts = {}
+    for name, stem in {"train": "train", "valid": "val", **{test: test for test in tests}}.items():
+        one, other = (_fetched(f"{folder}/{stem}.{language}.gz") for language in languages)
+        parts[name] = Part(f"{folder}/{stem}", read_parallel(one, other))
+    return _corpus(f"multi30k-{src}-{tgt}", parts, max_words, max_ratio, None)
 
 
-def read_lines(path: Path) -> list[str]:
-    r"""The cleaned lines of a UTF-8 file, plain or gzip (told by its first bytes, not by its name).
+def opus_books(
+    src: Language,
+    tgt: Language,
+    path: str,
+    subset: str | None,
+    max_words: AtLeastOne,
+    split: Split,
+    max_ratio: Ratio | None = None,
+) -> Corpus:
+    """A translation set of the Hugging Face hub that has a training split only, of which validation and test are held out.
+    `path` is its name there, or a Parquet file or a folder of some (within it, those of the folder `subset`)."""
+    places = Columns(_languages(src, tgt))
+    here = Path(path).expanduser()
+    if os.path.exists(here):
+        pairs = [pair for file in _parquet_files(here, subset) for pair in read_pairs(file, places)]
+    else:
+        try:
+            table = datasets.load_dataset(path, subset, split="train").with_format("arrow")[:]
+        except Exception as error:  # of the network, of the hub, of the loader: there is no end of them
+            why = " ".join(str(error).split())
+            raise InputError(
+                f"data.path={path} data.subset={subset}: neither here nor to be had from the hub ({why})"
+            ) from None
+        pairs = table_pairs(path, table, places)
+    return _corpus(f"opus_books-{src}-{tgt}", {"train": Part(path, pairs)}, max_words, max_ratio, split)
 
-    A line ends at "\n" and nowhere else: a lone CR, U+2028 or a form feed is text. So every reader counts alike.
-    """
-    try:
-        data = path.read_bytes()
-        if data.startswith(GZIP_MAGIC):
-            data = gzip.decompress(data)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise InputError(f"{path}: this is a folder; give a text file") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{path}: damaged or truncated gzip file ({error}); fetch it again") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
-    data = data.removeprefix(UTF8_BOM)
-    if not data:
-        raise InputError(f"{path}: the file is empty")
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        number = data.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}, line {number}: not UTF-8 text; convert the file to UTF-8 first") from None
-    return [clean(line) for line in text.removesuffix("\n").split("\n")]
+
+CORPORA: dict[str, Callable[..., Corpus]] = {
+    "grammar": grammar,
+    "files": files,
+    "multi30k": multi30k,
+    "opus_books": opus_books,
+}
 
 
 def parallel_files(src: Path, tgt: Path) -> Dataset:
     """Every pair of two parallel files that has text on both sides."""
-    pairs, counts = _filtered(_parallel(src, tgt), None)
-    if counts["empty"]:
-        log.info("dropped %d pairs: empty", counts["empty"])
+    dropped: Counter[str] = Counter()
+    pairs = _kept("", read_parallel(src, tgt), dropped)
+    for why, count in dropped.items():
+        log.info("dropped %d pairs: %s", count, why)
     return _dataset(f"{src} and {tgt}", pairs)
 
 
-def _parallel(src: Path, tgt: Path) -> list[tuple[str, str]]:
-    one, other = read_lines(src), read_lines(tgt)
-    if len(one) != len(other):
-        raise InputError(f"{src} has {len(one)} lines and {tgt} has {len(other)}: line N must translate line N")
-    return list(zip(one, other, strict=True))
+def _languages(src: str, tgt: str) -> tuple[str, str]:
+    if src == tgt:
+        raise InputError(f"data.src={src} data.tgt={tgt}: source and target language are the same")
+    return src, tgt
 
 
-def _filtered(pairs: list[tuple[str, str]], max_words: int | None) -> tuple[list[tuple[str, str]], dict[str, int]]:
-    """The pairs worth keeping and, by reason, how many are not."""
-    full = [pair for pair in pairs if all(pair)]
-    kept = [pair for pair in full if max_words is None or max(len(side.split()) for side in pair) <= max_words]
-    return kept, {"empty": len(pairs) - len(full), "over-long": len(full) - len(kept)}
+def _corpus(name: str, parts: Mapping[str, Part], max_words: int, max_ratio: float | None, split: Split | None) -> Corpus:
+    """What was read without what cannot be used, and with held-out pairs where no validation set was given. Long and uneven
+    pairs are dropped from train alone, since a score is over all sentences."""
+    dropped: Counter[str] = Counter()
+    used = {part: _kept(f"{part}: ", pairs, dropped) for part, (_, pairs) in parts.items()}
+    made = {} if "valid" in parts else _held_out(used["train"], split, with_test=len(parts) == 1)
+    given = {part: pairs for part, pairs in used.items() if part != "train"}
+    train = _kept("train: ", made.pop("train", used["train"]), dropped, max_words, max_ratio)
+    for part, count in shared(train, given).items():
+        log.info("%s: %d of %d pairs have a sentence that train has too", part, count, len(given[part]))
+    splits = {
+        part: _dataset(parts[part].where if part in parts else f"{parts['train'].where}, {part}", pairs)
+        for part, pairs in {"train": train, **made, **given}.items()
+    }
+    read = {part: len(pairs) for part, (_, pairs) in parts.items()}
+    return Corpus(name, splits.pop("train"), splits.pop("valid"), splits, dict(dropped), read)
 
 
-def _dataset(where: str, pairs: list[tuple[str, str]]) -> Dataset:
+def _held_out(pairs: Sequence[Pair], split: Split | None, with_test: bool) -> dict[str, list[Pair]]:
+    """train, valid and perhaps test of the pairs."""
+    if not split:
+        raise InputError("data.valid is not set: give the files, data.valid.src=FILE data.valid.tgt=FILE")
+    asked = {"valid": split["valid"], "test": split["test"] if with_test else 0}
+    sizes = {part: max(1, round(n * len(pairs))) if isinstance(n, float) else n for part, n in asked.items()}
+    made = hold_out(pairs, {part: size for part, size in sizes.items() if size or part == "valid"}, split["seed"])
+    for part, held in made.items():
+        if not held:
+            raise InputError(
+                f"data.split.valid={split['valid']} data.split.test={split['test']}: of {len(pairs)} pairs none is left for "
+                f"{part}; pairs that share a sentence stay together"
+            )
+    log.info("of %d pairs, by chance: %s", len(pairs), ", ".join(f"{part} {len(held)}" for part, held in made.items()))
+    return made
+
+
+def _kept(
+    label: str, pairs: Sequence[Pair], dropped: Counter[str], max_words: int | None = None, max_ratio: float | None = None
+) -> list[Pair]:
+    """The pairs worth keeping; by reason, how many are not is added to `dropped`."""
+    why_not = [_fault(pair, max_words, max_ratio) for pair in pairs]
+    dropped.update(label + why for why in why_not if why)
+    return [pair for pair, why in zip(pairs, why_not, strict=True) if not why]
+
+
+def _fault(pair: Pair, max_words: int | None, max_ratio: float | None) -> str | None:
+    if not all(pair):
+        return "empty"
+    fewer, more = sorted(len(side.split()) for side in pair)
+    if max_words is not None and more > max_words:
+        return "over-long"
+    if max_ratio is not None and more > max_ratio * fewer:
+        return "uneven"
+    return None
+
+
+def _dataset(where: str, pairs: Sequence[Pair]) -> Dataset:
     if not pairs:
         raise InputError(f"{where}: no sentence pair left after dropping empty and over-long ones")
     return Dataset.from_dict({"src": [src for src, _ in pairs], "tgt": [tgt for _, tgt in pairs]})
 
 
-def _path(root: str | None, side: object, key: str, which: str) -> Path:
-    if side not in MISSING and not isinstance(side, Mapping):
-        raise InputError(f"{key}={side}: give two files, {key}.src=FILE {key}.tgt=FILE")
-    given = side.get(which) if isinstance(side, Mapping) else None
-    if given in MISSING:
-        raise InputError(f"{key}.{which} is not set: give the file, {key}.{which}=FILE")
-    return Path(root or "").expanduser() / Path(str(given)).expanduser()
+def _read(root: str | None, given: object, key: str, places: Columns) -> Part:
+    if isinstance(given, str) and given not in MISSING:
+        path = _path(root, given)
+        return Part(str(path), read_pairs(path, places))
+    sides = []
+    for side in ("src", "tgt"):
+        file = given.get(side) if isinstance(given, Mapping) else None
+        if file in MISSING:
+            raise InputError(f"{key}.{side} is not set: give the file, {key}.{side}=FILE")
+        sides.append(_path(root, str(file)))
+    return Part(f"{sides[0]} and {sides[1]}", read_parallel(*sides))
 
 
-def _tests(test: Side | Mapping[str, Side] | None) -> list[tuple[str, str, object]]:
-    """(name, config key, paths) of every test set given: `test` holds src and tgt itself, or named pairs of them."""
-    if test is None:
-        return []
+def _path(root: str | None, path: str) -> Path:
+    return Path(root or "").expanduser() / Path(path).expanduser()
+
+
+def _tests(test: Mapping[str, TwoFiles | str | None] | str | None) -> list[tuple[str, str, object]]:
+    """(name, config key, files) of every test set given: `test` is one file, holds src and tgt, or holds named ones of both."""
     if not isinstance(test, Mapping):
-        return [("test", "data.test", test)]  # refused in words where its paths are looked up
+        return [] if test in MISSING else [("test", "data.test", test)]
     given = {name: value for name, value in test.items() if value not in MISSING}
     named = {name: value for name, value in given.items() if name not in ("src", "tgt")}
     if clash := named.keys() & {"train", "valid"}:
         raise InputError(f"data.test.{clash.pop()}: a test set needs a name of its own")
     one = [("test", "data.test", given)] if given.keys() - named.keys() else []
     return one + [(name, f"data.test.{name}", value) for name, value in named.items()]
+
+
+def _folder(root: str, first: str) -> str:
+    """Where Multi30k's files lie: in `root`, or in the repository's folder below it."""
+    why = ""
+    for folder in (root.rstrip("/"), f"{root.rstrip('/')}/{MULTI30K}"):
+        try:
+            if os.path.isfile(_fetched(f"{folder}/{first}")):  # unlike Path.is_file, False where we may not look
+                return folder
+        except InputError as error:
+            why = f" ({error})"
+    raise InputError(f"data.root={root}: there is no {first} in it, nor in {MULTI30K} below it{why}")
+
+
+def _fetched(address: str) -> Path:
+    """The file at a path or an address, on this machine."""
+    if not address.startswith(("http://", "https://")):
+        return Path(address).expanduser()
+    # Without asking whether it has changed (use_etag): what is published stays, and a second run needs no network.
+    config = DownloadConfig(use_etag=False, disable_tqdm=not sys.stderr.isatty())
+    try:
+        return Path(DownloadManager(download_config=config).download(address))
+    except Exception as error:  # of the network, of the server, of the HTTP client: there is no end of them
+        why = " ".join(str(error.__cause__ or error).split())
+        raise InputError(f"{address}: cannot be fetched ({why})") from None
+
+
+def _parquet_files(path: Path, subset: str | None) -> list[Path]:
+    if path.is_file():
+        return [path]
+    folder = path / subset if subset and (path / subset).is_dir() else path
+    if not (found := sorted(folder.glob("*.parquet"))):
+        raise InputError(f"data.path={path}: there is no Parquet file in {folder}")
+    return found

@@ -1,0 +1,260 @@
+r"""Files of text and of sentence pairs, in the forms people have them: text out, cleaned.
+
+Every reader counts alike: a line ends at "\n" and nowhere else (a "\r" before it is white space at the line's end), so a lone
+CR, U+2028 or a form feed is text; and a line without text is a pair without text, to be dropped with a count.
+"""
+
+import csv
+import gzip
+import io
+import json
+import re
+import unicodedata
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from entente.errors import InputError
+
+GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
+UTF8_BOM = b"\xef\xbb\xbf"
+NO_BREAK = str.maketrans(dict.fromkeys("\u00a0\u2007\u202f", " "))
+NESTED = "translation"  # the column of the hub's translation sets: a text by language
+
+Pair = tuple[str, str]  # source, target
+
+
+class Columns(NamedTuple):
+    """Where the two sides of a pair stand: a column's name, its number from 1, or None for the column that is named as the
+    language or `src` and `tgt`."""
+
+    languages: Pair
+    src: str | int | None = None
+    tgt: str | int | None = None
+
+    def names(self) -> list[list[str]]:
+        """What the column of each side may be called."""
+        chosen = zip(("src", "tgt"), self.languages, self[1:], strict=True)
+        return [[given] if isinstance(given, str) else [language, side] for side, language, given in chosen]
+
+    def places(self, where: str, cells: Sequence[str]) -> tuple[int, int]:
+        """The two columns of a table whose heading, or first row, is `cells`; from 0."""
+        found = []
+        for given, names in zip(self[1:], self.names(), strict=True):
+            by_name = next((cells.index(name) for name in names if name in cells), None)
+            place = given - 1 if isinstance(given, int) else by_name
+            if place is None:
+                raise InputError(
+                    f"{where}: no column is named {' or '.join(names)}; say where the languages stand, "
+                    "data.columns.src=COLUMN data.columns.tgt=COLUMN, each a name or a number from 1"
+                )
+            found.append(place)
+        return found[0], found[1]
+
+
+def clean(line: str) -> str:
+    """The form in which every line meets the tokenizer, training text and text to translate alike: NFC, no-break spaces
+    (U+00A0, U+2007, U+202F) made ordinary ones, no outer white space."""
+    return unicodedata.normalize("NFC", line).translate(NO_BREAK).strip()
+
+
+def read_lines(path: Path) -> list[str]:
+    """The cleaned lines of a UTF-8 file, plain or gzip (told by its first bytes, not by its name)."""
+    return [clean(line) for line in _lines(_text(path))]
+
+
+def read_parallel(src: Path, tgt: Path) -> list[Pair]:
+    """Line N of one file with line N of the other."""
+    one, other = read_lines(src), read_lines(tgt)
+    if len(one) != len(other):
+        raise InputError(f"{src} has {len(one)} lines and {tgt} has {len(other)}: line N must translate line N")
+    return list(zip(one, other, strict=True))
+
+
+def read_pairs(path: Path, columns: Columns) -> list[Pair]:
+    """The pairs of one file, in a form told by its name: tab separated, CSV, JSON lines (these also as gzip) or Parquet."""
+    form = Path(path.name.lower().removesuffix(".gz")).suffix
+    if form not in READERS:
+        raise InputError(
+            f"{path}: in which form? A file of pairs is named {', '.join(READERS)}, all but Parquet also with .gz; "
+            "two parallel files are given as .src=FILE .tgt=FILE"
+        )
+    return READERS[form](path, columns)
+
+
+def table_pairs(where: str, table: pa.Table, columns: Columns) -> list[Pair]:
+    """The pairs of an Arrow table: two columns of text, or the fields of a column `translation`."""
+    names = table.column_names
+    if NESTED in names and pa.types.is_struct(table[NESTED].type) and not all({*n} & {*names} for n in columns.names()):
+        table = pa.table({field.name: pc.struct_field(table[NESTED], field.name) for field in table[NESTED].type})
+        names = table.column_names
+    sides = []
+    for place in columns.places(where, names):
+        if place >= len(names):
+            raise InputError(f"{where}: {_count(len(names))} and no column {place + 1}")
+        side = table[place]
+        if not (pa.types.is_string(side.type) or pa.types.is_large_string(side.type)):
+            raise InputError(f"{where}: column {names[place]} holds {side.type}, not text")
+        if side.null_count:
+            row = pc.index(pc.is_null(side), True).as_py()
+            raise InputError(f"{where}, row {row + 1}: column {names[place]} is null, not text")
+        side.validate(full=True)  # that it is UTF-8
+        sides.append(map(_sentence, side.to_pylist()))
+    return list(zip(*sides, strict=True))
+
+
+def _tsv(path: Path, columns: Columns) -> list[Pair]:
+    rows = enumerate((line.split("\t") for line in _lines(_text(path))), start=1)
+    return _table(path, rows, columns)
+
+
+def _csv(path: Path, columns: Columns) -> list[Pair]:
+    return _table(path, _csv_rows(path), columns)
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    r"""(number of its last line, cells) of each row; a quoted cell may go over lines."""
+    # The parser would end a row at a lone "\r". A lone surrogate, which no UTF-8 text can hold, takes its place.
+    stand_in = "\udc0d"
+    text = re.sub("\r(?!\n)", stand_in, _text(path))
+    reader = csv.reader(io.StringIO(text, newline="\n"), strict=True)
+    try:
+        for row in reader:
+            yield reader.line_num, [cell.replace(stand_in, "\r") for cell in row]
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num}: no proper CSV ({error})") from None
+
+
+def _table(path: Path, rows: Iterable[tuple[int, list[str]]], columns: Columns) -> list[Pair]:
+    """The first row is a heading if a column is found by its name, or if both chosen by number are headed by their names."""
+    pairs: list[Pair] = []
+    src = tgt = -1
+    for number, row in rows:
+        cells = list(map(_sentence, row))
+        if src < 0:
+            src, tgt = columns.places(str(path), cells)
+            by_number = isinstance(columns.src, int) and isinstance(columns.tgt, int)
+            heads = [name in names for name, names in zip(_at(cells, src, tgt), columns.names(), strict=True)]
+            if not by_number or all(heads):
+                continue
+        if not any(cells):
+            pairs.append(("", ""))
+        elif max(src, tgt) < len(cells):
+            pairs.append((cells[src], cells[tgt]))
+        else:
+            raise InputError(f"{path}, line {number}: {_count(len(cells))} and no column {max(src, tgt) + 1}")
+    return pairs
+
+
+def _at(cells: Sequence[str], *places: int) -> list[str | None]:
+    return [cells[place] if place < len(cells) else None for place in places]
+
+
+def _count(columns: int) -> str:
+    return f"{columns} column" + "s" * (columns != 1)
+
+
+def _json(path: Path, columns: Columns) -> list[Pair]:
+    """One object a line; the sides are two of its keys, or of those of its key `translation`."""
+    if isinstance(columns.src, int) or isinstance(columns.tgt, int):
+        raise InputError(f"{path}: the keys of JSON have no numbers; give data.columns.src=KEY data.columns.tgt=KEY")
+    pairs: list[Pair] = []
+    keys: list[str] = []
+    nested = False
+    for number, line in enumerate(_lines(_text(path)), start=1):
+        where = f"{path}, line {number}"
+        if not line.strip():
+            pairs.append(("", ""))
+            continue
+        try:
+            item = json.loads(line)
+        except (ValueError, RecursionError):
+            item = None
+        if not isinstance(item, dict):
+            raise InputError(f"{where}: no JSON object; each line is one, with both sides of a pair")
+        if not keys:
+            nested = isinstance(item.get(NESTED), dict) and not all({*names} & {*item} for names in columns.names())
+            known = list(item[NESTED] if nested else item)
+            keys = [known[place] for place in columns.places(where, known)]
+        texts = item.get(NESTED) if nested else item
+        if not isinstance(texts, dict):
+            raise InputError(f"{where}: key {NESTED} holds no object with a text by language")
+        for key in keys:
+            if key not in texts:
+                raise InputError(f"{where}: no key {key}")
+            # JSON can write half a surrogate pair, which is no character.
+            if not isinstance(texts[key], str) or re.search("[\ud800-\udfff]", texts[key]):
+                raise InputError(f"{where}: key {key} holds no text")
+        pairs.append((_sentence(texts[keys[0]]), _sentence(texts[keys[1]])))
+    return pairs
+
+
+def _parquet(path: Path, columns: Columns) -> list[Pair]:
+    with _said(path):
+        try:
+            if path.stat().st_size == 0:
+                raise InputError(f"{path}: the file is empty")
+            with path.open("rb") as file:
+                return table_pairs(str(path), pq.read_table(file), columns)
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: damaged or no Parquet file ({_one_line(error)}); fetch it again") from None
+
+
+READERS: dict[str, Callable[[Path, Columns], list[Pair]]] = {
+    ".tsv": _tsv,
+    ".txt": _tsv,
+    ".csv": _csv,
+    ".jsonl": _json,
+    ".ndjson": _json,
+    ".json": _json,
+    ".parquet": _parquet,
+}
+
+
+def _sentence(cell: str) -> str:
+    """A cell cleaned; it is one line, so a line end within it is a space."""
+    return clean(cell.replace("\r\n", "\n").replace("\n", " ") if "\n" in cell else cell)
+
+
+def _lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n")
+
+
+def _text(path: Path) -> str:
+    with _said(path):
+        data = path.read_bytes()
+        if data.startswith(GZIP_MAGIC):
+            data = gzip.decompress(data)
+    data = data.removeprefix(UTF8_BOM)
+    if not data:
+        raise InputError(f"{path}: the file is empty")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        number = data.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}, line {number}: not UTF-8 text; convert the file to UTF-8 first") from None
+
+
+@contextmanager
+def _said(path: Path) -> Iterator[None]:
+    """What keeps a file from being read, in a line."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: this is a folder; give a file") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{path}: damaged or truncated gzip file ({error}); fetch it again") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or _one_line(error)})") from None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,242 @@
+"""One corpus in every form that files of pairs have: the same pairs; and a line with the place for what is no such file."""
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from entente.data.files import Columns, Pair, clean, read_lines, read_pairs, read_parallel
+from entente.errors import InputError
+
+BY_NAME = Columns(("fr", "en"))
+BY_NUMBER = Columns(("fr", "en"), 1, 2)
+SWAPPED = Columns(("fr", "en"), 2, 1)
+
+
+def test_clean() -> None:
+    assert clean("\u00a0 e\u0301te\u0301\u202f?\u2007!\r") == "été ? !"
+    assert clean("a  b\tc") == "a  b\tc"
+    assert clean(" \u00a0\t") == ""
+
+
+def test_only_newline_ends_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes("a\rb\r\n\u2028c\u2028d\x0c e\x0bf\x85g\n\n h ".encode())
+    assert read_lines(path) == ["a\rb", "c\u2028d\x0c e\x0bf\x85g", "", "h"]
+    path.write_bytes(path.read_bytes() + b"\n")  # a newline at the end begins no line
+    assert len(read_lines(path)) == 4
+
+
+@pytest.mark.parametrize("name", ["text", "text.gz"])
+def test_plain_and_gzip_are_told_by_content(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    for data in (b"", b"\xef\xbb\xbf"):  # without and with a byte order mark
+        path.write_bytes(data + "é\nb".encode())
+        plain = read_lines(path)
+        path.write_bytes(gzip.compress(data + "é\nb".encode()))
+        assert read_lines(path) == plain == ["é", "b"]
+
+
+def as_csv(pairs: list[Pair]) -> bytes:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(pairs)
+    return out.getvalue().encode()
+
+
+def as_json(pairs: list[Pair], nested: bool, ascii: bool) -> bytes:
+    items = [{"fr": src, "id": 7, "en": tgt} for src, tgt in pairs]
+    lines = [json.dumps({"translation": item} if nested else item, ensure_ascii=ascii) for item in items]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def as_parquet(pairs: list[Pair], nested: bool) -> bytes:
+    items = [{"en": tgt, "fr": src} for src, tgt in pairs]
+    out = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist([{"id": "x", "translation": item} for item in items] if nested else items), out)
+    return out.getvalue()
+
+
+FORMS: dict[str, tuple[Columns, Callable[[list[Pair]], bytes]]] = {
+    "pairs.tsv": (BY_NUMBER, lambda pairs: "".join(f"{src}\t{tgt}\tby me\n" for src, tgt in pairs).encode()),
+    "swapped.txt": (SWAPPED, lambda pairs: "".join(f"{tgt}\t{src}\n" for src, tgt in pairs).encode()),
+    "headed.tsv": (BY_NAME, lambda pairs: ("en\tfr\n" + "".join(f"{tgt}\t{src}\n" for src, tgt in pairs)).encode()),
+    "crlf.tsv": (BY_NUMBER, lambda pairs: "".join(f"{src}\t{tgt}\r\n" for src, tgt in pairs).encode()),
+    "pairs.csv": (BY_NUMBER, as_csv),
+    "headed.csv": (BY_NAME, lambda pairs: as_csv([("fr", "en"), *pairs])),
+    "flat.jsonl": (BY_NAME, lambda pairs: as_json(pairs, nested=False, ascii=False)),
+    "nested.ndjson": (BY_NAME, lambda pairs: as_json(pairs, nested=True, ascii=True)),
+    "flat.parquet": (BY_NAME, lambda pairs: as_parquet(pairs, nested=False)),
+    "nested.parquet": (BY_NAME, lambda pairs: as_parquet(pairs, nested=True)),
+}
+# What some reader takes for a line's end, a cell's end or a quote; what cleaning changes; and letters.
+sentence = st.text("\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029,;\"'\\ \u00a0\u202fe\u0301éœ😀", max_size=7)
+
+
+@settings(max_examples=61, deadline=None)
+@given(pairs=st.lists(st.tuples(sentence, sentence), min_size=1, max_size=5))
+def test_every_reader_counts_and_reads_alike(pairs: list[Pair]) -> None:
+    expected = [(clean(src), clean(tgt)) for src, tgt in pairs]
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        for place, side in enumerate(("fr", "en")):
+            (folder / side).write_bytes("".join(f"{pair[place]}\n" for pair in pairs).encode())
+        assert read_parallel(folder / "fr", folder / "en") == expected
+        for name, (columns, written) in FORMS.items():
+            (folder / name).write_bytes(written(pairs))
+            assert read_pairs(folder / name, columns) == expected, name
+
+
+@pytest.mark.parametrize("name", [name for name in FORMS if not name.endswith("parquet")])
+def test_text_may_be_compressed_and_begin_with_a_mark(tmp_path: Path, name: str) -> None:
+    columns, written = FORMS[name]
+    pairs = [("Va !", "Go."), ("été", "summer"), ("", "nothing")]
+    for form in (name, f"{name}.gz", name.upper()):
+        for data in (written(pairs), b"\xef\xbb\xbf" + written(pairs)):
+            for stored in (data, gzip.compress(data)):
+                (tmp_path / form).write_bytes(stored)
+                assert read_pairs(tmp_path / form, columns) == pairs
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Callable[..., list[Pair]]:
+    def read(name: str, content: str | bytes, columns: Columns = BY_NAME) -> list[Pair]:
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return read_pairs(tmp_path / name, columns)
+
+    return read
+
+
+def test_a_line_without_text_is_a_pair_without_text(read: Callable[..., list[Pair]]) -> None:
+    expected = [("a", "b"), ("", ""), ("", ""), ("c", "d"), ("", "")]
+    assert read("x.tsv", "a\tb\n\n \t\u00a0\nc\td\n\n", BY_NUMBER) == expected
+    assert read("x.csv", 'a,b\n\n ,\u00a0\nc,"d"\n\n', BY_NUMBER) == expected
+    assert read("x.jsonl", '{"fr":"a","en":"b"}\n\n{"fr":"","en":""}\n{"fr":"c","en":"d"}\n\n') == expected
+
+
+def test_csv_has_quotes_and_lines_within_them(read: Callable[..., list[Pair]]) -> None:
+    text = 'fr,en\r\n"Il dit ""oui"", puis\r\nnon.","He said\n""yes""."\r\nun\rdeux,"a\rb"\n5" de neige,x\n'
+    expected = [('Il dit "oui", puis non.', 'He said "yes".'), ("un\rdeux", "a\rb"), ('5" de neige', "x")]
+    assert read("x.csv", text) == expected
+    with pytest.raises(InputError, match=r"x\.csv, line 4: 1 column and no column 2$"):
+        read("x.csv", '"a\nb\n",c\nd', BY_NUMBER)
+
+
+@pytest.mark.parametrize(
+    ("columns", "text", "expected"),
+    [
+        (BY_NAME, "fr\ten\na\tb", [("a", "b")]),
+        (BY_NAME, "tgt\tsrc\na\tb", [("b", "a")]),
+        (BY_NAME, "id\t en \tfr\n1\ta\tb", [("b", "a")]),
+        (BY_NAME, "src\ttgt\tfr\ten\na\tb\tc\td", [("c", "d")]),  # the language first
+        (Columns(("fr", "en"), "French", "English"), "English\tby\tFrench\na\tx\tb", [("b", "a")]),
+        (Columns(("fr", "en"), "French", 1), "English\tFrench\na\tb", [("b", "a")]),
+        (Columns(("fr", "en"), None, 1), "English\tfr\na\tb", [("b", "a")]),
+        (SWAPPED, "a\tb\tc", [("b", "a")]),
+        (SWAPPED, "en\tfr\na\tb", [("b", "a")]),
+        (SWAPPED, "tgt\tsrc\na\tb", [("b", "a")]),
+        (SWAPPED, "fr\ten\na\tb", [("en", "fr"), ("b", "a")]),  # these stand the other way round: no heading
+        (Columns(("fr", "en"), 3, 1), "a\tb\tc\td", [("c", "a")]),
+    ],
+)
+def test_what_a_heading_is(read: Callable[..., list[Pair]], columns: Columns, text: str, expected: list[Pair]) -> None:
+    assert read("x.tsv", text, columns) == expected
+    assert read("x.csv", text.replace("\t", ","), columns) == expected
+
+
+def test_keys_and_columns_by_name(read: Callable[..., list[Pair]]) -> None:
+    chosen = Columns(("fr", "en"), "French", "English")
+    assert read("x.jsonl", '{"French": "a", "English": "b"}', chosen) == [("a", "b")]
+    assert read("x.jsonl", '{"translation": {"English": "b", "French": "a"}}', chosen) == [("a", "b")]
+    assert read("x.jsonl", '{"src": "a", "tgt": "b", "translation": {"fr": "c", "en": "d"}}') == [("a", "b")]
+    table = pa.table({"English": ["b"], "n": [1], "French": ["a"]})
+    for columns in (chosen, Columns(("fr", "en"), 3, 1)):
+        assert read("x.parquet", parquet(table), columns) == [("a", "b")]
+
+
+def parquet(table: pa.Table) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(table, out)
+    return out.getvalue()
+
+
+GOOD = '{"fr": "a", "en": "b"}\n'
+TEXT = pa.table({"fr": ["a", "b", "c"], "en": ["d", "e", "f"]})
+INVALID = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "message"),
+    [
+        ("x.tsv", "", BY_NUMBER, ": the file is empty$"),
+        ("x.tsv", "a\tb\n", BY_NAME, ": no column is named fr or src; say where .* data.columns.src=COLUMN data.columns.tgt="),
+        ("x.tsv", "fr\tb\n", BY_NAME, ": no column is named en or tgt; "),
+        ("x.csv", "fr;en\na;b\n", BY_NAME, ": no column is named fr or src; "),
+        ("x.tsv", "fr\ten\n", Columns(("fr", "en"), "French", "en"), ": no column is named French; "),
+        ("x.tsv", "a\tb\nc\nd\te", BY_NUMBER, ", line 2: 1 column and no column 2$"),
+        ("x.tsv", "a\tb\nc\td", Columns(("fr", "en"), 1, 3), ", line 1: 2 columns and no column 3$"),
+        ("x.tsv", b"a\tb\nc\t\xe9", BY_NUMBER, ", line 2: not UTF-8 text; "),
+        ("x.csv", 'a,b\nc,"d\ne', BY_NUMBER, r", line 3: no proper CSV \("),
+        ("x.csv", 'a,b\nc,"d"e\n', BY_NUMBER, r", line 2: no proper CSV \("),
+        ("x.csv", gzip.compress(b"a,b\n")[:-3], BY_NUMBER, ": damaged or truncated gzip file"),
+        ("x.jsonl", GOOD + "{'fr': 1}\n", BY_NAME, ", line 2: no JSON object; "),
+        ("x.json", "[\n" + GOOD + "]", BY_NAME, ", line 1: no JSON object; each line is one"),
+        ("x.jsonl", GOOD + "[" * 99_999, BY_NAME, ", line 2: no JSON object; "),
+        ("x.jsonl", GOOD + '"a"', BY_NAME, ", line 2: no JSON object; "),
+        ("x.jsonl", GOOD + '\n{"fr": "a"}', BY_NAME, ", line 3: no key en$"),
+        ("x.jsonl", GOOD + '{"fr": "a", "en": null}', BY_NAME, ", line 2: key en holds no text$"),
+        ("x.jsonl", GOOD + '{"fr": "\\ud83d", "en": "b"}', BY_NAME, ", line 2: key fr holds no text$"),
+        ("x.jsonl", '{"a": "b"}', BY_NAME, ", line 1: no column is named fr or src; "),
+        ("x.jsonl", f'{{"translation": {GOOD[:-1]}}}\n{{"translation": 3}}', BY_NAME, ", line 2: key translation holds "),
+        ("x.jsonl", GOOD, BY_NUMBER, ": the keys of JSON have no numbers; "),
+        ("x.parquet", b"", BY_NAME, ": the file is empty$"),
+        ("x.parquet", b"PAR1, or so it says; PAR1", BY_NAME, ": damaged or no Parquet file "),
+        ("x.parquet", parquet(pa.table({"a": ["b"]})), BY_NAME, ": no column is named fr or src; "),
+        ("x.parquet", parquet(TEXT), Columns(("fr", "en"), 1, 3), ": 2 columns and no column 3$"),
+        ("x.parquet", parquet(TEXT.set_column(1, "en", pa.array([1, 2, 3]))), BY_NAME, ": column en holds int64, not text$"),
+        ("x.parquet", parquet(pa.table({"fr": ["a", "b"], "en": ["c", None]})), BY_NAME, ", row 2: column en is null, "),
+        ("x.parquet", parquet(pa.table({"fr": INVALID, "en": ["c"]})), BY_NAME, ": damaged or no Parquet file .*UTF"),
+        ("x.fr", "a\n", BY_NAME, r": in which form\? A file of pairs is named \.tsv, .*; two parallel files are given as "),
+        ("x.parquet.zip", "a\n", BY_NAME, r": in which form\?"),
+    ],
+)  # fmt: skip
+def test_a_bad_file_is_said(
+    read: Callable[..., list[Pair]], tmp_path: Path, name: str, content: str | bytes, columns: Columns, message: str
+) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        read(name, content, columns)
+    assert str(error.value).startswith(str(tmp_path / name))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("form", ["tsv", "csv", "jsonl", "parquet"])
+def test_what_cannot_be_opened_is_said(tmp_path: Path, form: str) -> None:
+    (tmp_path / f"folder.{form}").mkdir()
+    (tmp_path / "file").touch()
+    for name, message in {
+        f"gone.{form}": "no such file$",
+        f"folder.{form}": "this is a folder; give a file$",
+        f"file/x.{form}": "cannot be read ",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            read_pairs(tmp_path / name, BY_NUMBER if form in ("tsv", "csv") else BY_NAME)
+
+
+def test_a_damaged_parquet_file_is_said_or_read(read: Callable[..., list[Pair]]) -> None:
+    whole = parquet(pa.table({"fr": [f"phrase {i}" for i in range(101)], "en": [f"sentence {i}" for i in range(101)]}))
+    for stop in (1, 3, 4, 11, len(whole) // 2, len(whole) - 1):
+        with pytest.raises(InputError, match="damaged or no Parquet file"):
+            read("x.parquet", whole[:stop])
+    for place in range(0, len(whole), 13):
+        try:
+            read("x.parquet", whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        except InputError as error:
+            assert "\n" not in str(error)

@@ -1,0 +1,172 @@
+"""Public corpora in the form in which they are published: from a folder, from a server, from the hub's own format."""
+
+import gzip
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from entente.data.corpora import CORPORA, Corpus
+from entente.errors import InputError
+
+RAW = Path("data", "task1", "raw")
+SIZES = {"train": 13, "val": 5, "test_2016_flickr": 3, "test_2017_flickr": 2}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Multi30k's layout, in which every line says what it is."""
+    folder = tmp_path / "dataset" / RAW
+    folder.mkdir(parents=True)
+    for name, size in SIZES.items():
+        for language in ("fr", "en", "de"):
+            lines = "".join(f"{name} {i} {language}\n" for i in range(size))
+            (folder / f"{name}.{language}.gz").write_bytes(gzip.compress(lines.encode()))
+    return tmp_path / "dataset"
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    requests = 0
+
+    def log_message(self, *arguments: object) -> None:
+        Quiet.requests += 1
+
+
+@pytest.fixture
+def address(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Of a server that publishes the repository; downloads are kept in a folder of the test."""
+    monkeypatch.setattr(datasets.config, "DOWNLOADED_DATASETS_PATH", tmp_path / "downloads")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(repository))) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def multi30k(root: object, src: str = "fr", tgt: str = "en", tests: tuple[str, ...] = ("test_2016_flickr",)) -> Corpus:
+    return CORPORA["multi30k"](src=src, tgt=tgt, root=str(root), tests=list(tests), max_words=100, max_ratio=None)
+
+
+def test_multi30k_from_its_folder_or_its_repository(repository: Path) -> None:
+    for root in (repository, repository / RAW, f"{repository}/", f"{repository / RAW}/"):
+        corpus = multi30k(root)
+        assert corpus.read == {"train": 13, "valid": 5, "test_2016_flickr": 3}
+        assert corpus.train[7] == {"src": "train 7 fr", "tgt": "train 7 en"}
+        assert corpus.valid[2] == {"src": "val 2 fr", "tgt": "val 2 en"}
+    other = multi30k(repository, "de", "fr", tests=("test_2017_flickr", "test_2016_flickr"))
+    assert list(other.tests) == ["test_2017_flickr", "test_2016_flickr"]
+    assert other.tests["test_2017_flickr"][1] == {"src": "test_2017_flickr 1 de", "tgt": "test_2017_flickr 1 fr"}
+    assert multi30k(repository, tests=()).tests == {}
+
+
+def test_multi30k_from_a_relative_path_and_from_home(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(repository.parent)
+    monkeypatch.setenv("HOME", str(repository.parent))
+    for root in ("dataset", "~/dataset", "./dataset/data/task1/raw"):
+        assert len(multi30k(root).train) == 13
+
+
+def test_multi30k_from_an_address_once(repository: Path, address: str) -> None:
+    here = multi30k(repository)
+    for root in (address, f"{address}/data/task1/raw/"):
+        there = multi30k(root)
+        assert all(there.split(name)[:] == here.split(name)[:] for name in ("train", "valid", "test_2016_flickr"))
+    shutil.rmtree(repository)
+    before = Quiet.requests
+    assert multi30k(f"{address}/data/task1/raw").train[:] == here.train[:]
+    assert Quiet.requests == before
+
+
+def test_what_multi30k_lacks_is_said(repository: Path, address: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^data\.root=\S+: there is no train\.fr\.gz in it, nor in data/task1/raw below it$"):
+        multi30k(tmp_path)
+    with pytest.raises(InputError, match=r"train\.cs\.gz in it"):
+        multi30k(repository, "cs")
+    with pytest.raises(InputError, match=r"train\.cs\.gz: no such file$"):
+        multi30k(repository, "en", "cs")
+    with pytest.raises(InputError, match=r"test_2018_flickr\.fr\.gz: no such file$"):
+        multi30k(repository, tests=("test_2018_flickr",))
+    with pytest.raises(InputError, match=r"^data\.src=fr data\.tgt=fr: source and target language are the same$"):
+        multi30k(repository, "fr", "fr")
+    for name in ("train", "valid"):
+        with pytest.raises(InputError, match=f"^data.tests: {name} is the name of another split"):
+            multi30k(repository, tests=(name,))
+    gone = f"{address}/gone"
+    unreachable = "http://127.0.0.1:9"  # the port of the discard service, which nobody runs
+    for root, why in {gone: "404", unreachable: "127.0.0.1:9", "http://[": "cannot be fetched"}.items():
+        with pytest.raises(InputError) as error:
+            multi30k(root)
+        assert str(error.value).startswith(f"data.root={root}: there is no train.fr.gz in it, nor in ")
+        assert why in str(error.value) and "\n" not in str(error.value)
+    with pytest.raises(InputError, match=r"http://\S+/test_2018_flickr\.fr\.gz: cannot be fetched \(.*404"):
+        multi30k(address, tests=("test_2018_flickr",))
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Callable[..., Path]:
+    def write(path: str, first: int, last: int) -> Path:
+        rows = [{"id": str(i), "translation": {"en": f"Page {i}.", "fr": f"La page {i}."}} for i in range(first, last)]
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / path)
+        return tmp_path / path
+
+    return write
+
+
+def opus_books(path: object, subset: str | None = "en-fr", **more: object) -> Corpus:
+    plain = {"src": "fr", "tgt": "en", "max_words": 100, "split": {"valid": 11, "test": 7, "seed": 1}}
+    return CORPORA["opus_books"](**{**plain, "path": str(path), "subset": subset, **more})
+
+
+def test_a_set_of_the_hub_is_split(books: Callable[..., Path], tmp_path: Path) -> None:
+    file = books("books/en-fr/train-00000-of-00002.parquet", 0, 61)
+    books("books/en-fr/train-00001-of-00002.parquet", 61, 101)
+    books("books/de-en/train-00000-of-00001.parquet", 0, 3)
+    corpus = opus_books(tmp_path / "books")
+    assert {name: len(corpus.split(name)) for name in ("train", "valid", "test")} == {"train": 83, "valid": 11, "test": 7}
+    assert corpus.read == {"train": 101}
+    assert all(pair["src"] == f"La page {pair['tgt'].removeprefix('Page ')}" for pair in corpus.valid)
+    assert opus_books(file.parent, None).valid[:] == corpus.valid[:]
+    assert opus_books(file).read == {"train": 61}
+    back = opus_books(tmp_path / "books", src="en", tgt="fr")
+    assert (back.valid["src"][:], back.valid["tgt"][:]) == (corpus.valid["tgt"][:], corpus.valid["src"][:])
+
+
+def test_a_set_that_cannot_be_had_is_said(books: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match=r"^data\.path=nobody/nothing data\.subset=en-fr: neither here nor .* \(.+\)$"):
+        opus_books("nobody/nothing")
+    with pytest.raises(InputError, match=r"there is no Parquet file in "):
+        opus_books(tmp_path)
+    file = books("x.parquet", 0, 23)
+    with pytest.raises(InputError, match=r"x\.parquet: no column is named de or src; "):
+        opus_books(file, src="de")
+    with pytest.raises(InputError, match=r"source and target language are the same$"):
+        opus_books(file, src="en")
+    with pytest.raises(InputError, match="of 23 pairs none is left for train"):
+        opus_books(file, split={"valid": 20, "test": 3, "seed": 1})
+    file.write_bytes(file.read_bytes()[:-7])
+    with pytest.raises(InputError, match="damaged or no Parquet file"):
+        opus_books(file)
+
+
+def test_a_hub_set_is_read_as_the_library_loads_it(
+    books: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = books("books.parquet", 0, 101)
+
+    def loaded(path: str, subset: str, split: str) -> datasets.Dataset:
+        assert (path, subset, split) == ("Helsinki-NLP/opus_books", "en-fr", "train")
+        features = datasets.Features({"id": datasets.Value("string"), "translation": datasets.Translation(["en", "fr"])})
+        return datasets.Dataset.from_parquet(str(file), features=features, cache_dir=str(tmp_path / "cache"))
+
+    monkeypatch.setattr(datasets, "load_dataset", loaded)
+    assert opus_books("Helsinki-NLP/opus_books").train[:] == opus_books(file).train[:]
