@@ -6,11 +6,17 @@ from typing import Any
 from entente.cli import run
 
 
+def check(config: dict[str, Any]) -> list[str]:
+    from entente.settings import Attention, problems_of  # after the overrides are known to compose, which is quick
+
+    return problems_of(Attention, config)
+
+
 def main(config: dict[str, Any]) -> None:
-    from entente.inference import picture_attention  # after the configuration is known to be right, which is quick
+    from entente.inference import picture_attention
 
     picture_attention(config)
 
 
 if __name__ == "__main__":
-    run(main, Path(__file__).resolve().parents[1] / "configs", "attention")
+    run(main, Path(__file__).resolve().parents[1] / "configs", "attention", check)

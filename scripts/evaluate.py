@@ -6,11 +6,17 @@ from typing import Any
 from entente.cli import run
 
 
+def check(config: dict[str, Any]) -> list[str]:
+    from entente.settings import Evaluate, problems_of  # after the overrides are known to compose, which is quick
+
+    return problems_of(Evaluate, config)
+
+
 def main(config: dict[str, Any]) -> None:
-    from entente.inference import evaluate_checkpoint  # after the configuration is known to be right, which is quick
+    from entente.inference import evaluate_checkpoint
 
     evaluate_checkpoint(config)
 
 
 if __name__ == "__main__":
-    run(main, Path(__file__).resolve().parents[1] / "configs", "evaluate")
+    run(main, Path(__file__).resolve().parents[1] / "configs", "evaluate", check)

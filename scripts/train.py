@@ -6,11 +6,17 @@ from typing import Any
 from entente.cli import run
 
 
+def check(config: dict[str, Any]) -> list[str]:
+    from entente import training  # after the overrides are known to compose, which is quick
+
+    return training.check(config)
+
+
 def main(config: dict[str, Any]) -> None:
-    from entente.training import train  # after the configuration is known to be right, which is quick
+    from entente.training import train
 
     train(config)
 
 
 if __name__ == "__main__":
-    run(main, Path(__file__).resolve().parents[1] / "configs", "train")
+    run(main, Path(__file__).resolve().parents[1] / "configs", "train", check)

@@ -12,20 +12,27 @@ PACKAGE = ROOT / "src" / "entente"
 # A room may import the rooms of lower floors, never one beside it or above.
 FLOORS = [
     {"errors"},
+    {"schema"},
     {"data", "models"},
     {"search"},
     {"evaluation", "maps", "checkpoint"},
-    {"translator"},
-    {"callbacks"},
+    {"translator", "resume"},
+    {"callbacks", "settings"},
     {"training"},
     {"ablation", "inference"},
     {"cli"},
     {"scripts"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
-NARROW = {"models": {"models"}, "search": {"data", "models"}}  # these know of ours only what is named, of others' only torch
+# These know only what is named: of our rooms, and of other packages.
+NARROW = {
+    "errors": (set(), set()),
+    "schema": ({"errors"}, {"pydantic", "annotated_types"}),
+    "models": (set(), {"torch", "annotated_types"}),
+    "search": ({"data", "models"}, {"torch", "annotated_types"}),
+}
 LIGHTNING = {"lightning", "pytorch_lightning", "lightning_fabric"}
-WITH_LIGHTNING = {"translator", "callbacks", "training", "inference", "ablation", "cli", "scripts", "data.module"}
+WITH_LIGHTNING = {"translator", "resume", "callbacks", "training", "inference", "ablation", "cli", "scripts", "data.module"}
 WITH_HYDRA = {"ablation", "cli", "scripts"}
 
 
@@ -56,6 +63,7 @@ def violations(module: str, source: str) -> list[str]:
         return [f"{module} imports {name}: the package itself imports nothing" for name in sorted(imports(module, source))]
     if room not in FLOOR:
         return [f"{module} is in no room that has a floor"]
+    ours, others = NARROW.get(room, (set(FLOOR), None))
     wrong = []
     for name in sorted(imports(module, source)):
         top, _, rest = name.partition(".")
@@ -63,10 +71,10 @@ def violations(module: str, source: str) -> list[str]:
         if top == "entente":
             if other not in FLOOR:
                 wrong.append(f"{module} imports {name}, which is in no room that has a floor")
-            elif other != room and (FLOOR[other] >= FLOOR[room] or other not in NARROW.get(room, FLOOR)):
+            elif other != room and (FLOOR[other] >= FLOOR[room] or other not in ours):
                 wrong.append(f"{module} imports {name}, which is not below it")
-        elif room in NARROW and top != "torch" and top not in sys.stdlib_module_names:
-            wrong.append(f"{module} imports {name} and may know only torch")
+        elif others is not None and top not in others | sys.stdlib_module_names:
+            wrong.append(f"{module} imports {name} and may know only {', '.join(sorted(others)) or 'what Python brings'}")
         elif top in LIGHTNING and not {room, module} & WITH_LIGHTNING:
             wrong.append(f"{module} imports {name}: Lightning begins at the translator")
         elif top == "hydra" and room not in WITH_HYDRA:
@@ -92,7 +100,12 @@ def test_no_file_is_a_drawer_for_everything() -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
+        ("errors", "import torch"),
+        ("schema", "import torch"),
+        ("schema", "from entente.models import MODELS"),
         ("models.attention", "import numpy as np"),
+        ("models.attention", "from entente import schema"),
+        ("models.attention", "from pydantic import Field"),
         ("models.attention", "from entente.errors import InputError"),
         ("models.attention", "from entente.data.tokenizer import PAD"),
         ("models.attention", "from ..search import Search"),
@@ -126,6 +139,9 @@ def test_a_forbidden_import_is_found(module: str, source: str) -> None:
             "models.transformer",
             "import math\nimport torch.nn\nfrom entente.models.attention import KV\nfrom .seq2seq import State",
         ),
+        ("schema", "from pydantic import TypeAdapter\nfrom annotated_types import Ge\nfrom entente.errors import InputError"),
+        ("models.seq2seq", "from annotated_types import Interval"),
+        ("data.module", "from entente.schema import fill"),
         ("search", "from entente.data import batches\nfrom entente.models.seq2seq import Seq2Seq"),
         ("data.module", "import lightning as L\nfrom entente.data.batches import Batch\nfrom entente import errors"),
         ("evaluation.scores", "import sacrebleu\nfrom entente import data, models, search"),

@@ -1,27 +1,57 @@
-"""Commands as a user gives them: what is wrong becomes one line and exit code 2."""
+"""Commands as a user gives them: all that is wrong is told at once, a line each, with exit code 2."""
 
 import io
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from entente import cli, inference
-from entente.errors import InputError
+from entente.errors import InputError, Interrupted
+from entente.schema import problems
+from entente.search import Search
+from entente.translator import Optim
 
 ROOT = Path(__file__).parents[1]
 
+Ended = tuple[int, list[str], list[dict[str, Any]]]  # exit code, lines on standard error, configurations that were run
+Command = Callable[..., Ended]
 
-def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, *overrides: str) -> str:
-    """What the command line says when it refuses, having composed nothing to run."""
-    monkeypatch.setattr(sys, "argv", [f"{name}.py", *overrides])
-    with pytest.raises(SystemExit) as ended:
-        cli.run(lambda config: None, ROOT / "configs", name)
-    assert ended.value.code == 2
-    captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.count("\n") == 1
-    return captured.err
+
+def check(config: dict[str, Any]) -> list[str]:
+    """Stands in for a command's own."""
+    return [*problems(Optim, "optim", config.get("optim", {})), *problems(Search, "search", config["search"])]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """command("train", "seed=2") as on a command line; `act` is what it does with a configuration."""
+
+    def called(name: str, *overrides: str, act: Callable[[Any], None] = lambda config: None, **options: Any) -> Ended:
+        ran: list[dict[str, Any]] = []
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *overrides])
+        code = 0
+        try:
+            cli.run(lambda config: (ran.append(config), act(config))[1], ROOT / "configs", name, **options)
+        except SystemExit as ended:
+            assert isinstance(ended.code, int)
+            code = ended.code
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err and captured.out == ""
+        return code, captured.err.splitlines(), ran
+
+    return called
+
+
+def refused(command: Command, name: str, *overrides: str, **options: Any) -> list[str]:
+    """The lines with which a command is refused, having run nothing."""
+    code, lines, ran = command(name, *overrides, **options)
+    assert code == 2 and ran == [] and all(line.startswith("error: ") for line in lines)
+    return [line.removeprefix("error: ") for line in lines]
 
 
 @pytest.mark.parametrize(
@@ -36,18 +66,169 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
         (["data=grammer"], "did you mean grammar?"),
         (["trainer.maxsteps=1"], "did you mean trainer.max_steps?"),
         (["model={"], "model={"),
-        (["data=files"], "data.train.src is not set"),
+        (["modle.d_model=3"], "did you mean model.d_model?"),
+        (["seed.x=3"], "seed.x=3: no such setting"),
+        (["model.foo=3"], "model.foo=3: no such setting; there are name, d_model, n_heads"),
+        (["optim=null"], "optim=null: choose one of cosine, inverse_sqrt"),
+        (["model=transfomer"], "model=transfomer: choose one of birnn, transformer; did you mean transformer?"),
+        (["+model.d_model=3"], "An item is already at 'model.d_model'"),
+        (["~model.foo"], "'model.foo' does not exist"),
+        (["seed=1,2"], "seed=1,2: to try several values, add -m; a list is written seed=[...]"),
+        (["seed"], "seed: this is no override"),
+        (["name=${modle.name}"], "name: Interpolation key 'modle.name' not found"),
+        (["--config-name", "trian"], "Cannot find primary config 'trian'"),
+        (["--config-dir", "configs", "trainer.max_stepz=4"], "Could not override 'trainer.max_stepz'"),
     ],
+    ids=str,
 )
-def test_a_wrong_setting_is_one_line_with_the_nearest_right_name(
-    overrides: list[str], words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert words in refused(capsys, monkeypatch, "train", *overrides)
+def test_a_wrong_setting_is_one_line_with_the_nearest_right_name(overrides: list[str], words: str, command: Command) -> None:
+    [line] = refused(command, "train", *overrides)
+    assert words in line
 
 
 @pytest.mark.parametrize("name", ["evaluate", "translate", "attention"])
-def test_a_checkpoint_must_be_given(name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "checkpoint is not set" in refused(capsys, monkeypatch, name)
+def test_a_checkpoint_must_be_given(name: str, command: Command) -> None:
+    assert refused(command, name) == ["checkpoint is not set: give it as checkpoint=VALUE"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "lines"),
+    [
+        (
+            ["model.d_modle=3", "optim.lr=abc", "search.n_best=3", "model={", "trainer.max_stepz=4"],
+            [
+                "model={: this is no override; write KEY=VALUE, with quotes around special characters",
+                "model.d_modle=3: no such setting; did you mean model.d_model?",
+                "trainer.max_stepz=4: no such setting; did you mean trainer.max_steps?",
+                "optim.lr=abc: give a number greater than 0",
+                "search.n_best=3 and search.beam=1: allowed is 1 <= n_best <= beam",
+            ],
+        ),
+        (
+            ["optim.warmup=-1", "data=files", "data.train.src=x", "data.test=null", "data.valid={src: y, tgt: z}", "seeed=1"],
+            [
+                "seeed=1: no such setting; did you mean seed?",
+                "data.train.tgt is not set: give it as data.train.tgt=VALUE",
+                "optim.warmup=-1: give a whole number of at least 0",
+            ],
+        ),
+        (
+            ["optim.warmup=-1", "data=files", "data.train.src=x", "data.valid.src=y", "data.valid.tgt=z"],
+            [
+                "data.train.tgt is not set: give it as data.train.tgt=VALUE",
+                "optim.warmup=-1: give a whole number of at least 0",
+            ],
+        ),
+        (
+            ["optim.lr=0", "optim.beta1=1", "optim.schedule=cosin"],
+            [
+                "optim.lr=0: give a number greater than 0",
+                "optim.beta1=1: give a number of at least 0 and less than 1",
+                "optim.schedule=cosin: choose one of inverse_sqrt, cosine, constant; did you mean cosine?",
+            ],
+        ),
+        (["~optim", "search.beam=0"], ["search.beam=0: give a whole number from 1 to 1000"]),
+    ],
+    ids=["every kind", "missing and unknown", "missing", "values", "a part less"],
+)
+def test_all_that_is_wrong_is_told_together(overrides: list[str], lines: list[str], command: Command) -> None:
+    assert refused(command, "train", *overrides, check=check) == lines
+
+
+@pytest.mark.parametrize(
+    ("overrides", "wrong"),
+    [
+        (["model=birn", "model.d_hidden=3", "model.d_model=3"], ["model=birn", "model.d_model=3"]),
+        (["model.d_hidden=3", "model=birnn", "seeed=1"], ["seeed=1"]),
+        (["model=xyz", "model.d_hidden=3", "model.d_model=3", "seeed=1"], ["model=xyz", "seeed=1"]),
+        (["experiment=multi30k", "data.root=x", "data.rot=x"], ["experiment=multi30k", "data.rot=x"]),
+        (["experiment=xyz", "data.root=x"], ["experiment=xyz"]),
+        (["-m", "model=birnn,transfomer", "seed=1,2", "+model.x=range(3)", "sed=1"], ["model=transfomer", "sed=1"]),
+    ],
+    ids=["nearest choice", "order", "no guess", "a choice that chooses", "a choice without a part", "sweep"],
+)
+def test_settings_are_judged_by_the_choices_that_were_meant(overrides: list[str], wrong: list[str], command: Command) -> None:
+    assert [line.partition(":")[0] for line in refused(command, "train", *overrides)] == wrong
+
+
+def test_several_runs_are_made_of_several_values(command: Command) -> None:
+    code, lines, ran = command("train", "-m", "model=birnn,transformer", "seed=1,2", check=check)
+    assert (code, lines) == (0, [])
+    assert [(config["model"]["name"], config["seed"]) for config in ran] == [
+        ("birnn", 1), ("birnn", 2), ("transformer", 1), ("transformer", 2)
+    ]  # fmt: skip
+
+
+def ending(error: BaseException) -> Callable[[object], None]:
+    def act(config: object) -> None:
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "lines"),
+    [
+        (InputError("a file: is\nnot there", "nor this"), 2, ["error: a file: is not there", "error: nor this"]),
+        (Interrupted("saved at step 3; go on with\nresume=x"), 75, ["saved at step 3; go on with resume=x"]),
+        (KeyboardInterrupt(), 130, []),
+    ],
+    ids=["wrong", "interrupted", "Ctrl-C"],
+)
+def test_a_command_ends_in_words_and_a_code(error: BaseException, code: int, lines: list[str], command: Command) -> None:
+    assert command("train", act=ending(error))[:2] == (code, lines)
+
+
+def test_ctrl_c_while_the_configuration_is_checked_is_no_traceback(command: Command) -> None:
+    assert command("train", check=ending(KeyboardInterrupt())) == (130, [], [])
+
+
+def test_a_fault_of_the_program_is_not_taken_for_one_of_the_user(command: Command) -> None:
+    with pytest.raises(ValueError, match="a bug"):
+        command("train", act=ending(ValueError("a bug")))
+
+
+def a_run(tmp_path: Path, config: str) -> str:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text(config, encoding="utf-8")
+    return str(tmp_path / "run")
+
+
+STORED = {"seed": 9, "trainer": {"threads": 4, "max_steps": 5}, "search": {"beam": 1}}
+
+
+def test_a_run_goes_on_with_its_own_configuration(tmp_path: Path, command: Command) -> None:
+    run = a_run(tmp_path, yaml.safe_dump(STORED))
+    assert command("train", f"resume={run}", check=check) == (0, [], [{**STORED, "resume": run}])
+    [config] = command("train", f"resume={run}", "trainer.threads=2")[2]
+    assert config == {**STORED, "trainer": {"threads": 2, "max_steps": 5}, "resume": run}
+
+
+@pytest.mark.parametrize("unknown", [[], ["model.d_hidden=3"]], ids=["", "which may be known to its model"])
+def test_what_a_run_that_goes_on_would_ignore_is_refused(unknown: list[str], tmp_path: Path, command: Command) -> None:
+    run = a_run(tmp_path, yaml.safe_dump(STORED))
+    assert refused(command, "train", f"resume={run}", "model.n_heads=2", "trainer.threads=2", "+x=1", *unknown) == [
+        f"resume={run} goes on with that run's own settings; leave out {override}"
+        for override in ("model.n_heads=2", "+x=1", *unknown)
+    ]
+
+
+def test_a_stored_configuration_is_checked_too(tmp_path: Path, command: Command) -> None:
+    run = a_run(tmp_path, yaml.safe_dump({**STORED, "search": {"beam": 0}}))
+    assert refused(command, "train", f"resume={run}", check=check) == ["search.beam=0: give a whole number from 1 to 1000"]
+
+
+@pytest.mark.parametrize("content", ["", "- 1", "3", "a: [", "\0", "a: &a [*a]\n? {}", None], ids=repr)
+def test_a_directory_that_is_no_run_is_refused(content: str | None, tmp_path: Path, command: Command) -> None:
+    run = str(tmp_path) if content is None else a_run(tmp_path, content)
+    [line] = refused(command, "train", f"resume={run}", check=check)
+    assert line.startswith(f"resume={run}: ")
+
+
+@pytest.mark.parametrize("resume", ["null", "auto"])
+def test_otherwise_a_run_has_the_configuration_that_was_given(resume: str, command: Command) -> None:
+    [config] = command("train", f"resume={resume}", "seed=3")[2]
+    assert config["seed"] == 3
 
 
 @pytest.mark.parametrize(
@@ -69,17 +250,6 @@ def test_a_sentence_is_taken_as_it_is_typed(sentence: str, monkeypatch: pytest.M
     [config] = seen
     assert isinstance(config, dict)
     assert (config["sentence"], config["checkpoint"], config["output"]) == (sentence, ["a", "b"], "a b'c.png")
-
-
-def test_a_refusal_of_the_command_is_one_line_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(config: dict[str, object]) -> None:
-        raise InputError("a file: is\nnot there")
-
-    monkeypatch.setattr(sys, "argv", ["train.py"])
-    with pytest.raises(SystemExit) as ended:
-        cli.run(refuse, ROOT / "configs", "train")
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == "error: a file: is not there\n"
 
 
 def test_text_that_is_not_utf8_on_standard_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,42 +1,73 @@
-"""How the scripts begin: Hydra composes the configuration, and what the user got wrong becomes one line and exit code 2."""
+"""How the scripts begin and end: Hydra composes the configuration, and all that the user got wrong is told at once.
+
+Exit codes: 0 done; 2 something to correct, a line `error: ...` for each problem; 75 interrupted, able to go on; 130 Ctrl-C.
+"""
 
 import os
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import hydra
+import yaml
+from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
 
-from entente.errors import InputError
+from entente.errors import InputError, Interrupted
+from entente.schema import MISSING, nearest, unknown, unset
 
 Command = Callable[[dict[str, Any]], None]
+Check = Callable[[dict[str, Any]], Sequence[str]]
+
+UNUSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)  # what composing raises; Hydra has no one root
 
 
-def run(command: Command, configs: Path, name: str) -> None:
-    """Calls `command` with the plain dict composed from `configs/name.yaml` and the command line's overrides."""
+def run(command: Command, configs: Path, name: str, check: Check | None = None) -> None:
+    """Calls `command` with the plain dict composed from `configs/name.yaml` and the command line's overrides. `check` says what
+    is wrong with such a dict, a line for each problem; the command runs when there is none."""
 
     def main(config: DictConfig) -> None:
-        try:
-            command(plain(config))
-        except InputError as error:  # here, before Hydra adds lines of its own
-            _refuse(str(error))
-        except BrokenPipeError:  # whoever read our output (head, less) has gone
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(1)
+        with endings():  # here, before Hydra adds lines of its own
+            command(settled(config, HydraConfig.get().overrides.task, check))
 
     sys.argv[1:] = [quoted(argument) for argument in sys.argv[1:]]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are; what is printed of them is decided here
+    with endings():
+        try:
+            hydra.main(version_base="1.3", config_path=str(configs), config_name=name)(main)()
+        except UNUSABLE as error:
+            found = misfits(configs, name, check)
+            if not found and not isinstance(error, UNUSABLE[:-1]):
+                raise  # a fault of the command's own
+            raise InputError(*(found or [_first_line(error)])) from error
+
+
+@contextmanager
+def endings() -> Iterator[None]:
+    """The exceptions a user is meant to read, as lines and exit codes."""
     try:
-        hydra.main(version_base="1.3", config_path=str(configs), config_name=name)(main)()
-    except (HydraException, OmegaConfBaseException) as error:
-        _refuse(explain(error, configs, name, sys.argv[1:]))
+        yield
+    except InputError as error:
+        _end(2, *(f"error: {problem}" for problem in error.problems))
+    except Interrupted as interruption:
+        _end(75, str(interruption))
+    except KeyboardInterrupt:
+        _end(130)
+    except BrokenPipeError:  # whoever read our output (head, less) has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _end(1)
+
+
+def _end(code: int, *lines: str) -> None:
+    for line in lines:
+        print(" ".join(line.split()), file=sys.stderr)
+    sys.exit(code)
 
 
 def quoted(argument: str) -> str:
@@ -56,58 +87,152 @@ def quoted(argument: str) -> str:
     return f'{key}="{escaped}"'
 
 
-def plain(config: DictConfig) -> dict[str, Any]:
-    """The configuration as dicts, lists and values; one that is missing is an InputError that names it."""
-    if missing := sorted(OmegaConf.missing_keys(config)):
-        raise InputError(f"{missing[0]} is not set: give it as {missing[0]}=VALUE")
-    container = OmegaConf.to_container(config, resolve=True)
+def settled(config: DictConfig, overrides: Sequence[str], check: Check | None) -> dict[str, Any]:
+    """The configuration that the command is to have, with nothing wrong in it; else an InputError with all that is."""
+    values, found = plain(config)
+    directory = values.get("resume")
+    if isinstance(directory, str) and directory != "auto":
+        values = resumed(values, overrides)
+    if check and values:
+        found += check(values)
+    if found:
+        raise InputError(*dict.fromkeys(found))
+    return values
+
+
+def plain(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
+    """The configuration as dicts, lists and values (none where it cannot be resolved), and a line for each value that is
+    missing or refers to nothing."""
+    found = [unset(key) for key, value in _flat(OmegaConf.to_container(config)) if value == MISSING]
+    try:
+        container = OmegaConf.to_container(config, resolve=True)
+    except InterpolationToMissingValueError:
+        return {}, found
+    except OmegaConfBaseException as error:
+        return {}, [*found, _first_line(error)]
     assert isinstance(container, dict)
-    return {str(key): value for key, value in container.items()}
+    return {str(key): value for key, value in container.items()}, found
 
 
-def _refuse(message: str) -> None:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(2)
+def resumed(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The configuration of the run in the directory `resume`, which goes on as it began: an override that says otherwise is
+    refused, since nothing would come of it. The machine may be another, so `trainer.threads` is this one's."""
+    directory = config["resume"]
+    if found := ignored(directory, overrides):
+        raise InputError(*found)
+    path = Path(directory).expanduser() / "config.yaml"
+    try:
+        stored = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"resume={directory}: no directory of a run, which has a config.yaml in it") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InputError(f"resume={directory}: {path} cannot be read ({_first_line(error)})") from error
+    if not isinstance(stored, dict):
+        raise InputError(f"resume={directory}: {path} is no configuration of a run")
+    if "trainer.threads" in map(_key, overrides) and isinstance(stored.get("trainer"), dict):
+        stored["trainer"]["threads"] = config["trainer"]["threads"]
+    return {**stored, "resume": directory}
 
 
-def explain(error: Exception, configs: Path, name: str, overrides: list[str]) -> str:
-    """Hydra's or OmegaConf's error in one line, with the nearest right name where a key or a choice is unknown."""
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        group, _, choice = error.missing_cfg_file.removesuffix(".yaml").rpartition("/")
-        choices = list(error.options or []) or sorted(path.stem for path in (configs / group).glob("*.yaml"))
-        return f"{group}={choice}: no such choice{_nearest(choice, choices)} (there are {', '.join(choices)})"
-    text = str(error)
-    if key := re.search(r"Could not override '([^']+)'", text):
-        known = sorted(set(_keys(configs, name, overrides)))
-        return f"{key[1]}: no such setting{_nearest(key[1], known)}"
-    if isinstance(error, OverrideParseException):
-        return f"{error.override}: this is no override; write KEY=VALUE, with quotes around special characters"
-    first = text.strip().splitlines()[0]
-    where = f"{error.full_key}: " if isinstance(error, OmegaConfBaseException) and error.full_key else ""
-    return where + first
+def ignored(directory: str, overrides: Sequence[str]) -> list[str]:
+    """A line for each override that a run which goes on has no use for."""
+    others = [override for override in overrides if _key(override) not in ("resume", "trainer.threads")]
+    return [f"resume={directory} goes on with that run's own settings; leave out {override}" for override in others]
 
 
-def _nearest(name: str, known: list[str]) -> str:
-    """A guess at what was meant; the last part of a dotted name counts when the whole is like nothing."""
-    near = get_close_matches(name, known, 1)
-    near = near or [key for key in known if key.rpartition(".")[2] == name.rpartition(".")[2]]
-    near = near or get_close_matches(name, [key for key in known if key.count(".") == name.count(".")], 1, cutoff=0.3)
-    return f"; did you mean {near[0]}?" if near else ""
+def misfits(configs: Path, name: str, check: Check | None) -> list[str]:
+    """A line for each override of the command line that does not compose, and for all that is wrong with what the others
+    compose; none where the fault is not theirs."""
+    arguments = get_args_parser().parse_args()
+    if arguments.config_path or arguments.config_dir:
+        return []  # other files decide what there is
+    groups = groups_of(configs)
+    given = [one for override in arguments.overrides for one in (swept(override) if arguments.multirun else [override])]
+    resume = next((one.partition("=")[2] for one in given if _key(one) == "resume"), "null")
+    if resume not in ("null", "auto") and (found := ignored(resume, given)):
+        return found
+    given.sort(key=lambda one: _key(one) not in groups)  # which settings there are depends on the choices of groups
+    lines: list[str] = []
+    good: dict[str, str] = {}
+    unclear: set[str] = set()  # groups of which nothing is known, since it cannot even be guessed which choice was meant
 
+    def compose(key: str = "", *more: str) -> DictConfig:
+        return hydra.compose(arguments.config_name or name, [*(one for k, one in good.items() if k != key), *more])
 
-def _keys(configs: Path, name: str, overrides: list[str]) -> Iterator[str]:
-    """Every setting of the configuration that the overrides' choices of groups compose, and the groups themselves."""
-    groups = {path.name for path in configs.iterdir() if path.is_dir()}
-    yield from groups
-    chosen = [
-        o for o in overrides if o.partition("=")[0] in groups and (configs / (o.replace("=", "/", 1) + ".yaml")).is_file()
-    ]
     with hydra.initialize_config_dir(str(configs), version_base="1.3"):
-        yield from _flat(OmegaConf.to_container(hydra.compose(name, chosen)), "")
+        try:
+            config = compose()
+        except UNUSABLE:
+            return []
+        for one in given:
+            key = _key(one)
+            if key.partition(".")[0] in unclear or not unclear <= config.keys():  # one that is no part may choose anything
+                continue
+            try:
+                config = compose(key, one)
+                good[key] = one
+            except UNUSABLE as error:
+                lines.append(explain(one, error, config, configs))
+                if key not in groups or key in good or isinstance(error, OverrideParseException):
+                    continue
+                if near := nearest(one.partition("=")[2], choices(configs / key)):
+                    good[key] = f"{key}={near}"  # the other overrides are judged as if this had been given
+                    config = compose()
+                else:
+                    unclear.add(key)
+        values, found = plain(config)
+    return list(dict.fromkeys([*lines, *found, *(check(values) if lines and check and values else [])]))
 
 
-def _flat(node: object, prefix: str) -> Iterator[str]:
+def swept(override: str) -> list[str]:
+    """One override for each value of a sweep; the override itself where it is none that can be listed."""
+    try:
+        parsed = OverridesParser.create().parse_override(override)
+    except HydraException:
+        return [override]
+    if not (parsed.is_choice_sweep() or parsed.is_range_sweep()):
+        return [override]
+    return [f"{parsed.get_key_element()}={value}" for value in parsed.sweep_string_iterator()]
+
+
+def explain(override: str, error: Exception, config: DictConfig, configs: Path) -> str:
+    """Why an override does not compose, in one line; `config` is what the others compose."""
+    key, choice = _key(override), override.partition("=")[2]
+    if isinstance(error, OverrideParseException):
+        return f"{override}: this is no override; write KEY=VALUE, with quotes around special characters"
+    if OverridesParser.create().parse_override(override).is_sweep_override():
+        return f"{override}: to try several values, add -m; a list is written {key}=[...]"
+    if (configs / key).is_dir() and choice not in choices(configs / key):
+        near = nearest(choice, choices(configs / key))
+        return f"{override}: choose one of {', '.join(choices(configs / key))}" + (f"; did you mean {near}?" if near else "")
+    if "Could not override" in str(error):
+        settings = [key for key, _ in _flat(OmegaConf.to_container(config))]
+        return unknown(key, choice, list(dict.fromkeys([*settings, *groups_of(configs)])))
+    return f"{override}: {_first_line(error)}"
+
+
+def groups_of(configs: Path) -> list[str]:
+    return sorted(path.name for path in configs.iterdir() if path.is_dir())
+
+
+def choices(group: Path) -> list[str]:
+    return sorted(path.stem for path in group.glob("*.yaml"))
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~").partition("@")[0]
+
+
+def _first_line(error: BaseException) -> str:
+    if error.__cause__ and (not str(error) or str(error).startswith("Error merging")):  # Hydra's; the reason is OmegaConf's
+        error = error.__cause__
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return f"{error.full_key}: {text}" if isinstance(error, OmegaConfBaseException) and error.full_key else text
+
+
+def _flat(node: object, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Every setting and its value, parts and what is in them."""
     if isinstance(node, Mapping):
         for key, value in node.items():
-            yield f"{prefix}{key}"
+            yield f"{prefix}{key}", value
             yield from _flat(value, f"{prefix}{key}.")

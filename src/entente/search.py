@@ -7,9 +7,10 @@ Shapes: B sentences still searched, K beam, V vocabulary.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
+from annotated_types import Interval
 from torch import Tensor
 
 from entente.data.batches import EvaluationBatches
@@ -27,6 +28,12 @@ class Hypothesis(NamedTuple):
     ended: bool
 
 
+def n_best_within_beam(n_best: int, beam: int) -> None:
+    """A beam ends with that many hypotheses at most."""
+    if not 1 <= n_best <= beam:
+        raise ValueError(f"n_best={n_best} and beam={beam}: allowed is 1 <= n_best <= beam")
+
+
 @dataclass(frozen=True)
 class Search:
     """How to search. beam 1 is greedy.
@@ -35,15 +42,16 @@ class Search:
     The longest translation has `length_factor * source tokens + length_offset` tokens, the end symbol counted.
     """
 
-    beam: int = 1
-    length_penalty: float = 1.0
-    n_best: int = 1
-    length_factor: float = 2.0
-    length_offset: int = 10
+    beam: Annotated[int, Interval(ge=1, le=1000)] = 1
+    length_penalty: Annotated[float, Interval(ge=-10, le=10)] = 1.0
+    n_best: Annotated[int, Interval(ge=1, le=1000)] = 1
+    length_factor: Annotated[float, Interval(ge=0, le=100)] = 2.0
+    length_offset: Annotated[int, Interval(ge=1, le=100_000)] = 10
+
+    relations = (n_best_within_beam,)
 
     def __post_init__(self) -> None:
-        if self.beam < 1 or not 1 <= self.n_best <= self.beam:
-            raise ValueError(f"n_best={self.n_best} and beam={self.beam}: allowed is 1 <= n_best <= beam")
+        n_best_within_beam(self.n_best, self.beam)
         if self.length_factor < 0 or self.length_offset < 1:
             raise ValueError("length_factor must be at least 0 and length_offset at least 1")
 

@@ -6,10 +6,11 @@ Shapes: B batch, T target length, N real target tokens of a batch, D width of th
 import math
 import time
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import lightning as L
 import torch
+from annotated_types import Interval
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -29,19 +30,13 @@ class Optim:
     5.3), `cosine` to zero at the last step of the budget (Loshchilov & Hutter 2017), `constant` stays.
     """
 
-    lr: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.98
-    weight_decay: float = 0.0
-    warmup: int = 400
+    lr: Annotated[float, Interval(gt=0)] = 1e-3
+    beta1: Annotated[float, Interval(ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, Interval(ge=0, lt=1)] = 0.98
+    weight_decay: Annotated[float, Interval(ge=0)] = 0.0
+    warmup: Annotated[int, Interval(ge=0)] = 400
     schedule: Literal["inverse_sqrt", "cosine", "constant"] = "cosine"
-    label_smoothing: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.schedule not in ("inverse_sqrt", "cosine", "constant"):
-            raise ValueError(f"schedule={self.schedule} is not one of inverse_sqrt, cosine, constant")
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"label_smoothing={self.label_smoothing} is not between 0 and 1")
+    label_smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.1
 
     def factor(self, step: int, max_steps: int) -> float:
         """What lr is multiplied by at a step, counted from 0."""

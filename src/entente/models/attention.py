@@ -52,6 +52,12 @@ class AttentionWeights(nn.Module):
         return scores.softmax(dim=self.softmax_axis)
 
 
+def heads_divide(d_model: int, n_heads: int) -> None:
+    """Every head has an equal share of the width."""
+    if d_model % n_heads:
+        raise ValueError(f"d_model={d_model} is not divisible by n_heads={n_heads}")
+
+
 class MultiHeadAttention(nn.Module):
     """Scaled dot-product attention in H heads of width K = D / H (Vaswani et al. 2017, sections 3.2.1 and 3.2.2).
 
@@ -61,8 +67,7 @@ class MultiHeadAttention(nn.Module):
 
     def __init__(self, d_model: int, n_heads: int, scale: float | None = None, dropout: float = 0.0) -> None:
         super().__init__()
-        if d_model % n_heads:
-            raise ValueError(f"d_model={d_model} is not divisible by n_heads={n_heads}")
+        heads_divide(d_model, n_heads)
         self.n_heads = n_heads
         self.scale = (d_model // n_heads) ** -0.5 if scale is None else scale
         self.query = nn.Linear(d_model, d_model)

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from entente.models.attention import KV, AdditiveAttention
-from entente.models.seq2seq import Seq2Seq, initialise, padding_mask
+from entente.models.seq2seq import Dropout, Seed, Seq2Seq, TokenId, VocabularySize, Width, initialise, padding_mask
 
 
 class BiRNNState(NamedTuple):
@@ -45,15 +45,15 @@ class BiRNN(Seq2Seq):
 
     def __init__(
         self,
-        src_vocab: int,
-        tgt_vocab: int,
+        src_vocab: VocabularySize,
+        tgt_vocab: VocabularySize,
         shared_vocab: bool,
-        pad_id: int,
-        seed: int,
-        d_embedding: int = 256,
-        d_hidden: int = 256,
-        d_attention: int = 256,
-        dropout: float = 0.1,
+        pad_id: TokenId,
+        seed: Seed,
+        d_embedding: Width = 256,
+        d_hidden: Width = 256,
+        d_attention: Width = 256,
+        dropout: Dropout = 0.1,
         tied: bool = True,
     ) -> None:
         super().__init__()

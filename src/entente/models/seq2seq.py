@@ -9,12 +9,20 @@ Shapes: B batch, S source length, T target length, D width of the decoder's outp
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from annotated_types import Interval
 from torch import Tensor, nn
 
 State = Any  # opaque: a NamedTuple of each model's own
+
+# What an argument of a model may be. The upper ends are far beyond use: a configuration may come with a stranger's checkpoint.
+VocabularySize = Annotated[int, Interval(ge=1, le=1_000_000)]
+TokenId = Annotated[int, Interval(ge=0, lt=1_000_000)]
+Seed = Annotated[int, Interval(ge=0, lt=2**32)]
+Width = Annotated[int, Interval(ge=1, le=8192)]
+Dropout = Annotated[float, Interval(ge=0, lt=1)]  # the probability that a value is dropped
 
 
 class Seq2Seq(nn.Module):
@@ -79,7 +87,7 @@ def initialise(model: nn.Module, seed: int) -> None:
     owners = dict(model.named_modules())
     for name, parameter in model.named_parameters():
         owner = owners[name.rpartition(".")[0]]
-        if isinstance(owner, nn.LayerNorm):
+        if isinstance(owner, nn.LayerNorm) or parameter.is_meta:  # a meta tensor has a shape and no values
             continue
         digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))

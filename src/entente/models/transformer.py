@@ -15,15 +15,28 @@ Shapes: B batch, S source length, T target length, H heads, D model width, V voc
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, cast
+from typing import Annotated, Literal, NamedTuple, cast, get_args
 
 import torch
+from annotated_types import Interval
 from torch import Tensor, nn
 
-from entente.models.attention import KV, MultiHeadAttention
-from entente.models.seq2seq import Seq2Seq, causal_mask, initialise, padding_mask
+from entente.models.attention import KV, MultiHeadAttention, heads_divide
+from entente.models.seq2seq import (
+    Dropout,
+    Seed,
+    Seq2Seq,
+    TokenId,
+    VocabularySize,
+    Width,
+    causal_mask,
+    initialise,
+    padding_mask,
+)
 
-SUBLAYERS = ("self", "cross", "ff")
+Sublayer = Literal["self", "cross", "ff"]
+Norm = Literal["pre", "post", "none"]
+SUBLAYERS: tuple[Sublayer, ...] = get_args(Sublayer)
 
 
 class Residual(nn.Module):
@@ -115,28 +128,30 @@ class Transformer(Seq2Seq):
     tied: the output projection is the target embedding (Press & Wolf 2017), and the source embedding too where both languages
     share one vocabulary."""
 
+    relations = (heads_divide,)
+
     def __init__(
         self,
-        src_vocab: int,
-        tgt_vocab: int,
+        src_vocab: VocabularySize,
+        tgt_vocab: VocabularySize,
         shared_vocab: bool,
-        pad_id: int,
-        seed: int,
-        d_model: int = 256,
-        n_heads: int = 4,
-        n_layers: int = 3,
-        d_ff: int = 1024,
-        dropout: float = 0.1,
-        attention_dropout: float = 0.0,
-        residual: Sequence[str] = SUBLAYERS,
-        norm: Literal["pre", "post", "none"] = "pre",
+        pad_id: TokenId,
+        seed: Seed,
+        d_model: Width = 256,
+        n_heads: Annotated[int, Interval(ge=1, le=128)] = 4,
+        n_layers: Annotated[int, Interval(ge=1, le=64)] = 3,
+        d_ff: Annotated[int, Interval(ge=1, le=65536)] = 1024,
+        dropout: Dropout = 0.1,
+        attention_dropout: Dropout = 0.0,
+        residual: Sequence[Sublayer] = SUBLAYERS,
+        norm: Norm = "pre",
         tied: bool = True,
     ) -> None:
         super().__init__()
         if unknown := set(residual) - set(SUBLAYERS):
             raise ValueError(f"residual has unknown sublayers {sorted(unknown)}; allowed are {list(SUBLAYERS)}")
-        if norm not in ("pre", "post", "none"):
-            raise ValueError(f"norm={norm} is not one of pre, post, none")
+        if norm not in get_args(Norm):
+            raise ValueError(f"norm={norm} is not one of {', '.join(get_args(Norm))}")
         self.pad_id = pad_id
         self.d_model = d_model
         self.n_heads = n_heads

@@ -1,0 +1,140 @@
+"""What the configuration of a run may say. What is allowed stands in the signatures of what its parts configure: the models,
+the readers of corpora, `Optim`, `Search`, and the few dataclasses here."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from annotated_types import Ge, Interval, MinLen
+
+from entente.checkpoint import RUNTIME
+from entente.data.corpora import CORPORA
+from entente.data.module import TranslationData
+from entente.data.tokenizer import Vocabulary
+from entente.models import MODELS
+from entente.schema import problems
+from entente.search import Search
+from entente.translator import Optim
+
+AtLeastOne = Annotated[int, Ge(1)]
+Threads = Annotated[int, Interval(ge=1, le=4096)] | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """The settings of a run that belong to no part."""
+
+    seed: Annotated[int, Interval(ge=0, lt=2**32)]
+    name: Annotated[str, MinLen(1)]
+    output_dir: str
+    overfit: bool
+    variant: str
+    resume: str | None = None  # auto, or a run's directory
+
+
+@dataclass(frozen=True)
+class TrainerSettings:
+    """What Lightning's Trainer is given; how many steps, and on what."""
+
+    max_steps: AtLeastOne
+    validate_every: AtLeastOne
+    suffix: str = ""
+    patience: AtLeastOne | None = None
+    gradient_clip: Annotated[float, Ge(0)] = 1.0
+    accumulate: AtLeastOne = 1
+    precision: str | int = "32-true"
+    accelerator: str = "auto"
+    threads: Threads = None
+    log_every: AtLeastOne = 20
+    limit_batches: Annotated[int, Ge(0)] | Annotated[float, Interval(ge=0, le=1)] = 1.0
+
+
+@dataclass(frozen=True)
+class CheckpointSettings:
+    every: AtLeastOne = 200
+    keep: AtLeastOne = 2
+    average: AtLeastOne = 1
+
+
+@dataclass(frozen=True)
+class Views:
+    attention: bool = True
+    translations: Annotated[int, Ge(0)] = 10
+
+
+PARTS: dict[str, type] = {
+    "optim": Optim,
+    "trainer": TrainerSettings,
+    "checkpoint": CheckpointSettings,
+    "search": Search,
+    "views": Views,
+}
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """configs/evaluate.yaml; a part `search` stands beside it, as with the next."""
+
+    checkpoint: str
+    split: str | Sequence[str] = "test"
+    src: str | None = None
+    tgt: str | None = None
+    output: str | None = None
+    output_dir: str = "outputs"
+    accelerator: str = "auto"
+    threads: Threads = None
+
+
+@dataclass(frozen=True)
+class Translate:
+    checkpoint: str
+    input: str | None = None
+    output: str | None = None
+    output_dir: str = "outputs"
+    accelerator: str = "auto"
+    threads: Threads = None
+
+
+@dataclass(frozen=True)
+class Attention:
+    checkpoint: str | Sequence[str]
+    sentence: str
+    layer: AtLeastOne | None = None
+    head: AtLeastOne | None = None
+    output: str = "attention.png"
+    output_dir: str = "outputs"
+    threads: Threads = None
+
+
+def problems_of(kind: type, config: Mapping[str, Any]) -> list[str]:
+    """Of the configuration of a command that uses a checkpoint. A null in `search` stands for what the run has."""
+    own = {key: value for key, value in config.items() if key != "search"}
+    given = {key: value for key, value in config.get("search", {}).items() if value is not None}
+    return problems(kind, "", own) + problems(Search, "search", given)
+
+
+def problems_of_run(config: Mapping[str, Any]) -> list[str]:
+    """Everything that is wrong with it, one line each."""
+    if missing := [part for part in (*PARTS, "model", "data") if part not in config]:
+        return [f"{part} is missing from the configuration: leave it in" for part in missing]
+    own = {key: value for key, value in config.items() if key not in {*PARTS, "model", "data"}}
+    data = config.get("data", {})
+    found = problems(Run, "", own)
+    for part, kind in PARTS.items():
+        found += problems(kind, part, config.get(part, {}))
+    found += _named(MODELS, "model", config.get("model", {}), RUNTIME)
+    found += _named(CORPORA, "data", {key: value for key, value in data.items() if key not in ("tokenizer", "batch")})
+    found += problems(Vocabulary.train, "data.tokenizer", data.get("tokenizer", {}), {"corpus_train", "cache_dir"})
+    given = {"corpus", "vocabulary", "seed", "overfit", "cache_dir"}
+    found += problems(TranslationData, "data.batch", data.get("batch", {}), given)
+    return found
+
+
+def _named(
+    known: Mapping[str, Callable[..., Any]], part: str, values: Mapping[str, Any], given: Collection[str] = ()
+) -> list[str]:
+    """Of a part whose `name` says what the other keys are arguments of."""
+    name = str(values.get("name"))
+    if name not in known:
+        return [f"{part}.name={name}: choose one of {', '.join(known)}"]
+    return problems(known[name], part, {key: value for key, value in values.items() if key != "name"}, given)

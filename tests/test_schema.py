@@ -1,0 +1,300 @@
+"""What a configuration may say, read from signatures: what passes, what is refused, and in which words."""
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+import pytest
+import yaml
+from annotated_types import Ge, Gt, Interval, Le, Lt, MinLen
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import AllowInfNan
+
+from entente.checkpoint import RUNTIME
+from entente.errors import InputError
+from entente.models import MODELS
+from entente.schema import fill, nearest, problems, settings_of, shown
+from entente.search import Search
+from entente.translator import Optim
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+
+Sublayer = Literal["self", "cross", "ff"]
+
+
+def refusal(annotation: Any, value: object) -> str:
+    """What is said of `key=value`; empty where it is taken."""
+
+    def target(key: Any) -> None: ...
+
+    target.__annotations__["key"] = annotation
+    return "\n".join(problems(target, "part", {"key": value}))
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (int, 3),
+        (float, 3),
+        (float, 0.5),
+        (str, "3"),
+        (bool, False),
+        (int | None, None),
+        (Annotated[int, Interval(ge=1, le=64)], 64),
+        (Annotated[float, Interval(ge=0, lt=1)], 0),
+        (Annotated[int, Ge(0)] | Annotated[float, Interval(ge=0, le=1)], 7),
+        (Annotated[float, AllowInfNan(True)], math.inf),
+        (Literal["pre", "post"], "post"),
+        (Sequence[Sublayer], []),
+        (Sequence[Sublayer], ["ff", "self"]),
+        (list[int], [1, 2]),
+        (str | Sequence[str], ["valid", "test"]),
+        (Mapping[str, int], {"a": 1}),
+        (Any, object()),
+    ],
+    ids=str,
+)
+def test_what_an_annotation_allows_is_taken(annotation: Any, value: object) -> None:
+    assert refusal(annotation, value) == ""
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "line"),
+    [
+        (int, "3", "part.key='3': give a whole number"),
+        (int, 3.0, "part.key=3.0: give a whole number"),
+        (int, True, "part.key=true: give a whole number"),
+        (int, None, "part.key=null: give a whole number"),
+        (float, "abc", "part.key=abc: give a number"),
+        (float, math.nan, "part.key=nan: give a number"),
+        (float, -math.inf, "part.key=-inf: give a number"),
+        (float, 10**400, "part.key=(a number of more than 80 digits): give a number"),
+        (str, 3, "part.key=3: give text"),
+        (str, ["a"], "part.key=[a]: give text"),
+        (Annotated[str, MinLen(1)], "", "part.key='': give text of at least 1 character"),
+        (bool, 1, "part.key=1: give true or false"),
+        (bool, "yes", "part.key=yes: give true or false"),
+        (int | None, "x", "part.key=x: give a whole number or null"),
+        (int, {"a": 1}, "part.key={a: 1}: give a whole number"),
+        (Annotated[int, Interval(ge=1, le=64)], 0, "part.key=0: give a whole number from 1 to 64"),
+        (Annotated[int, Ge(1)] | None, 0, "part.key=0: give a whole number of at least 1 or null"),
+        (Annotated[float, Gt(0)], 0, "part.key=0: give a number greater than 0"),
+        (Annotated[float, Le(2)], 3, "part.key=3: give a number of at most 2"),
+        (Annotated[float, Lt(2)], 2, "part.key=2: give a number less than 2"),
+        (Annotated[float, Interval(ge=0, lt=1)], 1, "part.key=1: give a number of at least 0 and less than 1"),
+        (Literal["pre", "post"], "behind", "part.key=behind: choose one of pre, post"),
+        (Literal["pre", "post"], "pots", "part.key=pots: choose one of pre, post; did you mean post?"),
+        (Literal["pre", "post"] | None, 3, "part.key=3: choose one of pre, post or null"),
+        (Sequence[Sublayer], "selff", "part.key=selff: give a list of self, cross, ff; did you mean self?"),
+        (Sequence[Sublayer], "ff", "part.key=ff: give a list of self, cross, ff"),
+        (Sequence[Sublayer], ["ff", "corss"], "part.key=[ff, corss]: give a list of self, cross, ff; did you mean cross?"),
+        (Sequence[int], [1, "a"], "part.key=[1, a]: give a list, each a whole number"),
+        (str | Sequence[str], 3, "part.key=3: give text or a list, each text"),
+        (Mapping[str, int], 3, "part.key=3: give settings by name, each a whole number"),
+    ],
+    ids=str,
+)
+def test_what_it_does_not_allow_is_refused_in_a_line(annotation: Any, value: object, line: str) -> None:
+    assert refusal(annotation, value) == line
+
+
+@settings(deadline=None)  # a busy machine is no error
+@given(st.integers())
+def test_a_range_holds_its_ends_and_nothing_beyond(value: int) -> None:
+    closed, open = Annotated[int, Interval(ge=-2, le=5)], Annotated[int, Interval(gt=-2, lt=5)]
+    assert (refusal(closed, value) == "") == (-2 <= value <= 5)
+    assert (refusal(open, value) == "") == (-2 < value < 5)
+
+
+@settings(deadline=None)  # a busy machine is no error
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=9))
+def test_any_value_is_shown_in_one_short_piece(value: object) -> None:
+    assert len(shown(value)) <= 80
+    assert refusal(Literal["a"], value) == "" if value == "a" else refusal(Literal["a"], value).startswith("part.key=")
+
+
+class Side(TypedDict):
+    src: str
+    tgt: str
+    note: NotRequired[str]
+
+
+@dataclass(frozen=True)
+class Outer:
+    """A part with parts in it."""
+
+    side: Side
+    how: Search
+    tests: Side | Mapping[str, Side] | None = None
+    sizes: Mapping[str, Annotated[int, Ge(1)]] = field(default_factory=dict)
+
+
+GOOD = {"side": {"src": "a", "tgt": "b"}, "how": {"beam": 5}}
+
+
+@pytest.mark.parametrize(
+    ("change", "lines"),
+    [
+        ({}, []),
+        ({"tests": None}, []),
+        ({"tests": {"src": "a", "tgt": "b", "note": "c"}}, []),
+        ({"tests": {"news": {"src": "a", "tgt": "b"}, "talks": {"src": "c", "tgt": "d"}}}, []),
+        ({"tests": {"src": "a"}}, ["top.tests.tgt is not set: give it as top.tests.tgt=VALUE"]),
+        ({"tests": {"news": {"src": 1, "tgt": "b"}}}, ["top.tests.news.src=1: give text"]),
+        (
+            {"tests": 3},
+            ["top.tests=3: give the settings src, tgt, note or settings by name, each the settings src, tgt, note or null"],
+        ),
+        ({"side": "x"}, ["top.side=x: give the settings src, tgt, note"]),
+        (
+            {"side": {"src": "a", "tgt": None, "tg": "c"}},
+            ["top.side.tg=c: no such setting; did you mean top.side.tgt?", "top.side.tgt=null: give text"],
+        ),
+        ({"how": {"beam": 0, "n_best": 2}}, ["top.how.beam=0: give a whole number from 1 to 1000"]),
+        ({"how": {"n_best": 2}}, ["top.how.n_best=2 and top.how.beam=1: allowed is 1 <= n_best <= beam"]),
+        ({"sizes": {"a": 1, "b": 0}}, ["top.sizes.b=0: give a whole number of at least 1"]),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_in_a_nested_part_has_its_full_key(change: dict[str, Any], lines: list[str]) -> None:
+    assert problems(Outer, "top", {**GOOD, **change}) == lines
+
+
+def test_a_nested_dataclass_is_filled_too() -> None:
+    assert fill(Outer, "top", GOOD) == Outer({"src": "a", "tgt": "b"}, Search(beam=5))
+
+
+def even(a: int, b: int) -> None:
+    if (a + b) % 2:
+        raise ValueError(f"a={a} and b={b}: their sum is odd")
+
+
+class Pair:
+    """Two settings related, one that the program gives."""
+
+    relations = (even,)
+
+    def __init__(self, seed: int, a: Annotated[int, Ge(0)], b: int = 2, *, name: str = "") -> None:
+        even(a, b)
+        if name == "late":
+            raise ValueError("name=late: only the constructor knows")
+        self.all = (seed, a, b, name)
+
+
+def test_all_that_is_wrong_is_told_together() -> None:
+    wrong = {"nmae": "x", "seed": 3, "b": "2", "name": None}
+    assert problems(Pair, "pair", wrong, given=("seed",)) == [
+        "pair.nmae=x: no such setting; did you mean pair.name?",
+        "pair.seed=3: no such setting; there are a, b, name",
+        "pair.a is not set: give it as pair.a=VALUE",
+        "pair.b='2': give a whole number",
+        "pair.name=null: give text",
+    ]
+    with pytest.raises(InputError) as refused:
+        fill(Pair, "pair", wrong, seed=1)
+    assert list(refused.value.problems) == str(refused.value).split("\n") == problems(Pair, "pair", wrong, ("seed",))
+
+
+@pytest.mark.parametrize(
+    ("values", "lines"),
+    [
+        ({"a": 4}, []),
+        ({"a": 3}, ["pair.a=3 and pair.b=2: their sum is odd"]),
+        (
+            {"a": 4, "b": 3, "c": 1},
+            ["pair.c=1: no such setting; there are a, b, name", "pair.a=4 and pair.b=3: their sum is odd"],
+        ),
+        ({"a": -1}, ["pair.a=-1: give a whole number of at least 0"]),
+        ({"a": "???"}, ["pair.a is not set: give it as pair.a=VALUE"]),
+    ],
+    ids=str,
+)
+def test_a_relation_is_told_where_each_of_its_values_is_sound(values: dict[str, Any], lines: list[str]) -> None:
+    assert problems(Pair, "pair", values, given=("seed",)) == lines
+
+
+def test_filling_calls_with_what_the_program_gives() -> None:
+    assert fill(Pair, "pair", {"a": 4, "name": "x"}, seed=7).all == (7, 4, 2, "x")
+    with pytest.raises(InputError, match="^pair: name=late: only"):
+        fill(Pair, "pair", {"a": 4, "name": "late"}, seed=7)
+
+
+@pytest.mark.parametrize("values", [None, 3, [1]])
+def test_a_part_that_is_no_mapping_is_refused(values: object) -> None:
+    assert problems(Pair, "pair", values) == [f"pair={shown(values)}: give settings, each as pair.KEY=VALUE"]
+
+
+def test_at_the_top_keys_have_no_dot() -> None:
+    assert problems(Pair, "", {"a": 1, "seed": "x"}) == ["seed=x: give a whole number", "a=1 and b=2: their sum is odd"]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("model.d_modle", "model.d_model"),
+        ("lr", "optim.lr"),
+        ("modle.d_model", "model.d_model"),
+        ("seeed", "seed"),
+        ("modle", "model"),
+        ("model.foo", ""),
+        ("optim.d_model", "model.d_model"),
+    ],
+)
+def test_the_nearest_name(name: str, meant: str) -> None:
+    assert nearest(name, ["model", "model.d_model", "model.norm", "optim", "optim.lr", "seed"]) == meant
+
+
+# ------------------------------------------------------------------------------------------- the schemas of this project
+
+TARGETS: dict[str, Any] = {**MODELS, "optim": Optim, "search": Search}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_default_is_allowed(name: str) -> None:
+    defaults = {key: s.default for key, s in settings_of(TARGETS[name]).items() if s.default is not inspect.Parameter.empty}
+    assert defaults
+    assert problems(TARGETS[name], name, defaults, given=RUNTIME) == []
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_size_of_a_model_has_an_end(name: str) -> None:
+    """A configuration may come with a stranger's checkpoint: it must not ask for the whole memory, nor for nothing."""
+    for key, (annotation, _) in settings_of(MODELS[name]).items():
+        for value in (10**12, -1):
+            assert refusal(annotation, value), key
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("model/*.yaml")), ids=lambda path: path.stem)
+def test_the_configurations_of_models_are_allowed(path: Path) -> None:
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert problems(MODELS[config.pop("name")], "model", config, given=RUNTIME) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "values", "line"),
+    [
+        ("transformer", {"d_model": 21}, "part.d_model=21 is not divisible by part.n_heads=4"),
+        ("transformer", {"n_heads": 0}, "part.n_heads=0: give a whole number from 1 to 128"),
+        ("transformer", {"residual": ["slef"]}, "part.residual=[slef]: give a list of self, cross, ff; did you mean self?"),
+        ("transformer", {"dropout": 1.0}, "part.dropout=1.0: give a number of at least 0 and less than 1"),
+        (
+            "birnn",
+            {"d_model": 21},
+            "part.d_model=21: no such setting; there are d_embedding, d_hidden, d_attention, dropout, tied",
+        ),
+        ("optim", {"lr": 0.0}, "part.lr=0.0: give a number greater than 0"),
+        (
+            "optim",
+            {"schedule": "cosin"},
+            "part.schedule=cosin: choose one of inverse_sqrt, cosine, constant; did you mean cosine?",
+        ),
+        ("search", {"beam": 2, "n_best": 3}, "part.n_best=3 and part.beam=2: allowed is 1 <= n_best <= beam"),
+    ],
+    ids=str,
+)
+def test_what_people_get_wrong_is_told(target: str, values: dict[str, Any], line: str) -> None:
+    assert problems(TARGETS[target], "part", values, given=RUNTIME) == [line]
