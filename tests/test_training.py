@@ -1,7 +1,6 @@
 """Whole runs, small: from a configuration to metrics, and back from the checkpoint."""
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -16,36 +15,15 @@ from entente.cli import plain
 from entente.errors import InputError
 from entente.inference import evaluate_checkpoint, picture_attention, translate_text
 from entente.training import train
+from tiny import SMALL, write_corpus
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-WORDS = {"chat": "cat", "chien": "dog", "oiseau": "bird", "cheval": "horse", "garçon": "boy", "ami": "friend"}
-VERBS = {"voit": "sees", "suit": "follows", "entend": "hears", "cherche": "seeks", "aime": "likes"}
-SMALL = {
-    "transformer": ["model.d_model=32", "model.n_heads=2", "model.n_layers=1", "model.d_ff=48", "model.dropout=0.1"],
-    "birnn": ["model.d_embedding=24", "model.d_hidden=32", "model.d_attention=16", "model.dropout=0.1"],
-}
-
-
-def write_corpus(folder: Path) -> list[str]:
-    """Parallel files of a language of thirty words, and the overrides that name them."""
-    generator = random.Random(7)
-    for split, size in (("train", 211), ("valid", 23), ("test", 29)):
-        picks = [(generator.choice([*WORDS]), generator.choice([*VERBS]), generator.choice([*WORDS])) for _ in range(size)]
-        fr = [f"Le {a} {v} le {b}." for a, v, b in picks]
-        en = [f"The {WORDS[a]} {VERBS[v]} the {WORDS[b]}." for a, v, b in picks]
-        (folder / f"{split}.fr").write_text("\n".join(fr) + "\n", encoding="utf-8")
-        (folder / f"{split}.en").write_text("\n".join(en) + "\n", encoding="utf-8")
-    files = [f"data.{split}.{side}={split}.{lang}" for split in ("train", "valid", "test") for side, lang in SIDES]
-    return ["data=files", f"data.root={folder}", *files, "data.tokenizer.vocab_size=340", "data.batch.max_tokens=500"]
-
-
 LR = {"transformer": 5e-3, "birnn": 1e-2}
-SIDES = (("src", "fr"), ("tgt", "en"))
 
 
 def configuration(name: str, overrides: list[str]) -> dict[str, Any]:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return plain(compose(name, overrides))
+        return plain(compose(name, overrides))[0]
 
 
 @pytest.fixture
@@ -69,7 +47,7 @@ def trained(base: list[str], model: str, *more: str) -> Path:
 
 def test_a_run_leaves_everything_it_promises(base: list[str]) -> None:
     run = trained(base, "transformer", "views.attention=true")
-    expected = ["config.yaml", "train.log", "checkpoints/best.ckpt", "checkpoints/last.ckpt", "metrics.json", "training.json"]
+    expected = ["config.yaml", "train.log", "checkpoints/best.ckpt", "checkpoints/step-6.ckpt", "metrics.json", "training.json"]
     assert [name for name in expected if not (run / name).is_file()] == []
     metrics = json.loads((run / "metrics.json").read_text())
     assert set(metrics) == {"valid", "test"}
@@ -94,7 +72,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_does_not(base: lis
     states = []
     for seed in (3, 3, 4):
         run = trained(base, model, f"seed={seed}")
-        states.append(torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"])
+        states.append(torch.load(run / "checkpoints" / "step-6.ckpt", weights_only=True)["state_dict"])
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert not all(torch.equal(states[0][name], states[2][name]) for name in states[0])
 
@@ -156,8 +134,8 @@ def test_overfit_learns_one_batch_by_heart(base: list[str]) -> None:
 def test_multi30k_is_an_experiment_that_only_lacks_its_folder() -> None:
     config = configuration("train", ["experiment=multi30k_transformer", "data.root=somewhere"])
     assert config["name"] == "multi30k-fr-en-transformer-baseline-seed1"
-    assert (config["data"]["name"], config["data"]["train"]) == ("files", {"src": "train.fr.gz", "tgt": "train.en.gz"})
-    assert (config["model"]["d_model"], config["trainer"]["max_steps"]) == (256, 1000)
+    assert (config["data"]["name"], config["data"]["tests"]) == ("multi30k", ["test_2016_flickr"])
+    assert (config["model"]["d_model"], config["trainer"]["max_steps"]) == (256, 5000)
 
 
 def test_debug_runs_two_batches_of_everything(base: list[str]) -> None:
@@ -181,7 +159,7 @@ def test_accumulated_batches_make_one_step(base: list[str]) -> None:
     run = trained(base, "transformer", "trainer.accumulate=2")
     assert json.loads((run / "training.json").read_text())["steps"] == 6
     assert (
-        torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["loops"]["fit_loop"]["epoch_loop.batch_progress"][
+        torch.load(run / "checkpoints" / "step-6.ckpt", weights_only=True)["loops"]["fit_loop"]["epoch_loop.batch_progress"][
             "total"
         ]["ready"]
         == 12
@@ -237,7 +215,8 @@ def test_what_cannot_be_is_refused_before_a_directory_is_made(base: list[str], o
 
 
 def test_training_stops_when_validation_no_longer_improves(base: list[str]) -> None:
-    run = trained(base, "transformer", "trainer.max_steps=30", "trainer.validate_every=2", "trainer.patience=3", "optim.lr=0.0")
+    more = ["trainer.max_steps=30", "trainer.validate_every=2", "trainer.patience=3", "optim.lr=1e-9"]
+    run = trained(base, "transformer", *more)
     assert json.loads((run / "training.json").read_text())["steps"] == 2 * (1 + 3)
 
 

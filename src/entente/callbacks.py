@@ -55,6 +55,12 @@ class AttentionMaps(L.Callback):
         self.n_validation = n_validation
         self._last: int | None = None  # the step of the last maps
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"last": self._last}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._last = state_dict["last"]
+
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         writer, step = _writer(trainer), trainer.global_step
         early = self._last is not None and step - self._last < self.every_n_steps and step != trainer.max_steps

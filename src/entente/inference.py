@@ -19,13 +19,13 @@ from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.maps.draw import draw, draw_pair
 from entente.maps.record import ALIGNMENT, CROSS, AttentionMap, record
+from entente.schema import fill
 from entente.search import Hypothesis, Search, translate
 from entente.training import (
     build_trainer,
     evaluate,
     prepare_process,
     read_corpus,
-    settings,
     show,
     write_json,
     write_translations,
@@ -43,7 +43,7 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     prepare_process(config["threads"])
     run = checkpoint.load(config["checkpoint"])
     given = {key: value for key, value in config["search"].items() if value is not None}
-    how = settings(Search, "search", {**run.config["search"], **given})
+    how = fill(Search, "search", {**run.config["search"], **given})
     if config["src"] or config["tgt"]:
         corpus = _own_files(config["src"], config["tgt"])
         splits = list(corpus.tests)
@@ -121,7 +121,7 @@ def translate_text(config: Mapping[str, Any]) -> None:
     sentence, score, translation, separated by tabs."""
     prepare_process(config["threads"])
     run = checkpoint.load(config["checkpoint"])
-    how = settings(Search, "search", {**run.config["search"], **config["search"]})
+    how = fill(Search, "search", {**run.config["search"], **config["search"]})
     if torch.cuda.is_available() and config["accelerator"] in ("auto", "gpu", "cuda"):
         run.model.cuda()
     if not config["input"] and sys.stdin.isatty():

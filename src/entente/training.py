@@ -3,7 +3,7 @@
 outputs/NAME/config.yaml            the composed configuration
              train.log              what was printed
              events.out.tfevents.*  for TensorBoard
-             checkpoints/           best.ckpt by validation BLEU, last.ckpt
+             checkpoints/           best.ckpt by validation BLEU, step-N.ckpt to go on from
              translations/          one file a split: source, reference, translation
              metrics.json           {split: {bleu, chrf, ter, nll, signature, ...}}; the run is finished when it is there
              training.json          steps, seconds, parameters, speed
@@ -17,15 +17,16 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
 import yaml
-from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
+from filelock import FileLock, Timeout
+from lightning.pytorch.callbacks import Callback, EarlyStopping
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from rich.console import Console
@@ -39,7 +40,10 @@ from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
 from entente.evaluation.scores import Evaluation
 from entente.models.seq2seq import parameter_count
+from entente.resume import FINISHED, Checkpoints, Point, VerifiedCheckpoints, is_finished, newest, steps, unfinished
+from entente.schema import fill
 from entente.search import Search
+from entente.settings import problems_of_run
 from entente.translator import Optim, Translator
 
 log = logging.getLogger("entente")
@@ -62,73 +66,138 @@ def read_corpus(data: Mapping[str, Any]) -> Corpus:
         raise InputError(f"data={data['name']}: {error}") from error
 
 
-def settings(kind: type, part: str, values: Mapping[str, Any]) -> Any:
-    """A dataclass filled from a part of the configuration; what it refuses is an InputError that names the part."""
-    for field in fields(kind):
-        value = values.get(field.name, field.default)
-        if field.type in (int, float) and (isinstance(value, bool) or not isinstance(value, int | field.type)):
-            number = "a whole number" if field.type is int else "a number"
-            raise InputError(f"{part}.{field.name}={value}: give {number}")
-    try:
-        return kind(**values)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{part}: {error}") from error
+def check(config: Mapping[str, Any]) -> list[str]:
+    """Everything that is wrong with the configuration of a run, one line each, before anything is read or written."""
+    prepare_process(None)
+    return problems_of_run(config) or refused_by_lightning(config["trainer"])
 
 
 def train(config: dict[str, Any]) -> Path:
-    """Trains, evaluates and writes one run; returns its directory. Everything the user could have got wrong is
-    checked before the directory is made."""
-    started = time.perf_counter()
+    """Trains, evaluates and writes one run, or goes on with one; returns its directory. Everything the user could have got
+    wrong is checked before a directory is made."""
+    if found := check(config):
+        raise InputError(*found)
     prepare_process(config["trainer"]["threads"])
-    if not isinstance(config["seed"], int) or not 0 <= config["seed"] < 2**32:
-        raise InputError(f"seed={config['seed']}: give a whole number from 0 to {2**32 - 1}")
+    resume, config = config["resume"], {key: value for key, value in config.items() if key != "resume"}
+    name = config["name"] + ("-overfit" if config["overfit"] else "")
+    run_dir = to_go_on_with(resume, Path(config["output_dir"]), name, config)
+    if run_dir and is_finished(run_dir):
+        log.info("%s: has finished, nothing left to do", run_dir)
+        return run_dir
+    started = time.perf_counter()
     L.seed_everything(config["seed"], verbose=False)
     log.info("reading the corpus: %s", config["data"]["name"])
     corpus = read_corpus(config["data"])
-    vocabulary = Vocabulary.train(
-        corpus.train, **config["data"]["tokenizer"], cache_dir=Path(config["output_dir"]) / "cache" / "tokenizer"
+    cache = Path(config["output_dir"]) / "cache"
+    vocabulary = Vocabulary.train(corpus.train, **config["data"]["tokenizer"], cache_dir=cache / "tokenizer")
+    data = TranslationData(
+        corpus,
+        vocabulary,
+        **config["data"]["batch"],
+        seed=config["seed"],
+        overfit=config["overfit"],
+        cache_dir=cache / "tokens",
     )
-    data = TranslationData(corpus, vocabulary, **config["data"]["batch"], seed=config["seed"], overfit=config["overfit"])
     model = checkpoint.build(config["model"], vocabulary, config["seed"])
-    trainer_config = config["trainer"]
+    entry = checkpoint.entry(config, vocabulary)
     translator = Translator(
         model,
         vocabulary,
-        settings(Optim, "optim", config["optim"]),
-        settings(Search, "search", config["search"]),
-        max_steps=trainer_config["max_steps"],
-        log_every=trainer_config["log_every"],
-        checkpoint_entry=checkpoint.entry(config, vocabulary),
+        fill(Optim, "optim", config["optim"]),
+        fill(Search, "search", config["search"]),
+        max_steps=config["trainer"]["max_steps"],
+        log_every=config["trainer"]["log_every"],
+        checkpoint_entry=entry,
     )
-    build_trainer(trainer_config, None)  # refuses what Lightning refuses, before anything is written
-    name = config["name"] + ("-overfit" if config["overfit"] else "")
-    run_dir = new_run_directory(Path(config["output_dir"]), name, config)
-    with LogFile(run_dir / "train.log"):
+    goes_on = run_dir is not None
+    run_dir = run_dir or new_run_directory(Path(config["output_dir"]), name, config)
+    with one_process(run_dir), LogFile(run_dir / "train.log"):
+        point = newest(run_dir) if goes_on else Point(None)
         log.info("%s: %s parameters, %d pieces", run_dir, f"{parameter_count(model):,}", len(vocabulary.tgt))
         for why, count in corpus.dropped.items():
             log.info("dropped %d pairs: %s", count, why)
-        trainer = build_trainer(trainer_config, run_dir, callbacks(config, run_dir))
-        trainer.fit(translator, datamodule=data)
-        trained = time.perf_counter()
+        if goes_on:
+            log.info("%s: %s", run_dir, what_is_left(point, config["trainer"]["max_steps"]))
         best = run_dir / "checkpoints" / "best.ckpt"
+        saving = Checkpoints(
+            best.parent, config["checkpoint"]["every"], max(config["checkpoint"][k] for k in ("keep", "average"))
+        )
+        trainer = build_trainer(
+            {**config["trainer"], "max_steps": point.step} if point.trained else config["trainer"],
+            run_dir,
+            [saving, *callbacks(config)],
+            purge_step=point.step + 1 if goes_on else 0,
+        )
+        log.debug("prepared in %.1f s", time.perf_counter() - started)
+        trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
+        trained = time.perf_counter()
+        averaged = None
+        if config["checkpoint"]["average"] > 1 and config["trainer"]["limit_batches"] != 0:
+            averaged = keep_mean_if_better(trainer, translator, data, saving, config["checkpoint"]["average"])
         if best.exists():
-            translator.load_state_dict(torch.load(best, map_location="cpu", weights_only=True)["state_dict"])
+            translator.load_state_dict(checkpoint.read(best)["state_dict"])
         evaluations = evaluate(trainer, translator, data, ["valid", *corpus.tests])
         write_translations(run_dir, evaluations)
         metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
         report = {
             "steps": trainer.global_step,
-            "seconds": round(trained - started, 1),
+            "seconds": round(saving.seconds, 1),
             "parameters": parameter_count(model),
             "tokens_per_second": round(translator.tokens_per_second, 1),
+            "mean_of_checkpoints": averaged,
         }
         write_json(run_dir / "training.json", report)
         log_final(trainer, config, metrics)
-        write_json(run_dir / "metrics.json", metrics)  # last: a run that has it is finished
-        times = (clock(trained - started), clock(time.perf_counter() - trained))
-        log.info("read, prepared and trained %d steps in %s, evaluated in %s (minutes:seconds)", trainer.global_step, *times)
+        write_json(run_dir / FINISHED, metrics)  # last: a run that has it is finished
+        times = (clock(saving.seconds), clock(time.perf_counter() - trained))
+        log.info("trained %d steps in %s, evaluated in %s (minutes:seconds)", trainer.global_step, *times)
         show(metrics, str(run_dir))
     return run_dir
+
+
+def to_go_on_with(resume: str | None, root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
+    """The directory of the run that `resume` means: `auto`, a directory, or None for a new run."""
+    if resume is None:
+        return None
+    if resume != "auto":
+        return Path(resume).expanduser()
+    found = unfinished(root, name, config)
+    if found is None:
+        log.info("resume=auto: no run %s of this configuration yet, a new one begins", root / name)
+    return found
+
+
+def what_is_left(point: Point, max_steps: int) -> str:
+    if point.trained:
+        return f"has trained its {point.step} steps, its evaluation is left"
+    if point.path is None:
+        return f"has no checkpoint, starts again from step 0 of {max_steps}"
+    return f"goes on from step {point.step} to {max_steps}"
+
+
+@contextmanager
+def one_process(run_dir: Path) -> Iterator[None]:
+    """Two processes must not write one run; the lock goes with the process, however that ends."""
+    try:
+        with FileLock(run_dir / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise InputError(f"{run_dir}: another process is training this run; wait for it or stop it") from None
+
+
+def keep_mean_if_better(
+    trainer: L.Trainer, translator: Translator, data: TranslationData, saving: Checkpoints, n: int
+) -> dict[str, Any]:
+    """The mean of the last n checkpoints becomes best.ckpt where it scores at least as well on validation. Returns a report."""
+    paths = steps(saving.folder)[-n:]
+    translator.load_state_dict(checkpoint.average(paths))
+    bleu = evaluate(trainer, translator, data, ["valid"])["valid"].metrics()["bleu"]
+    chosen = saving.best is None or bleu >= saving.best
+    if chosen:
+        saving.write_best(trainer, translator)
+    report = {"of": [path.stem for path in paths], "bleu": bleu, "best_single_bleu": saving.best, "chosen": chosen}
+    log.info("mean of %s: validation BLEU %.2f, the best single one %.2f", ", ".join(report["of"]), bleu, saving.best or 0)
+    return report
 
 
 def prepare_process(threads: int | None) -> None:
@@ -190,22 +259,11 @@ def new_run_directory(root: Path, name: str, config: Mapping[str, Any]) -> Path:
             number += 1
 
 
-def callbacks(config: Mapping[str, Any], run_dir: Path) -> list[Callback]:
-    """What accompanies training: checkpoints, early stopping, progress, and views for TensorBoard."""
-    trainer = config["trainer"]
-    saving: dict[str, Any] = {
-        "dirpath": run_dir / "checkpoints",
-        "enable_version_counter": False,
-        "auto_insert_metric_name": False,
-    }
-    chosen: list[Callback] = [
-        TrainingProgress(),
-        ModelCheckpoint(filename="last", every_n_train_steps=trainer["validate_every"], **saving),
-    ]
-    if trainer["limit_batches"] != 0:
-        chosen.append(ModelCheckpoint(filename="best", monitor="valid/bleu", mode="max", **saving))
-    if trainer["patience"]:
-        chosen.append(EarlyStopping("valid/bleu", mode="max", patience=trainer["patience"]))
+def callbacks(config: Mapping[str, Any]) -> list[Callback]:
+    """What accompanies training beside its checkpoints: early stopping, progress, and views for TensorBoard."""
+    chosen: list[Callback] = [TrainingProgress()]
+    if config["trainer"]["patience"]:
+        chosen.append(EarlyStopping("valid/bleu", mode="max", patience=config["trainer"]["patience"]))
     if config["views"]["attention"]:
         fixed = [(text, text) for text in FIXED_SENTENCES.get(config["data"]["src"], ())]
         chosen.append(AttentionMaps(fixed))
@@ -214,15 +272,21 @@ def callbacks(config: Mapping[str, Any], run_dir: Path) -> list[Callback]:
     return chosen
 
 
-def build_trainer(config: Mapping[str, Any], run_dir: Path | None, chosen: Iterable[Callback] = ()) -> L.Trainer:
-    """Lightning's Trainer with our budget in steps. Without a run's directory it only evaluates."""
+def refused_by_lightning(config: Mapping[str, Any]) -> list[str]:
+    """What no signature says: precisions and accelerators that are not to be had here."""
     try:
-        return _trainer(config, run_dir, chosen)
+        build_trainer(config, None)
     except (TypeError, ValueError, MisconfigurationException) as error:
-        raise InputError(f"trainer: {str(error).splitlines()[0]}") from error
+        return [f"trainer: {str(error).splitlines()[0]}"]
+    return []
 
 
-def _trainer(config: Mapping[str, Any], run_dir: Path | None, chosen: Iterable[Callback]) -> L.Trainer:
+def build_trainer(
+    config: Mapping[str, Any], run_dir: Path | None, chosen: Iterable[Callback] = (), purge_step: int = 0
+) -> L.Trainer:
+    """Lightning's Trainer with our budget in steps. Without a run's directory it only evaluates. purge_step: TensorBoard
+    forgets what it was shown from this step on; only if the first of a run's writers says so as well."""
+    board: dict[str, Any] = {"name": "", "version": "", "default_hp_metric": False, "purge_step": purge_step}
     return L.Trainer(
         accelerator=config["accelerator"],
         devices=1,
@@ -237,10 +301,11 @@ def _trainer(config: Mapping[str, Any], run_dir: Path | None, chosen: Iterable[C
         limit_test_batches=config["limit_batches"],
         num_sanity_val_steps=0,
         log_every_n_steps=1,  # the module decides which steps have something to log
-        logger=TensorBoardLogger(run_dir, name="", version="", default_hp_metric=False) if run_dir else False,
+        logger=TensorBoardLogger(run_dir, **board) if run_dir else False,
+        plugins=[VerifiedCheckpoints()],
         callbacks=list(chosen),
         default_root_dir=run_dir,
-        enable_checkpointing=run_dir is not None,
+        enable_checkpointing=False,
         enable_progress_bar=run_dir is not None,
         enable_model_summary=False,
     )
@@ -275,7 +340,9 @@ def log_final(trainer: L.Trainer, config: Mapping[str, Any], metrics: Mapping[st
     finals = {f"{split}/{name}": m[name] for split, m in metrics.items() for name in ("bleu", "chrf", "ter", "nll")}
     assert isinstance(trainer.logger, TensorBoardLogger)
     trainer.logger.log_hyperparams(
-        dict(config), {f"final/{name}": value for name, value in finals.items()}, trainer.global_step
+        dict(config),
+        {f"final/{name}": value for name, value in finals.items()},
+        trainer.global_step + 1,  # after every step, so that an evaluation done again replaces it
     )
     trainer.logger.finalize("success")
 

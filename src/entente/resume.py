@@ -1,0 +1,255 @@
+"""Stop anywhere, go on, and end with the same bits as a run that never stopped.
+
+A checkpoint is a moment between two optimiser steps, after whatever validation followed the first of them. It holds what
+Lightning keeps (weights, optimiser, schedule, loops, callbacks) and what it does not: the random states of torch, NumPy and
+Python, and, from our loader, how many batches were consumed. TensorBoard's events are flushed before it is written, and those
+after it are purged when a run goes on from it, so no point is lost or shown twice.
+"""
+
+import logging
+import os
+import random
+import re
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import lightning as L
+import numpy as np
+import torch
+import yaml
+from lightning.fabric.plugins import CheckpointIO
+from lightning.pytorch.loggers import TensorBoardLogger
+
+from entente.checkpoint import read, write
+from entente.errors import InputError, Interrupted
+
+log = logging.getLogger("entente")
+
+RANDOM = "random"  # our entry for the random states in Lightning's checkpoint
+FINISHED = "metrics.json"  # the last file a run writes
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a run goes on."""
+
+    path: Path | None  # of the checkpoint; None: from the beginning
+    step: int = 0
+    trained: bool = False  # what is left is the evaluation
+    seconds: float = 0.0  # of training so far
+    best: float | None = None  # validation BLEU so far
+
+
+def unfinished(root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
+    """The newest unfinished run of this name and configuration (where it lies does not matter), None if there is none; if all
+    there are have finished, the newest of these."""
+    pattern = re.compile(re.escape(Path(name).name) + r"(?:-(\d+))?")
+    numbered = [
+        (int(match[1] or 1), path)
+        for path in (root / name).parent.glob("*/")
+        if (match := pattern.fullmatch(path.name)) and _same(path / "config.yaml", config)
+    ]
+    runs = [path for _, path in sorted(numbered, reverse=True)]
+    return next((path for path in runs if not is_finished(path)), runs[0] if runs else None)
+
+
+def is_finished(run_dir: Path) -> bool:
+    return (run_dir / FINISHED).exists()
+
+
+def _same(stored: Path, config: Mapping[str, Any]) -> bool:
+    try:
+        there = yaml.safe_load(stored.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return False
+    here = yaml.safe_load(yaml.safe_dump(dict(config)))
+    return isinstance(there, dict) and {**there, "output_dir": None} == {**here, "output_dir": None}
+
+
+def newest(run_dir: Path) -> Point:
+    """The latest checkpoint that is whole; each damaged one is named, and left where it is."""
+    for path in steps(run_dir / "checkpoints")[::-1]:
+        try:
+            content = read(path)
+        except InputError as error:
+            log.warning("%s: going back to the checkpoint before", error)
+            continue
+        state = content["callbacks"][Checkpoints.__qualname__]
+        return Point(path, content["global_step"], state["trained"], state["seconds"], state["best"])
+    return Point(None)
+
+
+def steps(folder: Path) -> list[Path]:
+    """The checkpoints of steps in a folder, oldest first."""
+    return sorted(folder.glob("step-*.ckpt"), key=lambda path: int(path.stem.partition("-")[2]))
+
+
+class VerifiedCheckpoints(CheckpointIO):
+    """Lightning's way to a file: ours, with its checksum."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        write(checkpoint, Path(path))
+
+    def load_checkpoint(self, path: str | Path, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        return read(Path(path))
+
+    def remove_checkpoint(self, path: str | Path) -> None:
+        Path(path).unlink(missing_ok=True)
+
+
+class Checkpoints(L.Callback):
+    """step-N.ckpt every `every` steps and at the end, the last `keep` of them, and best.ckpt by validation BLEU.
+
+    SIGINT and SIGTERM are honoured when the step under way is complete: its checkpoint is written, `Interrupted` raised.
+    A second SIGINT quits at once.
+    """
+
+    def __init__(self, folder: Path, every: int, keep: int) -> None:
+        self.folder, self.every, self.keep = folder, every, keep
+        self.best: float | None = None
+        self.trained = False
+        self._seconds, self._since = 0.0, 0.0  # of training before this process; when this process began to train
+        self._saved: int | None = None  # the last step with a checkpoint
+        self._ahead = False  # a batch is counted as begun and is not
+        self._random: dict[str, Any] | None = None  # to be restored before the next step
+        self._signals = StopSignals()
+
+    @property
+    def seconds(self) -> float:
+        """Of training, in all the processes that this run had."""
+        return self._seconds + (time.perf_counter() - self._since if self._since else 0.0)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "trained": self.trained, "seconds": self.seconds}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best, self._seconds = state_dict["best"], state_dict["seconds"]
+
+    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        checkpoint[RANDOM] = random_state()
+        loops = checkpoint["loops"]["fit_loop"]
+        # Lightning counts a validation it skips after a start as a step.
+        loops["epoch_loop.state_dict"]["_batches_that_stepped"] = trainer.global_step
+        if self._ahead:
+            progress = loops["epoch_loop.batch_progress"]
+            for counted in (progress["total"], progress["current"]):
+                counted["ready"] -= 1
+
+    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        self._random = checkpoint[RANDOM]
+        self._saved = checkpoint["global_step"]
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._since = time.perf_counter()
+        self._signals.install()
+
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+        if self._random is not None:
+            restore_random_state(self._random)
+            self._random = None
+        if _loader(trainer).position % trainer.accumulate_grad_batches:
+            return  # within a step
+        step = trainer.global_step
+        if step and step != self._saved and (step % self.every == 0 or self._signals.received):
+            self._ahead = True
+            self._save(trainer)
+            self._ahead = False
+        self._stop_if_asked(step)
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        _loader(trainer).consume()
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        bleu = trainer.callback_metrics.get("valid/bleu")
+        if not trainer.sanity_checking and bleu is not None and (self.best is None or float(bleu) > self.best):
+            self.best = float(bleu)
+            self.write_best(trainer, pl_module)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.trained = True
+        self._save(trainer)
+        self._stop_if_asked(trainer.global_step)
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        self._signals.remove()
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        self._signals.remove()
+
+    def write_best(self, trainer: L.Trainer, translator: L.LightningModule) -> None:
+        """best.ckpt: what the weights now are, to translate with and not to train on."""
+        content = {"state_dict": translator.state_dict(), "global_step": trainer.global_step}
+        translator.on_save_checkpoint(content)
+        write(content, self.folder / "best.ckpt")
+
+    def _save(self, trainer: L.Trainer) -> None:
+        for logger in trainer.loggers:
+            if isinstance(logger, TensorBoardLogger):
+                logger.experiment.flush()
+        self._saved = trainer.global_step
+        trainer.save_checkpoint(self.folder / f"step-{self._saved}.ckpt")
+        for old in steps(self.folder)[: -self.keep]:
+            old.unlink()
+
+    def _stop_if_asked(self, step: int) -> None:
+        if self._signals.received:
+            how = f"python scripts/train.py resume={self.folder.parent}"
+            raise Interrupted(f"stopped by {self._signals.received.name} after step {step}, which is saved; go on: {how}")
+
+
+def _loader(trainer: L.Trainer) -> Any:
+    return trainer.train_dataloader
+
+
+class StopSignals:
+    """While installed, SIGINT and SIGTERM set a flag."""
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._before: dict[int, Any] = {}
+
+    def install(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._receive)
+
+    def remove(self) -> None:
+        while self._before:
+            signal.signal(*self._before.popitem())
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self.received == signal.SIGINT:
+            os._exit(128 + signal.SIGINT)
+        self.received = signal.Signals(number)
+        # Not by print, which may be the very call that the signal interrupted.
+        os.write(2, b"\nstopping when this step is complete and saved; Ctrl-C once more to quit at once\n")
+
+
+def random_state() -> dict[str, Any]:
+    """Of every generator that anything in training may draw from, as plain values and tensors."""
+    kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
+    version, words, next_gauss = random.getstate()
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": [kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), int(position), int(has_gauss), float(gauss)],
+        "python": [version, list(words), next_gauss],
+    }
+
+
+def restore_random_state(state: Mapping[str, Any]) -> None:
+    torch.set_rng_state(state["torch"])
+    if len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
+    version, words, next_gauss = state["python"]
+    random.setstate((version, tuple(words), next_gauss))

@@ -1,0 +1,240 @@
+"""Law 11: stop anywhere, go on, and end with the same bits as a run that never stopped."""
+
+import json
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from filelock import FileLock
+from hydra import compose, initialize_config_dir
+
+from entente.checkpoint import read
+from entente.cli import plain
+from entente.errors import InputError, Interrupted
+from entente.resume import newest, random_state, restore_random_state, steps
+from entente.training import train
+from entente.translator import Translator
+from interruptions import differences, points, rounds
+from tiny import SMALL, write_corpus
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+STEPS = 17
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> list[str]:
+    """Overrides of a run of 17 steps, with dropout, validation every 5 and a checkpoint every 3."""
+    return [
+        *write_corpus(tmp_path),
+        f"output_dir={tmp_path}",
+        "trainer.accelerator=cpu",
+        f"trainer.max_steps={STEPS}",
+        "trainer.validate_every=5",
+        "trainer.log_every=1",
+        "optim.warmup=2",
+        "checkpoint.every=3",
+        "views.attention=false",
+    ]
+
+
+def run(base: list[str], model: str, name: str, *more: str) -> Path:
+    overrides = [*base, f"model={model}", *SMALL[model], f"name={name}", *more]
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return train(plain(compose("train", overrides))[0])
+
+
+@pytest.fixture
+def at_batch(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None]], None]:
+    """Has something happen in the middle of the n-th training batch (from 1) of the next run in this process."""
+    original = Translator.training_step
+
+    def arrange(n: int, act: Callable[[], None]) -> None:
+        count = 0
+
+        def training_step(self: Translator, batch: Any, batch_idx: int) -> torch.Tensor:
+            nonlocal count
+            count += 1
+            if count == n:
+                act()
+            return original(self, batch, batch_idx)
+
+        monkeypatch.setattr(Translator, "training_step", training_step)
+
+    return arrange
+
+
+def send(number: signal.Signals) -> Callable[[], None]:
+    return lambda: os.kill(os.getpid(), number)
+
+
+class Killed(BaseException):
+    """Stands for a death without any last word: nothing in the program catches it."""
+
+
+def die() -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize("model", sorted(SMALL))
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_run_stopped_by_signals_ends_with_the_same_bits(
+    base: list[str], model: str, accumulate: int, at_batch: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = [*base, f"trainer.accumulate={accumulate}"]
+    whole = run(base, model, "whole")
+    # within a validation's step, just behind it, and in the last step
+    for batches, number, step in (
+        (5, signal.SIGTERM, 5),
+        (6, signal.SIGINT, 6),
+        (11, signal.SIGTERM, 11),
+        (17, signal.SIGINT, 17),
+    ):
+        at_batch(batches * accumulate - accumulate + 1, send(number))
+        name = f"stopped{step}"
+        with pytest.raises(Interrupted, match=f"{number.name} after step {step}, which is saved"):
+            run(base, model, name)
+        assert newest(whole.parent / name).step == step
+        at_batch(0, die)
+        stopped = run(base, model, name, "resume=auto")
+        assert stopped.name == name
+        assert differences(whole, stopped) == []
+        said = f"goes on from step {step} to {STEPS}" if step < STEPS else f"has trained its {STEPS} steps"
+        assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("model", sorted(SMALL))
+def test_a_run_that_died_loses_no_more_than_since_its_last_checkpoint(
+    base: list[str], model: str, at_batch: Callable[..., None]
+) -> None:
+    whole = run(base, model, "whole")
+    for batch, step in ((2, 0), (4, 3), (12, 9), (17, 15)):
+        at_batch(batch, die)
+        with pytest.raises(Killed):
+            run(base, model, f"died{batch}")
+        assert newest(whole.parent / f"died{batch}").step == step
+        at_batch(0, die)
+        assert differences(whole, run(base, model, f"died{batch}", "resume=auto")) == []
+
+
+def test_tensorboard_shows_every_point_once(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
+    at_batch(12, die)
+    with pytest.raises(Killed):
+        run(base, "birnn", "died", "views.attention=true")
+    assert [step for step, _ in points(tmp_path / "died")["train/loss"]][-2:] == [10, 11]
+    at_batch(0, die)
+    shown = points(run(base, "birnn", "died", "views.attention=true", "resume=auto"))
+    assert [step for step, _ in shown["train/loss"]] == list(range(1, STEPS + 1))
+    assert {tag: [step for step, _ in shown[tag]] for tag in shown if "valid/" in tag and "final" not in tag} == {
+        tag: [5, 10, 15] for tag in ("valid/bleu", "valid/chrf", "valid/nll", "translations/valid/text_summary")
+    }
+    images = [tag for tag in shown if tag.startswith("attention/")]
+    assert images and all([step for step, _ in shown[tag]] == [5, 10, 15] for tag in images)
+
+
+def test_patience_comes_back(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
+    more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # learns nothing: stops at the third validation
+    whole = run(base, "birnn", "whole", *more)
+    assert newest(whole).step == 15
+    at_batch(12, send(signal.SIGTERM))
+    with pytest.raises(Interrupted):
+        run(base, "birnn", "stopped", *more)
+    at_batch(0, die)
+    assert differences(whole, run(base, "birnn", "stopped", *more, "resume=auto")) == []
+    (tmp_path / "stopped" / "metrics.json").unlink()  # killed after an early stop, before its evaluation
+    assert differences(whole, run(base, "birnn", "stopped", *more, "resume=auto")) == []
+
+
+def test_what_resume_takes(
+    base: list[str], at_batch: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*more: str) -> None:
+        at_batch(4, send(signal.SIGTERM))
+        with pytest.raises(Interrupted):
+            run(base, "birnn", "a", *more)
+        at_batch(0, die)
+
+    assert run(base, "birnn", "a", "resume=auto") == tmp_path / "a"  # none yet: a new one
+    assert "no run" in capsys.readouterr().out
+    assert run(base, "birnn", "a", "resume=auto") == tmp_path / "a"
+    assert "has finished, nothing left to do" in capsys.readouterr().out
+    stop()
+    stop()
+    assert sorted(path.name for path in tmp_path.glob("a*")) == ["a", "a-2", "a-3"]
+    assert run(base, "birnn", "a", "seed=2", "resume=auto") == tmp_path / "a-4"  # another configuration
+    assert run(base, "birnn", "a", "resume=auto") == tmp_path / "a-3"
+    assert run(base, "birnn", "a", "resume=auto") == tmp_path / "a-2"
+    assert run(base, "birnn", "a", "resume=auto") in {tmp_path / "a-3", tmp_path / "a"}  # all have finished
+    stop()
+    with FileLock(tmp_path / "a-5" / ".lock"), pytest.raises(InputError, match="another process"):
+        run(base, "birnn", "a", "resume=auto")
+    assert run(base, "birnn", "a", f"resume={tmp_path / 'a-5'}") == tmp_path / "a-5"
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
+    base: list[str], at_batch: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = run(base, "birnn", "whole")
+    at_batch(11, send(signal.SIGTERM))
+    with pytest.raises(Interrupted):
+        run(base, "birnn", "stopped")
+    at_batch(0, die)
+    saved = steps(tmp_path / "stopped" / "checkpoints")
+    assert [path.name for path in saved] == ["step-9.ckpt", "step-11.ckpt"]
+    content = bytearray(saved[-1].read_bytes())
+    content[len(content) // 2] ^= 1
+    saved[-1].write_bytes(content)
+    resumed = run(base, "birnn", "stopped", "resume=auto")
+    out = capsys.readouterr().out
+    assert "step-11.ckpt: damaged" in out and "goes on from step 9" in out
+    assert differences(whole, resumed) == []
+
+
+def test_the_mean_of_checkpoints_is_the_model_where_it_is_better(base: list[str], tmp_path: Path) -> None:
+    more = ["checkpoint.average=3", "trainer.max_steps=90", "trainer.validate_every=30", "checkpoint.every=5", "optim.lr=2e-2"]
+    averaged = run(base, "birnn", "averaged", *more)
+    paths = steps(averaged / "checkpoints")
+    assert [path.name for path in paths] == ["step-80.ckpt", "step-85.ckpt", "step-90.ckpt"]
+    states = [read(path)["state_dict"] for path in paths]
+    mean = {name: sum(state[name] for state in states) / 3 for name in states[0]}
+    best = read(averaged / "checkpoints" / "best.ckpt")["state_dict"]
+    report = json.loads((averaged / "training.json").read_text())["mean_of_checkpoints"]
+    assert report["of"] == ["step-80", "step-85", "step-90"]
+    assert report["chosen"] == (report["bleu"] >= report["best_single_bleu"])
+    assert report["chosen"] == all(torch.allclose(best[name], mean[name], atol=1e-6) for name in mean)
+    bleu = json.loads((averaged / "metrics.json").read_text())["valid"]["bleu"]
+    assert bleu == pytest.approx(max(report["bleu"], report["best_single_bleu"]), rel=1e-6)
+    (averaged / "metrics.json").unlink()
+    before = read(averaged / "checkpoints" / "best.ckpt")["state_dict"]
+    again = read(run(base, "birnn", "averaged", *more, "resume=auto") / "checkpoints" / "best.ckpt")["state_dict"]
+    assert all(torch.equal(before[name], again[name]) for name in before)
+
+
+def test_random_states_come_back() -> None:
+    random.seed(5), np.random.seed(7), torch.manual_seed(11)
+    random.gauss(0, 1), np.random.standard_normal()  # both keep a second number for later
+    state = random_state()
+
+    def draw() -> list[float]:
+        numbers = [random.gauss(0, 1), random.random(), np.random.standard_normal(), np.random.random(), torch.rand(1).item()]
+        return [float(number) for number in numbers]
+
+    expected = [draw() for _ in range(3)]
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    restore_random_state(state)
+    assert [draw() for _ in range(3)] == expected
+
+
+def test_real_commands_stopped_at_random_moments(tmp_path: Path) -> None:
+    generator = random.Random(os.urandom(8))
+    for model in sorted(SMALL):
+        folder = tmp_path / model
+        folder.mkdir()
+        more = ["trainer.max_steps=60", "trainer.validate_every=20"]
+        lines = list(rounds(model, folder, [signal.SIGKILL, signal.SIGINT], generator, more))
+        assert all(line.startswith("equal") for line in lines), lines

@@ -1,0 +1,25 @@
+"""A language of eleven words, and models small enough to learn it in seconds."""
+
+import random
+from pathlib import Path
+
+WORDS = {"chat": "cat", "chien": "dog", "oiseau": "bird", "cheval": "horse", "garçon": "boy", "ami": "friend"}
+VERBS = {"voit": "sees", "suit": "follows", "entend": "hears", "cherche": "seeks", "aime": "likes"}
+SIDES = (("src", "fr"), ("tgt", "en"))
+SMALL = {
+    "transformer": ["model.d_model=32", "model.n_heads=2", "model.n_layers=1", "model.d_ff=48", "model.dropout=0.1"],
+    "birnn": ["model.d_embedding=24", "model.d_hidden=32", "model.d_attention=16", "model.dropout=0.1"],
+}
+
+
+def write_corpus(folder: Path) -> list[str]:
+    """Parallel files of it, and the overrides that name them."""
+    generator = random.Random(7)
+    for split, size in (("train", 211), ("valid", 23), ("test", 29)):
+        picks = [(generator.choice([*WORDS]), generator.choice([*VERBS]), generator.choice([*WORDS])) for _ in range(size)]
+        fr = [f"Le {a} {v} le {b}." for a, v, b in picks]
+        en = [f"The {WORDS[a]} {VERBS[v]} the {WORDS[b]}." for a, v, b in picks]
+        (folder / f"{split}.fr").write_text("\n".join(fr) + "\n", encoding="utf-8")
+        (folder / f"{split}.en").write_text("\n".join(en) + "\n", encoding="utf-8")
+    files = [f"data.{split}.{side}={split}.{lang}" for split in ("train", "valid", "test") for side, lang in SIDES]
+    return ["data=files", f"data.root={folder}", *files, "data.tokenizer.vocab_size=340", "data.batch.max_tokens=500"]
