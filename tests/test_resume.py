@@ -4,6 +4,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from entente.errors import InputError, Interrupted
 from entente.resume import newest, random_state, restore_random_state, steps
 from entente.training import train
 from entente.translator import Translator
-from interruptions import differences, points, rounds
+from interruptions import command, differences, points, rounds
 from tiny import SMALL, write_corpus
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -228,6 +230,21 @@ def test_random_states_come_back() -> None:
     random.seed(1), np.random.seed(1), torch.manual_seed(1)
     restore_random_state(state)
     assert [draw() for _ in range(3)] == expected
+
+
+def test_a_second_interrupt_quits_at_once(tmp_path: Path) -> None:
+    slow = ["model.d_model=1024", "model.d_ff=4096", "data.batch.max_tokens=3000"]  # a step of seconds
+    overrides = [*write_corpus(tmp_path), f"output_dir={tmp_path}", "name=a", "trainer.accelerator=cpu", *slow]
+    with subprocess.Popen(command(overrides), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr
+        while not list(tmp_path.glob("a/events*")):
+            time.sleep(0.1)
+        while process.poll() is None:  # until training has begun, an interrupt ends the command at once and without a word
+            time.sleep(1)
+            process.send_signal(signal.SIGINT)
+        said = process.stderr.read().decode()
+    assert (process.returncode, said.count("once more to quit"), "Traceback" in said) == (128 + signal.SIGINT, 1, False)
+    assert not list(tmp_path.glob("a/checkpoints/step-*"))
 
 
 def test_real_commands_stopped_at_random_moments(tmp_path: Path) -> None:
