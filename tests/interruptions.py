@@ -11,6 +11,7 @@ reference run's. The exit code is 0 if all are equal.
 import argparse
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -113,9 +114,8 @@ def stopped_round(overrides: list[str], number: signal.Signals, after: float) ->
     if "Traceback" in output:
         raise RuntimeError(output)
     again = finish(overrides)
-    lines = [
-        line.partition(": ")[2] for line in again.splitlines() if "goes on" in line or "has " in line or "a new one" in line
-    ]
+    said = "goes on from|has trained|has no checkpoint|has finished|a new one begins"
+    lines = [line.partition(": ")[2] for line in again.splitlines() if re.search(said, line)]
     return process.returncode, lines[0] if lines else "?"
 
 
