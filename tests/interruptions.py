@@ -12,6 +12,7 @@ import argparse
 import json
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from tensorboard.util.tensor_util import make_ndarray
 from torch import Tensor
 
 from entente.checkpoint import read
+from entente.resume import is_finished
 from tiny import SMALL, write_corpus
 
 ROOT = Path(__file__).parents[1]
@@ -103,9 +105,11 @@ def finish(overrides: list[str]) -> str:
     return done.stdout
 
 
-def stopped_round(overrides: list[str], number: signal.Signals, after: float) -> tuple[int, str]:
-    """Starts the command, sends the signal `after` seconds, starts it again: the first exit code, and where it went on."""
+def stop(overrides: list[str], run: Path, number: signal.Signals, after: float) -> int:
+    """Starts the command and sends the signal `after` seconds from when training begins; its exit code."""
     with subprocess.Popen(command(overrides), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        while process.poll() is None and not list(run.glob("events.*")):
+            time.sleep(0.01)
         try:
             output, _ = process.communicate(timeout=after)
         except subprocess.TimeoutExpired:
@@ -113,25 +117,30 @@ def stopped_round(overrides: list[str], number: signal.Signals, after: float) ->
             output, _ = process.communicate()
     if "Traceback" in output:
         raise RuntimeError(output)
-    again = finish(overrides)
-    said = "goes on from|has trained|has no checkpoint|has finished|a new one begins"
-    lines = [line.partition(": ")[2] for line in again.splitlines() if re.search(said, line)]
-    return process.returncode, lines[0] if lines else "?"
+    return process.returncode
 
 
 def rounds(model: str, folder: Path, plan: list[signal.Signals], generator: random.Random, more: list[str]) -> Iterator[str]:
     """A line a round; those that differ from the reference begin with DIFFERENT."""
     base = [*write_corpus(folder), f"output_dir={folder}", f"model={model}", *SMALL[model], "trainer.accelerator=cpu"]
     base += ["trainer.threads=1", "trainer.log_every=5", "optim.warmup=20", "checkpoint.every=17", *more, "resume=auto"]
-    started = time.perf_counter()
+    reference = folder / "reference"
     finish([*base, "name=reference"])
-    whole = time.perf_counter() - started
+    seconds = json.loads((reference / "training.json").read_text())["seconds"]
     for i, number in enumerate(plan):
-        after = generator.uniform(0.25, 1.0) * whole
-        code, went_on = stopped_round([*base, f"name=round{i}"], number, after)
-        wrong = differences(folder / "reference", folder / f"round{i}")
+        run = folder / f"round{i}"
+        while True:
+            after = generator.uniform(0, 1.1) * seconds
+            code = stop([*base, f"name={run.name}"], run, number, after)
+            if not is_finished(run):
+                break
+            shutil.rmtree(run)  # the signal came too late: another moment
+        again = finish([*base, f"name={run.name}"])
+        went_on = re.search("goes on from.*|has trained.*|has no checkpoint.*", again)
+        wrong = differences(reference, run)
         verdict = f"DIFFERENT: {', '.join(wrong[:5])}" if wrong else "equal"
-        yield f"{verdict}  {model} {number.name} after {after:.1f} s, exit code {code}; {went_on}"
+        where = went_on[0] if went_on else "?"
+        yield f"{verdict}  {model} {number.name} {after:.1f} s into training, exit code {code}; {where}"
 
 
 def main() -> int:
