@@ -4,7 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from entente.cli import run
-from entente.data.grammar.show import show
+from entente.data.grammar.show import Show, show
+from entente.schema import problems
+
+
+def check(config: dict[str, Any]) -> list[str]:
+    return problems(Show, "", config)
 
 
 def main(config: dict[str, Any]) -> None:
@@ -12,4 +17,4 @@ def main(config: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    run(main, Path(__file__).resolve().parents[1] / "configs", "show_corpus")
+    run(main, Path(__file__).resolve().parents[1] / "configs", "show_corpus", check)

@@ -49,7 +49,7 @@ def test_pairs_stay_in_order(read: Callable[..., Corpus], write: Callable[..., S
     assert corpus.split("valid").to_dict() == {"src": ["a", "b"], "tgt": ["c", "d"]}
     assert corpus.split("test").to_dict() == {"src": ["x"], "tgt": ["y"]}
     assert corpus.dropped == {}
-    with pytest.raises(InputError, match=r"split=tset: this corpus has train, valid, test$"):
+    with pytest.raises(InputError, match=r"split=tset: this corpus has train, valid, test; choose of these$"):
         corpus.split("tset")
 
 

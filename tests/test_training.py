@@ -14,7 +14,7 @@ from entente import checkpoint
 from entente.cli import plain
 from entente.errors import InputError
 from entente.inference import evaluate_checkpoint, picture_attention, translate_text
-from entente.training import train
+from entente.training import check, train
 from tiny import SMALL, write_corpus
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -131,11 +131,15 @@ def test_overfit_learns_one_batch_by_heart(base: list[str]) -> None:
     assert metrics["valid"]["sentences"] < 23
 
 
-def test_multi30k_is_an_experiment_that_only_lacks_its_folder() -> None:
-    config = configuration("train", ["experiment=multi30k_transformer", "data.root=somewhere"])
-    assert config["name"] == "multi30k-fr-en-transformer-baseline-seed1"
+@pytest.mark.parametrize(("model", "steps"), [("transformer", 5000), ("birnn", 3500)])
+@pytest.mark.parametrize(("src", "tgt"), [("fr", "en"), ("en", "fr")])
+def test_multi30k_is_an_experiment_that_only_lacks_its_folder(model: str, steps: int, src: str, tgt: str) -> None:
+    overrides = [f"experiment=multi30k_{model}", f"data.src={src}", f"data.tgt={tgt}"]
+    config = configuration("train", [*overrides, "data.root=somewhere"])
+    assert config["name"] == f"multi30k-{src}-{tgt}-{model}-baseline-seed1"
     assert (config["data"]["name"], config["data"]["tests"]) == ("multi30k", ["test_2016_flickr"])
-    assert (config["model"]["d_model"], config["trainer"]["max_steps"]) == (256, 5000)
+    assert (config["model"]["name"], config["trainer"]["max_steps"]) == (model, steps)
+    assert check(config) == []
 
 
 def test_debug_runs_two_batches_of_everything(base: list[str]) -> None:
@@ -243,3 +247,8 @@ def test_the_attention_of_a_sentence_becomes_a_picture(base: list[str], tmp_path
             picture_attention(configuration("attention", [*arguments, wrong]))
     with pytest.raises(InputError, match="cannot be written"):
         picture_attention(configuration("attention", [*arguments[:2], f"output={tmp_path}/nowhere/map.png"]))
+
+
+def test_mixed_precision_trains(base: list[str]) -> None:
+    run = trained(base, "transformer", "trainer.precision=bf16-mixed")
+    assert json.loads((run / "training.json").read_text())["steps"] == 6

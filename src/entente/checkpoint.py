@@ -7,6 +7,7 @@ checked arguments, whose shapes are compared before memory is taken.
 
 import hashlib
 import os
+import pickle
 import platform
 import subprocess
 import sys
@@ -120,9 +121,17 @@ def read(path: Path) -> dict[str, Any]:
         raise
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except pickle.UnpicklingError as error:  # torch's own words tell how to load it all the same
+        raise Damaged(
+            f"{path}: not a checkpoint that can be read: damaged, or with code in it, of which nothing was run; "
+            "give one that training wrote here"
+        ) from error
     except Exception as error:  # of damaged bytes, torch's reader makes errors of every kind
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise Damaged(f"{path}: not a checkpoint that can be read, or a damaged one ({reason[0][:200]})") from error
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].removesuffix(".")
+        raise Damaged(
+            f"{path}: not a checkpoint that can be read, or a damaged one ({reason[:200]}); "
+            "take another copy, or give one that training wrote here"
+        ) from error
     ours = content.get(ENTRY) if isinstance(content, dict) else None
     if not isinstance(ours, dict):
         raise InputError(f"{path}: a checkpoint of another program; give one that training wrote here")

@@ -4,6 +4,7 @@ Exit codes: 0 done; 2 something to correct, a line `error: ...` for each problem
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,10 @@ def run(command: Command, configs: Path, name: str, check: Check | None = None) 
         with endings():  # here, before Hydra adds lines of its own
             command(settled(config, HydraConfig.get().overrides.task, check))
 
+    with endings():
+        # Python keeps bytes that are not UTF-8 as lone surrogates.
+        if strange := [ascii(argument) for argument in sys.argv[1:] if re.search("[\ud800-\udfff]", argument)]:
+            raise InputError(*(f"{argument}: not UTF-8 text; convert it, or rename the file" for argument in strange))
     sys.argv[1:] = [quoted(argument) for argument in sys.argv[1:]]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are; what is printed of them is decided here
     with endings():
@@ -93,7 +98,8 @@ def settled(config: DictConfig, overrides: Sequence[str], check: Check | None) -
     directory = values.get("resume")
     if isinstance(directory, str) and directory != "auto":
         values = resumed(values, overrides)
-    if check and values:
+        found = [f"{stored_in(directory)}: {problem}" for problem in (check(values) if check else ())]
+    elif check and values:
         found += check(values)
     if found:
         raise InputError(*dict.fromkeys(found))
@@ -109,7 +115,7 @@ def plain(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
     except InterpolationToMissingValueError:
         return {}, found
     except OmegaConfBaseException as error:
-        return {}, [*found, _first_line(error)]
+        return {}, [*found, f"{_first_line(error)}; correct the reference, or leave in what it refers to"]
     assert isinstance(container, dict)
     return {str(key): value for key, value in container.items()}, found
 
@@ -120,11 +126,11 @@ def resumed(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, An
     directory = config["resume"]
     if found := ignored(directory, overrides):
         raise InputError(*found)
-    path = Path(directory).expanduser() / "config.yaml"
+    path = stored_in(directory)
     try:
         stored = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"resume={directory}: no directory of a run, which has a config.yaml in it") from None
+        raise InputError(f"resume={directory}: no directory of a run, with a config.yaml in it; give one, or auto") from None
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise InputError(f"resume={directory}: {path} cannot be read ({_first_line(error)})") from error
     if not isinstance(stored, dict):
@@ -132,6 +138,10 @@ def resumed(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, An
     if "trainer.threads" in map(_key, overrides) and isinstance(stored.get("trainer"), dict):
         stored["trainer"]["threads"] = config["trainer"]["threads"]
     return {**stored, "resume": directory}
+
+
+def stored_in(directory: str) -> Path:
+    return Path(directory).expanduser() / "config.yaml"
 
 
 def ignored(directory: str, overrides: Sequence[str]) -> list[str]:
@@ -146,7 +156,7 @@ def misfits(configs: Path, name: str, check: Check | None) -> list[str]:
     arguments = get_args_parser().parse_args()
     if arguments.config_path or arguments.config_dir:
         return []  # other files decide what there is
-    groups = groups_of(configs)
+    groups = groups_of(configs, arguments.config_name or name)
     given = [one for override in arguments.overrides for one in (swept(override) if arguments.multirun else [override])]
     resume = next((one.partition("=")[2] for one in given if _key(one) == "resume"), "null")
     if resume not in ("null", "auto") and (found := ignored(resume, given)):
@@ -172,7 +182,7 @@ def misfits(configs: Path, name: str, check: Check | None) -> list[str]:
                 config = compose(key, one)
                 good[key] = one
             except UNUSABLE as error:
-                lines.append(explain(one, error, config, configs))
+                lines.append(explain(one, error, config, configs, groups))
                 if key not in groups or key in good or isinstance(error, OverrideParseException):
                     continue
                 if near := nearest(one.partition("=")[2], choices(configs / key)):
@@ -195,24 +205,27 @@ def swept(override: str) -> list[str]:
     return [f"{parsed.get_key_element()}={value}" for value in parsed.sweep_string_iterator()]
 
 
-def explain(override: str, error: Exception, config: DictConfig, configs: Path) -> str:
+def explain(override: str, error: Exception, config: DictConfig, configs: Path, groups: Sequence[str]) -> str:
     """Why an override does not compose, in one line; `config` is what the others compose."""
     key, choice = _key(override), override.partition("=")[2]
     if isinstance(error, OverrideParseException):
         return f"{override}: this is no override; write KEY=VALUE, with quotes around special characters"
     if OverridesParser.create().parse_override(override).is_sweep_override():
         return f"{override}: to try several values, add -m; a list is written {key}=[...]"
-    if (configs / key).is_dir() and choice not in choices(configs / key):
+    if key in groups and choice not in choices(configs / key):
         near = nearest(choice, choices(configs / key))
         return f"{override}: choose one of {', '.join(choices(configs / key))}" + (f"; did you mean {near}?" if near else "")
     if "Could not override" in str(error):
         settings = [key for key, _ in _flat(OmegaConf.to_container(config))]
-        return unknown(key, choice, list(dict.fromkeys([*settings, *groups_of(configs)])))
+        return unknown(key, choice, list(dict.fromkeys([*settings, *groups])))
     return f"{override}: {_first_line(error)}"
 
 
-def groups_of(configs: Path) -> list[str]:
-    return sorted(path.name for path in configs.iterdir() if path.is_dir())
+def groups_of(configs: Path, name: str) -> list[str]:
+    """The groups of which the configuration `name` makes a choice."""
+    path = configs / f"{name}.yaml"
+    defaults = yaml.safe_load(path.read_text(encoding="utf-8"))["defaults"] if path.exists() else []
+    return sorted(group for choice in defaults if isinstance(choice, dict) for group in choice)
 
 
 def choices(group: Path) -> list[str]:
@@ -226,6 +239,8 @@ def _key(override: str) -> str:
 def _first_line(error: BaseException) -> str:
     if error.__cause__ and (not str(error) or str(error).startswith("Error merging")):  # Hydra's; the reason is OmegaConf's
         error = error.__cause__
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"{error.full_key}: {text}" if isinstance(error, OmegaConfBaseException) and error.full_key else text
 

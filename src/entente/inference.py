@@ -1,12 +1,13 @@
 """What a trained checkpoint does: scores a split, translates text, shows where it looks."""
 
+import io
 import logging
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
-from itertools import islice
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import torch
 from datasets import Dataset
@@ -16,16 +17,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from entente import checkpoint
 from entente.data.corpora import Corpus, clean, parallel_files, read_lines
 from entente.data.module import TranslationData
+from entente.data.tokenizer import LONGEST, Vocabulary, too_long
 from entente.errors import InputError
 from entente.maps.draw import draw, draw_pair
 from entente.maps.record import ALIGNMENT, CROSS, AttentionMap, record
-from entente.schema import fill
+from entente.schema import fill, problems
 from entente.search import Hypothesis, Search, translate
+from entente.settings import TrainerSettings, completed, problems_of_data
 from entente.training import (
     build_trainer,
     evaluate,
     prepare_process,
     read_corpus,
+    refused_by_lightning,
     show,
     write_json,
     write_translations,
@@ -35,34 +39,36 @@ from entente.translator import Optim, Translator
 log = logging.getLogger("entente")
 
 CHUNK = 1000  # lines translated together
+PICTURES = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps", ".ps", ".tif", ".tiff")
 
 
 def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     """Decodes and scores splits of the corpus a checkpoint was trained on, or a user's own pair of files; prints the table
     and, where `output` is given, writes metrics.json and translations there."""
     prepare_process(config["threads"])
-    run = checkpoint.load(config["checkpoint"])
+    run = _loaded(config["checkpoint"], config["accelerator"])
     given = {key: value for key, value in config["search"].items() if value is not None}
     how = fill(Search, "search", {**run.config["search"], **given})
     if config["src"] or config["tgt"]:
-        corpus = _own_files(config["src"], config["tgt"])
+        corpus = _own_files(config["src"], config["tgt"], run.vocabulary)
         splits = list(corpus.tests)
     else:
         corpus = read_corpus(run.config["data"])
-        splits = [config["split"]] if isinstance(config["split"], str) else list(config["split"])
-        if splits == ["all"]:
-            splits = ["valid", *corpus.tests]
-        for split in splits:
-            corpus.split(split)  # refuses an unknown one before any work
+        splits = _chosen(config["split"], corpus)
     data = TranslationData(corpus, run.vocabulary, **run.config["data"]["batch"], seed=run.config["seed"])
+    data.check_lengths(splits)
+    output = Path(config["output"]).expanduser() if config["output"] else None
+    if output:
+        with _writable(f"output={output}"):
+            output.mkdir(parents=True, exist_ok=True)
     trainer = build_trainer({**run.config["trainer"], "accelerator": config["accelerator"], "limit_batches": 1.0}, None)
     translator = Translator(run.model, run.vocabulary, Optim(), how, max_steps=1)
     evaluations = evaluate(trainer, translator, data, splits)
     metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
-    if config["output"]:
-        output = Path(config["output"]).expanduser()
-        write_translations(output, evaluations)
-        write_json(output / "metrics.json", metrics)
+    if output:
+        with _writable(f"output={output}"):
+            write_translations(output, evaluations)
+            write_json(output / "metrics.json", metrics)
     show(metrics, f"{config['checkpoint']}, step {run.step}, beam {how.beam}")
     for split in splits:
         lengths = ", ".join(f"{row['words']}: {row['bleu']:.1f}" for row in metrics[split]["bleu_by_source_length"])
@@ -77,13 +83,17 @@ def picture_attention(config: Mapping[str, Any]) -> None:
     checkpoint, where neither `layer` nor `head` is chosen, all layers and heads."""
     prepare_process(config["threads"])
     paths = [config["checkpoint"]] if isinstance(config["checkpoint"], str) else config["checkpoint"]
+    if not paths:
+        raise InputError("checkpoint=[]: give one at least")
     maps: dict[str, AttentionMap] = {}
     titles: list[str] = []
     source = clean(config["sentence"])
     if not source:
         raise InputError("sentence is empty: give one as sentence='...'")
+    output = _picture(config["output"])
     for path in paths:
         run = checkpoint.load(path)
+        _refuse_too_long(run.vocabulary, source, "sentence")
         [src] = run.vocabulary.encode_src([source])
         hypothesis = translate(run.model, run.vocabulary, [source], Search())[0][0]
         name = f"{len(maps) + 1}. {run.config['model']['name']}" if len(paths) > 1 else run.config["model"]["name"]
@@ -99,19 +109,44 @@ def picture_attention(config: Mapping[str, Any]) -> None:
     else:
         layer, head = (None if config[key] is None else config[key] - 1 for key in ("layer", "head"))
         figure = draw_pair(maps, "\n".join([source, *titles]), -1 if layer is None else layer, head)
-    output = Path(config["output"]).expanduser()
-    try:
-        figure.savefig(output)
-    except (OSError, ValueError) as error:
-        raise InputError(f"output={output}: cannot be written ({error})") from error
+    with _written_whole(output) as file:
+        figure.savefig(file, format=output.suffix[1:].lower())
     log.info("%s", output)
 
 
-def _own_files(src: str | None, tgt: str | None) -> Corpus:
+def _loaded(path: str, accelerator: str) -> checkpoint.Run:
+    """A checkpoint whose configuration says all that is asked of it here, on an accelerator that is there."""
+    run = checkpoint.load(path)
+    if missing := ", ".join(part for part in ("data", "search", "trainer") if part not in run.config):
+        raise InputError(f"{path}: its configuration has no part {missing}; give a checkpoint that training wrote here")
+    wrong = [*problems_of_data(run.config["data"]), *problems(TrainerSettings, "trainer", run.config["trainer"])]
+    if wrong:
+        raise InputError(*(f"{path}: in its configuration, {problem}" for problem in wrong))
+    run.config.update(completed(run.config))
+    if refused := refused_by_lightning({**run.config["trainer"], "accelerator": accelerator}, part=""):
+        raise InputError(*refused)
+    return run
+
+
+def _chosen(given: str | list[str], corpus: Corpus) -> list[str]:
+    """The splits meant, each once."""
+    asked = [given] if isinstance(given, str) else given
+    splits = list(dict.fromkeys(split for one in asked for split in (["valid", *corpus.tests] if one == "all" else [one])))
+    if not splits:
+        raise InputError("split=[]: give one at least, or all")
+    for split in splits:
+        corpus.split(split)  # refuses an unknown one before any work
+    return splits
+
+
+def _own_files(src: str | None, tgt: str | None, vocabulary: Vocabulary) -> Corpus:
     if not src or not tgt:
         raise InputError("src and tgt go together: give both files, src=FILE tgt=FILE")
     name = Path(src).name
-    pairs: Dataset = parallel_files(Path(src).expanduser(), Path(tgt).expanduser())
+    one, other = Path(src).expanduser(), Path(tgt).expanduser()
+    pairs: Dataset = parallel_files(one, other)
+    vocabulary.src.refuse_too_long(read_lines(one), src)  # here, where a line still has its number
+    vocabulary.tgt.refuse_too_long(read_lines(other), tgt)
     return Corpus(name, train=pairs, valid=pairs, tests={name: pairs})
 
 
@@ -120,20 +155,27 @@ def translate_text(config: Mapping[str, Any]) -> None:
     standard output), line by line; an empty line stays an empty line. With n_best > 1 each line has n: number of the
     sentence, score, translation, separated by tabs."""
     prepare_process(config["threads"])
-    run = checkpoint.load(config["checkpoint"])
+    run = _loaded(config["checkpoint"], config["accelerator"])
     how = fill(Search, "search", {**run.config["search"], **config["search"]})
     if torch.cuda.is_available() and config["accelerator"] in ("auto", "gpu", "cuda"):
         run.model.cuda()
-    if not config["input"] and sys.stdin.isatty():
+    if not config["input"] and sys.stdin and sys.stdin.isatty():
         _prompt(run, how)
         return
     lines = read_lines(Path(config["input"]).expanduser()) if config["input"] else None
+    if lines is not None:
+        run.vocabulary.src.refuse_too_long(lines, config["input"])
     with ExitStack() as stack:
-        out = stack.enter_context(_open(config["output"])) if config["output"] else sys.stdout
+        if config["output"]:
+            file = stack.enter_context(_written_whole(Path(config["output"]).expanduser()))
+            out: TextIO = stack.enter_context(io.TextIOWrapper(file, encoding="utf-8"))
+        else:
+            stack.enter_context(_writable("standard output"))
+            out = _standard_output()
         progress = stack.enter_context(_progress(sys.stderr.isatty()))
         task = progress.add_task("sentences", total=len(lines) if lines is not None else None)
         number = 0
-        for chunk in _chunks(lines if lines is not None else _standard_input()):
+        for chunk in _chunks(lines if lines is not None else _short_enough(_standard_input(), run.vocabulary)):
             for n_best in translate(run.model, run.vocabulary, chunk, how):
                 number += 1
                 out.writelines(_written(run, n_best, number, how.n_best))
@@ -147,6 +189,11 @@ def _prompt(run: checkpoint.Run, how: Search) -> None:
     try:
         while True:
             sentence = input(f"{languages['src']}> ")
+            try:
+                _refuse_too_long(run.vocabulary, sentence, "sentence")
+            except InputError as error:
+                print(error)
+                continue
             for hypothesis in translate(run.model, run.vocabulary, [sentence], how)[0]:
                 text = run.vocabulary.tgt.decode(hypothesis.tokens)
                 print(f"{languages['tgt']}> {text}" + (f"   ({hypothesis.score:.3f})" if how.n_best > 1 else ""))
@@ -161,23 +208,98 @@ def _written(run: checkpoint.Run, n_best: list[Hypothesis], number: int, n: int)
 
 
 def _standard_input() -> Iterator[str]:
-    for number, line in enumerate(sys.stdin.buffer, start=1):
+    if not sys.stdin:
+        raise InputError("standard input is closed: give input=FILE")
+    lines = enumerate(sys.stdin.buffer, start=1)
+    while True:
         try:
-            yield line.decode("utf-8").removesuffix("\n")
+            number, line = next(lines)
+            text = line.decode("utf-8").removesuffix("\n")
+        except StopIteration:
+            return
         except UnicodeDecodeError:
             raise InputError(f"standard input, line {number}: not UTF-8 text; convert it to UTF-8 first") from None
+        except OSError as error:
+            raise InputError(f"standard input: cannot be read ({error.strerror}); give input=FILE") from None
+        yield text
 
 
-def _open(path: str) -> TextIO:
+def _short_enough(lines: Iterable[str], vocabulary: Vocabulary) -> Iterator[str]:
+    for number, line in enumerate(lines, start=1):
+        _refuse_too_long(vocabulary, line, f"standard input, line {number}")
+        yield line
+
+
+def _standard_output() -> TextIO:
+    """It takes what standard input gives, UTF-8, whatever the terminal's language."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    return sys.stdout
+
+
+def _refuse_too_long(vocabulary: Vocabulary, sentence: str, where: str) -> None:
+    pieces = len(vocabulary.src.encode(clean(sentence)))
+    if pieces > LONGEST:
+        raise InputError(f"{where}: {too_long(sentence, pieces)}")
+
+
+def _picture(path: str) -> Path:
+    """Where a picture can be written."""
+    output = Path(path).expanduser()
+    if output.suffix.lower() not in PICTURES:
+        raise InputError(f"output={path}: no kind of picture; give a name that ends in {', '.join(PICTURES)}")
+    if output.is_dir():
+        raise InputError(f"output={path}: this is a folder; give a file")
+    if not output.parent.is_dir():
+        raise InputError(f"output={path}: cannot be written, {output.parent} is no folder; make it, or give another")
+    return output
+
+
+@contextmanager
+def _writable(what: str) -> Iterator[None]:
+    """What keeps a file from being written, in a line."""
     try:
-        return Path(path).expanduser().open("w", encoding="utf-8")
+        yield
+    except BrokenPipeError:
+        raise  # a reader that has enough is no error
     except OSError as error:
-        raise InputError(f"output={path}: cannot be written ({error.strerror})") from error
+        raise InputError(f"{what}: cannot be written ({error.strerror or error}); give another place") from error
+
+
+@contextmanager
+def _written_whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to that takes its name when it is complete: till then, and after a failure, whatever was there is there.
+    What is no file (/dev/null, a pipe) is written to as it is."""
+    with _writable(f"output={path}"):
+        if path.exists() and not path.is_file():
+            with path.open("wb") as file:
+                yield file
+            return
+        target = path.resolve()  # a link stays one
+        beside = target.with_name(f".{target.name}.new")
+        try:
+            with beside.open("wb") as file:
+                yield file
+            os.replace(beside, target)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
 
 
 def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
-    iterator = iter(lines)
-    while chunk := list(islice(iterator, CHUNK)):
+    """Some lines at a time; those before a line that is refused are not lost."""
+    chunk: list[str] = []
+    try:
+        for line in lines:
+            chunk.append(line)
+            if len(chunk) == CHUNK:
+                yield chunk
+                chunk = []
+    except InputError:
+        if chunk:
+            yield chunk
+        raise
+    if chunk:
         yield chunk
 
 

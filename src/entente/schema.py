@@ -108,6 +108,11 @@ def settings_of(target: Callable[..., Any]) -> dict[str, Setting]:
     return {p.name: Setting(Any if p.annotation is p.empty else p.annotation, p.default) for p in named}
 
 
+def defaults(target: Callable[..., Any]) -> dict[str, Any]:
+    """The arguments that need not be given, with what they are then."""
+    return {name: default for name, (_, default) in settings_of(target).items() if default is not inspect.Parameter.empty}
+
+
 def unset(key: str) -> str:
     return f"{key} is not set: give it as {key}=VALUE"
 

@@ -12,7 +12,7 @@ from entente.data.corpora import CORPORA
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
 from entente.models import MODELS
-from entente.schema import problems
+from entente.schema import defaults, problems
 from entente.search import Search
 from entente.translator import Optim
 
@@ -29,7 +29,7 @@ class Run:
     output_dir: str
     overfit: bool
     variant: str
-    resume: str | None = None  # auto, or a run's directory
+    resume: str | None  # auto, or a run's directory
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class TrainerSettings:
     accelerator: str = "auto"
     threads: Threads = None
     log_every: AtLeastOne = 20
-    limit_batches: Annotated[int, Ge(0)] | Annotated[float, Interval(ge=0, le=1)] = 1.0
+    limit_batches: AtLeastOne | Annotated[float, Interval(gt=0, le=1)] = 1.0
 
 
 @dataclass(frozen=True)
@@ -76,54 +76,70 @@ class Evaluate:
     """configs/evaluate.yaml; a part `search` stands beside it, as with the next."""
 
     checkpoint: str
-    split: str | Sequence[str] = "test"
-    src: str | None = None
-    tgt: str | None = None
-    output: str | None = None
-    output_dir: str = "outputs"
-    accelerator: str = "auto"
-    threads: Threads = None
+    split: str | Sequence[str]
+    src: str | None
+    tgt: str | None
+    output: str | None
+    output_dir: str
+    accelerator: str
+    threads: Threads
 
 
 @dataclass(frozen=True)
 class Translate:
     checkpoint: str
-    input: str | None = None
-    output: str | None = None
-    output_dir: str = "outputs"
-    accelerator: str = "auto"
-    threads: Threads = None
+    input: str | None
+    output: str | None
+    output_dir: str
+    accelerator: str
+    threads: Threads
 
 
 @dataclass(frozen=True)
 class Attention:
     checkpoint: str | Sequence[str]
     sentence: str
-    layer: AtLeastOne | None = None
-    head: AtLeastOne | None = None
-    output: str = "attention.png"
-    output_dir: str = "outputs"
-    threads: Threads = None
+    layer: AtLeastOne | None
+    head: AtLeastOne | None
+    output: str
+    output_dir: str
+    threads: Threads
 
 
 def problems_of(kind: type, config: Mapping[str, Any]) -> list[str]:
     """Of the configuration of a command that uses a checkpoint. A null in `search` stands for what the run has."""
     own = {key: value for key, value in config.items() if key != "search"}
-    given = {key: value for key, value in config.get("search", {}).items() if value is not None}
-    return problems(kind, "", own) + problems(Search, "search", given)
+    if kind is not Attention and "search" not in config:
+        return ["search: no such part in the configuration; leave it in"]
+    search = config.get("search", {})
+    if isinstance(search, Mapping):
+        search = {key: value for key, value in search.items() if value is not None}
+    return problems(kind, "", own) + problems(Search, "search", search)
 
 
 def problems_of_run(config: Mapping[str, Any]) -> list[str]:
     """Everything that is wrong with it, one line each."""
     if missing := [part for part in (*PARTS, "model", "data") if part not in config]:
-        return [f"{part} is missing from the configuration: leave it in" for part in missing]
+        return [f"{', '.join(missing)}: no such part in the configuration; leave it in"]
     own = {key: value for key, value in config.items() if key not in {*PARTS, "model", "data"}}
-    data = config.get("data", {})
     found = problems(Run, "", own)
     for part, kind in PARTS.items():
         found += problems(kind, part, config.get(part, {}))
-    found += _named(MODELS, "model", config.get("model", {}), RUNTIME)
-    found += _named(CORPORA, "data", {key: value for key, value in data.items() if key not in ("tokenizer", "batch")})
+    found += _named(MODELS, "model", config["model"], RUNTIME)
+    return found + problems_of_data(config["data"])
+
+
+def completed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """With the defaults of what is left out of its parts."""
+    parts = {part: {**defaults(kind), **config[part]} for part, kind in PARTS.items() if part in config}
+    return {**config, **parts}
+
+
+def problems_of_data(data: object) -> list[str]:
+    """Of the part that names a corpus and says how it is cut into pieces and batches."""
+    found = _named(CORPORA, "data", data, beside=("tokenizer", "batch"))
+    if not isinstance(data, Mapping):
+        return found
     found += problems(Vocabulary.train, "data.tokenizer", data.get("tokenizer", {}), {"corpus_train", "cache_dir"})
     given = {"corpus", "vocabulary", "seed", "overfit", "cache_dir"}
     found += problems(TranslationData, "data.batch", data.get("batch", {}), given)
@@ -131,10 +147,16 @@ def problems_of_run(config: Mapping[str, Any]) -> list[str]:
 
 
 def _named(
-    known: Mapping[str, Callable[..., Any]], part: str, values: Mapping[str, Any], given: Collection[str] = ()
+    known: Mapping[str, Callable[..., Any]],
+    part: str,
+    values: object,
+    given: Collection[str] = (),
+    beside: Collection[str] = (),
 ) -> list[str]:
-    """Of a part whose `name` says what the other keys are arguments of."""
+    """Of a part whose `name` says what the other keys are arguments of, those in `beside` apart."""
+    if not isinstance(values, Mapping):
+        return problems(dict, part, values)
     name = str(values.get("name"))
     if name not in known:
         return [f"{part}.name={name}: choose one of {', '.join(known)}"]
-    return problems(known[name], part, {key: value for key, value in values.items() if key != "name"}, given)
+    return problems(known[name], part, {key: value for key, value in values.items() if key not in ("name", *beside)}, given)

@@ -43,7 +43,7 @@ from entente.models.seq2seq import parameter_count
 from entente.resume import FINISHED, Checkpoints, Point, VerifiedCheckpoints, is_finished, newest, steps, unfinished
 from entente.schema import fill
 from entente.search import Search
-from entente.settings import problems_of_run
+from entente.settings import completed, problems_of_run
 from entente.translator import Optim, Translator
 
 log = logging.getLogger("entente")
@@ -69,7 +69,7 @@ def read_corpus(data: Mapping[str, Any]) -> Corpus:
 def check(config: Mapping[str, Any]) -> list[str]:
     """Everything that is wrong with the configuration of a run, one line each, before anything is read or written."""
     prepare_process(None)
-    return problems_of_run(config) or refused_by_lightning(config["trainer"])
+    return problems_of_run(config) or refused_by_lightning(completed(config)["trainer"]) or no_folder(config["output_dir"])
 
 
 def train(config: dict[str, Any]) -> Path:
@@ -77,6 +77,7 @@ def train(config: dict[str, Any]) -> Path:
     wrong is checked before a directory is made."""
     if found := check(config):
         raise InputError(*found)
+    config = {**completed(config), "output_dir": str(Path(config["output_dir"]).expanduser())}
     prepare_process(config["trainer"]["threads"])
     resume, config = config["resume"], {key: value for key, value in config.items() if key != "resume"}
     name = config["name"] + ("-overfit" if config["overfit"] else "")
@@ -98,6 +99,9 @@ def train(config: dict[str, Any]) -> Path:
         overfit=config["overfit"],
         cache_dir=cache / "tokens",
     )
+    data.check(decoded=["valid", *corpus.tests])
+    refuse_no_batch(config["trainer"]["limit_batches"], data)
+    refuse_beyond_memory(config["model"], vocabulary)
     model = checkpoint.build(config["model"], vocabulary, config["seed"])
     entry = checkpoint.entry(config, vocabulary)
     translator = Translator(
@@ -132,7 +136,7 @@ def train(config: dict[str, Any]) -> Path:
         trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
         trained = time.perf_counter()
         averaged = None
-        if config["checkpoint"]["average"] > 1 and config["trainer"]["limit_batches"] != 0:
+        if config["checkpoint"]["average"] > 1:
             averaged = keep_mean_if_better(trainer, translator, data, saving, config["checkpoint"]["average"])
         if best.exists():
             translator.load_state_dict(checkpoint.read(best)["state_dict"])
@@ -272,13 +276,48 @@ def callbacks(config: Mapping[str, Any]) -> list[Callback]:
     return chosen
 
 
-def refused_by_lightning(config: Mapping[str, Any]) -> list[str]:
-    """What no signature says: precisions and accelerators that are not to be had here."""
-    try:
-        build_trainer(config, None)
-    except (TypeError, ValueError, MisconfigurationException) as error:
-        return [f"trainer: {str(error).splitlines()[0]}"]
+def refused_by_lightning(config: Mapping[str, Any], part: str = "trainer.") -> list[str]:
+    """What no signature says: accelerators and precisions that are not to be had here."""
+    for key, known in (("accelerator", {"precision": "32-true"}), ("precision", {})):
+        try:
+            build_trainer({**config, **known}, None)
+        except (TypeError, ValueError, ImportError, MisconfigurationException) as error:
+            return [f"{part}{key}={config[key]}: choose another ({str(error).splitlines()[0]})"]
     return []
+
+
+def refuse_no_batch(limit: float, data: TranslationData) -> None:
+    """A share of the batches so small that nothing would be validated."""
+    for split in ("valid", *data.corpus.tests):
+        count = len(data.evaluation_batches(split))
+        if isinstance(limit, float) and int(limit * count) == 0:
+            raise InputError(
+                f"trainer.limit_batches={limit}: that is no whole batch of {split}, which has {count}; "
+                "give a larger share, or a number of batches"
+            )
+
+
+def no_folder(output_dir: str) -> list[str]:
+    """Why nothing can be written there, in a line; nothing is made to find out."""
+    path = Path(output_dir).expanduser()
+    there = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
+    if not there.is_dir():
+        return [f"output_dir={output_dir}: {there} is a file; give a folder"]
+    if not os.access(there, os.W_OK | os.X_OK):
+        return [f"output_dir={output_dir}: you may not write in {there}; give another folder"]
+    return []
+
+
+def refuse_beyond_memory(config: Mapping[str, Any], vocabulary: Vocabulary) -> None:
+    """A model that this machine cannot hold while it trains, before it takes what there is."""
+    with torch.device("meta"):  # shapes without memory
+        count = parameter_count(checkpoint.build(config, vocabulary, seed=0))
+    needed, memory = 4 * 4 * count, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # weights, gradients, Adam's two
+    if needed > memory:
+        raise InputError(
+            f"model: its {count:,} parameters take {needed / 1e9:,.0f} GB to train, this machine has {memory / 1e9:,.0f}; "
+            "make it smaller, by its widths or n_layers"
+        )
 
 
 def build_trainer(

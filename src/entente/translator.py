@@ -86,7 +86,9 @@ class Translator(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         o = self.optim
-        adam = torch.optim.AdamW(self.parameters(), o.lr, (o.beta1, o.beta2), eps=1e-9, weight_decay=o.weight_decay, fused=True)
+        betas = (o.beta1, o.beta2)
+        fused = "mixed" not in str(self.trainer.precision)  # there Lightning cannot clip the gradient of a fused one
+        adam = torch.optim.AdamW(self.parameters(), o.lr, betas, eps=1e-9, weight_decay=o.weight_decay, fused=fused)
         schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: o.factor(step, self.max_steps))
         return {"optimizer": adam, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

@@ -52,6 +52,17 @@ def _cut(longest: np.ndarray, max_tokens: int) -> list[slice]:
     return parts
 
 
+def fitting(longest: np.ndarray, max_tokens: int) -> np.ndarray:
+    """The rows of at most `max_tokens` tokens, of which there is one at least."""
+    rows = np.flatnonzero(longest <= max_tokens)
+    if not len(rows):
+        raise InputError(
+            f"data.batch.max_tokens={max_tokens}: no training pair is as short as that, the shortest has "
+            f"{longest.min()} tokens on its longer side; give more"
+        )
+    return rows
+
+
 class TrainingBatches:
     """Endless: epoch 0, 1, 2, ... from `position` on. Pairs with more than `max_tokens` tokens on a side are dropped.
 
@@ -63,10 +74,8 @@ class TrainingBatches:
         self._src, self._tgt, self._seed = Rows.of(src_ids), Rows.of(tgt_ids), seed
         self._lengths = np.stack([self._src.lengths, self._tgt.lengths])  # (2, pairs)
         longest = self._lengths.max(axis=0)
-        self._rows = np.flatnonzero(longest <= max_tokens)
+        self._rows = fitting(longest, max_tokens)
         self.dropped = len(longest) - len(self._rows)
-        if not len(self._rows):
-            raise InputError(f"data.batch.max_tokens={max_tokens}: no training pair is as short as that")
         if self.dropped:
             log.warning("%d training pairs of more than %d tokens dropped", self.dropped, max_tokens)
         # The same for every epoch: shuffling changes which rows of one length come together, never the lengths.

@@ -30,6 +30,7 @@ MULTI30K = "data/task1/raw"  # where the files lie in the public repository mult
 Language = Annotated[str, MinLen(1)]
 Seed = Annotated[int, Interval(ge=0, lt=2**32)]
 AtLeastOne = Annotated[int, Ge(1)]
+Sentences = Annotated[int, Interval(ge=1, le=1_000_000)]  # the grammar has more, but makes few thousand a second
 Share = Annotated[float, Interval(gt=0, lt=1)]
 Ratio = Annotated[float, Ge(1)]
 
@@ -77,11 +78,11 @@ class Corpus:
     def split(self, name: str) -> Dataset:
         known = {"train": self.train, "valid": self.valid, **self.tests}
         if name not in known:
-            raise InputError(f"split={name}: this corpus has {', '.join(known)}")
+            raise InputError(f"split={name}: this corpus has {', '.join(known)}; choose of these")
         return known[name]
 
 
-def grammar(src: Language, tgt: Language, seed: Seed, train: AtLeastOne, valid: AtLeastOne, test: AtLeastOne) -> Corpus:
+def grammar(src: Language, tgt: Language, seed: Seed, train: Sentences, valid: Sentences, test: Sentences) -> Corpus:
     """The embedded French-English grammar; `train`, `valid` and `test` are numbers of pairs."""
     if {src, tgt} != {"fr", "en"}:
         raise InputError(f"data.src={src} data.tgt={tgt}: the grammar has fr and en, one as source and one as target")
@@ -214,12 +215,13 @@ def _held_out(pairs: Sequence[Pair], split: Split | None, with_test: bool) -> di
         raise InputError("data.valid is not set: give the files, data.valid.src=FILE data.valid.tgt=FILE")
     asked = {"valid": split["valid"], "test": split["test"] if with_test else 0}
     sizes = {part: max(1, round(n * len(pairs))) if isinstance(n, float) else n for part, n in asked.items()}
+    whole = f"{len(pairs)} pair{'s' * (len(pairs) != 1)}"
     made = hold_out(pairs, {part: size for part, size in sizes.items() if size or part == "valid"}, split["seed"])
     for part, held in made.items():
         if not held:
             raise InputError(
-                f"data.split.valid={split['valid']} data.split.test={split['test']}: of {len(pairs)} pairs none is left for "
-                f"{part}; pairs that share a sentence stay together"
+                f"data.split.valid={split['valid']} data.split.test={split['test']}: of {whole} none is left "
+                f"for {part}; pairs that share a sentence stay together"
             )
     log.info("of %d pairs, by chance: %s", len(pairs), ", ".join(f"{part} {len(held)}" for part, held in made.items()))
     return made

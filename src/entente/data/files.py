@@ -73,7 +73,7 @@ def read_parallel(src: Path, tgt: Path) -> list[Pair]:
     """Line N of one file with line N of the other."""
     one, other = read_lines(src), read_lines(tgt)
     if len(one) != len(other):
-        raise InputError(f"{src} has {len(one)} lines and {tgt} has {len(other)}: line N must translate line N")
+        raise InputError(f"{src} has {_count(len(one), 'line')} and {tgt} has {len(other)}: line N must translate line N")
     return list(zip(one, other, strict=True))
 
 
@@ -97,7 +97,7 @@ def table_pairs(where: str, table: pa.Table, columns: Columns) -> list[Pair]:
     sides = []
     for place in columns.places(where, names):
         if place >= len(names):
-            raise InputError(f"{where}: {_count(len(names))} and no column {place + 1}")
+            raise InputError(f"{where}: {_count(len(names), 'column')} and no column {place + 1}")
         side = table[place]
         if not (pa.types.is_string(side.type) or pa.types.is_large_string(side.type)):
             raise InputError(f"{where}: column {names[place]} holds {side.type}, not text")
@@ -148,7 +148,7 @@ def _table(path: Path, rows: Iterable[tuple[int, list[str]]], columns: Columns) 
         elif max(src, tgt) < len(cells):
             pairs.append((cells[src], cells[tgt]))
         else:
-            raise InputError(f"{path}, line {number}: {_count(len(cells))} and no column {max(src, tgt) + 1}")
+            raise InputError(f"{path}, line {number}: {_count(len(cells), 'column')} and no column {max(src, tgt) + 1}")
     return pairs
 
 
@@ -156,8 +156,8 @@ def _at(cells: Sequence[str], *places: int) -> list[str | None]:
     return [cells[place] if place < len(cells) else None for place in places]
 
 
-def _count(columns: int) -> str:
-    return f"{columns} column" + "s" * (columns != 1)
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + "s" * (number != 1)
 
 
 def _json(path: Path, columns: Columns) -> list[Pair]:

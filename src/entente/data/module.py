@@ -1,14 +1,21 @@
 """The LightningDataModule: a corpus through a vocabulary, in batches."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import lightning as L
+import numpy as np
+from annotated_types import Ge
 
-from entente.data.batches import EvaluationBatches, TrainingBatches
+from entente.data.batches import EvaluationBatches, TrainingBatches, fitting
 from entente.data.corpora import Corpus
-from entente.data.tokenizer import Vocabulary
+from entente.data.tokenizer import LONGEST, Vocabulary, too_long
 from entente.data.tokens import Rows, tokenise
+from entente.errors import InputError
+
+AtLeastOne = Annotated[int, Ge(1)]
 
 
 class TranslationData(L.LightningDataModule):
@@ -19,9 +26,9 @@ class TranslationData(L.LightningDataModule):
         self,
         corpus: Corpus,
         vocabulary: Vocabulary,
-        max_tokens: int,
+        max_tokens: AtLeastOne,
         seed: int,
-        eval_max_tokens: int = 4096,
+        eval_max_tokens: AtLeastOne = 4096,
         overfit: bool = False,
         cache_dir: Path | None = None,
     ) -> None:
@@ -33,6 +40,21 @@ class TranslationData(L.LightningDataModule):
         if overfit:
             one = corpus.train.select(self.train_dataloader().epoch(0)[0])
             self.corpus = replace(corpus, train=one, valid=one, tests=dict.fromkeys(corpus.tests, one))
+
+    def check(self, decoded: Sequence[str]) -> None:
+        """What can be known before anything is written: that there is a pair to train on, and that no sentence of the splits
+        that are decoded is too long for it."""
+        src, tgt = self.ids("train")
+        fitting(np.maximum(src.lengths, tgt.lengths), self.max_tokens)
+        self.check_lengths(decoded)
+
+    def check_lengths(self, splits: Sequence[str]) -> None:
+        for split in splits:
+            for side, rows, marks in zip(("src", "tgt"), self.ids(split), (1, 2), strict=True):  # EOS; BOS and EOS
+                row, pieces = int(rows.lengths.argmax()), int(rows.lengths.max()) - marks
+                if pieces > LONGEST:
+                    sentence = self.corpus.split(split)[row][side]
+                    raise InputError(f"{split}, {side}, '{sentence[:30]}...': {too_long(sentence, pieces)}")
 
     def sources(self, split: str) -> list[str]:
         return list(self.corpus.split(split)["src"])

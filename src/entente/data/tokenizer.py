@@ -13,11 +13,12 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import sentencepiece
 import torch
+from annotated_types import Interval
 from datasets import Dataset
 from torch import Tensor
 
@@ -25,7 +26,11 @@ from entente.errors import InputError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
-TYPES = ("bpe", "unigram")
+LONGEST = 1024  # pieces of a sentence that is translated or scored: attention takes memory by their square
+
+Type = Literal["bpe", "unigram"]
+TYPES: tuple[Type, ...] = get_args(Type)
+Size = Annotated[int, Interval(ge=1, le=1_000_000)]
 
 OPTIONS: dict[str, Any] = {
     "normalization_rule_name": "identity",
@@ -63,7 +68,7 @@ class Tokenizer:
             raise InputError(f"the tokenizer is not one of ours: its first pieces are not {' '.join(SPECIAL)}")
 
     @classmethod
-    def train(cls, lines: Iterable[str], vocab_size: int, type: str = "bpe") -> "Tokenizer":
+    def train(cls, lines: Iterable[str], vocab_size: int, type: Type = "bpe") -> "Tokenizer":
         """At most `vocab_size` pieces (fewer if the lines have no more), the same ones for the same lines."""
         if type not in TYPES:
             raise InputError(f"data.tokenizer.type={type}: choose one of {', '.join(TYPES)}")
@@ -99,6 +104,12 @@ class Tokenizer:
         ids: list[list[int]] = self._processor.encode(list(texts))
         return ids
 
+    def refuse_too_long(self, sentences: Sequence[str], where: str) -> None:
+        """An InputError that names the first line, counted from 1, whose sentence has more than LONGEST pieces."""
+        for number, (sentence, ids) in enumerate(zip(sentences, self.encode_all(sentences), strict=True), start=1):
+            if len(ids) > LONGEST:
+                raise InputError(f"{where}, line {number}: {too_long(sentence, len(ids))}")
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the pieces; the special ids are nothing in it."""
         text: str = self._processor.decode([i for i in ids if i >= len(SPECIAL)])
@@ -118,7 +129,7 @@ class Vocabulary:
     joint: bool
 
     @classmethod
-    def train(cls, corpus_train: Dataset, vocab_size: int, type: str, joint: bool, cache_dir: Path) -> "Vocabulary":
+    def train(cls, corpus_train: Dataset, vocab_size: Size, type: Type, joint: bool, cache_dir: Path) -> "Vocabulary":
         """Learns from the training pairs only, or takes from `cache_dir` what the same lines gave before."""
         src, tgt = list(corpus_train["src"]), list(corpus_train["tgt"])
         if joint:
@@ -146,7 +157,7 @@ class Vocabulary:
         return cls(src, src if joint else Tokenizer(_bytes(state["tgt"])), joint)
 
 
-def _cached(lines: list[str], vocab_size: int, type: str, cache_dir: Path) -> Tokenizer:
+def _cached(lines: list[str], vocab_size: int, type: Type, cache_dir: Path) -> Tokenizer:
     """A plain SentencePiece file whose name holds the hash of what it was made from and of what it is, so that a
     damaged one is known by its name and made again."""
     options = (sentencepiece.__version__, vocab_size, type, sorted(OPTIONS.items()), sorted(RESERVED.items()))
@@ -180,7 +191,14 @@ def _write(path: Path, data: bytes) -> None:
             beside.write_bytes(data)
             os.replace(beside, path)
     except OSError as error:
-        raise InputError(f"{path.parent}: the tokenizer cannot be kept here ({error.strerror or error})") from None
+        why = error.strerror or error
+        raise InputError(f"{path.parent}: the tokenizer cannot be kept here ({why}); choose another output_dir") from None
+
+
+def too_long(sentence: str, pieces: int) -> str:
+    """Of a sentence of so many pieces, more than LONGEST: why it is refused."""
+    words = len(sentence.split())
+    return f"{words:,} word{'s' * (words != 1)} are {pieces:,} pieces, more than the {LONGEST:,} a sentence may have; split it"
 
 
 def _tensor(data: bytes) -> Tensor:

@@ -66,7 +66,8 @@ def tokenise(pairs: Dataset, vocabulary: Vocabulary, cache_dir: Path | None) -> 
             os.replace(beside, path)
         return _sides(Dataset.from_file(str(path)))
     except OSError as error:
-        raise InputError(f"{cache_dir}: the token ids cannot be kept here ({error.strerror or error})") from None
+        why = error.strerror or error
+        raise InputError(f"{cache_dir}: the token ids cannot be kept here ({why}); choose another output_dir") from None
 
 
 def _encoded(pairs: Dataset, vocabulary: Vocabulary, **where: Any) -> Dataset:

@@ -1,12 +1,25 @@
 """Sentences of the embedded corpus with their gold alignments drawn."""
 
 import random
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
+from annotated_types import Ge
 from rich.console import Console
 from rich.text import Text
 
 from entente.data.grammar import Pair, ceiling, splits
 from entente.errors import InputError
+
+
+@dataclass(frozen=True)
+class Show:
+    """configs/show_corpus.yaml."""
+
+    n: Annotated[int, Ge(0)]
+    split: Literal["train", "valid", "test", "test_long", "test_compositional"]
+    seed: Annotated[int, Ge(0)]
+    output_dir: str
 
 
 def drawn(pair: Pair) -> Text:
@@ -35,8 +48,8 @@ def show(n: int = 5, split: str = "test", seed: int = 1) -> None:
     if split not in parts:
         raise InputError(f"split={split}: the splits are {', '.join(parts)}")
     pairs = parts[split]
-    if not 0 <= n <= len(pairs):
-        raise InputError(f"n={n}: {split} has {len(pairs):,} pairs")
+    if n > len(pairs):
+        raise InputError(f"n={n}: {split} has {len(pairs):,} pairs; give at most so many")
     console = Console()
     for pair in random.Random(seed).sample(pairs, n):
         console.print(f"\n{pair.text('fr')}\n{pair.text('en')}\n", style="bold", highlight=False)

@@ -1,0 +1,667 @@
+"""What people get wrong, and the line each gets: `python tests/bad_inputs.py [FILE]` prints it as a table, and to FILE.
+
+A case is a command, given in a folder with a small corpus and a trained run, in which something has been spoilt.
+"""
+
+import contextlib
+import gzip
+import io
+import pickle
+import re
+import runpy
+import shlex
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from entente.checkpoint import ENTRY, read, write
+from tiny import write_corpus
+
+ROOT = Path(__file__).parents[1]
+BEST = "run/checkpoints/best.ckpt"
+TRAIN, VALID = "data.train.src=train.fr data.train.tgt=train.en", "data.valid.src=valid.fr data.valid.tgt=valid.en"
+# Should a case by mistake be taken for right, it is soon over.
+QUICK = "data.tokenizer.vocab_size=340 model.d_model=32 model.n_heads=2 model.n_layers=1 model.d_ff=48 trainer.max_steps=2"
+QUICK += " trainer.validate_every=1 trainer.accelerator=cpu trainer.threads=1 views.attention=false"
+SHORT = {
+    "FILES": f"data=files {TRAIN} {VALID} {QUICK}",
+    "PAIRS": f"data=files {VALID} {QUICK}",  # with data.train=FILE
+    "OWN": "evaluate checkpoint=run src=my.fr tgt=my.en output=scores",
+    "TRANSLATE": "translate checkpoint=run input=in.txt output=out.txt",
+}
+
+Spoil = Callable[[], object]
+
+
+class Case(NamedTuple):
+    what: str
+    command: str
+    line: str  # a pattern that all of it matches; several, one for each line
+    spoil: Spoil | tuple[Spoil, ...] = ()  # done in the folder, before
+    stdin: bytes | None = b""  # None: it is closed
+    real: bool = False  # also as a command of its own
+
+
+class Ended(NamedTuple):
+    code: object
+    out: str
+    err: str
+
+
+def arguments(command: str) -> list[str]:
+    for name, text in SHORT.items():
+        command = re.sub(rf"\b{name}\b", text, command)
+    return shlex.split(command)
+
+
+def run(command: str, folder: Path, stdin: bytes | None = b"") -> Ended:
+    """The script itself, in this process."""
+    name, *overrides = arguments(command)
+    out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
+    code: object = 0
+    with (
+        contextlib.chdir(folder),
+        patch.object(sys, "argv", [f"{name}.py", *overrides]),
+        patch.object(sys, "stdin", None if stdin is None else io.TextIOWrapper(io.BytesIO(stdin))),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            runpy.run_path(str(ROOT / "scripts" / f"{name}.py"), run_name="__main__")
+        except SystemExit as ended:
+            code = ended.code
+    out.flush()
+    return Ended(code, out.buffer.getvalue().decode(), err.getvalue())  # type: ignore[attr-defined]
+
+
+def prepare(folder: Path) -> Path:
+    """A corpus, a text and a trained run."""
+    folder.mkdir()
+    write_corpus(folder)
+    (folder / "in.txt").write_text("Le chat voit le chien.\nLe chien suit le garçon.\n", encoding="utf-8")
+    ended = run("train FILES name=run output_dir=. checkpoint.every=1", folder)
+    assert (ended.code, ended.err) == (0, ""), ended
+    shutil.rmtree(folder / "cache")
+    return folder
+
+
+def spoilt(case: Case, folder: Path) -> None:
+    with contextlib.chdir(folder):
+        for act in case.spoil if isinstance(case.spoil, tuple) else (case.spoil,):
+            act()
+
+
+def content(folder: Path) -> dict[str, bytes | None]:
+    """All that is in a folder, token ids and tokenizers apart: they are kept for the next time."""
+    paths = [path for path in folder.rglob("*") if "cache" not in path.relative_to(folder).parts]
+    found = {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in paths}
+    if "outputs" in found and not any(name.startswith("outputs/") for name in found):
+        del found["outputs"]
+    return found
+
+
+def put(name: str, data: bytes | str) -> Spoil:
+    return lambda: Path(name).write_bytes(data if isinstance(data, bytes) else data.encode())
+
+
+def both(name: str, src: str, tgt: str) -> tuple[Spoil, Spoil]:
+    return put(f"{name}.fr", src), put(f"{name}.en", tgt)
+
+
+def cut(name: str, left: float, change: Callable[[bytes], bytes] = bytes) -> Spoil:
+    """Only a part of a file is left."""
+
+    def act() -> None:
+        data = change(Path(name).read_bytes())
+        Path(name).write_bytes(data[: int(left * len(data))])
+
+    return act
+
+
+def folder(name: str) -> Spoil:
+    def act() -> None:
+        Path(name).unlink(missing_ok=True)
+        Path(name).mkdir()
+
+    return act
+
+
+def gone(name: str) -> Spoil:
+    return lambda: Path(name).unlink()
+
+
+def parquet(name: str, **columns: list[Any]) -> Spoil:
+    return lambda: pq.write_table(pa.table(columns), name)
+
+
+def replaced(name: str, old: str, new: str) -> Spoil:
+    return lambda: Path(name).write_text(Path(name).read_text().replace(old, new))
+
+
+def edited(place: str, value: object = None) -> Spoil:
+    """A checkpoint in which a place, its path written with slashes, is another value or (None) not there; its checksum fits."""
+
+    def act() -> None:
+        whole = read(Path(BEST))
+        *path, last = place.split("/")
+        part = whole
+        for step in path:
+            part = part[step]
+        part.pop(last)
+        if value is not None:
+            part[last] = value
+        write(whole, Path(BEST))
+
+    return act
+
+
+class Writes:
+    """Pickled, it asks whoever loads it to make a file."""
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return Path.touch, (Path("victim"),)
+
+
+def poisoned() -> None:
+    with zipfile.ZipFile(BEST) as good, zipfile.ZipFile("evil.ckpt", "w") as evil:
+        for part in good.infolist():
+            evil.writestr(part, pickle.dumps(Writes(), 2) if part.filename.endswith("data.pkl") else good.read(part))
+
+
+WORDS = "chat " * 10_000
+TOO_LONG = r"10,000 words are [\d,]+ pieces, more than the 1,024 a sentence may have; split it"
+NO_CHECKPOINT = (
+    "not a checkpoint that can be read, or a damaged one \\(.+\\); take another copy, or give one that training wrote here"
+)
+WHOLE = "a whole number of at least"
+SEED = f"{WHOLE} 0 and less than 4294967296"
+APART = "pairs that share a sentence stay together"
+CODE = "damaged, or with code in it, of which nothing was run; give one that training wrote here"
+RESUME_LEAVE = "resume=run goes on with that run's own settings; leave out"
+
+CASES = [
+    # Files of text.
+    Case("no such file", "train FILES data.train.src=trian.fr", r"trian\.fr: no such file"),
+    Case("a folder for a file", "train FILES", r"train\.fr: this is a folder; give a file", folder("train.fr")),
+    Case("a file below a file", "train FILES data.train.src=in.txt/x", r"in\.txt/x: cannot be read \(Not a directory\)"),
+    Case("an empty file", "train FILES", r"train\.fr: the file is empty", put("train.fr", "")),
+    Case(
+        "files of unequal length",
+        "train FILES",
+        r"train\.fr has 1 line and train\.en has 211: line N must translate line N",
+        put("train.fr", "un\n"),
+    ),
+    Case(
+        "Latin-1",
+        "train FILES",
+        r"valid\.fr, line 2: not UTF-8 text; convert the file to UTF-8 first",
+        put("valid.fr", "un\nété\n".encode("latin-1")),
+    ),
+    Case(
+        "UTF-16",
+        "train FILES",
+        r"train\.fr, line 1: not UTF-8 text; convert the file to UTF-8 first",
+        put("train.fr", "été\n".encode("utf-16")),
+    ),
+    Case(
+        "a truncated gz",
+        "train FILES",
+        r"train\.fr: damaged or truncated gzip file \(.+\); fetch it again",
+        cut("train.fr", 0.9, gzip.compress),
+    ),
+    Case(
+        "a damaged gz",
+        "train FILES",
+        r"train\.fr: damaged or truncated gzip file \(.+\); fetch it again",
+        put("train.fr", gzip.compress(b"un\n")[:10] + b"no deflated data"),
+    ),
+    Case(
+        "no text in a file",
+        "train FILES",
+        r"valid\.fr and valid\.en: no sentence pair left after dropping empty and over-long ones",
+        both("valid", "\n \n", "a\nb\n"),
+    ),
+    Case(
+        "one line, and nothing to validate by",
+        f"train data=files {TRAIN} {QUICK}",
+        rf"data\.split\.valid=0\.05 data\.split\.test=0\.05: of 1 pair none is left for train; {APART}",
+        both("train", "un\n", "one\n"),
+    ),
+    Case(
+        "a sentence of 10,000 words to train on",
+        "train FILES",
+        r"train\.fr and train\.en: no sentence pair left after dropping empty and over-long ones",
+        both("train", WORDS, WORDS),
+    ),
+    Case(
+        "a sentence of 10,000 words to validate by",
+        "train FILES",
+        f"valid, src, 'chat chat chat .*': {TOO_LONG}",
+        both("valid", WORDS, "a"),
+    ),
+    Case("a language twice", "train FILES data.tgt=fr", r"data\.src=fr data\.tgt=fr: source and target language are the same"),
+    Case(
+        "source without target",
+        "train data=files data.train.src=train.fr",
+        r"data\.train\.tgt is not set: give it as data\.train\.tgt=VALUE",
+    ),
+    # Files of pairs.
+    Case(
+        "TSV without a heading",
+        "train PAIRS data.train=x.tsv",
+        r"x\.tsv: no column is named fr or src; say where .+ data\.columns\.src=COLUMN data\.columns\.tgt=COLUMN, .+",
+        put("x.tsv", "un\tone\n"),
+    ),
+    Case(
+        "TSV with too few columns",
+        "train PAIRS data.train=x.tsv data.columns.src=1 data.columns.tgt=2",
+        r"x\.tsv, line 2: 1 column and no column 2",
+        put("x.tsv", "un\tone\ndeux two\n"),
+    ),
+    Case(
+        "CSV whose quote is never closed",
+        "train PAIRS data.train=x.csv",
+        r"x\.csv, line 3: no proper CSV \(.+\)",
+        put("x.csv", 'fr,en\nun,one\n"deux,two\n'),
+    ),
+    Case(
+        "JSON lines that are no JSON",
+        "train PAIRS data.train=x.jsonl",
+        r"x\.jsonl, line 2: no JSON object; each line is one, with both sides of a pair",
+        put("x.jsonl", '{"fr": "un", "en": "one"}\nfr: deux\n'),
+    ),
+    Case(
+        "JSON lines with a key missing",
+        "train PAIRS data.train=x.jsonl",
+        r"x\.jsonl, line 2: no key en",
+        put("x.jsonl", '{"fr": "un", "en": "one"}\n{"fr": "deux"}\n'),
+    ),
+    Case(
+        "Parquet with a column of numbers",
+        "train PAIRS data.train=x.parquet",
+        r"x\.parquet: column en holds int64, not text",
+        parquet("x.parquet", fr=["un"], en=[1]),
+    ),
+    Case(
+        "truncated Parquet",
+        "train PAIRS data.train=x.parquet",
+        r"x\.parquet: damaged or no Parquet file \(.+\); fetch it again",
+        (parquet("x.parquet", fr=["un"], en=["one"]), cut("x.parquet", 0.9)),
+    ),
+    Case(
+        "a form we do not know",
+        "train PAIRS data.train=x.docx",
+        r"x\.docx: in which form\? A file of pairs is named \.tsv, .+; two parallel files are given as \.src=FILE \.tgt=FILE",
+        put("x.docx", "PK"),
+    ),
+    Case(
+        "Multi30k where it is not",
+        f"train data=multi30k data.root=. {QUICK}",
+        r"data\.root=\.: there is no train\.fr\.gz in it, nor in data/task1/raw below it",
+    ),
+    # Settings.
+    Case(
+        "a mistyped key",
+        "train trainer.max_stpes=9",
+        r"trainer\.max_stpes=9: no such setting; did you mean trainer\.max_steps\?",
+    ),
+    Case(
+        "a mistyped choice",
+        "train model=trasnformer",
+        "model=trasnformer: choose one of birnn, transformer; did you mean transformer\\?",
+    ),
+    Case("no choice", "train model=", "model=: choose one of birnn, transformer"),
+    Case("a new key", "train +foo=1", "foo=1: no such setting; there are seed, name, .+"),
+    Case("a key alone", "train seed", "seed: this is no override; write KEY=VALUE, with quotes around special characters"),
+    Case("nothing but =", "train =", "=: .+"),
+    Case("no configuration of this name", "train --config-name trian", "Cannot find primary config 'trian'.+", real=True),
+    Case("a part taken away", "train ~optim", "optim: no such part in the configuration; leave it in"),
+    Case(
+        "a part taken away that others refer to",
+        "train ~model",
+        r"name: Interpolation key 'model\.name' not found; correct the reference, or leave in what it refers to",
+    ),
+    Case("a part that is a number", "train search=3", r"search=3: give settings, each as search\.KEY=VALUE"),
+    Case("a key taken away", "train ~overfit", "overfit is not set: give it as overfit=VALUE"),
+    Case(
+        "several wrong types",
+        "train seed=x overfit=1 optim.lr=fast trainer.max_steps=1.5 checkpoint.every=null views.translations=yes "
+        "search.beam=two data.batch.max_tokens=[] data.tokenizer.joint=0 model.tied=0 model.residual=self",
+        rf"""seed=x: give {SEED}
+overfit=1: give true or false
+optim\.lr=fast: give a number greater than 0
+trainer\.max_steps=1\.5: give {WHOLE} 1
+checkpoint\.every=null: give {WHOLE} 1
+search\.beam=two: give a whole number from 1 to 1000
+views\.translations=yes: give {WHOLE} 0
+model\.residual=self: give a list of self, cross, ff
+model\.tied=0: give true or false
+data\.tokenizer\.joint=0: give true or false
+data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
+    ),
+    Case("a seed below zero", "train seed=-1", f"seed=-1: give {SEED}"),
+    Case("a seed beyond 32 bits", "train seed=4294967296", f"seed=4294967296: give {SEED}"),
+    Case("no steps", "train trainer.max_steps=0", rf"trainer\.max_steps=0: give {WHOLE} 1"),
+    Case("a learning rate that is no number", "train optim.lr=.nan", r"optim\.lr='\.nan': give a number greater than 0"),
+    Case(
+        "an accelerator that is not here", "train trainer.accelerator=gpus", r"trainer\.accelerator=gpus: choose another \(.+\)"
+    ),
+    Case("a precision there is not", "train trainer.precision=13", r"trainer\.precision=13: choose another \(.+\)"),
+    Case(
+        "a tokenizer there is not",
+        "train data.tokenizer.type=bqe",
+        r"data\.tokenizer\.type=bqe: choose one of bpe, unigram; did you mean bpe\?",
+    ),
+    # Impossible sizes.
+    Case(
+        "an argument that is not UTF-8",
+        "attention checkpoint=run sentence=\udce9t\udce9",
+        r"'sentence=\\udce9t\\udce9': not UTF-8 text; convert it, or rename the file",
+    ),
+    Case(
+        "a share of the batches that is none",
+        "train FILES trainer.limit_batches=0.1",
+        r"trainer\.limit_batches=0\.1: that is no whole batch of valid, which has 1; give a larger share, or .+",
+    ),
+    Case("heads that do not divide", "train model.n_heads=3", r"model\.d_model=128 is not divisible by model\.n_heads=3"),
+    Case(
+        "a width of a billion", "train model.d_model=1e9", r"model\.d_model=1000000000\.0: give a whole number from 1 to 8192"
+    ),
+    Case(
+        "a model larger than the machine",
+        "train FILES model.d_model=8192 model.d_ff=65536 model.n_layers=64",
+        r"model: its [\d,]+ parameters take [\d,]+ GB to train, this machine has [\d,]+; make it smaller, .+ n_layers",
+    ),
+    Case(
+        "too small a vocabulary",
+        "train FILES data.tokenizer.vocab_size=5",
+        r"data\.tokenizer\.vocab_size=5 is too small: this corpus needs at least \d+ \(.+\)",
+    ),
+    Case(
+        "too large a vocabulary",
+        "train data.tokenizer.vocab_size=100000000000",
+        r"data\.tokenizer\.vocab_size=100000000000: give a whole number from 1 to 1000000",
+    ),
+    Case(
+        "batches smaller than any sentence",
+        "train FILES data.batch.max_tokens=2",
+        r"data\.batch\.max_tokens=2: no training pair is as short as that, the shortest has \d+ tokens .+; give more",
+    ),
+    Case("batches of nothing", "train data.batch.max_tokens=0", rf"data\.batch\.max_tokens=0: give {WHOLE} 1"),
+    Case(
+        "a split larger than the corpus",
+        f"train data=files {TRAIN} data.split.valid=500 {QUICK}",
+        rf"data\.split\.valid=500 data\.split\.test=0\.05: of 211 pairs none is left for train; {APART}",
+    ),
+    Case(
+        "a split of more than all",
+        "train FILES data.split.valid=1.5",
+        rf"data\.split\.valid=1\.5: give {WHOLE} 1 or a number greater than 0 and less than 1",
+    ),
+    Case(
+        "more sentences than can be made",
+        "train data.train=10000000000",
+        r"data\.train=10000000000: give a whole number from 1 to 1000000",
+    ),
+    # Runs.
+    Case(
+        "an output folder that is a file",
+        "train FILES output_dir=in.txt",
+        r"output_dir=in\.txt: \S*in\.txt is a file; give a folder",
+    ),
+    Case(
+        "an output folder below a file",
+        "train FILES output_dir=in.txt/x",
+        r"output_dir=in\.txt/x: \S*in\.txt is a file; give a folder",
+    ),
+    Case(
+        "a name that cannot be",
+        "train FILES name=" + "x" * 300,
+        r"name=x+: no directory of this name can be made \(File name too long\)",
+    ),
+    Case("an empty name", "train name=''", r"name='': give text of at least 1 character"),
+    Case(
+        "a run to resume that is none",
+        "train resume=in.txt",
+        r"resume=in\.txt: no directory of a run, with a config\.yaml in it; give one, or auto",
+    ),
+    Case("a setting for a run that goes on", "train resume=run seed=2", f"{RESUME_LEAVE} seed=2"),
+    Case(
+        "a damaged config.yaml",
+        "train resume=run",
+        r"resume=run: run/config\.yaml cannot be read \(line 1: .+\)",
+        put("run/config.yaml", "a: ["),
+    ),
+    Case(
+        "an empty config.yaml",
+        "train resume=run",
+        r"resume=run: run/config\.yaml is no configuration of a run",
+        put("run/config.yaml", ""),
+    ),
+    Case(
+        "half a config.yaml",
+        "train resume=run",
+        r"run/config\.yaml: .*model.*: no such part in the configuration; leave it in",
+        cut("run/config.yaml", 0.3),
+    ),
+    Case(
+        "a config.yaml with a wrong value",
+        "train resume=run",
+        r"run/config\.yaml: model\.d_model=32 is not divisible by model\.n_heads=3",
+        replaced("run/config.yaml", "n_heads: 2", "n_heads: 3"),
+    ),
+    # Checkpoints.
+    Case("no checkpoint given", "translate", "checkpoint is not set: give it as checkpoint=VALUE"),
+    Case(
+        "no such checkpoint",
+        "TRANSLATE checkpoint=gone",
+        "checkpoint=gone: no such file, and no run with checkpoints/best.ckpt in it",
+    ),
+    Case("a checkpoint that is text", "TRANSLATE checkpoint=in.txt", rf"in\.txt: {NO_CHECKPOINT}"),
+    Case("a truncated checkpoint", "TRANSLATE", rf"{BEST}: {NO_CHECKPOINT}", cut(BEST, 0.5)),
+    Case("an empty checkpoint", "TRANSLATE", rf"{BEST}: {NO_CHECKPOINT}", cut(BEST, 0)),
+    Case(
+        "a checkpoint of another program",
+        "evaluate checkpoint=foreign.ckpt",
+        r"foreign\.ckpt: a checkpoint of another program; give one that training wrote here",
+        lambda: torch.save({"state_dict": {}}, "foreign.ckpt"),
+    ),
+    Case(
+        "a checkpoint of another format",
+        "TRANSLATE",
+        rf"{BEST}: written in format 1, this version reads format 2; train it again",
+        edited(f"{ENTRY}/schema", 1),
+    ),
+    Case(
+        "a pickle that would write a file",
+        "TRANSLATE checkpoint=evil.ckpt",
+        rf"evil\.ckpt: {NO_CHECKPOINT}",
+        lambda: Path("evil.ckpt").write_bytes(pickle.dumps(Writes())),
+    ),
+    Case(
+        "such a pickle within a checkpoint",
+        "TRANSLATE checkpoint=evil.ckpt",
+        rf"evil\.ckpt: not a checkpoint that can be read: {CODE}",
+        poisoned,
+        real=True,
+    ),
+    Case(
+        "weights of another model",
+        "TRANSLATE",
+        rf"{BEST}: its weights do not fit its configuration \(.+\)",
+        edited(f"{ENTRY}/config/model/d_ff", 47),
+    ),
+    Case(
+        "a checkpoint without a corpus",
+        "evaluate checkpoint=run",
+        "run: its configuration has no part data; give a checkpoint that training wrote here",
+        edited(f"{ENTRY}/config/data"),
+    ),
+    Case(
+        "a checkpoint with an unknown setting",
+        "evaluate checkpoint=run",
+        "run: in its configuration, data.batch.size=7: no such setting; .+",
+        edited(f"{ENTRY}/config/data/batch", {"max_tokens": 500, "size": 7}),
+    ),
+    # Scores.
+    Case("an unknown split", "evaluate checkpoint=run split=tset", "split=tset: this corpus has train, valid; choose of these"),
+    Case("no split", "evaluate checkpoint=run split=[]", r"split=\[\]: give one at least, or all"),
+    Case("the corpus is gone", "evaluate checkpoint=run output=scores", r"valid\.fr: no such file", gone("valid.fr")),
+    Case(
+        "own source without target",
+        "evaluate checkpoint=run src=valid.fr",
+        "src and tgt go together: give both files, src=FILE tgt=FILE",
+    ),
+    Case(
+        "own files of unequal length",
+        "OWN",
+        r"my\.fr has 2 lines and my\.en has 1: line N must translate line N",
+        both("my", "un\ndeux\n", "one\n"),
+    ),
+    Case("own files without a pair", "OWN", r"my\.fr and my\.en: no sentence pair left .+", both("my", "un\n\n", "\ntwo\n")),
+    Case("own source of 10,000 words", "OWN", rf"my\.fr, line 3: {TOO_LONG}", both("my", f"un\n\n{WORDS}\n", "one\n\nthree\n")),
+    Case("own target of 10,000 words", "OWN", rf"my\.en, line 1: {TOO_LONG}", both("my", "un\n", WORDS)),
+    Case(
+        "scores to a file",
+        "OWN output=in.txt",
+        r"output=in\.txt: cannot be written \(File exists\); give another place",
+        both("my", "un\n", "one\n"),
+    ),
+    Case(
+        "n best of a score", "evaluate checkpoint=run search.n_best=2", r"search\.n_best=2: no such setting; there are beam, .+"
+    ),
+    Case(
+        "an accelerator there is not",
+        "OWN accelerator=gpus",
+        r"accelerator=gpus: choose another \(.+\)",
+        both("my", "un\n", "one\n"),
+    ),
+    # Translations.
+    Case("no text to translate", "TRANSLATE input=gone.txt", r"gone\.txt: no such file"),
+    Case("a folder to translate", "TRANSLATE input=run", "run: this is a folder; give a file"),
+    Case("an empty file to translate", "TRANSLATE", r"in\.txt: the file is empty", put("in.txt", "")),
+    Case(
+        "no text but bytes",
+        "TRANSLATE",
+        r"in\.txt, line 2: not UTF-8 text; convert the file to UTF-8 first",
+        put("in.txt", bytes(range(256))),
+    ),
+    Case("10,000 words to translate", "TRANSLATE", rf"in\.txt, line 3: {TOO_LONG}", put("in.txt", f"un\n\n{WORDS}\nquatre\n")),
+    Case(
+        "10,000 words on standard input",
+        "translate checkpoint=run output=out.txt",
+        f"standard input, line 2: {TOO_LONG}",
+        stdin=f"un\n{WORDS}\n".encode(),
+    ),
+    Case(
+        "Latin-1 on standard input",
+        "translate checkpoint=run output=in.txt",
+        "standard input, line 2: not UTF-8 text; convert it to UTF-8 first",
+        stdin="un\nété\n".encode("latin-1"),
+        real=True,
+    ),
+    Case("no standard input", "translate checkpoint=run", "standard input is closed: give input=FILE", stdin=None),
+    Case(
+        "a translation below no folder",
+        "TRANSLATE output=gone/out.txt",
+        r"output=gone/out\.txt: cannot be written \(No such file or directory\); give another place",
+    ),
+    Case(
+        "a translation to a folder",
+        "TRANSLATE output=run",
+        r"output=run: cannot be written \(Is a directory\); give another place",
+    ),
+    Case(
+        "more translations than the beam",
+        "TRANSLATE search.n_best=9",
+        r"search\.n_best=9 and search\.beam=5: allowed is 1 <= n_best <= beam",
+    ),
+    Case("no accelerator of this kind", "TRANSLATE accelerator=gpus", r"accelerator=gpus: choose another \(.+\)"),
+    Case("a mistyped input", "translate checkpoint=run inptu=in.txt", r"inptu=in\.txt: no such setting; did you mean input\?"),
+    Case(
+        "a choice that another command has",
+        "translate checkpoint=run model=birnn",
+        "model=birnn: no such setting; there are checkpoint, input, .+",
+    ),
+    # Attention.
+    Case("no sentence", "attention checkpoint=run sentence='  '", "sentence is empty: give one as sentence='...'"),
+    Case("no model", "attention checkpoint=[]", r"checkpoint=\[\]: give one at least"),
+    Case("a picture of 10,000 words", f"attention checkpoint=run sentence='{WORDS}'", f"sentence: {TOO_LONG}"),
+    Case("a layer there is not", "attention checkpoint=run layer=2", "layer=2: choose from 1 to 1"),
+    Case("a head there is not", "attention checkpoint=run head=3", "head=3: choose from 1 to 2"),
+    Case("layers from 0", "attention checkpoint=run layer=0", f"layer=0: give {WHOLE} 1 or null"),
+    Case(
+        "no kind of picture",
+        "attention checkpoint=run output=map.txt",
+        r"output=map\.txt: no kind of picture; give a name that ends in \.png, \.svg, \.pdf, .+",
+    ),
+    Case(
+        "a picture below no folder",
+        "attention checkpoint=run output=maps/map.png",
+        r"output=maps/map\.png: cannot be written, maps is no folder; make it, or give another",
+    ),
+    # The embedded corpus.
+    Case("fewer than no sentences", "show_corpus n=-1", f"n=-1: give {WHOLE} 0", real=True),
+    Case(
+        "an unknown split of the grammar",
+        "show_corpus split=tset",
+        "split=tset: choose one of train, valid, test, test_long, test_compositional; did you mean test\\?",
+        real=True,
+    ),
+    Case("words for a number", "show_corpus n=five", f"n=five: give {WHOLE} 0"),
+]
+
+
+def table() -> str:
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        base = prepare(Path(name) / "base")
+        for number, case in enumerate(CASES):
+            place = Path(shutil.copytree(base, Path(name) / str(number)))
+            spoilt(case, place)
+            ended = run(case.command, place, case.stdin)
+            if ended.code != 2:
+                raise SystemExit(f"{case.what}: ended with {ended.code}\n{ended.err}")
+            said = ended.err.replace(str(place), "FOLDER").strip().replace("|", r"\|").replace("\n", "<br>")
+            command = (
+                case.command.encode(errors="backslashreplace")
+                .decode()
+                .replace(WORDS, "chat chat ... chat")
+                .replace(QUICK, "...")
+                .replace("|", r"\|")
+            )
+            rows.append(f"| {case.what} | `{re.sub('x{9,}', 'xxx...', command)}` | {re.sub('x{9,}', 'xxx...', said)} |")
+    shorts = [f"- `{name}`: `{text.replace(QUICK, '...')}`" for name, text in SHORT.items()]
+    return "\n".join(
+        [
+            "# Bad inputs, and the line each one gets",
+            "",
+            "Written by `python tests/bad_inputs.py`; `tests/test_bad_input.py` tests every row. Each exit code is 2, and",
+            "nothing is left behind. Commands are given in a folder with a small corpus (`train.fr`, `train.en`, ...), a text",
+            "`in.txt` and a trained run, `run`. In them",
+            "",
+            *shorts,
+            "",
+            "| what is wrong | command | what it says |",
+            "|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    text = table()
+    for path in sys.argv[1:]:
+        Path(path).write_text(text, encoding="utf-8")
+    print(text, end="")

@@ -1,0 +1,135 @@
+"""Bad input gets one clear line and exit code 2, and leaves nothing behind; odd sentences are translated."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bad_inputs import CASES, ROOT, WORDS, Case, Ended, arguments, content, prepare, run, spoilt
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare(tmp_path_factory.mktemp("bad") / "base")
+
+
+@pytest.fixture
+def folder(base: Path, tmp_path: Path) -> Path:
+    """A small corpus, a text and a trained run."""
+    return Path(shutil.copytree(base, tmp_path / "folder"))
+
+
+def as_command(command: str, folder: Path, stdin: bytes | None = b"") -> Ended:
+    name, *overrides = arguments(command)
+    line = [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *overrides]
+    done = subprocess.run(line, cwd=folder, input=stdin, capture_output=True, check=False)
+    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def test_the_table_is_large_enough() -> None:
+    assert len(CASES) >= 40 and len({case.what for case in CASES}) == len(CASES)
+    assert sum(case.real for case in CASES) >= 5
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.what)
+def test_bad_input_gets_its_line_and_leaves_nothing_behind(case: Case, folder: Path) -> None:
+    spoilt(case, folder)
+    before = content(folder)
+    refused(case, run(case.command, folder, case.stdin))
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.real], ids=lambda case: case.what)
+def test_and_so_does_the_command(case: Case, folder: Path) -> None:
+    spoilt(case, folder)
+    before = content(folder)
+    refused(case, as_command(case.command, folder, case.stdin))
+    assert content(folder) == before
+
+
+def refused(case: Case, ended: Ended) -> None:
+    assert "Traceback" not in ended.err
+    lines = ended.err.split("\n")
+    assert lines.pop() == ""
+    patterns = case.line.split("\n")
+    assert len(lines) == len(patterns), ended.err
+    for line, pattern in zip(lines, patterns, strict=True):
+        assert re.fullmatch(f"error: {pattern}", line), f"{line!r} is not {pattern!r}"
+    assert ended.code == 2
+
+
+ODD = {
+    "empty": "",
+    "spaces": " \t\u00a0 ",
+    "emoji": "Le chat 😀👩‍👩‍👧",
+    "right to left": "הכלב רואה את החתול",
+    "NUL": "Le \0 chat",
+    "unknown script": "ꦱꦸꦏꦂ 你好世界",
+    "U+2028": "Le chat\u2028voit",
+    "lone CR": "Le chat\rvoit",
+    "CRLF": "Le chat voit.\r",
+    "300 words": "Le chat " * 150,
+    "unpaired quotes": "\"'«»\\ $x_1$ <s> {a} [b]",
+}
+
+
+@pytest.mark.parametrize("road", ["file", "standard input"])
+def test_an_odd_sentence_is_translated_to_one_line(folder: Path, road: str) -> None:
+    text = "".join(f"{sentence}\n" for sentence in ODD.values()).encode()
+    (folder / "odd.txt").write_bytes(text)
+    given = " input=odd.txt" if road == "file" else ""
+    ended = run(f"translate checkpoint=run search.beam=2 accelerator=cpu{given}", folder, text)
+    assert (ended.code, ended.err) == (0, "")
+    lines = ended.out.split("\n")
+    assert lines.pop() == "" and len(lines) == len(ODD)
+    assert [lines[i] for i in (0, 1)] == ["", ""]
+
+
+@pytest.mark.parametrize("what", [what for what in ODD if what not in ("empty", "spaces", "NUL")])
+def test_the_attention_of_an_odd_sentence_is_drawn(folder: Path, what: str) -> None:
+    ended = run(f"attention checkpoint=run sentence={shlex.quote(ODD[what][:60])} layer=1", folder)
+    assert (ended.code, ended.err, ended.out) == (0, "", "attention.png\n")
+    assert (folder / "attention.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("bad", [WORDS.encode(), b"\xff"], ids=["too long", "no text"])
+def test_what_comes_before_a_bad_line_is_translated(folder: Path, bad: bytes) -> None:
+    before = b"Le chat voit le chien.\n\n" * 600  # more than are translated together
+    ended = run("translate checkpoint=run search.beam=1 accelerator=cpu", folder, before + bad + b"\nun\n")
+    assert ended.code == 2 and ended.err.startswith("error: standard input, line 1201: ")
+    assert ended.out.count("\n") == 1200
+
+
+@pytest.mark.parametrize("side", ["train", "valid"])
+def test_one_line_is_a_corpus(folder: Path, side: str) -> None:
+    (folder / f"{side}.fr").write_text("Le chat\n")
+    (folder / f"{side}.en").write_text("The cat\n")
+    ended = run("train FILES data.tokenizer.vocab_size=8000", folder)
+    assert (ended.code, ended.err) == (0, "")
+
+
+def test_a_vocabulary_has_as_many_pieces_as_the_text_gives(folder: Path) -> None:
+    ended = run("train FILES data.tokenizer.vocab_size=1000000", folder)
+    assert ended.code == 0 and "a vocabulary of 1000000 pieces is more than this text fills" in ended.out
+
+
+def test_an_output_is_replaced_when_it_is_whole(folder: Path) -> None:
+    (folder / "link.txt").symlink_to("in.txt")
+    ended = run("translate checkpoint=run input=link.txt output=link.txt accelerator=cpu", folder)
+    assert (ended.code, ended.err) == (0, "")
+    assert (folder / "link.txt").is_symlink() and (folder / "in.txt").read_text().count("\n") == 2
+    assert "Le chat" not in (folder / "in.txt").read_text()
+    assert run("translate checkpoint=run input=in.txt output=/dev/null", folder).code == 0
+    assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_a_full_disk_is_said_in_a_line(folder: Path) -> None:
+    ended = run("translate checkpoint=run input=in.txt output=/dev/full", folder)
+    assert ended.code == 2
+    assert ended.err == "error: output=/dev/full: cannot be written (No space left on device); give another place\n"
