@@ -118,8 +118,9 @@ def train(config: dict[str, Any]) -> Path:
     with one_process(run_dir), LogFile(run_dir / "train.log"):
         point = newest(run_dir) if goes_on else Point(None)
         log.info("%s: %s parameters, %d pieces", run_dir, f"{parameter_count(model):,}", len(vocabulary.tgt))
-        for why, count in corpus.dropped.items():
-            log.info("dropped %d pairs: %s", count, why)
+        read = ", ".join(f"{split} {count:,}" for split, count in corpus.read.items())
+        dropped = ", ".join(f"{why} {count:,}" for why, count in corpus.dropped.items()) or "none"
+        log.info("pairs read: %s; dropped: %s", read, dropped)
         if goes_on:
             log.info("%s: %s", run_dir, what_is_left(point, config["trainer"]["max_steps"]))
         best = run_dir / "checkpoints" / "best.ckpt"
