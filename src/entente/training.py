@@ -85,8 +85,30 @@ def train(config: dict[str, Any]) -> Path:
     if run_dir and is_finished(run_dir):
         log.info("%s: has finished, nothing left to do", run_dir)
         return run_dir
-    started = time.perf_counter()
     L.seed_everything(config["seed"], verbose=False)
+    data, translator = prepared(config)
+    goes_on = run_dir is not None
+    run_dir = run_dir or new_run_directory(Path(config["output_dir"]), name, config)
+    with one_process(run_dir), LogFile(run_dir / "train.log"):
+        point = newest(run_dir) if goes_on else Point(None)
+        say_what_begins(run_dir, data.corpus, translator)
+        if goes_on:
+            log.info("%s: %s", run_dir, what_is_left(point, config["trainer"]["max_steps"]))
+        kept = max(config["checkpoint"][key] for key in ("keep", "average"))
+        saving = Checkpoints(run_dir / "checkpoints", config["checkpoint"]["every"], kept)
+        trainer = build_trainer(
+            {**config["trainer"], "max_steps": point.step} if point.trained else config["trainer"],
+            run_dir,
+            [saving, *callbacks(config)],
+            purge_step=point.step + 1 if goes_on else 0,
+        )
+        trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
+        finish(config, run_dir, trainer, translator, data, saving)
+    return run_dir
+
+
+def prepared(config: Mapping[str, Any]) -> tuple[TranslationData, Translator]:
+    """The data of a run, and the model on its first step; what cannot be trained is refused."""
     log.info("reading the corpus: %s", config["data"]["name"])
     corpus = read_corpus(config["data"])
     cache = Path(config["output_dir"]) / "cache"
@@ -102,62 +124,58 @@ def train(config: dict[str, Any]) -> Path:
     data.check(decoded=["valid", *corpus.tests])
     refuse_no_batch(config["trainer"]["limit_batches"], data)
     refuse_beyond_memory(config["model"], vocabulary)
-    model = checkpoint.build(config["model"], vocabulary, config["seed"])
-    entry = checkpoint.entry(config, vocabulary)
     translator = Translator(
-        model,
+        checkpoint.build(config["model"], vocabulary, config["seed"]),
         vocabulary,
         fill(Optim, "optim", config["optim"]),
         fill(Search, "search", config["search"]),
         max_steps=config["trainer"]["max_steps"],
         log_every=config["trainer"]["log_every"],
-        checkpoint_entry=entry,
+        checkpoint_entry=checkpoint.entry(config, vocabulary),
     )
-    goes_on = run_dir is not None
-    run_dir = run_dir or new_run_directory(Path(config["output_dir"]), name, config)
-    with one_process(run_dir), LogFile(run_dir / "train.log"):
-        point = newest(run_dir) if goes_on else Point(None)
-        log.info("%s: %s parameters, %d pieces", run_dir, f"{parameter_count(model):,}", len(vocabulary.tgt))
-        read = ", ".join(f"{split} {count:,}" for split, count in corpus.read.items())
-        dropped = ", ".join(f"{why} {count:,}" for why, count in corpus.dropped.items()) or "none"
-        log.info("pairs read: %s; dropped: %s", read, dropped)
-        if goes_on:
-            log.info("%s: %s", run_dir, what_is_left(point, config["trainer"]["max_steps"]))
-        best = run_dir / "checkpoints" / "best.ckpt"
-        saving = Checkpoints(
-            best.parent, config["checkpoint"]["every"], max(config["checkpoint"][k] for k in ("keep", "average"))
-        )
-        trainer = build_trainer(
-            {**config["trainer"], "max_steps": point.step} if point.trained else config["trainer"],
-            run_dir,
-            [saving, *callbacks(config)],
-            purge_step=point.step + 1 if goes_on else 0,
-        )
-        log.debug("prepared in %.1f s", time.perf_counter() - started)
-        trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
-        trained = time.perf_counter()
-        averaged = None
-        if config["checkpoint"]["average"] > 1:
-            averaged = keep_mean_if_better(trainer, translator, data, saving, config["checkpoint"]["average"])
-        if best.exists():
-            translator.load_state_dict(checkpoint.read(best)["state_dict"])
-        evaluations = evaluate(trainer, translator, data, ["valid", *corpus.tests])
-        write_translations(run_dir, evaluations)
-        metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
-        report = {
-            "steps": trainer.global_step,
-            "seconds": round(saving.seconds, 1),
-            "parameters": parameter_count(model),
-            "tokens_per_second": round(translator.tokens_per_second, 1),
-            "mean_of_checkpoints": averaged,
-        }
-        write_json(run_dir / "training.json", report)
-        log_final(trainer, config, metrics)
-        write_json(run_dir / FINISHED, metrics)  # last: a run that has it is finished
-        times = (clock(saving.seconds), clock(time.perf_counter() - trained))
-        log.info("trained %d steps in %s, evaluated in %s (minutes:seconds)", trainer.global_step, *times)
-        show(metrics, str(run_dir))
-    return run_dir
+    return data, translator
+
+
+def say_what_begins(run_dir: Path, corpus: Corpus, translator: Translator) -> None:
+    pieces = len(translator.vocabulary.tgt)
+    log.info("%s: %s parameters, %d pieces", run_dir, f"{parameter_count(translator.model):,}", pieces)
+    read = ", ".join(f"{split} {count:,}" for split, count in corpus.read.items())
+    dropped = ", ".join(f"{why} {count:,}" for why, count in corpus.dropped.items()) or "none"
+    log.info("pairs read: %s; dropped: %s", read, dropped)
+
+
+def finish(
+    config: Mapping[str, Any],
+    run_dir: Path,
+    trainer: L.Trainer,
+    translator: Translator,
+    data: TranslationData,
+    saving: Checkpoints,
+) -> None:
+    """What comes after training: the model to keep is chosen, decoded and scored, and everything written."""
+    started = time.perf_counter()
+    averaged = None
+    if config["checkpoint"]["average"] > 1:
+        averaged = keep_mean_if_better(trainer, translator, data, saving, config["checkpoint"]["average"])
+    best = run_dir / "checkpoints" / "best.ckpt"
+    if best.exists():
+        translator.load_state_dict(checkpoint.read(best)["state_dict"])
+    evaluations = evaluate(trainer, translator, data, ["valid", *data.corpus.tests])
+    write_translations(run_dir, evaluations)
+    metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
+    report = {
+        "steps": trainer.global_step,
+        "seconds": round(saving.seconds, 1),
+        "parameters": parameter_count(translator.model),
+        "tokens_per_second": round(translator.tokens_per_second, 1),
+        "mean_of_checkpoints": averaged,
+    }
+    write_json(run_dir / "training.json", report)
+    log_final(trainer, config, metrics)
+    write_json(run_dir / FINISHED, metrics)  # last: a run that has it is finished
+    times = (clock(saving.seconds), clock(time.perf_counter() - started))
+    log.info("trained %d steps in %s, evaluated in %s (minutes:seconds)", trainer.global_step, *times)
+    show(metrics, str(run_dir))
 
 
 def to_go_on_with(resume: str | None, root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
