@@ -15,6 +15,7 @@ import pytest
 import torch
 from filelock import FileLock
 from hydra import compose, initialize_config_dir
+from tensorboard.summary.writer import event_file_writer
 
 from entente.checkpoint import read
 from entente.cli import plain
@@ -43,6 +44,13 @@ def base(tmp_path: Path) -> list[str]:
         "checkpoint.every=3",
         "views.attention=false",
     ]
+
+
+@pytest.fixture(autouse=True)
+def event_files_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorBoard reads files in the order of their names, which hold the second, the process and its count of files: runs that
+    follow each other within a second and a process are in order only if that count keeps its number of digits."""
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(1_000_000))
 
 
 def run(base: list[str], model: str, name: str, *more: str) -> Path:

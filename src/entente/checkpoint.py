@@ -33,10 +33,6 @@ PREFIX = "model."  # of the model's parameters among the LightningModule's
 RUNTIME = {"src_vocab", "tgt_vocab", "shared_vocab", "pad_id", "seed"}  # arguments that a configuration does not give
 
 
-class Damaged(InputError):
-    """The file was written here and is no longer what was written."""
-
-
 @dataclass(frozen=True)
 class Run:
     """What a checkpoint holds, ready to translate: the model is in evaluation mode."""
@@ -110,7 +106,8 @@ def write(content: dict[str, Any], path: Path) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint of ours, checked against its checksum. InputError if it is none, Damaged if it was one."""
+    """The content of a checkpoint of ours, checked against its checksum. InputError if it is none, or
+    no longer what was written."""
     try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(part.file_size for part in archive.infolist())
@@ -122,13 +119,13 @@ def read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
     except pickle.UnpicklingError as error:  # torch's own words tell how to load it all the same
-        raise Damaged(
+        raise InputError(
             f"{path}: not a checkpoint that can be read: damaged, or with code in it, of which nothing was run; "
             "give one that training wrote here"
         ) from error
     except Exception as error:  # of damaged bytes, torch's reader makes errors of every kind
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].removesuffix(".")
-        raise Damaged(
+        raise InputError(
             f"{path}: not a checkpoint that can be read, or a damaged one ({reason[:200]}); "
             "take another copy, or give one that training wrote here"
         ) from error
@@ -139,7 +136,9 @@ def read(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: written in format {ours.get('schema')}, this version reads format {SCHEMA}; train it again")
     expected = content.pop(CHECKSUM, None)
     if checksum(content) != expected:
-        raise Damaged(f"{path}: damaged, its content does not match its checksum; take another copy or an earlier checkpoint")
+        raise InputError(
+            f"{path}: damaged, its content does not match its checksum; take another copy or an earlier checkpoint"
+        )
     return content
 
 

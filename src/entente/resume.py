@@ -42,8 +42,6 @@ class Point:
     path: Path | None  # of the checkpoint; None: from the beginning
     step: int = 0
     trained: bool = False  # what is left is the evaluation
-    seconds: float = 0.0  # of training so far
-    best: float | None = None  # validation BLEU so far
 
 
 def unfinished(root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
@@ -80,8 +78,7 @@ def newest(run_dir: Path) -> Point:
         except InputError as error:
             log.warning("%s: going back to the checkpoint before", error)
             continue
-        state = content["callbacks"][Checkpoints.__qualname__]
-        return Point(path, content["global_step"], state["trained"], state["seconds"], state["best"])
+        return Point(path, content["global_step"], content["callbacks"][Checkpoints.__qualname__]["trained"])
     return Point(None)
 
 
