@@ -3,7 +3,7 @@
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import lightning as L
@@ -16,9 +16,11 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 from torch.utils.tensorboard import SummaryWriter
 
+from entente.data.batches import Batch
 from entente.data.corpora import clean
+from entente.maps.diagnose import diagnose, gradient_norms
 from entente.maps.draw import draw
-from entente.maps.record import record
+from entente.maps.record import has_attention, record
 from entente.translator import Translator
 
 log = logging.getLogger("entente")
@@ -76,6 +78,8 @@ class AttentionMaps(L.Callback):
 
 def attention_images(translator: Translator, sentences: Sequence[tuple[str, str]]) -> Iterator[tuple[str, np.ndarray]]:
     """Tag and picture (height, width, 3), uint8, of every kind of attention of each (title, source text)."""
+    if not has_attention(translator.model):
+        return
     vocabulary = translator.vocabulary
     translations = translator.translate([text for _, text in sentences], translator.search)
     for (title, text), n_best in zip(sentences, translations, strict=True):
@@ -114,6 +118,38 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _escaped(text: str) -> str:
     return re.sub(r"[\\`*_\[\]<>&|~]", lambda sign: f"&#{ord(sign[0])};", " ".join(text.split()))
+
+
+class Diagnosis(L.Callback):
+    """Every so many steps, what may explain why a model fails, as scalars "why/ASPECT/PLACE": the norm of each part's gradient
+    before it is clipped, and what `diagnose` says of the first sentences of validation."""
+
+    def __init__(self, every_n_steps: int, sentences: int = 16) -> None:
+        self.every_n_steps = every_n_steps
+        self.sentences = sentences
+        self._batch: Batch | None = None
+
+    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Any) -> None:
+        step = trainer.global_step + 1  # the one under way
+        if step % self.every_n_steps == 0 or step == 1:
+            model = _translator(pl_module).model
+            self._write(trainer, {f"gradient_norm/{place}": norm for place, norm in gradient_norms(model).items()}, step)
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        step = trainer.global_step
+        whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        if whole and (step % self.every_n_steps == 0 or step == 1):
+            if self._batch is None:
+                self._batch = trainer.datamodule.sample(self.sentences)  # type: ignore[attr-defined]
+            device = pl_module.device
+            model = _translator(pl_module).model
+            self._write(trainer, diagnose(model, self._batch.src.to(device), self._batch.tgt[:, :-1].to(device)), step)
+
+    def _write(self, trainer: L.Trainer, values: Mapping[str, float], step: int) -> None:
+        for logger in trainer.loggers:
+            logger.log_metrics({f"why/{name}": value for name, value in values.items()}, step)
 
 
 class TrainingProgress(ProgressBar):

@@ -1,6 +1,7 @@
 """How the scripts begin and end: Hydra composes the configuration, and all that the user got wrong is told at once.
 
-Exit codes: 0 done; 2 something to correct, a line `error: ...` for each problem; 75 interrupted, able to go on; 130 Ctrl-C.
+Exit codes: 0 done; 2 something to correct, a line `error: ...` for each problem; 3 training diverged; 75 interrupted, able to
+go on; 130 Ctrl-C.
 """
 
 import os
@@ -20,7 +21,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
 
-from entente.errors import InputError, Interrupted
+from entente.errors import Diverged, InputError, Interrupted
 from entente.schema import MISSING, nearest, unknown, unset
 
 Command = Callable[[dict[str, Any]], None]
@@ -60,6 +61,8 @@ def endings() -> Iterator[None]:
         yield
     except InputError as error:
         _end(2, *(f"error: {problem}" for problem in error.problems))
+    except Diverged as divergence:
+        _end(3, f"diverged: {divergence}")
     except Interrupted as interruption:
         _end(75, str(interruption))
     except KeyboardInterrupt:
@@ -222,10 +225,12 @@ def explain(override: str, error: Exception, config: DictConfig, configs: Path, 
 
 
 def groups_of(configs: Path, name: str) -> list[str]:
-    """The groups of which the configuration `name` makes a choice."""
+    """The groups of which the configuration `name`, or one that it is built on, makes a choice."""
     path = configs / f"{name}.yaml"
-    defaults = yaml.safe_load(path.read_text(encoding="utf-8"))["defaults"] if path.exists() else []
-    return sorted(group for choice in defaults if isinstance(choice, dict) for group in choice)
+    defaults = yaml.safe_load(path.read_text(encoding="utf-8")).get("defaults", []) if path.exists() else []
+    own = [group for choice in defaults if isinstance(choice, dict) for group in choice]
+    below = [choice for choice in defaults if isinstance(choice, str) and choice != "_self_"]
+    return sorted({*own, *(group for choice in below for group in groups_of(configs, choice))})
 
 
 def choices(group: Path) -> list[str]:

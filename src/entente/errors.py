@@ -15,6 +15,13 @@ class InputError(Exception):
         return "\n".join(self.problems)
 
 
+class Diverged(Exception):
+    """Training has left the range of numbers in which it could find back: one line saying where.
+
+    Scripts print it and exit with code 3.
+    """
+
+
 class Interrupted(Exception):
     """A signal ended the command after it had saved what is needed to go on: one line saying how.
 

@@ -16,11 +16,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from entente import checkpoint
 from entente.data.corpora import Corpus, clean, parallel_files, read_lines
-from entente.data.module import TranslationData
+from entente.data.module import TranslationData, split_of, together_of
 from entente.data.tokenizer import LONGEST, Vocabulary, too_long
 from entente.errors import InputError
 from entente.maps.draw import draw, draw_pair
-from entente.maps.record import ALIGNMENT, CROSS, AttentionMap, record
+from entente.maps.record import ALIGNMENT, CROSS, AttentionMap, has_attention, record
 from entente.schema import fill, problems
 from entente.search import Hypothesis, Search, translate
 from entente.settings import TrainerSettings, completed, problems_of_data
@@ -98,8 +98,11 @@ def picture_attention(config: Mapping[str, Any]) -> None:
         hypothesis = translate(run.model, run.vocabulary, [source], Search())[0][0]
         name = f"{len(maps) + 1}. {run.config['model']['name']}" if len(paths) > 1 else run.config["model"]["name"]
         titles.append(f"{name}: {run.vocabulary.tgt.decode(hypothesis.tokens)}")
-        recorded = {map.kind: map for map in record(run.model, run.vocabulary, src, hypothesis.tokens)}
-        maps[name] = recorded.get(CROSS) or recorded[ALIGNMENT]
+        recorded = record(run.model, run.vocabulary, src, hypothesis.tokens) if has_attention(run.model) else []
+        to_source = [map for map in recorded if map.kind in (CROSS, ALIGNMENT)]
+        if not to_source:
+            raise InputError(f"checkpoint={path}: this model has no attention to its source; give another checkpoint")
+        maps[name] = to_source[0]
     for key, axis in (("layer", 0), ("head", 1)):
         sizes = [map.weights.shape[axis] for map in maps.values() if map.weights.shape[axis] > 1]
         if config[key] is not None and config[key] not in range(1, min(sizes, default=1) + 1):
@@ -135,7 +138,8 @@ def _chosen(given: str | list[str], corpus: Corpus) -> list[str]:
     if not splits:
         raise InputError("split=[]: give one at least, or all")
     for split in splits:
-        corpus.split(split)  # refuses an unknown one before any work
+        corpus.split(split_of(split))  # refuses an unknown one before any work
+        together_of(split)
     return splits
 
 

@@ -3,7 +3,7 @@ the readers of corpora, `Optim`, `Search`, and the few dataclasses here."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Interval, MinLen
 
@@ -30,6 +30,7 @@ class Run:
     overfit: bool
     variant: str
     resume: str | None  # auto, or a run's directory
+    also_evaluate: Sequence[Literal["alone", "mixed"]] = ()
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,9 @@ class CheckpointSettings:
 @dataclass(frozen=True)
 class Views:
     attention: bool = True
+    attention_every: Annotated[int, Ge(0)] = 0
     translations: Annotated[int, Ge(0)] = 10
+    diagnosis: Annotated[int, Ge(0)] = 50
 
 
 PARTS: dict[str, type] = {
@@ -130,9 +133,9 @@ def problems_of_run(config: Mapping[str, Any]) -> list[str]:
 
 
 def completed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """With the defaults of what is left out of its parts."""
+    """With the defaults of what is left out, at the top and in its parts."""
     parts = {part: {**defaults(kind), **config[part]} for part, kind in PARTS.items() if part in config}
-    return {**config, **parts}
+    return {**defaults(Run), **config, **parts}
 
 
 def problems_of_data(data: object) -> list[str]:

@@ -5,6 +5,7 @@ outputs/NAME/config.yaml            the composed configuration
              events.out.tfevents.*  for TensorBoard
              checkpoints/           best.ckpt by validation BLEU, step-N.ckpt to go on from
              translations/          one file a split: source, reference, translation
+             proof.json             of an ablation: in what it differs from the baseline before training
              metrics.json           {split: {bleu, chrf, ter, nll, signature, ...}}; the run is finished when it is there
              training.json          steps, seconds, parameters, speed
 """
@@ -17,7 +18,7 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 from entente import checkpoint
-from entente.callbacks import AttentionMaps, SampleTranslations, TrainingProgress, clock
+from entente.callbacks import AttentionMaps, Diagnosis, SampleTranslations, TrainingProgress, clock
 from entente.data.corpora import CORPORA, Corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
@@ -47,6 +48,8 @@ from entente.settings import completed, problems_of_run
 from entente.translator import Optim, Translator
 
 log = logging.getLogger("entente")
+
+Proof = Callable[[Mapping[str, Any], TranslationData, Translator], dict[str, Any]]
 
 # Two sentences whose attention is worth watching: two-word negation in a comparative, and an elided article.
 FIXED_SENTENCES = {
@@ -72,9 +75,10 @@ def check(config: Mapping[str, Any]) -> list[str]:
     return problems_of_run(config) or refused_by_lightning(completed(config)["trainer"]) or no_folder(config["output_dir"])
 
 
-def train(config: dict[str, Any]) -> Path:
+def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
     """Trains, evaluates and writes one run, or goes on with one; returns its directory. Everything the user could have got
-    wrong is checked before a directory is made."""
+    wrong is checked before a directory is made. prove: called before that too, with configuration, data and seeded model; what
+    it returns is kept as proof.json."""
     if found := check(config):
         raise InputError(*found)
     config = {**completed(config), "output_dir": str(Path(config["output_dir"]).expanduser())}
@@ -88,8 +92,11 @@ def train(config: dict[str, Any]) -> Path:
     L.seed_everything(config["seed"], verbose=False)
     data, translator = prepared(config)
     goes_on = run_dir is not None
+    proof = prove(config, data, translator) if prove and not goes_on else None
     run_dir = run_dir or new_run_directory(Path(config["output_dir"]), name, config)
     with one_process(run_dir), LogFile(run_dir / "train.log"):
+        if proof:
+            write_json(run_dir / "proof.json", proof)
         point = newest(run_dir) if goes_on else Point(None)
         say_what_begins(run_dir, data.corpus, translator)
         if goes_on:
@@ -160,7 +167,8 @@ def finish(
     best = run_dir / "checkpoints" / "best.ckpt"
     if best.exists():
         translator.load_state_dict(checkpoint.read(best)["state_dict"])
-    evaluations = evaluate(trainer, translator, data, ["valid", *data.corpus.tests])
+    again = [f"{split}@{how}" for split in [*data.corpus.tests][:1] for how in config["also_evaluate"]]
+    evaluations = evaluate(trainer, translator, data, ["valid", *data.corpus.tests, *again])
     write_translations(run_dir, evaluations)
     metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
     report = {
@@ -169,6 +177,7 @@ def finish(
         "parameters": parameter_count(translator.model),
         "tokens_per_second": round(translator.tokens_per_second, 1),
         "mean_of_checkpoints": averaged,
+        "unigram_nll": data.unigram_nll(),
     }
     write_json(run_dir / "training.json", report)
     log_final(trainer, config, metrics)
@@ -285,11 +294,13 @@ def new_run_directory(root: Path, name: str, config: Mapping[str, Any]) -> Path:
 def callbacks(config: Mapping[str, Any]) -> list[Callback]:
     """What accompanies training beside its checkpoints: early stopping, progress, and views for TensorBoard."""
     chosen: list[Callback] = [TrainingProgress()]
+    if config["views"]["diagnosis"]:
+        chosen.append(Diagnosis(config["views"]["diagnosis"]))
     if config["trainer"]["patience"]:
         chosen.append(EarlyStopping("valid/bleu", mode="max", patience=config["trainer"]["patience"]))
     if config["views"]["attention"]:
         fixed = [(text, text) for text in FIXED_SENTENCES.get(config["data"]["src"], ())]
-        chosen.append(AttentionMaps(fixed))
+        chosen.append(AttentionMaps(fixed, config["views"]["attention_every"]))
     if config["views"]["translations"]:
         chosen.append(SampleTranslations(config["views"]["translations"]))
     return chosen

@@ -17,9 +17,12 @@ from torch.nn import functional as F
 from entente.checkpoint import ENTRY
 from entente.data.batches import Batch
 from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
+from entente.errors import Diverged
 from entente.evaluation.scores import Evaluation, corpus_scores
 from entente.models import Seq2Seq
 from entente.search import Hypothesis, Search, search, translate
+
+ASTRAY = 10  # times the loss of one who knows nothing, ln V: from there nothing has come back
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,8 @@ class Translator(L.LightningModule):
             self.tokens_per_second = self._tokens / (now - self._clock)
             self._clock, self._tokens = now, 0
             self.last_loss = loss.item()
+            if not self.last_loss <= ASTRAY * math.log(logits.size(-1)):
+                raise Diverged(f"the loss is {self.last_loss:.4g} at step {self.global_step + 1}; give a smaller optim.lr")
             self._log(
                 {
                     "train/loss": self.last_loss,

@@ -7,7 +7,7 @@ B batch, S source length, T target length.
 import logging
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from entente.data.tokens import Rows
 from entente.errors import InputError
 
 Row = Sequence[int] | np.ndarray
+Together = Literal["alike", "mixed", "alone"]
 Ids = Rows | Sequence[Sequence[int]]  # one row of token ids a sentence
 
 log = logging.getLogger("entente")
@@ -119,14 +120,20 @@ class TrainingBatches:
 
 
 class EvaluationBatches:
-    """Every pair once, longest first; `Batch.index` says which. A pair longer than `max_tokens` is a batch alone."""
+    """Every pair once; `Batch.index` says which. together: `alike`, sentences of like length, longest first, one longer than
+    `max_tokens` by itself; `mixed`, whatever lengths come (a fixed permutation); `alone`, one sentence a batch."""
 
-    def __init__(self, src_ids: Ids, tgt_ids: Ids, max_tokens: int) -> None:
+    def __init__(self, src_ids: Ids, tgt_ids: Ids, max_tokens: int, together: Together = "alike") -> None:
         self._src, self._tgt = Rows.of(src_ids), Rows.of(tgt_ids)
         src, tgt = self._src.lengths, self._tgt.lengths
         longest = np.maximum(src, tgt)
-        order = np.lexsort((-src, -longest))
-        self._batches = [order[part].tolist() for part in _cut(longest[order], max_tokens)]
+        if together == "alike":
+            order = np.lexsort((-src, -longest))
+            self._batches = [order[part].tolist() for part in _cut(longest[order], max_tokens)]
+        else:
+            order = np.random.default_rng(0).permutation(len(longest))
+            size = 1 if together == "alone" else max(1, max_tokens // int(longest.max()))
+            self._batches = [order[start : start + size].tolist() for start in range(0, len(order), size)]
 
     def __len__(self) -> int:
         return len(self._batches)

@@ -3,19 +3,31 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import lightning as L
 import numpy as np
 from annotated_types import Ge
 
-from entente.data.batches import EvaluationBatches, TrainingBatches, fitting
+from entente.data.batches import Batch, EvaluationBatches, Together, TrainingBatches, collate, fitting
 from entente.data.corpora import Corpus
-from entente.data.tokenizer import LONGEST, Vocabulary, too_long
+from entente.data.tokenizer import BOS, LONGEST, Vocabulary, too_long
 from entente.data.tokens import Rows, tokenise
 from entente.errors import InputError
 
 AtLeastOne = Annotated[int, Ge(1)]
+
+
+def split_of(name: str) -> str:
+    """The split of "test@alone" is "test"."""
+    return name.partition("@")[0]
+
+
+def together_of(name: str) -> Together:
+    together = name.partition("@")[2] or "alike"
+    if together not in get_args(Together):
+        raise InputError(f"split={name}: after the @ stands one of {', '.join(get_args(Together))}")
+    return cast(Together, together)
 
 
 class TranslationData(L.LightningDataModule):
@@ -57,10 +69,10 @@ class TranslationData(L.LightningDataModule):
                     raise InputError(f"{split}, {side}, '{sentence[:30]}...': {too_long(sentence, pieces)}")
 
     def sources(self, split: str) -> list[str]:
-        return list(self.corpus.split(split)["src"])
+        return list(self.corpus.split(split_of(split))["src"])
 
     def references(self, split: str) -> list[str]:
-        return list(self.corpus.split(split)["tgt"])
+        return list(self.corpus.split(split_of(split))["tgt"])
 
     def ids(self, split: str) -> tuple[Rows, Rows]:
         """Token ids of both sides of a split, with their BOS and EOS."""
@@ -76,5 +88,20 @@ class TranslationData(L.LightningDataModule):
         return [self.evaluation_batches(split) for split in self.test_splits]
 
     def evaluation_batches(self, split: str) -> EvaluationBatches:
-        """Each pair of the split once; the batches' `index` are rows of `sources(split)` and `references(split)`."""
-        return EvaluationBatches(*self.ids(split), self.eval_max_tokens)
+        """Each pair of the split once; the batches' `index` are rows of `sources(split)` and `references(split)`. A split may
+        say how its sentences come together: test@alone, test@mixed."""
+        return EvaluationBatches(*self.ids(split_of(split)), self.eval_max_tokens, together_of(split))
+
+    def sample(self, n: int) -> Batch:
+        """The first n pairs of validation, of whatever lengths."""
+        src, tgt = self.ids("valid")
+        rows = range(min(n, len(src)))
+        return collate([src[i] for i in rows], [tgt[i] for i in rows], rows)
+
+    def unigram_nll(self) -> float:
+        """Nats per target token of validation, end symbols counted, for one who knows how often each piece occurs in training
+        (each counted once more) and nothing else."""
+        size = len(self.vocabulary.tgt)
+        train, valid = (np.bincount(self.ids(split)[1].values(), minlength=size) for split in ("train", "valid"))
+        train[BOS] = valid[BOS] = 0
+        return float(-(valid * np.log((train + 1) / (train + 1).sum())).sum() / valid.sum())

@@ -41,6 +41,10 @@ class Rows:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    def values(self) -> np.ndarray:
+        """All ids, end to end."""
+        return np.concatenate([np.zeros(0, np.int32), *(self[i] for i in range(len(self)))])
+
     def __getitem__(self, row: int) -> np.ndarray:
         row = range(len(self))[row]
         block = bisect_right(self._starts, row) - 1

@@ -47,6 +47,11 @@ class AttentionMap(NamedTuple):
     columns: list[str]
 
 
+def has_attention(model: nn.Module) -> bool:
+    """A model may be without: the recurrent one that reads the source into one vector."""
+    return any(isinstance(module, AttentionWeights) for module in model.modules())
+
+
 def record(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequence[int]) -> list[AttentionMap]:
     """The maps of one sentence, one a kind. src ends with EOS; tgt has neither BOS nor EOS."""
     return record_batch(model, vocabulary, [src], [tgt])[0]

@@ -7,15 +7,23 @@ parameters; the learned projections W_q, W_k, W_v, W_o belong to the layer aroun
 Every layer is called in two steps, `kv = layer.project(source)` and `layer(query, kv, mask)`. Self-attention projects its own
 input, cross-attention the encoder's output, a cache what it has seen so far: the layer cannot tell and need not know.
 
-Shapes: B batch, H heads, T queries, S keys, D model width, K key width of one head, A width of the additive score.
+Shapes: B batch, H heads, T queries, S keys, D model width, K key width of one head, A width of Bahdanau's additive score.
 Masks are boolean, True = may attend, broadcastable to the scores.
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+Score = Literal["dot", "additive", "bilinear"]
+Scale = Literal["d_k", "none", "n_keys"]
+Projection = Literal["query", "key", "value"]
+SoftmaxOver = Literal["keys", "queries", "batch"]
+AXIS: dict[SoftmaxOver, int] = {"keys": -1, "queries": -2, "batch": 0}
+PROJECTIONS: tuple[Projection, ...] = ("query", "key", "value")
 
 
 class KV(NamedTuple):
@@ -29,10 +37,67 @@ class KV(NamedTuple):
         return KV(torch.cat([self.key, new.key], dim=-2), torch.cat([self.value, new.value], dim=-2))
 
 
-def dot_product_scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
+def dot_product_scores(query: Tensor, key: Tensor, scale: float | Tensor) -> Tensor:
     """Q K^T * scale: query (..., T, K) and key (..., S, K) give scores (..., T, S). One matrix product per sentence and head,
     all of them in one call: nothing loops over the batch."""
     return query @ key.transpose(-2, -1) * scale
+
+
+def factor(scale: Scale, query: Tensor, key: Tensor, mask: Tensor | None) -> float | Tensor:
+    """What dot products are multiplied by. `d_k`: 1 / sqrt(K). Components of unit variance make a dot product of variance K
+    (Vaswani et al. 2017, footnote 4), whatever the number of tokens. `n_keys`: 1 / sqrt(keys the query may see), (..., T, 1),
+    the misreading "number of tokens". `none`: 1."""
+    if scale == "d_k":
+        return query.size(-1) ** -0.5
+    if scale == "none":
+        return 1.0
+    seen = key.new_tensor(key.size(-2)) if mask is None else mask.sum(-1, keepdim=True)
+    return seen.to(key.dtype).rsqrt()
+
+
+class DotProductScore(nn.Module):
+    """q . k, times the scale: no parameters of its own (Vaswani et al. 2017, equation 1)."""
+
+    def __init__(self, scale: Scale) -> None:
+        super().__init__()
+        self.scale: Scale = scale
+
+    def forward(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+        """query (B, H, T, K), key (B, H, S, K) -> (B, H, T, S)."""
+        return dot_product_scores(query, key, factor(self.scale, query, key, mask))
+
+
+class BilinearScore(nn.Module):
+    """q^T M k, times the scale, with a matrix M (K, K) per head (Luong et al. 2015, "general")."""
+
+    def __init__(self, n_heads: int, d_k: int, scale: Scale) -> None:
+        super().__init__()
+        self.scale: Scale = scale
+        self.weight = nn.Parameter(torch.empty(n_heads, d_k, d_k))
+
+    def forward(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+        """As DotProductScore."""
+        return dot_product_scores(query @ self.weight, key, factor(self.scale, query, key, mask))
+
+
+class AdditiveScore(nn.Module):
+    """v^T tanh(q + k), with a vector v (K) per head; q and k are projected already, as Bahdanau's W q and U k are. Nothing to
+    scale: tanh bounds each term."""
+
+    def __init__(self, n_heads: int, d_k: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n_heads, d_k))
+
+    def forward(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+        """As DotProductScore, by way of (B, H, T, S, K)."""
+        compared = torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3))
+        return (compared * self.weight[:, None, None, :]).sum(-1)
+
+
+def score_module(score: Score, n_heads: int, d_k: int, scale: Scale) -> nn.Module:
+    if score == "dot":
+        return DotProductScore(scale)
+    return BilinearScore(n_heads, d_k, scale) if score == "bilinear" else AdditiveScore(n_heads, d_k)
 
 
 class AttentionWeights(nn.Module):
@@ -40,16 +105,23 @@ class AttentionWeights(nn.Module):
 
     Parameter-free on purpose: attention maps are recorded by a forward hook on this module, and its output is what the
     layer used, before dropout. A masked score is -inf, hence its weight exactly 0; every row must allow at least one key.
+
+    softmax: what the softmax runs over; other than `keys` it is a mistake to study. There a column can be masked whole, so
+    the mask is a finite minimum before and zero after. mask_value: what a masked score becomes, None is -inf.
     """
 
-    def __init__(self, softmax_axis: int = -1) -> None:
+    def __init__(self, softmax: SoftmaxOver = "keys", mask_value: float | None = None) -> None:
         super().__init__()
-        self.softmax_axis = softmax_axis
+        self.softmax: SoftmaxOver = softmax
+        self.mask_value = -math.inf if mask_value is None else mask_value
 
     def forward(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        if mask is not None:
-            scores = scores.masked_fill(~mask, -math.inf)
-        return scores.softmax(dim=self.softmax_axis)
+        if mask is None:
+            return scores.softmax(dim=AXIS[self.softmax])
+        if self.softmax == "keys":
+            return scores.masked_fill(~mask, self.mask_value).softmax(dim=-1)
+        lowest = max(self.mask_value, torch.finfo(scores.dtype).min)
+        return scores.masked_fill(~mask, lowest).softmax(dim=AXIS[self.softmax]).masked_fill(~mask, 0.0)
 
 
 def heads_divide(d_model: int, n_heads: int) -> None:
@@ -58,27 +130,48 @@ def heads_divide(d_model: int, n_heads: int) -> None:
         raise ValueError(f"d_model={d_model} is not divisible by n_heads={n_heads}")
 
 
-class MultiHeadAttention(nn.Module):
-    """Scaled dot-product attention in H heads of width K = D / H (Vaswani et al. 2017, sections 3.2.1 and 3.2.2).
+def unprojected_width(d_k: int | None, projections: Sequence[Projection]) -> None:
+    """What is not projected has the width it has: D / H a head."""
+    if d_k is not None and set(projections) != set(PROJECTIONS):
+        raise ValueError(f"d_k={d_k} needs all three projections; leave d_k null, or projections whole")
 
-    scale: what Q K^T is multiplied by; None is 1 / sqrt(K). Components of unit variance make a dot product of variance K
-    (their footnote 4), whatever the number of tokens: that is why it is the key width and not the sentence length.
+
+class MultiHeadAttention(nn.Module):
+    """Scaled dot-product attention in H heads of width K (Vaswani et al. 2017, sections 3.2.1 and 3.2.2).
+
+    d_k: K, of queries, keys and values; None is D / H. score, scale: how a query is compared with a key. projections: which of
+    W_q, W_k, W_v are learned; the others are the identity. softmax, mask_value: see AttentionWeights.
     """
 
-    def __init__(self, d_model: int, n_heads: int, scale: float | None = None, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        dropout: float = 0.0,
+        d_k: int | None = None,
+        score: Score = "dot",
+        scale: Scale = "d_k",
+        projections: Sequence[Projection] = PROJECTIONS,
+        softmax: SoftmaxOver = "keys",
+        mask_value: float | None = None,
+    ) -> None:
         super().__init__()
         heads_divide(d_model, n_heads)
+        unprojected_width(d_k, projections)
         self.n_heads = n_heads
-        self.scale = (d_model // n_heads) ** -0.5 if scale is None else scale
-        self.query = nn.Linear(d_model, d_model)
-        self.key = nn.Linear(d_model, d_model)
-        self.value = nn.Linear(d_model, d_model)
-        self.weights = AttentionWeights()
+        self.d_k = d_model // n_heads if d_k is None else d_k
+
+        def projection(name: Projection) -> nn.Module:
+            return nn.Linear(d_model, n_heads * self.d_k) if name in projections else nn.Identity()
+
+        self.query, self.key, self.value = projection("query"), projection("key"), projection("value")
+        self.score = score_module(score, n_heads, self.d_k, scale)
+        self.weights = AttentionWeights(softmax, mask_value)
         self.dropout = nn.Dropout(dropout)
-        self.out = nn.Linear(d_model, d_model)
+        self.out = nn.Linear(n_heads * self.d_k, d_model)
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # (B, T, D) -> (B, H, T, K)
+        return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # (B, T, H K) -> (B, H, T, K)
 
     def project(self, source: Tensor) -> KV:
         """source (B, S, D) -> keys and values (B, H, S, K)."""
@@ -86,7 +179,7 @@ class MultiHeadAttention(nn.Module):
 
     def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
         """query (B, T, D), mask broadcastable to (B, H, T, S) -> (B, T, D)."""
-        scores = dot_product_scores(self._split(self.query(query)), kv.key, self.scale)  # (B, H, T, S)
+        scores = self.score(self._split(self.query(query)), kv.key, mask)  # (B, H, T, S)
         weights = self.dropout(self.weights(scores, mask))
         heads = weights @ kv.value  # (B, H, T, K)
         return self.out(heads.transpose(1, 2).flatten(-2))
@@ -97,12 +190,12 @@ class AdditiveAttention(nn.Module):
     their widths may differ; the dot product needs them equal and has no parameters of its own. The values are the source
     itself: `project` computes U k once per sentence, W q is computed at each step."""
 
-    def __init__(self, query_size: int, source_size: int, d_attention: int) -> None:
+    def __init__(self, query_size: int, source_size: int, d_attention: int, weights: AttentionWeights | None = None) -> None:
         super().__init__()
         self.query = nn.Linear(query_size, d_attention, bias=False)  # their W_a
         self.key = nn.Linear(source_size, d_attention, bias=False)  # their U_a
         self.score = nn.Linear(d_attention, 1, bias=False)  # their v_a
-        self.weights = AttentionWeights()
+        self.weights = weights or AttentionWeights()
 
     def project(self, source: Tensor) -> KV:
         """source (B, S, M) -> keys (B, S, A) and values (B, S, M)."""
@@ -112,3 +205,53 @@ class AdditiveAttention(nn.Module):
         """query (B, T, Q), mask broadcastable to (B, T, S) -> contexts (B, T, M)."""
         compared = torch.tanh(self.query(query).unsqueeze(2) + kv.key.unsqueeze(1))  # (B, T, S, A)
         return self.weights(self.score(compared).squeeze(-1), mask) @ kv.value
+
+
+class BilinearAttention(nn.Module):
+    """Luong et al. 2015, "general": e_ij = q_i^T W k_j, one matrix between query and source, not scaled. As the additive one:
+    `project` computes W k once per sentence, and the values are the source itself."""
+
+    def __init__(self, query_size: int, source_size: int, weights: AttentionWeights | None = None) -> None:
+        super().__init__()
+        self.key = nn.Linear(source_size, query_size, bias=False)
+        self.weights = weights or AttentionWeights()
+
+    def project(self, source: Tensor) -> KV:
+        """source (B, S, M) -> keys (B, S, Q) and values (B, S, M)."""
+        return KV(self.key(source), source)
+
+    def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
+        """query (B, T, Q), mask broadcastable to (B, T, S) -> contexts (B, T, M)."""
+        return self.weights(dot_product_scores(query, kv.key, 1.0), mask) @ kv.value
+
+
+class DotProductAttention(nn.Module):
+    """Luong et al. 2015, "dot": e_ij = q_i . k_j, no parameters and not scaled. Query and key must be of one width, so the key
+    of a source that was read in both directions is the sum of the two."""
+
+    def __init__(self, query_size: int, source_size: int, weights: AttentionWeights | None = None) -> None:
+        super().__init__()
+        if source_size % query_size:
+            raise ValueError(f"a source of width {source_size} is no sum of parts as wide as the query, {query_size}")
+        self.query_size = query_size
+        self.weights = weights or AttentionWeights()
+
+    def project(self, source: Tensor) -> KV:
+        """source (B, S, M) -> keys (B, S, Q) and values (B, S, M)."""
+        return KV(source.unflatten(-1, (-1, self.query_size)).sum(-2), source)
+
+    def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
+        """query (B, T, Q), mask broadcastable to (B, T, S) -> contexts (B, T, M)."""
+        return self.weights(dot_product_scores(query, kv.key, 1.0), mask) @ kv.value
+
+
+class NoAttention(nn.Module):
+    """The source is one vector, and every query gets it (Cho et al. 2014: the plain encoder-decoder)."""
+
+    def project(self, source: Tensor) -> KV:
+        """source (B, 1, M) -> keys (B, 1, 0), which nobody asks, and values (B, 1, M)."""
+        return KV(source[..., :0], source)
+
+    def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
+        """query (B, T, Q) -> contexts (B, T, M)."""
+        return kv.value.expand(-1, query.size(1), -1)

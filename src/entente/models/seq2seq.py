@@ -44,6 +44,19 @@ class Seq2Seq(nn.Module):
         return self.decode(tgt, self.encode(src))[0]
 
 
+class Residual(nn.Module):
+    """x + dropout(f(x)): the sublayer adds to what came in. Taken away (`keep=False`), only dropout(f(x)) goes on."""
+
+    def __init__(self, keep: bool, dropout: float) -> None:
+        super().__init__()
+        self.keep = keep
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, sublayer_output: Tensor) -> Tensor:
+        update = self.dropout(sublayer_output)
+        return x + update if self.keep else update
+
+
 def select(state: Any, rows: Tensor) -> Any:
     """The state of the given rows (any model's): reorders, repeats or drops sentences. rows (N,) indices into the batch."""
     if isinstance(state, Tensor):
@@ -74,13 +87,14 @@ def causal_mask(new: int, past: int, device: torch.device) -> Tensor:
     return torch.ones(new, past + new, dtype=torch.bool, device=device).tril(past)
 
 
-STACKED = {nn.GRU: 3, nn.GRUCell: 3}  # a GRU stacks the matrices of its gates along dim 0; each is initialised by itself
-EMBEDDING_STD = 0.02  # small, so that a tied output starts near uniform: the loss at step 0 is close to ln V
+# Recurrent cells stack the matrices of their gates along dim 0; each is initialised by itself.
+STACKED = {nn.GRU: 3, nn.GRUCell: 3, nn.LSTM: 4, nn.LSTMCell: 4}
 
 
-def initialise(model: nn.Module, seed: int) -> None:
+def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
     """Fills every parameter from a generator seeded by hash(seed, its name): matrices Xavier-uniform (Glorot & Bengio 2010),
-    recurrent ones orthogonal (Bahdanau et al. 2015, B.1), embeddings N(0, 0.02^2), biases 0. Norms keep ones and zeros.
+    recurrent ones orthogonal (Bahdanau et al. 2015, B.1), embeddings normal, biases 0. Norms keep ones and zeros. Embeddings
+    are small enough that a tied output starts near uniform: the loss at step 0 is close to ln V.
 
     A part taken away takes its own names away and leaves every other initial value as it was.
     """
@@ -92,18 +106,18 @@ def initialise(model: nn.Module, seed: int) -> None:
         digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
         values = torch.empty(parameter.shape, dtype=torch.float32)  # on the CPU: the same start on every device
-        _fill(values, name.rpartition(".")[2], owner, generator)
+        _fill(values, name.rpartition(".")[2], owner, generator, embedding_std)
         with torch.no_grad():
             parameter.copy_(values)
 
 
-def _fill(values: Tensor, leaf: str, owner: nn.Module, generator: torch.Generator) -> None:
+def _fill(values: Tensor, leaf: str, owner: nn.Module, generator: torch.Generator, embedding_std: float) -> None:
     if values.dim() < 2:
         nn.init.zeros_(values)
     elif isinstance(owner, nn.Embedding):
-        nn.init.normal_(values, std=EMBEDDING_STD, generator=generator)
+        nn.init.normal_(values, std=embedding_std, generator=generator)
     else:
-        for block in values.chunk(STACKED.get(type(owner), 1)):
+        for block in values.unbind() if values.dim() == 3 else values.chunk(STACKED.get(type(owner), 1)):
             if leaf.startswith("weight_hh"):
                 nn.init.orthogonal_(block, generator=generator)
             else:

@@ -14,16 +14,28 @@ Shapes: B batch, S source length, T target length, H heads, D model width, V voc
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Literal, NamedTuple, cast, get_args
 
 import torch
-from annotated_types import Interval
+from annotated_types import Interval, Le
 from torch import Tensor, nn
 
-from entente.models.attention import KV, MultiHeadAttention, heads_divide
+from entente.models.attention import (
+    KV,
+    PROJECTIONS,
+    MultiHeadAttention,
+    Projection,
+    Scale,
+    Score,
+    SoftmaxOver,
+    heads_divide,
+    unprojected_width,
+)
 from entente.models.seq2seq import (
     Dropout,
+    Residual,
     Seed,
     Seq2Seq,
     TokenId,
@@ -36,73 +48,77 @@ from entente.models.seq2seq import (
 
 Sublayer = Literal["self", "cross", "ff"]
 Norm = Literal["pre", "post", "none"]
+Positions = Literal["sinusoidal", "learned", "none"]
 SUBLAYERS: tuple[Sublayer, ...] = get_args(Sublayer)
-
-
-class Residual(nn.Module):
-    """x + dropout(f(x)): the sublayer adds to what came in. Taken away (`keep=False`), only dropout(f(x)) goes on."""
-
-    def __init__(self, keep: bool, dropout: float) -> None:
-        super().__init__()
-        self.keep = keep
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor, sublayer_output: Tensor) -> Tensor:
-        update = self.dropout(sublayer_output)
-        return x + update if self.keep else update
+LEARNED_POSITIONS = 512  # rows of a learned table; whatever stands behind them shares the last
 
 
 class Block(nn.Module):
     """Sublayers by name, and what stands around each: `x = after(residual(x, f(before(x))))`."""
 
-    sublayers: tuple[str, ...]
+    names: tuple[Sublayer, ...]
 
     def __init__(
         self,
+        attention: Callable[[], MultiHeadAttention],
         d_model: int,
-        n_heads: int,
         d_ff: int,
         dropout: float,
-        attention_dropout: float,
-        residual: Sequence[str],
-        norm: str,
+        residual: Sequence[str] = SUBLAYERS,
+        norm: str = "pre",
+        sublayers: Sequence[str] = SUBLAYERS,
     ) -> None:
         super().__init__()
-        names = self.sublayers
+        names = [name for name in self.names if name in sublayers]
         self.before = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "pre" else nn.Identity() for n in names})
         self.after = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "post" else nn.Identity() for n in names})
         self.residual = nn.ModuleDict({n: Residual(n in residual, dropout) for n in names})
-        self.ff = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))
-        self.self_attention = MultiHeadAttention(d_model, n_heads, dropout=attention_dropout)
+        if "ff" in names:
+            self.ff = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))
+        if "self" in names:
+            self.self_attention = attention()
         if "cross" in names:
-            self.cross_attention = MultiHeadAttention(d_model, n_heads, dropout=attention_dropout)
+            self.cross_attention = attention()
+
+    def sublayer(self, name: Sublayer, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
+        """x (B, T, D) -> (B, T, D); a sublayer that the block has not leaves x as it is."""
+        if name not in self.residual:
+            return x
+        return self.after[name](self.residual[name](x, f(self.before[name](x))))
 
 
 class EncoderBlock(Block):
     """Self-attention over the source, then the feed-forward network."""
 
-    sublayers = ("self", "ff")
+    names = ("self", "ff")
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """x (B, S, D), mask (B, 1, 1, S) -> (B, S, D)."""
-        h = self.before["self"](x)
-        x = self.after["self"](self.residual["self"](x, self.self_attention(h, self.self_attention.project(h), mask)))
-        x = self.after["ff"](self.residual["ff"](x, self.ff(self.before["ff"](x))))
+        x = self.sublayer("self", x, lambda h: self.self_attention(h, self.self_attention.project(h), mask))
+        x = self.sublayer("ff", x, lambda h: self.ff(h))
         return x
 
 
 class DecoderBlock(Block):
     """Masked self-attention over the target so far, cross-attention to the source, then the feed-forward network."""
 
-    sublayers = SUBLAYERS
+    names = SUBLAYERS
 
-    def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor, src_mask: Tensor) -> tuple[Tensor, KV]:
+    def project(self, memory: Tensor) -> KV:
+        """The encoder's output (B, S, D) -> what cross-attention looks up; nothing (B, 0, D) where there is none."""
+        return self.cross_attention.project(memory) if "cross" in self.residual else KV(memory[:, :0], memory[:, :0])
+
+    def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
         """x (B, T, D) at the tokens read now, past (B, H, P, K) of those read before -> (B, T, D), and past with them added."""
-        h = self.before["self"](x)
-        past = past.extend(self.self_attention.project(h))
-        x = self.after["self"](self.residual["self"](x, self.self_attention(h, past, causal)))
-        x = self.after["cross"](self.residual["cross"](x, self.cross_attention(self.before["cross"](x), memory, src_mask)))
-        x = self.after["ff"](self.residual["ff"](x, self.ff(self.before["ff"](x))))
+
+        def look_back(h: Tensor) -> Tensor:
+            nonlocal past
+            past = past.extend(self.self_attention.project(h))
+            return self.self_attention(h, past, causal)
+
+        x = self.sublayer("self", x, look_back)
+        x = self.sublayer("cross", x, lambda h: self.cross_attention(h, memory, src_mask))
+        x = self.sublayer("ff", x, lambda h: self.ff(h))
         return x, past
 
 
@@ -122,13 +138,21 @@ def sinusoids(start: int, length: int, d_model: int, like: Tensor) -> Tensor:
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :d_model]
 
 
+def self_attention_stays(sublayers: Sequence[Sublayer]) -> None:
+    """The decoder's self-attention holds what was read so far, which every later token needs."""
+    if "self" not in sublayers:
+        raise ValueError(f"sublayers={list(sublayers)} must have self; cross and ff can be left out")
+
+
 class Transformer(Seq2Seq):
     """residual: the sublayers that have a residual connection, of `self`, `cross`, `ff` (`self` in encoder and decoder).
     norm: in front of a sublayer (`pre`, Xiong et al. 2020), behind the residual (`post`, as published), or `none`.
     tied: the output projection is the target embedding (Press & Wolf 2017), and the source embedding too where both languages
-    share one vocabulary."""
+    share one vocabulary. positions: sines and cosines, learned vectors (both: Vaswani et al. 2017, section 3.5), or none.
+    sublayers: those that there are. mask_padding: hide the source's padding; mask_future: hide what the target says later.
+    score, scale, projections, d_k, softmax, mask_value: of every attention, see MultiHeadAttention."""
 
-    relations = (heads_divide,)
+    relations = (heads_divide, unprojected_width, self_attention_stays)
 
     def __init__(
         self,
@@ -146,19 +170,38 @@ class Transformer(Seq2Seq):
         residual: Sequence[Sublayer] = SUBLAYERS,
         norm: Norm = "pre",
         tied: bool = True,
+        positions: Positions = "sinusoidal",
+        sublayers: Sequence[Sublayer] = SUBLAYERS,
+        mask_padding: bool = True,
+        mask_future: bool = True,
+        score: Score = "dot",
+        scale: Scale = "d_k",
+        projections: Sequence[Projection] = PROJECTIONS,
+        d_k: Width | None = None,
+        softmax: SoftmaxOver = "keys",
+        mask_value: Annotated[float, Le(0)] | None = None,
     ) -> None:
         super().__init__()
         if unknown := set(residual) - set(SUBLAYERS):
             raise ValueError(f"residual has unknown sublayers {sorted(unknown)}; allowed are {list(SUBLAYERS)}")
         if norm not in get_args(Norm):
             raise ValueError(f"norm={norm} is not one of {', '.join(get_args(Norm))}")
+        self_attention_stays(sublayers)
         self.pad_id = pad_id
         self.d_model = d_model
         self.n_heads = n_heads
+        self.positions: Positions = positions
+        self.mask_padding, self.mask_future = mask_padding, mask_future
         self.tgt_embedding = nn.Embedding(tgt_vocab, d_model, padding_idx=pad_id)
         self.src_embedding = self.tgt_embedding if tied and shared_vocab else nn.Embedding(src_vocab, d_model, pad_id)
+        if positions == "learned":
+            self.src_position = nn.Embedding(LEARNED_POSITIONS, d_model)
+            self.tgt_position = nn.Embedding(LEARNED_POSITIONS, d_model)
         self.dropout = nn.Dropout(dropout)
-        block = (d_model, n_heads, d_ff, dropout, attention_dropout, residual, norm)
+        attention = partial(
+            MultiHeadAttention, d_model, n_heads, attention_dropout, d_k, score, scale, projections, softmax, mask_value
+        )
+        block = (attention, d_model, d_ff, dropout, residual, norm, sublayers)
         self.encoder = nn.ModuleList(EncoderBlock(*block) for _ in range(n_layers))
         self.encoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.decoder = nn.ModuleList(DecoderBlock(*block) for _ in range(n_layers))
@@ -166,26 +209,33 @@ class Transformer(Seq2Seq):
         self.output = nn.Linear(d_model, tgt_vocab, bias=False)
         if tied:
             self.output.weight = self.tgt_embedding.weight
-        initialise(self, seed)
+        # Times sqrt(D) their variance is 1/2, that of the sines and cosines added to them, which would drown smaller ones.
+        initialise(self, seed, embedding_std=(2 * d_model) ** -0.5)
 
-    def _embed(self, embedding: nn.Module, ids: Tensor, start: int) -> Tensor:
-        x = embedding(ids) * math.sqrt(self.d_model)  # section 3.4
-        return self.dropout(x + sinusoids(start, ids.size(1), self.d_model, like=x))
+    def _embed(self, side: str, ids: Tensor, start: int) -> Tensor:
+        x = self.get_submodule(f"{side}_embedding")(ids) * math.sqrt(self.d_model)  # section 3.4
+        if self.positions == "sinusoidal":
+            x = x + sinusoids(start, ids.size(1), self.d_model, like=x)
+        elif self.positions == "learned":
+            rows = torch.arange(start, start + ids.size(1), device=ids.device).clamp(max=LEARNED_POSITIONS - 1)
+            x = x + self.get_submodule(f"{side}_position")(rows) * math.sqrt(self.d_model)
+        return self.dropout(x)
 
     def encode(self, src: Tensor) -> TransformerState:
-        src_mask = padding_mask(src, self.pad_id)[:, None, None, :]
-        x = self._embed(self.src_embedding, src, start=0)
+        real = padding_mask(src, self.pad_id)[:, None, None, :]
+        src_mask = real if self.mask_padding else torch.ones_like(real)
+        x = self._embed("src", src, start=0)
         for block in self.encoder:
             x = block(x, src_mask)
         x = self.encoder_norm(x)
-        nothing = x.new_empty(src.size(0), self.n_heads, 0, self.d_model // self.n_heads)
-        memory = tuple(cast(DecoderBlock, block).cross_attention.project(x) for block in self.decoder)
-        return TransformerState(tuple(KV(nothing, nothing) for _ in self.decoder), memory, src_mask)
+        blocks = [cast(DecoderBlock, block) for block in self.decoder]
+        nothing = x.new_empty(src.size(0), self.n_heads, 0, blocks[0].self_attention.d_k)
+        return TransformerState(tuple(KV(nothing, nothing) for _ in blocks), tuple(b.project(x) for b in blocks), src_mask)
 
     def decode(self, tgt: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         read = state.past[0].key.size(-2)
-        causal = causal_mask(tgt.size(1), read, tgt.device)
-        x = self._embed(self.tgt_embedding, tgt, start=read)
+        causal = causal_mask(tgt.size(1), read, tgt.device) if self.mask_future else None
+        x = self._embed("tgt", tgt, start=read)
         past = []
         for block, block_past, memory in zip(self.decoder, state.past, state.memory, strict=True):
             x, block_past = block(x, block_past, memory, causal, state.src_mask)
