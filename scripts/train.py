@@ -13,9 +13,12 @@ def check(config: dict[str, Any]) -> list[str]:
 
 
 def main(config: dict[str, Any]) -> None:
-    from entente.training import train
+    from entente.ablation.proof import against
+    from entente.ablation.variants import BASELINE, without_ablation
+    from entente.training import completed, train
 
-    train(config)
+    variant = config["variant"] != BASELINE and config["resume"] in (None, "auto")
+    train(config, prove=against(completed(without_ablation())) if variant else None)
 
 
 if __name__ == "__main__":

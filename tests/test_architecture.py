@@ -19,8 +19,9 @@ FLOORS = [
     {"translator", "resume"},
     {"callbacks", "settings"},
     {"training"},
-    {"ablation", "inference"},
+    {"inference"},
     {"cli"},
+    {"ablation"},
     {"scripts"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}

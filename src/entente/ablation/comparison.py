@@ -1,0 +1,337 @@
+"""What each variant of a suite is worth beside the baseline: scores over seeds, whether a difference is more than chance, and a
+verdict in words.
+
+p: paired bootstrap resampling (Koehn 2004) of the translations by sacreBLEU, variant against the baseline of the same seed; the
+largest p over the seeds, so that a difference counts only where every seed shows it; corrected for the number of variants on a
+split (Holm 1979). It speaks of other sentences, not of other seeds: for those there is the standard deviation.
+
+Verdicts:
+    worse, better              on the first test split: every seed differs in this direction, and Holm's p < 0.05
+    as good                    no difference shown with this many seeds and sentences, which proves no equality
+    never left the plateau     NLL on test is at least 0.9 of what knowing only how often each piece occurs gives
+    diverged                   NLL on test is no finite number, or above that of guessing evenly by more than 1 nat
+    crashed, killed, diverged, refused, not finished    what became of a run without metrics
+"""
+
+import csv as csv_format
+import io
+import logging
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import Annotated, Any
+
+from annotated_types import Ge
+from omegaconf import OmegaConf
+from rich.table import Table
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
+
+from entente.ablation.runs import Run, Suite
+from entente.errors import InputError
+from entente.schema import problems
+
+ALPHA = 0.05  # error probability of a split's claims "worse" and "better" all together
+REACHED = 0.9  # share of the baseline's validation BLEU
+PLATEAU = 0.9  # share of the unigram NLL
+BASELINE, AS_GOOD, WORSE, BETTER = "baseline", "as good", "worse", "better"
+FAILED = ("crashed", "killed", "diverged", "refused")  # states that are verdicts as they stand
+
+
+@dataclass(frozen=True)
+class Compare:
+    """configs/compare.yaml"""
+
+    suite: str
+    output: str | None = None
+    samples: Annotated[int, Ge(1)] = 1000
+    publish: str | None = None
+    output_dir: str = "outputs"
+
+
+def check(config: Mapping[str, Any]) -> list[str]:
+    """Everything that is wrong with the configuration, one line each."""
+    return problems(Compare, "", config)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A variant on a test split, over its finished seeds. *_sd: sample standard deviation, None with one seed. difference: of
+    mean BLEU to the baseline, over the seeds that both have; lowest and highest of a single seed. p_holm: p corrected."""
+
+    bleu: float
+    bleu_sd: float | None
+    chrf: float | None
+    chrf_sd: float | None
+    difference: float | None = None
+    lowest: float | None = None
+    highest: float | None = None
+    p: float | None = None
+    p_holm: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A variant. again: BLEU of splits decoded in another way, such as test@alone. nll: of the first test split. steps: till
+    validation BLEU is REACHED of the baseline's best, None where a seed never gets there. differs: aspects, as proved."""
+
+    variant: str
+    verdict: str
+    finished: int
+    runs: int
+    cells: dict[str, Cell]
+    again: dict[str, float]
+    nll: float | None
+    parameters: int | None
+    tokens_per_second: float | None
+    steps: float | None
+    differs: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is something to explain."""
+        return self.verdict not in (BASELINE, AS_GOOD, BETTER)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """rows: in the suite's order, the baseline first. splits: the test splits; again: those decoded in another way."""
+
+    name: str
+    seeds: list[int]
+    samples: int
+    splits: list[str]
+    again: list[str]
+    signature: str
+    command: str
+    rows: list[Row]
+
+    @property
+    def notes(self) -> list[str]:
+        """How the numbers were made, a sentence each."""
+        seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds, ± sample standard deviation"
+        said = [
+            f"BLEU is sacreBLEU's, {self.signature or 'no signature kept'}; {seeds}.",
+            f"p: paired bootstrap resampling by sacreBLEU, {self.samples} samples, variant against the baseline of the same "
+            f"seed{', the largest over the seeds' * (len(self.seeds) > 1)}; Holm's correction over the variants of a split.",
+            f'"worse" and "better": Holm\'s p < {ALPHA} on {self.splits[0] if self.splits else "test"}, every seed in this '
+            'direction. "as good": no difference shown with this many seeds and sentences, which proves no equality.',
+        ]
+        if len(self.seeds) == 1:
+            said.append("One seed only: p speaks of other test sentences, not of other seeds, which may differ by more.")
+        return said + [f"Made by: {self.command}"] * bool(self.command)
+
+
+def compare(suite: Suite, samples: int = 1000) -> Comparison:
+    """samples: of the bootstrap."""
+    known = list(dict.fromkeys(chain.from_iterable(run.metrics for run in suite.runs if run.metrics)))
+    splits = [split for split in known if split != "valid" and "@" not in split]
+    again = [split for split in known if "@" in split]
+    baseline = {run.seed: run for run in suite.of(suite.variants[0])}
+    cells = {split: _cells(suite, split, baseline, samples) for split in splits}
+    rows = []
+    for variant in suite.variants:
+        runs = suite.of(variant)
+        finished = [run for run in runs if run.metrics]
+        proof = next((run.proof for run in runs if run.proof), None)
+        rows.append(
+            Row(
+                variant,
+                _verdict(runs, baseline, cells[splits[0]].get(variant) if splits else None, splits[:1]),
+                len(finished),
+                len(runs),
+                {split: cells[split][variant] for split in splits if variant in cells[split]},
+                {split: mean for split in again if (mean := _mean(_values(runs, split, "bleu"))) is not None},
+                _mean(_values(runs, splits[0], "nll")) if splits else None,
+                next((run.training.parameters for run in runs if run.training), None),
+                _mean([run.training.tokens_per_second for run in runs if run.training]),
+                _steps(finished, baseline),
+                ", ".join(proof.differs) or "nothing differs" if proof else "",
+            )
+        )
+    scores = next((run.metrics[splits[0]] for run in suite.runs if run.metrics and splits and splits[0] in run.metrics), None)
+    signature = scores.signature.get("bleu", "") if scores else ""
+    return Comparison(suite.name, suite.seeds, samples, splits, again, signature, suite.command, rows)
+
+
+def paired_bootstrap(
+    references: Sequence[str], baseline: Sequence[str], others: Mapping[str, Sequence[str]], samples: int
+) -> dict[str, float]:
+    """p of each one's difference in BLEU to the baseline, as `sacrebleu --paired-bs` has it."""
+    chatter = logging.getLogger("sacrebleu")
+    level = chatter.level
+    chatter.setLevel(logging.ERROR)
+    try:
+        systems = [("", baseline), *others.items()]
+        _, results = PairedTest(systems, {"BLEU": BLEU()}, [references], test_type="bs", n_samples=samples)()
+    finally:
+        chatter.setLevel(level)
+    return {name: result.p_value for name, result in zip(others, results["BLEU"][1:], strict=True)}  # type: ignore[union-attr, misc]
+
+
+def holm(ps: Mapping[str, float]) -> dict[str, float]:
+    """p values corrected for their number (Holm 1979): the smallest times n, the next times n - 1, ..., never falling."""
+    adjusted: dict[str, float] = {}
+    largest = 0.0
+    for rank, name in enumerate(sorted(ps, key=lambda name: ps[name])):
+        largest = max(largest, min(1.0, (len(ps) - rank) * ps[name]))
+        adjusted[name] = largest
+    return adjusted
+
+
+def _cells(suite: Suite, split: str, baseline: Mapping[int, Run], samples: int) -> dict[str, Cell]:
+    """Of each variant that has the split."""
+    having = [run for run in suite.runs if run.metrics and split in run.metrics]
+    ps: dict[str, list[float]] = {}
+    differences: dict[str, list[float]] = {}
+    for seed in suite.seeds:
+        base = baseline[seed]
+        others = {run.variant: run for run in having if run.seed == seed and run is not base}
+        if base not in having or not others:
+            continue
+        references, translations = base.translations(split)
+        texts = {}
+        for variant, run in others.items():
+            own, texts[variant] = run.translations(split)
+            if own != references:
+                raise InputError(f"{run.directory}: {split} is not that of {base.directory}; compare runs on one corpus")
+        for variant, p in paired_bootstrap(references, translations, texts, samples).items():
+            ps.setdefault(variant, []).append(p)
+            differences.setdefault(variant, []).append(_score(others[variant], split) - _score(base, split))
+    worst = {variant: max(values) for variant, values in ps.items()}
+    adjusted = holm(worst)
+    cells = {}
+    for variant in dict.fromkeys(run.variant for run in having):
+        runs, d = suite.of(variant), differences.get(variant, [])
+        bleu, chrf = _values(runs, split, "bleu"), _values(runs, split, "chrf")
+        means = (statistics.fmean(bleu), _deviation(bleu), _mean(chrf), _deviation(chrf))
+        beside = (_mean(d), min(d, default=None), max(d, default=None), worst.get(variant), adjusted.get(variant))
+        cells[variant] = Cell(*means, *beside)
+    return cells
+
+
+def _verdict(runs: Sequence[Run], baseline: Mapping[int, Run], cell: Cell | None, first: Sequence[str]) -> str:
+    outcomes = Counter(filter(None, (_failure(run, first) for run in runs)))
+    said = [f"{count} of {len(runs)} {outcome}" for outcome, count in outcomes.items()]
+    if runs[0] is baseline.get(runs[0].seed):
+        return "; ".join([BASELINE, *said])
+    if outcomes.total() == len(runs):
+        return next(iter(outcomes)) if len(outcomes) == 1 else "; ".join(said)
+    if cell is None or cell.difference is None or cell.lowest is None or cell.highest is None or cell.p_holm is None:
+        return "; ".join(["not compared", *said])
+    shown = cell.p_holm < ALPHA
+    if shown and cell.lowest < 0 < cell.highest:
+        return "; ".join([AS_GOOD, "seeds disagree", *said])
+    return "; ".join([WORSE if shown and cell.highest < 0 else BETTER if shown and cell.lowest > 0 else AS_GOOD, *said])
+
+
+def _failure(run: Run, first: Sequence[str]) -> str:
+    """What went wrong with a run; empty where nothing did. first: the first test split, in a list."""
+    if run.metrics is None:
+        return run.state if run.state in FAILED else "not finished"
+    scores = next((run.metrics[split] for split in first if split in run.metrics), None)
+    if scores is None or scores.nll is None:
+        return ""
+    unigram = run.training.unigram_nll if run.training else None
+    pieces = OmegaConf.select(OmegaConf.create(run.config), "data.tokenizer.vocab_size")  # None where a step is missing
+    even = math.log(pieces) if isinstance(pieces, int) and pieces > 0 else unigram + 2 if unigram else math.inf
+    if not math.isfinite(scores.nll) or scores.nll > even + 1:
+        return "diverged"
+    stuck = scores.nll >= PLATEAU * unigram if unigram else scores.bleu < 1
+    return "never left the plateau" if stuck else ""
+
+
+def _steps(finished: Sequence[Run], baseline: Mapping[int, Run]) -> float | None:
+    """The mean over seeds; None where one never gets there."""
+    reached = []
+    for run in finished:
+        goal = max((v for _, v in baseline[run.seed].curves.get("valid/bleu", []) if math.isfinite(v)), default=None)
+        if goal is not None:
+            reached.append(next((step for step, v in run.curves.get("valid/bleu", []) if v >= REACHED * goal), None))
+    return None if None in reached else _mean([step for step in reached if step is not None])
+
+
+def _values(runs: Iterable[Run], split: str, name: str) -> list[float]:
+    """Of the runs that have it."""
+    values = [getattr(run.metrics[split], name) for run in runs if run.metrics and split in run.metrics]
+    return [value for value in values if value is not None]
+
+
+def _score(run: Run, split: str) -> float:
+    assert run.metrics
+    return run.metrics[split].bleu
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
+
+
+def _deviation(values: Sequence[float]) -> float | None:
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
+    """As tables show it, with a real minus; a dash where there is none."""
+    if value is None:
+        return "–"
+    return f"{value:{'+' * sign},.{digits}f}".replace("-", "−")
+
+
+def chance(p: float | None) -> str:
+    """A p value: below a thousandth the exact figure says nothing."""
+    return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def spread(value: float | None, deviation: float | None) -> str:
+    return number(value) + (f" ± {number(deviation)}" if deviation is not None else "")
+
+
+def _compact(comparison: Comparison) -> list[list[str]]:
+    """The headings and a line a variant, of what one reads first."""
+    first, others = comparison.splits[:1], comparison.splits[1:]
+    shorter = [split.removeprefix("test_") for split in others]
+    lines = [["variant", "verdict", *(f"BLEU {split}" for split in first), "difference", "p (Holm)", *shorter]]
+    lines[0] += ["NLL", "parameters", "tokens/s", f"steps to {REACHED:.0%}"]
+    for row in comparison.rows:
+        cells = [row.cells.get(split) for split in comparison.splits]
+        bleu = [spread(cell.bleu, cell.bleu_sd) if cell else "–" for cell in cells]
+        head = cells[0] if cells else None
+        beside = [number(head.difference, sign=True), chance(head.p_holm)] if head else ["–", "–"]
+        about = [number(row.nll, 3), number(row.parameters, 0), number(row.tokens_per_second, 0), number(row.steps, 0)]
+        lines.append([row.variant, row.verdict, *bleu[:1], *beside, *bleu[1:], *about])
+    return lines
+
+
+def terminal(comparison: Comparison) -> Table:
+    table = Table(title=comparison.name)
+    headings, *lines = _compact(comparison)
+    for i, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if i > 1 else "left", no_wrap=i != 1)
+    for line in lines:
+        table.add_row(*line)
+    return table
+
+
+def markdown(comparison: Comparison) -> str:
+    headings, *lines = _compact(comparison)
+    rows = [headings, ["---", "---"] + ["---:"] * (len(headings) - 2), *([f"`{line[0]}`", *line[1:]] for line in lines)]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"# {comparison.name}\n\n{table}\n\n" + "\n".join(f"- {note}" for note in comparison.notes) + "\n"
+
+
+def csv(comparison: Comparison) -> str:
+    """Every number, as precise as it is; a line a variant, empty where there is none."""
+    lines: list[dict[str, Any]] = []
+    for row in comparison.rows:
+        line = {name: value for name, value in asdict(row).items() if name not in ("cells", "again")}
+        for split, cell in row.cells.items():
+            line |= {f"{split} {name}": value for name, value in asdict(cell).items()}
+        lines.append(line | {f"{split} bleu": value for split, value in row.again.items()})
+    out = io.StringIO()
+    writer = csv_format.DictWriter(out, list(dict.fromkeys(chain.from_iterable(lines))), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return out.getvalue()

@@ -1,0 +1,227 @@
+"""What a suite of runs left behind, read back.
+
+SUITE/suite.yaml       variants (the first is what others are compared with), seeds, and how it was made
+      status.json      what became of each run
+      VARIANT-seedN/   a run's directory as training writes it; of a run that did not finish, less, or nothing
+
+A published suite is one without weights and events: history.json holds what the events did.
+"""
+
+import json
+import logging
+import math
+import os
+import shlex
+import shutil
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import yaml
+from annotated_types import MinLen
+from pydantic import TypeAdapter, ValidationError
+
+from entente.errors import InputError
+
+T = TypeVar("T")
+Curves = dict[str, list[tuple[int, float]]]
+
+KEPT = ("config.yaml", "metrics.json", "training.json", "proof.json")  # of a run that is published
+DIGITS = 6  # significant, of the values of a curve; events hold 32 bit numbers, which have no more that mean anything
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The sentences of one source length; words: "6-10" or "51+"."""
+
+    words: str
+    sentences: int
+    bleu: float
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Of one split. nll: nats per reference token."""
+
+    bleu: float
+    chrf: float | None = None
+    nll: float | None = None
+    signature: dict[str, str] = field(default_factory=dict)
+    bleu_by_source_length: list[Bucket] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Training:
+    """unigram_nll: nats per target token of a model that knows only how often each piece occurs."""
+
+    parameters: int
+    tokens_per_second: float
+    unigram_nll: float | None = None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """That a variant is another model than the baseline: the aspects in which it differs."""
+
+    differs: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Status:
+    state: str = "waiting"
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One variant trained from one seed. metrics: by split; None for a run that did not finish."""
+
+    variant: str
+    seed: int
+    directory: Path
+    state: str
+    message: str
+    config: dict[str, Any]
+    metrics: dict[str, Scores] | None
+    training: Training | None
+    proof: Proof | None
+
+    @cached_property
+    def curves(self) -> Curves:
+        return history(self.directory)
+
+    def translations(self, split: str) -> tuple[list[str], list[str]]:
+        """References and translations of a split, in the corpus' order."""
+        path = self.directory / "translations" / f"{split}.tsv"
+        try:
+            lines = path.read_bytes().decode().removesuffix("\n").split("\n")[1:]  # a lone \r is part of a sentence
+            pairs = [(reference, translation) for _, reference, translation in (line.split("\t") for line in lines)]
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{path}: cannot be read ({_reason(error)}); restore it, or train {self.directory} again"
+            ) from error
+        return [reference for reference, _ in pairs], [translation for _, translation in pairs]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """suite.yaml; what else it holds is told as it is."""
+
+    variants: Annotated[list[str], MinLen(1)]
+    seeds: Annotated[list[int], MinLen(1)]
+    name: str = ""
+    command: str | list[str] = ""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """runs: by variant, then seed, in the order of suite.yaml. command: how it was made, as it was typed."""
+
+    name: str
+    directory: Path
+    variants: list[str]
+    seeds: list[int]
+    runs: list[Run]
+    command: str
+
+    def of(self, variant: str) -> list[Run]:
+        return [run for run in self.runs if run.variant == variant]
+
+
+def read_suite(directory: Path) -> Suite:
+    """An InputError where it is none, or a file of it cannot be read. A run of which nothing is there is one that waits."""
+    if not (directory / "suite.yaml").is_file():
+        raise InputError(f"{directory}: no suite, it has no suite.yaml; give the directory of one")
+    settings = _read(directory / "suite.yaml", Settings)
+    states = _read(directory / "status.json", dict[str, Status]) or {}
+    assert settings
+    runs = []
+    for name, variant, seed in ((f"{v}-seed{s}", v, s) for v in settings.variants for s in settings.seeds):
+        folder = directory / name
+        status = states.get(name, Status())
+        metrics = _read(folder / "metrics.json", dict[str, Scores])
+        config = _read(folder / "config.yaml", dict[str, Any]) or {}
+        training, proof = _read(folder / "training.json", Training), _read(folder / "proof.json", Proof)
+        runs.append(Run(variant, seed, folder, status.state, status.message or "", config, metrics, training, proof))
+    command = settings.command if isinstance(settings.command, str) else shlex.join(settings.command)
+    return Suite(settings.name or directory.resolve().name, directory, settings.variants, settings.seeds, runs, command)
+
+
+def history(directory: Path) -> Curves:
+    """The scalars of a run by tag, each a list of (step, value): from its events, or from history.json where they were not
+    kept; none where there is neither. Values are the same from both; one that is no finite number is NaN."""
+    if any(directory.glob("events.out.tfevents.*")):
+        # Here, since it takes a second and published suites do without.
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it counts graphs aloud
+        events = EventAccumulator(str(directory), size_guidance={"scalars": 0, "images": 1, "tensors": 1}).Reload()
+        return {tag: [(e.step, _rounded(e.value)) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    stored = _read(directory / "history.json", dict[str, list[tuple[int, float | None]]]) or {}
+    return {tag: [(step, _rounded(value)) for step, value in points] for tag, points in stored.items()}
+
+
+def publish(suite: Suite, folder: Path) -> None:
+    """Copies what is worth keeping: settings, metrics, translations and curves; no weights, no events."""
+    if folder.resolve() == suite.directory.resolve():
+        raise InputError(f"publish={folder}: this is the suite itself; give another folder")
+    try:
+        for run in suite.runs:
+            _publish_run(run, folder / run.directory.name)
+        if (suite.directory / "status.json").exists():
+            write_whole(folder / "status.json", (suite.directory / "status.json").read_text(encoding="utf-8"))
+        settings = yaml.safe_load((suite.directory / "suite.yaml").read_text(encoding="utf-8"))
+        named = yaml.safe_dump({"name": suite.name, **settings}, sort_keys=False, allow_unicode=True)
+        write_whole(folder / "suite.yaml", named)  # last: a folder that has it is a suite
+    except OSError as error:
+        raise InputError(f"publish={folder}: cannot be written ({error.strerror or error}); give another folder") from error
+
+
+def _publish_run(run: Run, target: Path) -> None:
+    shutil.rmtree(target / "translations", ignore_errors=True)
+    for name in (*KEPT, "history.json"):
+        (target / name).unlink(missing_ok=True)  # of an earlier publication
+    if not run.directory.is_dir():
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    for name in KEPT:
+        if (run.directory / name).exists():
+            shutil.copyfile(run.directory / name, target / name)
+    if (run.directory / "translations").is_dir():
+        shutil.copytree(run.directory / "translations", target / "translations")
+    if run.curves:
+        curves = {tag: [(step, v if math.isfinite(v) else None) for step, v in points] for tag, points in run.curves.items()}
+        write_whole(target / "history.json", json.dumps(curves) + "\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Beside, then renamed: a reader sees all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_text(text, encoding="utf-8", newline="")
+    os.replace(beside, path)
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    """The content of a JSON or YAML file, judged; None where there is no such file."""
+    try:
+        content = path.read_bytes()
+        if path.suffix == ".yaml":
+            return TypeAdapter(kind).validate_python(yaml.safe_load(content))
+        return TypeAdapter(kind).validate_json(content)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InputError(f"{path}: cannot be read ({_reason(error)}); restore it, or remove it and run again") from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
+    return getattr(error, "strerror", None) or (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _rounded(value: float | None) -> float:
+    return float(f"{value:.{DIGITS}g}") if value is not None and math.isfinite(value) else math.nan

@@ -1,0 +1,353 @@
+"""A suite: variants x seeds, everything else equal, each run a process of its own.
+
+outputs/NAME/suite.yaml          what is trained: variants, seeds, overrides
+             status.json         {run: {state, message}}, see STATES
+             VARIANT-seedN/      a run's directory, as `train` writes it; VARIANT-seedN.log what it printed
+
+A run that fails is a row that says so. Started again, a suite goes on where it was: what has finished stays, what was stopped
+goes on from its last checkpoint, what had crashed is tried again.
+"""
+
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import yaml
+from annotated_types import Ge, Interval, MinLen
+from filelock import FileLock, Timeout
+from hydra.core.hydra_config import HydraConfig
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from torch.utils.tensorboard import SummaryWriter
+
+from entente import training
+from entente.ablation.comparison import Compare
+from entente.ablation.page import report
+from entente.ablation.variants import composed
+from entente.callbacks import clock
+from entente.errors import InputError, Interrupted
+from entente.resume import is_finished
+from entente.schema import nearest, problems
+
+log = logging.getLogger("entente")
+
+STATES = ("waiting", "running", "finished", "diverged", "crashed", "killed", "refused", "interrupted")
+KEPT = ("finished", "diverged")  # would end the same way again
+CODES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted"}  # of train.py; see entente.cli
+OWN = ("suite", "seeds", "jobs", "suites", "name")  # settings that are not of a run
+SET_HERE = ("ablation", "variant", "seed", "resume")  # settings of a run that the suite decides
+# Charts that lay the runs over one another; what TensorBoard's own page of scalars shows one tag at a time.
+LAYOUT = {
+    "How well": {
+        "validation BLEU": ["Multiline", ["valid/bleu"]],
+        "validation NLL": ["Multiline", ["valid/nll"]],
+        "training loss": ["Multiline", ["train/loss"]],
+    },
+    "Why": {
+        title: ["Multiline", [f"why/{aspect}/.*"]]
+        for title, aspect in (
+            ("norm of the gradient", "gradient_norm"),
+            ("norm of a sublayer's output over its input", "update_ratio"),
+            ("cosine of a sublayer's output and its input", "update_cosine"),
+            ("mean cosine between positions", "position_cosine"),
+            ("entropy of attention, as a share of its maximum", "attention_entropy"),
+            ("variance of scores", "score_variance"),
+        )
+    },
+}
+
+
+@dataclass(frozen=True)
+class SuiteSettings:
+    """What configs/ablate.yaml adds to a run's settings."""
+
+    suite: str | Annotated[Sequence[str], MinLen(1)]
+    seeds: Annotated[Sequence[Annotated[int, Interval(ge=0, lt=2**32)]], MinLen(1)]
+    jobs: Annotated[int, Ge(1)]
+    name: str | None
+    suites: Mapping[str, Any]
+
+
+def check(config: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the suite's own settings; the runs' are checked when they are composed."""
+    found = problems(SuiteSettings, "", {key: config[key] for key in OWN if key in config})
+    if not found and isinstance(config["suite"], str) and config["suite"] not in config["suites"]:
+        near = nearest(config["suite"], list(config["suites"]))
+        found = [
+            f"suite={config['suite']}: choose one of {', '.join(config['suites'])}, or give a list of variants, "
+            f"suite=[baseline,no_residual]" + (f"; did you mean {near}?" if near else "")
+        ]
+    return found
+
+
+@dataclass
+class Job:
+    """One run of a suite."""
+
+    variant: str
+    seed: int
+    directory: Path
+    overrides: list[str]
+    state: str = "waiting"
+    message: str = ""
+    process: subprocess.Popen[bytes] | None = None  # None while running: another process trains it
+    step: int = 0
+    first_step: int = 0  # where this process began
+    budget: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.directory.name
+
+    @property
+    def output(self) -> Path:
+        """What it printed."""
+        return self.directory.with_name(f"{self.name}.log")
+
+    def start(self, script: Path, threads: int) -> None:
+        there = (self.directory / "config.yaml").exists()
+        arguments = [f"resume={self.directory}"] if there else self.overrides
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, str(script), *arguments, f"trainer.threads={threads}"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+            )
+        self.state, self.message = "running", ""
+        self.look()
+        self.first_step = self.step
+
+    def look(self) -> None:
+        """How far it has come, by its log; and how it ended, if it has."""
+        try:
+            said = (self.directory / "train.log").read_text(encoding="utf-8", errors="replace")
+            self.step = max([int(step) for step in re.findall(r"step (\d+)/\d+", said)], default=0)
+        except OSError:
+            pass
+        if self.process is None:
+            if not trained_elsewhere(self.directory):
+                self.state = "finished" if is_finished(self.directory) else "waiting"
+        elif (code := self.process.poll()) is not None:
+            self.process = None
+            self.state = "killed" if code < 0 else CODES.get(code, "crashed")
+            self.message = f"by {signal.Signals(-code).name}" if code < 0 else "" if code == 0 else self.last_words()
+
+    def last_words(self) -> str:
+        lines = [line for line in self.output.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+        return lines[-1].strip() if lines else ""
+
+
+def ablate(config: Mapping[str, Any], script: Path) -> Path:
+    """Trains the suite that the command line names, then compares; returns its directory. script: train.py."""
+    variants, given = chosen(config)
+    own = [one for one in HydraConfig.get().overrides.task if _part(one) not in OWN]
+    if wrong := [one for one in own if _key(one) in SET_HERE]:
+        raise InputError(*(f"{one}: a suite sets it for each of its runs; leave it out, see suite and seeds" for one in wrong))
+    overrides = [*given, *own]
+    root = Path(config["output_dir"]).expanduser() / (
+        config["name"] or (config["suite"] if isinstance(config["suite"], str) else "suite")
+    )
+    jobs = planned(config, root, variants, overrides)
+    training.prepare_process(None)
+    with one_suite(root, variants, config["seeds"], overrides):
+        recall(root, jobs)
+        threads = config["trainer"]["threads"] or max(1, (os.cpu_count() or 1) // config["jobs"])
+        with stopping_is_an_exception():
+            work(root, jobs, config["jobs"], script, threads)
+    report(asdict(Compare(suite=str(root))))
+    return root
+
+
+def chosen(config: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The variants of the suite, and the overrides that all its runs have."""
+    if isinstance(config["suite"], str):
+        named = config["suites"][config["suite"]]
+        return list(named["variants"]), list(named.get("overrides", []))
+    return list(dict.fromkeys(config["suite"])), []
+
+
+def planned(config: Mapping[str, Any], root: Path, variants: Sequence[str], overrides: Sequence[str]) -> list[Job]:
+    """Every run, seeds outermost, so that a first table is soon whole. InputError with all that is wrong with any of them."""
+    jobs, found = [], []
+    for seed in dict.fromkeys(config["seeds"]):
+        for variant in variants:
+            directory = root / f"{variant}-seed{seed}"
+            name = f"name={root.relative_to(Path(config['output_dir']).expanduser())}/{directory.name}"
+            job = Job(variant, seed, directory, [*overrides, f"ablation={variant}", f"seed={seed}", name])
+            jobs.append(job)
+            if seed == config["seeds"][0]:
+                settings = composed(job.overrides)
+                found += [f"ablation={variant}: {problem}" for problem in training.check(settings)]
+                job.budget = settings["trainer"]["max_steps"]
+            else:
+                job.budget = jobs[variants.index(variant)].budget
+    if found:
+        raise InputError(*found)
+    return jobs
+
+
+@contextmanager
+def one_suite(root: Path, variants: Sequence[str], seeds: Sequence[int], overrides: Sequence[str]) -> Iterator[None]:
+    """suite.yaml in its directory: one that is there may get more variants and seeds, never other settings; and one process."""
+    path = root / "suite.yaml"
+    plan: dict[str, Any] = {"variants": list(variants), "seeds": list(seeds), "overrides": list(overrides)}
+    if path.exists():
+        before = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if before["overrides"] != plan["overrides"]:
+            raise InputError(
+                f"{root}: holds a suite with other settings ({' '.join(before['overrides']) or 'none of its own'}); "
+                "give this one another name=..."
+            )
+        plan = {key: list(dict.fromkeys([*before[key], *plan[key]])) for key in ("variants", "seeds")} | {
+            "overrides": overrides
+        }
+    root.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(root / ".lock", timeout=0):
+            beside = path.with_name(".suite.yaml.new")
+            command = " ".join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+            beside.write_text(yaml.safe_dump({**plan, "command": command}, sort_keys=False), encoding="utf-8")
+            os.replace(beside, path)
+            if not any(root.glob("events.out.tfevents.*")):
+                with SummaryWriter(str(root)) as writer:
+                    writer.add_custom_scalars(LAYOUT)
+            yield
+    except Timeout:
+        raise InputError(f"{root}: another process is training this suite; wait for it or stop it") from None
+
+
+def recall(root: Path, jobs: Sequence[Job]) -> None:
+    """What was done before."""
+    for job in jobs:
+        before = status_of(root).get(job.name, {})
+        if is_finished(job.directory):
+            job.state = "finished"
+            job.step = job.first_step = job.budget
+        elif before.get("state") in KEPT:
+            job.state, job.message = before["state"], before["message"]
+        elif trained_elsewhere(job.directory):  # a suite that was killed leaves its runs behind
+            job.state, job.message = "running", "in another process"
+
+
+def status_of(root: Path) -> dict[str, dict[str, str]]:
+    """status.json of the suite; nothing where it is missing or no longer readable, for the runs' own files say more."""
+    try:
+        status = json.loads((root / "status.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+def trained_elsewhere(directory: Path) -> bool:
+    """Whether a process holds the run's lock."""
+    if not directory.exists():
+        return False
+    try:
+        with FileLock(directory / ".lock", timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+def work(root: Path, jobs: Sequence[Job], at_once: int, script: Path, threads: int) -> None:
+    """Until every run has ended, some way or other. KeyboardInterrupt, which a SIGTERM is here too, lets those under way save
+    what they have; then it is an Interrupted."""
+    console, began = Console(), time.monotonic()
+    kept = sum(job.state in KEPT for job in jobs)
+    log.info("%s: %d runs%s", root, len(jobs), f", of which {kept} have ended already" if kept else "")
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        try:
+            while any(job.state in ("waiting", "running") for job in jobs):
+                for job in [job for job in jobs if job.state == "running"]:
+                    job.look()
+                    if job.state not in ("running", "waiting"):
+                        _say(job, jobs, began)
+                for job in [job for job in jobs if job.state == "waiting"]:
+                    if sum(job.state == "running" for job in jobs) < at_once:
+                        job.start(script, threads)
+                write_status(root, jobs)
+                if console.is_interactive:
+                    live.update(progress(root.name, jobs, began), refresh=True)
+                time.sleep(0.5)
+        except KeyboardInterrupt:
+            stop(jobs)
+            write_status(root, jobs)
+            left = sum(job.state not in KEPT for job in jobs)
+            raise Interrupted(f"stopped with {left} of {len(jobs)} runs left; the same command goes on") from None
+    write_status(root, jobs)
+
+
+def stop(jobs: Sequence[Job]) -> None:
+    """Every process under way finishes its step, saves and ends."""
+    under_way = [job for job in jobs if job.process]
+    for job in under_way:
+        assert job.process
+        job.process.terminate()
+    for job in under_way:
+        assert job.process
+        job.process.wait()
+        job.look()
+
+
+@contextmanager
+def stopping_is_an_exception() -> Iterator[None]:
+    """SIGTERM as Ctrl-C."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def write_status(root: Path, jobs: Sequence[Job]) -> None:
+    training.write_json(root / "status.json", {job.name: {"state": job.state, "message": job.message} for job in jobs})
+
+
+def progress(title: str, jobs: Sequence[Job], began: float) -> Table:
+    """All runs, how far each is, and the time left."""
+    table = Table(title=f"{title}: {_summary(jobs, began)}", title_justify="left")
+    for column in ("run", "state", "step", ""):
+        table.add_column(column, justify="right" if column == "step" else "left")
+    for job in jobs:
+        table.add_row(job.name, job.state, f"{job.step}/{job.budget}" if job.step else "", job.message)
+    return table
+
+
+def _summary(jobs: Sequence[Job], began: float) -> str:
+    """How many have ended, the time since this command began, and the time left at the speed so far."""
+    elapsed = time.monotonic() - began
+    ended = sum(job.state not in ("waiting", "running") for job in jobs)
+    done = sum(job.step - job.first_step for job in jobs)
+    left = sum(job.budget - job.step for job in jobs if job.state in ("waiting", "running"))
+    text = f"{ended} of {len(jobs)} ended, {clock(elapsed)}"
+    return f"{text}, {clock(elapsed / done * left)} left" if done and left else text
+
+
+def _say(job: Job, jobs: Sequence[Job], began: float) -> None:
+    log.info("%s: %s%s (%s)", job.directory, job.state, f", {job.message}" if job.message else "", _summary(jobs, began))
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~").partition("@")[0]
+
+
+def _part(override: str) -> str:
+    return _key(override).partition(".")[0]

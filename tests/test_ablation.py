@@ -1,0 +1,302 @@
+"""The proof that a variant is another model than the baseline, and suites of real runs."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from hydra import compose, initialize_config_dir
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from entente.ablation.proof import proof
+from entente.checkpoint import read
+from entente.cli import plain
+from entente.data.module import TranslationData
+from entente.errors import InputError
+from entente.inference import evaluate_checkpoint, picture_attention
+from entente.training import completed, prepared, train
+from tiny import SMALL, write_corpus
+
+ROOT = Path(__file__).parents[1]
+VARIANTS = sorted(path.stem for path in (ROOT / "configs" / "ablation").glob("*.yaml") if path.stem != "baseline")
+OF_BIRNN = {"no_attention", "dot_score", "one_direction", "lstm", "readout_residual", "readout_context"}
+OF_BOTH = {"bilinear_score", "no_padding_mask", "softmax_batch", "untied", "no_label_smoothing", "no_dropout", "no_warmup"}
+STEPS = 12
+EVALUATE: dict[str, Any] = yaml.safe_load((ROOT / "configs" / "evaluate.yaml").read_text())
+ATTENTION: dict[str, Any] = yaml.safe_load((ROOT / "configs" / "attention.yaml").read_text())
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("tiny")
+    return [
+        *write_corpus(folder),
+        "output_dir=outputs",
+        "trainer.accelerator=cpu",
+        f"trainer.max_steps={STEPS}",
+        "trainer.validate_every=6",
+        "trainer.log_every=1",
+        "optim.warmup=3",
+        "checkpoint.every=2",
+        "views.attention=false",
+        "views.diagnosis=4",
+        "search.length_factor=0.5",
+    ]
+
+
+def composed(*overrides: str) -> dict[str, Any]:
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        return completed(plain(compose("train", list(overrides)))[0])
+
+
+# Proof of effect
+
+
+@pytest.fixture(scope="module")
+def prove(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
+    """The proof of an ablation with further overrides of the variant alone."""
+    # An override of the command line is stronger than an ablation, so that none may name what one sets.
+    shared = [one for one in base if not one.startswith("optim.")] + [f"output_dir={tmp_path_factory.mktemp('cache')}"]
+    sizes = {"transformer": ["model.d_model=32", "model.d_ff=48"], "birnn": ["model.d_embedding=24", "model.d_hidden=32"]}
+    data: dict[str, TranslationData] = {}
+
+    def of(model: str, ablation: str, *more: str) -> dict[str, Any]:
+        own = [*shared, f"model={model}", *sizes[model]]
+        baseline = composed(*own)
+        if model not in data:
+            data[model] = prepared(baseline)[0]
+        return proof(baseline, composed(*own, f"ablation={ablation}", *more), data[model])
+
+    return of
+
+
+CASES = [("transformer", v) for v in VARIANTS if v not in OF_BIRNN] + [("birnn", v) for v in sorted(OF_BIRNN | OF_BOTH)]
+
+
+@pytest.mark.parametrize(("model", "ablation"), CASES, ids=["-".join(case) for case in CASES])
+def test_each_variant_differs_from_the_baseline(model: str, ablation: str, prove: Callable[..., dict[str, Any]]) -> None:
+    shown = prove(model, ablation)
+    assert shown["variant"] == ablation
+    assert shown["differs"] and not set(shown["differs"]) & set(shown["equal"])
+    assert set(shown) == {"variant", "differs", "equal", *shown["differs"], *shown["equal"]}
+    if ablation in ("no_warmup", "no_label_smoothing", "no_dropout"):
+        assert "evaluation output" in shown["equal"]
+    else:
+        assert "evaluation output" in shown["differs"]
+
+
+def test_what_differs_is_said(prove: Callable[..., dict[str, Any]]) -> None:
+    assert prove("transformer", "no_warmup")["differs"] == ["learning rates"]
+    assert set(prove("transformer", "no_label_smoothing")["differs"]) == {"training loss", "gradients"}
+    untied = prove("transformer", "untied")
+    assert "parameters" in untied["differs"] and "with src_embedding.weight and 1 more" in untied["parameters"]
+    assert "without decoder.0.before.cross.weight and" in prove("transformer", "no_cross_attention")["parameters"]
+    assert prove("transformer", "baseline", "data.batch.max_tokens=400")["differs"] == ["other settings"]
+
+
+def test_a_variant_that_takes_nothing_away_is_refused(prove: Callable[..., dict[str, Any]]) -> None:
+    with pytest.raises(InputError, match="ablation no_residual: equal to the baseline"):
+        prove("transformer", "no_residual", "model.residual=[self,cross,ff]")
+
+
+# What variants need of the rest
+
+
+def run(base: list[str], folder: Path, *overrides: str) -> Path:
+    return train(composed(*base, f"output_dir={folder}", *overrides, "views.attention=true"))
+
+
+def test_a_variant_whose_harm_hides_is_decoded_in_other_batches_too(base: list[str], tmp_path: Path) -> None:
+    small = SMALL["transformer"]
+    harmed = run(base, tmp_path, *small, "ablation=no_padding_mask", "data.batch.eval_max_tokens=90")
+    metrics = json.loads((harmed / "metrics.json").read_text())
+    assert list(metrics) == ["valid", "test", "test@alone", "test@mixed"]
+    assert metrics["test@mixed"]["nll"] != pytest.approx(metrics["test@alone"]["nll"], rel=1e-6)
+    sound = run(base, tmp_path, *small, "also_evaluate=[alone,mixed]", "data.batch.eval_max_tokens=90")
+    metrics = json.loads((sound / "metrics.json").read_text())
+    for how in ("alone", "mixed"):
+        assert metrics[f"test@{how}"]["nll"] == pytest.approx(metrics["test"]["nll"], rel=1e-6)
+    again = evaluate_checkpoint({**EVALUATE, "checkpoint": str(harmed), "split": ["test@mixed"]})
+    assert again["test@mixed"]["bleu"] == json.loads((harmed / "metrics.json").read_text())["test@mixed"]["bleu"]
+    with pytest.raises(InputError, match="test@odd: after the @ stands one of alike, mixed, alone"):
+        evaluate_checkpoint({**EVALUATE, "checkpoint": str(harmed), "split": "test@odd"})
+
+
+def test_a_model_without_attention_trains_and_shows_none(base: list[str], tmp_path: Path) -> None:
+    for model, ablation, kinds in (("birnn", "no_attention", 0), ("transformer", "no_cross_attention", 2)):
+        directory = run(base, tmp_path, f"model={model}", *SMALL[model], f"ablation={ablation}")
+        events = EventAccumulator(str(directory), size_guidance={"images": 0, "scalars": 0}).Reload()
+        assert len({tag.split("/")[1] for tag in events.Tags()["images"]}) == kinds
+        with pytest.raises(InputError, match="has no attention to its source"):
+            picture_attention({**ATTENTION, "checkpoint": str(directory), "output": str(tmp_path / "map.png")})
+
+
+def test_what_may_explain_a_failure_is_logged_and_changes_nothing(base: list[str], tmp_path: Path) -> None:
+    """Every 4 steps and at the first; the weights are those of a run that never looked."""
+    for model in SMALL:
+        looked, not_looked = (
+            run(base, tmp_path, f"model={model}", *SMALL[model], f"views.diagnosis={every}", f"name={model}{every}")
+            for every in (4, 0)
+        )
+        events = EventAccumulator(str(looked), size_guidance={"scalars": 0}).Reload()
+        steps = {tag: [e.step for e in events.Scalars(tag)] for tag in events.Tags()["scalars"] if tag.startswith("why/")}
+        assert steps and all(at == [1, 4, 8, 12] for at in steps.values())
+        aspects = {tag.split("/")[1] for tag in steps}
+        of_sublayers = {"update_ratio", "update_cosine", "position_cosine"} if model == "transformer" else set()
+        assert aspects == {"gradient_norm", "attention_entropy", "score_variance"} | of_sublayers
+        one, two = (read(directory / "checkpoints" / f"step-{STEPS}.ckpt") for directory in (looked, not_looked))
+        assert all(torch.equal(value, two["state_dict"][name]) for name, value in one["state_dict"].items())
+
+
+# Suites
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The scripts and configurations with two variants more: one equal to the baseline, one whose rate is far too large."""
+    for folder in ("scripts", "configs"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    for name, settings in (("same", {"model": {"norm": "pre"}}), ("huge_rate", {"optim": {"lr": 100.0, "warmup": 0}})):
+        text = "# @package _global_\n" + yaml.safe_dump({"variant": name, **settings})
+        (tmp_path / "configs" / "ablation" / f"{name}.yaml").write_text(text)
+    return tmp_path
+
+
+def start(project: Path, base: list[str], *overrides: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "scripts/ablate.py", *base, *SMALL["transformer"], *overrides]
+    return subprocess.Popen(
+        command,
+        cwd=project,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        start_new_session=True,  # a signal to it must not reach the tests
+    )
+
+
+def ablate(project: Path, base: list[str], *overrides: str, code: int = 0) -> str:
+    process = start(project, base, *overrides)
+    said, _ = process.communicate(timeout=400)
+    assert process.returncode == code, said
+    return said
+
+
+def states(suite: Path) -> dict[str, str]:
+    content = json.loads((suite / "status.json").read_text())
+    return {name: entry["state"] for name, entry in content.items()}
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 200) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.05)
+
+
+def pids(text: str) -> list[int]:
+    """Processes of a run's training, by what stands in their command lines."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if "train.py" in line and text in line:
+            found.append(int(path.parent.name))
+    return found
+
+
+def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, base: list[str]) -> None:
+    suite = project / "outputs" / "rows"
+    process = start(project, base, "suite=[baseline,same,huge_rate,no_residual]", "jobs=2", "name=rows")
+    mine = str(suite.relative_to(project)).removeprefix("outputs/") + "/no_residual-seed1"
+    wait_for(lambda: bool(pids(mine)))
+    os.kill(pids(mine)[0], signal.SIGKILL)
+    said, _ = process.communicate(timeout=400)
+    assert process.returncode == 0, said
+    expected = {"baseline": "finished", "same": "refused", "huge_rate": "diverged", "no_residual": "killed"}
+    assert states(suite) == {f"{name}-seed1": state for name, state in expected.items()}
+    status = json.loads((suite / "status.json").read_text())
+    assert "equal to the baseline" in status["same-seed1"]["message"]
+    assert not (suite / "same-seed1").exists()
+    assert "the loss is" in status["huge_rate-seed1"]["message"]
+    assert json.loads((suite / "baseline-seed1" / "metrics.json").read_text())["test"]["bleu"] >= 0
+
+    # Started again: what had failed for a reason of its own stays, the killed run goes on.
+    before = (suite / "baseline-seed1" / "metrics.json").stat().st_mtime_ns
+    ablate(project, base, "suite=[baseline,huge_rate,no_residual]", "jobs=2", "name=rows")
+    assert states(suite)["no_residual-seed1"] == "finished"
+    assert states(suite)["huge_rate-seed1"] == "diverged"
+    assert (suite / "baseline-seed1" / "metrics.json").stat().st_mtime_ns == before
+    shown = json.loads((suite / "no_residual-seed1" / "proof.json").read_text())
+    assert "gradients" in shown["differs"]
+
+    said = ablate(project, base, "suite=[baseline,no_residual]", "name=rows", "optim.lr=1e-4", code=2)
+    assert "holds a suite with other settings" in said
+
+
+def test_a_suite_that_is_killed_goes_on_to_the_same_table(project: Path, base: list[str]) -> None:
+    chosen = ["suite=[baseline,no_residual_cross]", "seeds=[1,2]", "jobs=2"]
+    ablate(project, base, *chosen, "name=whole")
+    process = start(project, base, *chosen, "name=killed")
+    killed = project / "outputs" / "killed"
+    wait_for(lambda: any(killed.glob("*-seed1/checkpoints/step-2.ckpt")))
+    process.kill()  # its runs are left behind, and train on
+    process.communicate()
+    ablate(project, base, *chosen, "name=killed")
+    whole = project / "outputs" / "whole"
+    for run in states(whole):
+        assert (killed / run / "metrics.json").read_text() == (whole / run / "metrics.json").read_text(), run
+    assert (killed / "comparison.csv").read_text().count("\n") == 3
+    assert scores(killed) == scores(whole)
+
+
+def scores(suite: Path) -> list[list[str]]:
+    """The comparison's table, tokens per second apart, which no two runs have alike."""
+    head, *rows = [line.split(",") for line in (suite / "comparison.csv").read_text().splitlines()]
+    return [[cell for name, cell in zip(head, row, strict=True) if "second" not in name] for row in (head, *rows)]
+
+
+def test_a_suite_that_is_interrupted_saves_what_is_under_way(project: Path, base: list[str]) -> None:
+    chosen = ["suite=[baseline,unscaled]", "name=stopped", "trainer.max_steps=5000", "trainer.validate_every=5000"]
+    process = start(project, base, *chosen)
+    suite = project / "outputs" / "stopped"
+    wait_for(lambda: any(suite.glob("*/checkpoints/step-*.ckpt")))
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=200)
+    assert process.returncode == 75 and "goes on" in said
+    assert states(suite) == {"baseline-seed1": "interrupted", "unscaled-seed1": "waiting"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["suite=quik"], "suite=quik: choose one of quick"),
+        (["suite=[baseline,no_residul]"], "no_residul"),
+        (["suite=quick", "seeds=[]"], "seeds"),
+        (["suite=quick", "jobs=0"], "jobs=0"),
+        (["suite=quick", "seed=3"], "seed=3: a suite sets it"),
+        (["suite=quick", "ablation=no_residual"], "ablation=no_residual: a suite sets it"),
+        (["suite=quick", "model.n_heads=3"], "not divisible"),
+        (["suite=[baseline,no_attention]"], "model.score"),
+        (["suite=quick", "trainer.max_stepz=3"], "did you mean trainer.max_steps?"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_a_suite_is_refused_in_a_line(overrides: list[str], words: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "ablate.py"), f"output_dir={tmp_path}/outputs", *overrides]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=200)
+    assert done.returncode == 2, done.stderr
+    assert all(line.startswith("error: ") for line in done.stderr.strip().splitlines())
+    assert words in done.stderr
+    assert not (tmp_path / "outputs").exists()

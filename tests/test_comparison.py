@@ -1,0 +1,432 @@
+"""A suite's comparison: numbers are sacreBLEU's own, every run is a row, and a verdict has one reading."""
+
+import csv as csv_format
+import dataclasses
+import json
+import math
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+from torch.utils.tensorboard import SummaryWriter
+
+from entente.ablation.comparison import Comparison, Row, check, compare, csv, holm, markdown, terminal
+from entente.ablation.page import page, report
+from entente.ablation.runs import history, publish, read_suite
+from entente.errors import InputError
+from entente.evaluation.scores import Evaluation
+from entente.schema import unset
+from entente.training import write_json, write_translations
+
+ROOT = Path(__file__).parents[1]
+SAMPLES = 200
+UNIGRAM = 5.6
+WORDS = "the a dog cat bird horse sees hears follows likes not old red small big house garden today never with of".split()
+SIZES = {"valid": 31, "test": 41, "test_long": 37}
+STEPS = range(100, 1100, 100)
+PLACES = ("encoder 1 self", "encoder 2 self", "decoder 1 self", "decoder 1 cross")
+ASPECTS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", "attention_entropy", "score_variance")
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def evaluation(split: str, seed: int, damage: float, nll: float) -> Evaluation:
+    """Translations in which a share of the words is wrong; the same references for every run."""
+    corpus, noise = random.Random(split), random.Random(f"{split} {seed} {damage}")
+    references = [" ".join(corpus.choices(WORDS, k=corpus.randrange(3, 28))) for _ in range(SIZES[split])]
+    wrong = [[noise.choice(WORDS) if noise.random() < damage else word for word in line.split()] for line in references]
+    return Evaluation(references, references, ["" if damage >= 1 else " ".join(line) for line in wrong], nll)
+
+
+def write_run(folder: Path, seed: int, damage: float = 0.1, nll: float = 0.5, unigram: float | None = UNIGRAM) -> None:
+    """A finished run as training writes it. damage: the share of wrong words."""
+    evaluations = {split: evaluation(split, seed, damage, nll) for split in SIZES}
+    write_translations(folder, evaluations)
+    metrics = {split: one.metrics() for split, one in evaluations.items()}
+    write_json(folder / "metrics.json", {**metrics, "test@alone": metrics["test"]})
+    about = {"steps": 1000, "seconds": 9.5, "parameters": 1000 + seed, "tokens_per_second": 100.0 * seed}
+    write_json(folder / "training.json", about | ({"unigram_nll": unigram} if unigram else {}))
+    write_json(folder / "proof.json", {"differs": ["modules"], "equal": ["learning rates"], "modules": "one less"})
+    (folder / "config.yaml").write_text("data: {name: grammar, tokenizer: {vocab_size: 4000}}\noutput_dir: /somewhere\n")
+    write_events(folder, damage)
+
+
+def write_events(folder: Path, damage: float) -> None:
+    with SummaryWriter(str(folder)) as writer:
+        for step in STEPS:
+            learnt = 1 - math.exp(-step / (150 + 400 * damage))
+            writer.add_scalar("valid/bleu", 100 * max(0.0, 1 - damage) * learnt, step)
+            writer.add_scalar("train/loss", math.nan if damage > 2 else 6 - 5 * learnt, step)
+            for aspect in ASPECTS:
+                for i, place in enumerate(PLACES):
+                    writer.add_scalar(f"why/{aspect}/{place}", (0.2 + 0.1 * i) * math.exp(-damage * step / 300), step)
+
+
+def write_suite(root: Path, runs: Mapping[str, dict[str, Any] | None], states: Mapping[str, str] | None = None) -> Path:
+    """runs: by their directories' names, arguments of `write_run`; None for one that left nothing."""
+    root.mkdir()
+    for name, arguments in runs.items():
+        if arguments is not None:
+            write_run(root / name, int(name.rpartition("seed")[2]), **arguments)
+    variants = list(dict.fromkeys(name.rpartition("-seed")[0] for name in runs))
+    seeds = sorted({int(name.rpartition("seed")[2]) for name in runs})
+    plan = {"variants": variants, "seeds": seeds, "overrides": [], "command": "python scripts/ablate.py suite=<small>"}
+    (root / "suite.yaml").write_text(yaml.safe_dump(plan, sort_keys=False))
+    said = {name: {"state": state, "message": f"it {state}"} for name, state in (states or {}).items()}
+    write_json(root / "status.json", said)
+    return root
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seeds each: as good, worse, stuck, crashed with nothing left, killed on one seed."""
+    damage = {"baseline": (0.1, 0.12), "twin": (0.11, 0.115), "damaged": (0.5, 0.6), "empty": (1, 1), "gone": None}
+    runs: dict[str, dict[str, Any] | None] = {}
+    for variant, shares in damage.items():
+        for seed in (1, 2):
+            stuck = {"nll": 5.5} if variant == "empty" else {}
+            runs[f"{variant}-seed{seed}"] = {"damage": shares[seed - 1], **stuck} if shares else None
+    runs |= {"half-seed1": {"damage": 0.4}, "half-seed2": None}
+    states = {"gone-seed1": "crashed", "gone-seed2": "crashed", "half-seed2": "killed"}
+    return write_suite(tmp_path_factory.mktemp("suites") / "small", runs, states)
+
+
+@pytest.fixture(scope="module")
+def comparison(root: Path) -> Comparison:
+    return compare(read_suite(root), SAMPLES)
+
+
+def row(comparison: Comparison, variant: str) -> Row:
+    return next(row for row in comparison.rows if row.variant == variant)
+
+
+def sacrebleu(folder: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "sacrebleu", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def test_scores_and_p_are_those_of_the_sacrebleu_command(root: Path, comparison: Comparison, tmp_path: Path) -> None:
+    scores: dict[str, list[float]] = {}
+    ps = []
+    for seed in ("1", "2"):
+        for variant in ("baseline", "twin"):
+            lines = (root / f"{variant}-seed{seed}" / "translations" / "test.tsv").read_text().splitlines()[1:]
+            (tmp_path / "ref").write_text("".join(line.split("\t")[1] + "\n" for line in lines))
+            (tmp_path / f"{variant}{seed}").write_text("".join(line.split("\t")[2] + "\n" for line in lines))
+            printed = sacrebleu(tmp_path, "ref", "-i", f"{variant}{seed}", "-m", "bleu", "chrf", "-b", "-w", "6")
+            for metric, score in zip(("bleu", "chrf"), json.loads(printed), strict=True):
+                scores.setdefault(f"{variant} {metric}", []).append(score)
+        systems = ("-i", f"baseline{seed}", f"twin{seed}", "-m", "bleu", "--paired-bs", "--paired-bs-n", str(SAMPLES))
+        ps += [float(p) for p in re.findall(r"p = ([\d.]+)", sacrebleu(tmp_path, "ref", *systems, "-f", "text"))]
+    cell = row(comparison, "twin").cells["test"]
+    assert cell.bleu == pytest.approx(statistics.mean(scores["twin bleu"]), abs=1e-5)
+    assert cell.bleu_sd == pytest.approx(statistics.stdev(scores["twin bleu"]), abs=1e-5)
+    assert cell.chrf == pytest.approx(statistics.mean(scores["twin chrf"]), abs=1e-5)
+    assert cell.chrf_sd == pytest.approx(statistics.stdev(scores["twin chrf"]), abs=1e-5)
+    differences = [a - b for a, b in zip(scores["twin bleu"], scores["baseline bleu"], strict=True)]
+    assert (cell.difference, cell.lowest, cell.highest) == pytest.approx(
+        (statistics.mean(differences), min(differences), max(differences)), abs=1e-5
+    )
+    assert len(ps) == 2 and len(set(ps)) == 2
+    assert cell.p == pytest.approx(max(ps), abs=1e-4)  # the command prints four decimals
+
+
+def test_holm_by_hand() -> None:
+    # Sorted: 0.01 x 4, 0.02 x 3, 0.03 x 2, 0.5 x 1; and 0.02 x 3 = 0.06 is not below the one before.
+    assert holm({"d": 0.5, "b": 0.02, "a": 0.01, "c": 0.03}) == pytest.approx({"a": 0.04, "b": 0.06, "c": 0.06, "d": 0.5})
+    assert holm({"a": 0.04, "b": 0.04}) == pytest.approx({"a": 0.08, "b": 0.08})
+    assert holm({"a": 0.6, "b": 0.9}) == {"a": 1.0, "b": 1.0}
+    assert holm({}) == {}
+
+
+def test_p_is_corrected_for_the_variants_that_are_compared(comparison: Comparison) -> None:
+    cells = {row.variant: row.cells["test"] for row in comparison.rows if "test" in row.cells}
+    ps = {variant: cell.p for variant, cell in cells.items() if cell.p is not None}
+    assert list(ps) == ["twin", "damaged", "empty", "half"]
+    assert {variant: cells[variant].p_holm for variant in ps} == holm(ps)
+
+
+def test_every_variant_is_a_row_with_its_verdict(comparison: Comparison) -> None:
+    assert {row.variant: (row.verdict, row.finished, row.runs) for row in comparison.rows} == {
+        "baseline": ("baseline", 2, 2),
+        "twin": ("as good", 2, 2),
+        "damaged": ("worse", 2, 2),
+        "empty": ("never left the plateau", 2, 2),
+        "gone": ("crashed", 0, 2),
+        "half": ("worse; 1 of 2 killed", 1, 2),
+    }
+
+
+def test_a_single_seed_has_no_deviation(comparison: Comparison, root: Path) -> None:
+    half = row(comparison, "half").cells["test"]
+    assert half.bleu_sd is None and half.chrf_sd is None
+    seed1 = read_suite(root).runs[0].metrics
+    assert seed1 and half.difference == pytest.approx(half.bleu - seed1["test"].bleu)  # to the same seed's baseline alone
+
+
+def test_what_stands_beside_the_scores(comparison: Comparison) -> None:
+    baseline = row(comparison, "baseline")
+    assert (baseline.nll, baseline.parameters, baseline.tokens_per_second) == (0.5, 1001, 150.0)
+    assert baseline.again == {"test@alone": baseline.cells["test"].bleu}
+    assert comparison.splits == ["test", "test_long"] and baseline.differs == "modules"
+    assert "version:" in comparison.signature
+
+
+def test_steps_to_nine_tenths_of_the_baseline(comparison: Comparison) -> None:
+    def first(damage: float, goal: float) -> int:
+        return next(s for s in STEPS if (1 - damage) * (1 - math.exp(-s / (150 + 400 * damage))) >= goal)
+
+    goals = [0.9 * (1 - damage) * (1 - math.exp(-1000 / (150 + 400 * damage))) for damage in (0.1, 0.12)]
+    assert row(comparison, "baseline").steps == statistics.mean([first(0.1, goals[0]), first(0.12, goals[1])])
+    assert row(comparison, "twin").steps == statistics.mean([first(0.11, goals[0]), first(0.115, goals[1])])
+    assert row(comparison, "damaged").steps is None and row(comparison, "gone").steps is None
+
+
+VERDICTS: list[tuple[str, dict[str, Any] | None, str, str]] = [
+    ("better", {"damage": 0.0}, "finished", "better"),
+    ("worse", {"damage": 0.7}, "finished", "worse"),
+    ("as good", {"damage": 0.31}, "finished", "as good"),
+    ("identical", {"damage": 0.3}, "finished", "as good"),
+    ("NaN", {"nll": math.nan}, "finished", "diverged"),
+    ("worse than guessing", {"nll": math.log(4000) + 1.01}, "finished", "diverged"),
+    ("not so bad", {"nll": math.log(4000) + 0.99, "unigram": None}, "finished", "better"),
+    ("stuck", {"nll": 0.9 * UNIGRAM}, "finished", "never left the plateau"),
+    ("not stuck", {"nll": 0.89 * UNIGRAM, "damage": 0.7}, "finished", "worse"),
+    ("stuck, unigrams unknown", {"damage": 1, "unigram": None}, "finished", "never left the plateau"),
+    *((state, None, state, state) for state in ("crashed", "killed", "diverged", "refused")),
+    *((state, None, state, "not finished") for state in ("waiting", "running", "interrupted", "finished")),
+]
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    runs: dict[str, dict[str, Any] | None] = {"baseline-seed1": {"damage": 0.3}}
+    runs |= {f"{name}-seed1": arguments for name, arguments, _, _ in VERDICTS}
+    states = {f"{name}-seed1": state for name, _, state, _ in VERDICTS}
+    root = write_suite(tmp_path_factory.mktemp("suites") / "verdicts", runs, states)
+    return {row.variant: row.verdict for row in compare(read_suite(root), 2000).rows}
+
+
+@pytest.mark.parametrize(("name", "verdict"), [(case[0], case[3]) for case in VERDICTS], ids=[case[0] for case in VERDICTS])
+def test_verdict(verdicts: dict[str, str], name: str, verdict: str) -> None:
+    assert verdicts[name] == verdict
+
+
+def test_a_difference_counts_only_where_every_seed_shows_it(tmp_path: Path) -> None:
+    damage = {"baseline": (0.3, 0.3), "torn": (0.9, 0.0), "worse": (0.9, 0.8)}
+    runs = {f"{name}-seed{seed}": {"damage": shares[seed - 1]} for name, shares in damage.items() for seed in (1, 2)}
+    compared = compare(read_suite(write_suite(tmp_path / "suite", runs)), SAMPLES)
+    assert [row.verdict for row in compared.rows] == ["baseline", "as good; seeds disagree", "worse"]
+
+
+def test_without_a_baseline_nothing_is_compared(tmp_path: Path) -> None:
+    root = write_suite(tmp_path / "suite", {"baseline-seed1": None, "other-seed1": {}}, {"baseline-seed1": "crashed"})
+    compared = compare(read_suite(root), SAMPLES)
+    assert [row.verdict for row in compared.rows] == ["baseline; 1 of 1 crashed", "not compared"]
+    assert "crashed" in page(compared, read_suite(root))
+
+
+def test_a_suite_of_which_nothing_has_finished_has_its_page(tmp_path: Path) -> None:
+    suite = read_suite(write_suite(tmp_path / "suite", {"baseline-seed1": None, "other-seed1": None}))
+    compared = compare(suite, SAMPLES)
+    assert [row.verdict for row in compared.rows] == ["baseline; 1 of 1 not finished", "not finished"]
+    assert "other" in page(compared, suite) and "other" in markdown(compared) and "other" in csv(compared)
+
+
+def test_a_published_folder_gives_the_same_comparison(root: Path, comparison: Comparison, tmp_path: Path) -> None:
+    suite = read_suite(root)
+    for _ in range(2):  # a second time over the first
+        publish(suite, tmp_path / "published")
+    again = read_suite(tmp_path / "published")
+    compared = compare(again, SAMPLES)
+    assert compared == comparison
+    assert page(compared, again) == page(comparison, suite)
+    names = {path.name for path in tmp_path.rglob("*") if path.is_file()}
+    assert {name for name in names if "tfevents" in name or name.endswith(".ckpt")} == set()
+    config = "baseline-seed1/config.yaml"
+    assert (tmp_path / "published" / config).read_bytes() == (root / config).read_bytes()
+    with pytest.raises(InputError, match="this is the suite itself"):
+        publish(suite, root)
+
+
+def test_a_curve_is_the_same_from_events_and_from_history(tmp_path: Path) -> None:
+    root = write_suite(tmp_path / "suite", {"baseline-seed1": {"damage": 3}})
+    publish(read_suite(root), tmp_path / "published")
+    events, stored = (history(folder / "baseline-seed1") for folder in (root, tmp_path / "published"))
+    assert [step for step, _ in events["valid/bleu"]] == list(STEPS)
+    assert all(math.isnan(value) for curves in (events, stored) for _, value in curves["train/loss"])
+    assert "NaN" not in (tmp_path / "published" / "baseline-seed1" / "history.json").read_text()  # which is no JSON
+    assert {tag for tag in events} == {tag for tag in stored} and events["why/update_ratio/encoder 1 self"]
+    assert history(tmp_path) == {}
+
+
+def test_the_tables_hold_every_variant(comparison: Comparison) -> None:
+    text = markdown(comparison)
+    assert all(f"| `{row.variant}` | {row.verdict} |" in text for row in comparison.rows)
+    widths = {line.count("|") for line in text.splitlines() if line.startswith("|")}
+    assert len(widths) == 1
+    lines = list(csv_format.DictReader(csv(comparison).splitlines()))
+    assert [line["variant"] for line in lines] == [row.variant for row in comparison.rows]
+    cell = row(comparison, "damaged").cells["test_long"]
+    given = {f"test_long {name}": value for name, value in dataclasses.asdict(cell).items()}
+    assert {name: float(lines[2][name]) for name in given} == given
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(terminal(comparison))
+    assert all(row.variant in captured.get() for row in comparison.rows)
+
+
+def test_a_single_seed_is_said_to_be_one(tmp_path: Path) -> None:
+    suite = read_suite(write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {"damage": 0.5}}))
+    compared = compare(suite, SAMPLES)
+    assert "One seed only" in page(compared, suite) and "One seed only" in markdown(compared)
+
+
+class Page(HTMLParser):
+    """What a browser would load, the identifiers, the text outside scripts, and whether tags are closed in order."""
+
+    VOID = {"meta", "br", "img", "hr", "input", "link"}
+    OPTIONAL = {"html"}
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.clips: list[str] = []
+        self.text: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.loads += [v for k, v in values.items() if k in ("src", "href", "xlink:href", "srcset", "data", "action") and v]
+        if tag == "clippath":
+            self.clips.append(values["id"] or "")
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def html(root: Path, comparison: Comparison) -> str:
+    return page(comparison, read_suite(root))
+
+
+def test_the_page_needs_nothing_but_itself(html: str) -> None:
+    parsed = Page(html)
+    assert parsed.open == [] and all(address.startswith("#") for address in parsed.loads)
+    assert not re.search(r"url\((?!['\"]?#)|@import|<link|<iframe|fetch\(|XMLHttp", html)
+    assert len(parsed.clips) == len(set(parsed.clips)) > 10  # charts do not cut one another
+
+
+def test_the_page_says_what_each_variant_is_worth(html: str, comparison: Comparison) -> None:
+    text = " ".join(" ".join(Page(html).text).split())
+    assert all(row.variant in text and row.verdict in text for row in comparison.rows)
+    assert re.search(r"empty : BLEU 0\.0 where the baseline has \d\d\.\d \(−\d\d\.\d\): never left the plateau", text)
+    assert text.index("empty : BLEU") < text.index("damaged : BLEU") < text.index("gone : crashed: seed 1: it crashed")
+    assert "No difference to the baseline shown: twin." in text
+    assert "suite=<small>" in text and comparison.signature in text  # shown, not read as a tag
+    why = text[text.index("Why it failed") :]
+    assert all(place in why for place in PLACES) and "rank collapse" in why
+    assert "Nothing was measured inside its runs." in why  # of `gone`
+
+
+def test_each_row_of_the_table_has_the_headings_columns(html: str) -> None:
+    body = html[html.index("<tbody>") : html.index("</tbody>")]
+    assert {part.count("<td") for part in body.split("<tr>")[1:]} == {html.count("<th><button>") + html.count('"><button>')}
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium here, so no page was opened in one")
+def test_a_browser_opens_the_page_and_sorts_its_table(html: str, tmp_path: Path) -> None:
+    first = "document.querySelector('tbody').rows[0].cells[0].innerText"
+    tried = f"document.querySelectorAll('th button')[3].click(); document.title = {first}"
+    (tmp_path / "page.html").write_text(html.replace("</script>", f"{tried}</script>"), encoding="utf-8")
+    assert BROWSER
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--dump-dom"]
+    done = subprocess.run(
+        [*command, (tmp_path / "page.html").as_uri()], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert "<title>empty</title>" in done.stdout  # the lowest BLEU
+
+
+def test_the_command_takes_a_directory_and_writes_three_files(root: Path, comparison: Comparison, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "compare.py"), str(root)]
+    command += [f"output={tmp_path / 'out'}", f"publish={tmp_path / 'kept'}", f"samples={SAMPLES}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stderr == "" and done.stdout.splitlines()[-1] == str(tmp_path / "out" / "comparison.html")
+    assert all(row.variant in done.stdout for row in comparison.rows)
+    assert (tmp_path / "out" / "comparison.csv").read_text() == csv(comparison)
+    assert (tmp_path / "kept" / "comparison.md").read_text() == markdown(comparison)
+    assert compare(read_suite(tmp_path / "kept"), SAMPLES) == comparison
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "out"]
+
+
+def test_the_command_without_a_suite_gets_a_line() -> None:
+    config = {"suite": "???", "output": None, "samples": 0, "publish": None, "output_dir": "outputs"}
+    assert check(config) == [unset("suite"), "samples=0: give a whole number of at least 1"]
+    assert check({**config, "suite": "a", "samples": 1}) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "line"),
+    [
+        ("baseline-seed1/metrics.json", "{", "cannot be read"),
+        ("baseline-seed1/metrics.json", "[]", "cannot be read"),
+        ("baseline-seed1/metrics.json", '{"test": {"chrf": 3}}', r"cannot be read \(test.bleu: "),
+        ("baseline-seed1/training.json", "{}", "cannot be read"),
+        ("baseline-seed1/proof.json", "\0", "cannot be read"),
+        ("baseline-seed1/config.yaml", "a: [", "cannot be read"),
+        ("baseline-seed1/translations/test.tsv", "a\tb\tc\nlost\n", "cannot be read"),
+        ("status.json", '{"a": 1}', "cannot be read"),
+        ("suite.yaml", "variants: []\nseeds: [1]\n", r"cannot be read \(variants: "),
+        ("suite.yaml", "\0", "cannot be read"),
+    ],
+)
+def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, file: str, content: str, line: str) -> None:
+    root = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {}})
+    (root / file).write_text(content)
+    with pytest.raises(InputError, match=line) as raised:
+        compare(read_suite(root), SAMPLES)
+    assert len(raised.value.problems) == 1 and "\n" not in str(raised.value) and str(root / file) in str(raised.value)
+
+
+def test_a_damaged_history_is_named(tmp_path: Path) -> None:
+    (tmp_path / "history.json").write_text('{"valid/bleu": [[1]]}')
+    with pytest.raises(InputError, match="history.json: cannot be read"):
+        history(tmp_path)
+
+
+def test_what_is_no_suite_or_has_no_place_is_refused(tmp_path: Path, root: Path) -> None:
+    with pytest.raises(InputError, match="no suite, it has no suite.yaml"):
+        read_suite(tmp_path)
+    (tmp_path / "file").touch()
+    config = {"suite": str(root), "output": str(tmp_path / "file" / "out"), "samples": 2, "publish": None}
+    with pytest.raises(InputError, match="output=.*cannot be written .*; give another folder"):
+        report(config)
+
+
+def test_runs_on_other_sentences_are_not_compared(tmp_path: Path) -> None:
+    root = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {}})
+    path = root / "other-seed1" / "translations" / "test.tsv"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(InputError, match="other-seed1: test is not that of .*baseline-seed1"):
+        compare(read_suite(root), SAMPLES)
