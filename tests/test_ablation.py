@@ -1,5 +1,6 @@
 """The proof that a variant is another model than the baseline, and suites of real runs."""
 
+import csv
 import json
 import os
 import shutil
@@ -263,7 +264,8 @@ def test_a_suite_that_is_killed_goes_on_to_the_same_table(project: Path, base: l
 
 def scores(suite: Path) -> list[list[str]]:
     """The comparison's table, tokens per second apart, which no two runs have alike."""
-    head, *rows = [line.split(",") for line in (suite / "comparison.csv").read_text().splitlines()]
+    with (suite / "comparison.csv").open(newline="") as table:
+        head, *rows = list(csv.reader(table))
     return [[cell for name, cell in zip(head, row, strict=True) if "second" not in name] for row in (head, *rows)]
 
 
@@ -282,7 +284,7 @@ def test_a_suite_that_is_interrupted_saves_what_is_under_way(project: Path, base
     ("overrides", "words"),
     [
         (["suite=quik"], "suite=quik: choose one of quick"),
-        (["suite=[baseline,no_residul]"], "no_residul"),
+        (["suite=[baseline,no_residul]"], "no_residul: no file of configs/ablation; did you mean no_residual?"),
         (["suite=quick", "seeds=[]"], "seeds"),
         (["suite=quick", "jobs=0"], "jobs=0"),
         (["suite=quick", "seed=3"], "seed=3: a suite sets it"),

@@ -9,6 +9,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from matplotlib import image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from entente import checkpoint
 from entente.cli import plain
@@ -63,8 +64,11 @@ def test_a_run_leaves_everything_it_promises(base: list[str]) -> None:
     for kind in ("encoder self-attention", "decoder masked self-attention", "cross-attention"):
         assert sum(f"attention/{kind}/" in tag for tag in images) == 4, images
     assert any(tag.startswith("translations/") for tag in events.Tags()["tensors"])
-    plugins = {p for p in events.summary_metadata["_hparams_/session_start_info"].plugin_data.plugin_name.split()}
-    assert plugins == {"hparams"}
+    assert events.summary_metadata["_hparams_/session_start_info"].plugin_data.plugin_name == "hparams"
+    experiment = HParamsPluginData.FromString(events.summary_metadata["_hparams_/experiment"].plugin_data.content).experiment
+    assert {info.name.tag for info in experiment.metric_infos} <= set(scalars)
+    assert {"model.d_model", "optim.lr", "variant"} <= {info.name for info in experiment.hparam_infos}
+    assert events.Scalars("final/test/bleu")[-1].value == pytest.approx(metrics["test"]["bleu"])
 
 
 @pytest.mark.parametrize("model", sorted(SMALL))

@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
 
 from entente.errors import Diverged, InputError, Interrupted
-from entente.schema import MISSING, nearest, unknown, unset
+from entente.schema import MISSING, flat, nearest, unknown, unset
 
 Command = Callable[[dict[str, Any]], None]
 Check = Callable[[dict[str, Any]], Sequence[str]]
@@ -112,7 +112,7 @@ def settled(config: DictConfig, overrides: Sequence[str], check: Check | None) -
 def plain(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
     """The configuration as dicts, lists and values (none where it cannot be resolved), and a line for each value that is
     missing or refers to nothing."""
-    found = [unset(key) for key, value in _flat(OmegaConf.to_container(config)) if value == MISSING]
+    found = [unset(key) for key, value in flat(OmegaConf.to_container(config)) if value == MISSING]
     try:
         container = OmegaConf.to_container(config, resolve=True)
     except InterpolationToMissingValueError:
@@ -219,7 +219,7 @@ def explain(override: str, error: Exception, config: DictConfig, configs: Path, 
         near = nearest(choice, choices(configs / key))
         return f"{override}: choose one of {', '.join(choices(configs / key))}" + (f"; did you mean {near}?" if near else "")
     if "Could not override" in str(error):
-        settings = [key for key, _ in _flat(OmegaConf.to_container(config))]
+        settings = [key for key, _ in flat(OmegaConf.to_container(config))]
         return unknown(key, choice, list(dict.fromkeys([*settings, *groups])))
     return f"{override}: {_first_line(error)}"
 
@@ -248,11 +248,3 @@ def _first_line(error: BaseException) -> str:
         return f"line {error.problem_mark.line + 1}: {error.problem}"
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"{error.full_key}: {text}" if isinstance(error, OmegaConfBaseException) and error.full_key else text
-
-
-def _flat(node: object, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Every setting and its value, parts and what is in them."""
-    if isinstance(node, Mapping):
-        for key, value in node.items():
-            yield f"{prefix}{key}", value
-            yield from _flat(value, f"{prefix}{key}.")

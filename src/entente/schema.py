@@ -113,6 +113,14 @@ def defaults(target: Callable[..., Any]) -> dict[str, Any]:
     return {name: default for name, (_, default) in settings_of(target).items() if default is not inspect.Parameter.empty}
 
 
+def flat(node: object, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Every setting of a configuration and its value, parts and what is in them."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield f"{prefix}{key}", value
+            yield from flat(value, f"{prefix}{key}.")
+
+
 def unset(key: str) -> str:
     return f"{key} is not set: give it as {key}=VALUE"
 

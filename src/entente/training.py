@@ -32,6 +32,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from rich.console import Console
 from rich.table import Table
+from torch.utils.tensorboard.summary import hparams
 
 from entente import checkpoint
 from entente.callbacks import AttentionMaps, Diagnosis, SampleTranslations, TrainingProgress, clock
@@ -42,7 +43,7 @@ from entente.errors import InputError
 from entente.evaluation.scores import Evaluation
 from entente.models.seq2seq import parameter_count
 from entente.resume import FINISHED, Checkpoints, Point, VerifiedCheckpoints, is_finished, newest, steps, unfinished
-from entente.schema import fill
+from entente.schema import fill, flat
 from entente.search import Search
 from entente.settings import completed, problems_of_run
 from entente.translator import Optim, Translator
@@ -109,6 +110,7 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
             [saving, *callbacks(config)],
             purge_step=point.step + 1 if goes_on else 0,
         )
+        log_settings(trainer, config, decoded(config, data.corpus))
         trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
         finish(config, run_dir, trainer, translator, data, saving)
     return run_dir
@@ -167,8 +169,7 @@ def finish(
     best = run_dir / "checkpoints" / "best.ckpt"
     if best.exists():
         translator.load_state_dict(checkpoint.read(best)["state_dict"])
-    again = [f"{split}@{how}" for split in [*data.corpus.tests][:1] for how in config["also_evaluate"]]
-    evaluations = evaluate(trainer, translator, data, ["valid", *data.corpus.tests, *again])
+    evaluations = evaluate(trainer, translator, data, decoded(config, data.corpus))
     write_translations(run_dir, evaluations)
     metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
     report = {
@@ -180,11 +181,16 @@ def finish(
         "unigram_nll": data.unigram_nll(),
     }
     write_json(run_dir / "training.json", report)
-    log_final(trainer, config, metrics)
+    log_final(trainer, metrics)
     write_json(run_dir / FINISHED, metrics)  # last: a run that has it is finished
     times = (clock(saving.seconds), clock(time.perf_counter() - started))
     log.info("trained %d steps in %s, evaluated in %s (minutes:seconds)", trainer.global_step, *times)
     show(metrics, str(run_dir))
+
+
+def decoded(config: Mapping[str, Any], corpus: Corpus) -> list[str]:
+    """The splits of the final evaluation."""
+    return ["valid", *corpus.tests, *(f"{split}@{how}" for split in [*corpus.tests][:1] for how in config["also_evaluate"])]
 
 
 def to_go_on_with(resume: str | None, root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
@@ -404,13 +410,28 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     os.replace(beside, path)
 
 
-def log_final(trainer: L.Trainer, config: Mapping[str, Any], metrics: Mapping[str, Any]) -> None:
-    """The final figures for TensorBoard: as scalars and, with every setting, in its HParams table."""
-    finals = {f"{split}/{name}": m[name] for split, m in metrics.items() for name in ("bleu", "chrf", "ter", "nll")}
+FINAL = ("bleu", "chrf", "ter", "nll")
+
+
+def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable[str]) -> None:
+    """Every setting for TensorBoard's HParams table, and which scalars are its metrics. Before training, so that a run that
+    does not come to its end has a row too, with the metrics that it has."""
+    settings = {key: value for key, value in flat(config) if not isinstance(value, Mapping)}
+    final = [f"final/{split}/{name}" for split in splits for name in FINAL]
+    experiment, start, _ = hparams(
+        {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in settings.items()},
+        dict.fromkeys([*final, "valid/bleu", "valid/nll", "train/loss"], 0.0),  # their values are the scalars'
+    )
     assert isinstance(trainer.logger, TensorBoardLogger)
-    trainer.logger.log_hyperparams(
-        dict(config),
-        {f"final/{name}": value for name, value in finals.items()},
+    for summary in (experiment, start):
+        trainer.logger.experiment.file_writer.add_summary(summary)
+
+
+def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
+    """The final figures for TensorBoard."""
+    assert isinstance(trainer.logger, TensorBoardLogger)
+    trainer.logger.log_metrics(
+        {f"final/{split}/{name}": m[name] for split, m in metrics.items() for name in FINAL},
         trainer.global_step + 1,  # after every step, so that an evaluation done again replaces it
     )
     trainer.logger.finalize("success")

@@ -35,7 +35,7 @@ from torch.utils.tensorboard import SummaryWriter
 from entente import training
 from entente.ablation.comparison import Compare
 from entente.ablation.page import report
-from entente.ablation.variants import composed
+from entente.ablation.variants import composed, refuse_unknown
 from entente.callbacks import clock
 from entente.errors import InputError, Interrupted
 from entente.resume import is_finished
@@ -154,9 +154,10 @@ class Job:
 def ablate(config: Mapping[str, Any], script: Path) -> Path:
     """Trains the suite that the command line names, then compares; returns its directory. script: train.py."""
     variants, given = chosen(config)
-    own = [one for one in HydraConfig.get().overrides.task if _part(one) not in OWN]
+    own = [one for one in HydraConfig.get().overrides.task if _part(one) not in OWN and _key(one) != "trainer.threads"]
     if wrong := [one for one in own if _key(one) in SET_HERE]:
         raise InputError(*(f"{one}: a suite sets it for each of its runs; leave it out, see suite and seeds" for one in wrong))
+    refuse_unknown(variants)
     overrides = [*given, *own]
     root = Path(config["output_dir"]).expanduser() / (
         config["name"] or (config["suite"] if isinstance(config["suite"], str) else "suite")

@@ -65,7 +65,7 @@ class TranslationData(L.LightningDataModule):
             for side, rows, marks in zip(("src", "tgt"), self.ids(split), (1, 2), strict=True):  # EOS; BOS and EOS
                 row, pieces = int(rows.lengths.argmax()), int(rows.lengths.max()) - marks
                 if pieces > LONGEST:
-                    sentence = self.corpus.split(split)[row][side]
+                    sentence = (self.sources(split) if side == "src" else self.references(split))[row]
                     raise InputError(f"{split}, {side}, '{sentence[:30]}...': {too_long(sentence, pieces)}")
 
     def sources(self, split: str) -> list[str]:
@@ -76,7 +76,7 @@ class TranslationData(L.LightningDataModule):
 
     def ids(self, split: str) -> tuple[Rows, Rows]:
         """Token ids of both sides of a split, with their BOS and EOS."""
-        return tokenise(self.corpus.split(split), self.vocabulary, self.cache_dir)
+        return tokenise(self.corpus.split(split_of(split)), self.vocabulary, self.cache_dir)
 
     def train_dataloader(self) -> TrainingBatches:
         return TrainingBatches(*self.ids("train"), self.max_tokens, self.seed)
@@ -90,7 +90,7 @@ class TranslationData(L.LightningDataModule):
     def evaluation_batches(self, split: str) -> EvaluationBatches:
         """Each pair of the split once; the batches' `index` are rows of `sources(split)` and `references(split)`. A split may
         say how its sentences come together: test@alone, test@mixed."""
-        return EvaluationBatches(*self.ids(split_of(split)), self.eval_max_tokens, together_of(split))
+        return EvaluationBatches(*self.ids(split), self.eval_max_tokens, together_of(split))
 
     def sample(self, n: int) -> Batch:
         """The first n pairs of validation, of whatever lengths."""
