@@ -355,7 +355,7 @@ def test_each_row_of_the_table_has_the_headings_columns(html: str) -> None:
     assert {part.count("<td") for part in body.split("<tr>")[1:]} == {html.count("<th><button>") + html.count('"><button>')}
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium here, so no page was opened in one")
+@pytest.mark.skipif(BROWSER is None, reason="chromium is missing: apt-get install chromium")
 def test_a_browser_opens_the_page_and_sorts_its_table(html: str, tmp_path: Path) -> None:
     first = "document.querySelector('tbody').rows[0].cells[0].innerText"
     tried = f"document.querySelectorAll('th button')[3].click(); document.title = {first}"
