@@ -280,6 +280,17 @@ def test_a_suite_that_is_interrupted_saves_what_is_under_way(project: Path, base
     assert states(suite) == {"baseline-seed1": "interrupted", "unscaled-seed1": "waiting"}
 
 
+@pytest.mark.parametrize("launcher", ["basic", "joblib", "submitit_local"])
+def test_hydras_own_multirun_trains_the_same_variants(project: Path, base: list[str], launcher: str) -> None:
+    chosen = ["ablation=baseline,no_residual", f"hydra/launcher={launcher}", "trainer.threads=1"]
+    command = [sys.executable, "scripts/train.py", "--multirun", *base, *SMALL["transformer"], *chosen]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    runs = {path.parent.name for path in (project / "outputs").glob("*/metrics.json")}
+    assert runs == {f"files-transformer-{name}-seed1" for name in ("baseline", "no_residual")}
+    assert (project / "outputs" / "files-transformer-no_residual-seed1" / "proof.json").exists()
+
+
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
