@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from entente.errors import InputError
 from entente.inference import evaluate_checkpoint, picture_attention
 from entente.training import completed, prepared, train
 from tiny import SMALL, write_corpus
+from variants_table import line_that_reads, settings
 
 ROOT = Path(__file__).parents[1]
 VARIANTS = sorted(path.stem for path in (ROOT / "configs" / "ablation").glob("*.yaml") if path.stem != "baseline")
@@ -109,6 +111,11 @@ def test_a_variant_that_takes_nothing_away_is_refused(prove: Callable[..., dict[
         prove("transformer", "no_residual", "model.residual=[self,cross,ff]")
 
 
+def test_each_setting_of_an_ablation_is_read_by_one_line() -> None:
+    for model, ablation in CASES:
+        assert all(re.fullmatch(r"[a-z/_]+\.py:\d+", line_that_reads(model, key)) for key in settings(ablation))
+
+
 # What variants need of the rest
 
 
@@ -166,8 +173,8 @@ def project(tmp_path: Path) -> Path:
     """The scripts and configurations with two variants more: one equal to the baseline, one whose rate is far too large."""
     for folder in ("scripts", "configs"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
-    for name, settings in (("same", {"model": {"norm": "pre"}}), ("huge_rate", {"optim": {"lr": 100.0, "warmup": 0}})):
-        text = "# @package _global_\n" + yaml.safe_dump({"variant": name, **settings})
+    for name, changes in (("same", {"model": {"norm": "pre"}}), ("huge_rate", {"optim": {"lr": 100.0, "warmup": 0}})):
+        text = "# @package _global_\n" + yaml.safe_dump({"variant": name, **changes})
         (tmp_path / "configs" / "ablation" / f"{name}.yaml").write_text(text)
     return tmp_path
 

@@ -1,0 +1,108 @@
+"""What each ablation sets, the line that reads it, its proof of effect, and the laws it breaks, as a table:
+
+python tests/variants_table.py outputs/published/grammar outputs/published/grammar/variants.md
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import yaml
+
+from entente.schema import flat
+from test_variants import BREAKS, BROKEN
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "entente"
+# Where each setting of an ablation takes effect: a file for each model that has it, and the beginning of its line.
+ATTENTION, TRANSFORMER, BIRNN, TRANSLATOR = "models/attention.py", "models/transformer.py", "models/birnn.py", "translator.py"
+READ: dict[tuple[str, str], tuple[str, str]] = {
+    ("transformer", "model.residual"): (TRANSFORMER, "self.residual = nn.ModuleDict({n: Residual(n in residual"),
+    ("transformer", "model.norm"): (TRANSFORMER, "self.before = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm"),
+    ("transformer", "model.n_layers"): (TRANSFORMER, "self.encoder = nn.ModuleList("),
+    ("transformer", "model.n_heads"): (ATTENTION, "self.d_k = d_model // n_heads"),
+    ("transformer", "model.d_k"): (ATTENTION, "self.d_k = d_model // n_heads"),
+    ("transformer", "model.scale"): (ATTENTION, 'if scale == "d_k"'),
+    ("transformer", "model.score"): (ATTENTION, 'if score == "dot"'),
+    ("transformer", "model.projections"): (ATTENTION, "return nn.Linear(d_model, n_heads * self.d_k) if name in projections"),
+    ("transformer", "model.softmax"): (ATTENTION, "return scores.masked_fill(~mask, lowest).softmax(dim=AXIS[self.softmax])"),
+    ("transformer", "model.mask_value"): (ATTENTION, "self.mask_value = -math.inf if mask_value is None"),
+    ("transformer", "model.positions"): (TRANSFORMER, 'if self.positions == "sinusoidal"'),
+    ("transformer", "model.sublayers"): (TRANSFORMER, "names = [name for name in self.names if name in sublayers]"),
+    ("transformer", "model.mask_padding"): (TRANSFORMER, "src_mask = real if self.mask_padding"),
+    ("transformer", "model.mask_future"): (
+        TRANSFORMER,
+        "causal = causal_mask(tgt.size(1), read, tgt.device) if self.mask_future",
+    ),
+    ("transformer", "model.tied"): (TRANSFORMER, "if tied:"),
+    ("transformer", "model.dropout"): (TRANSFORMER, "self.dropout = nn.Dropout(dropout)"),
+    ("birnn", "model.score"): (BIRNN, 'if score == "additive"'),
+    ("birnn", "model.cell"): (BIRNN, 'network, step_network = (nn.GRU, nn.GRUCell) if cell == "gru"'),
+    ("birnn", "model.bidirectional"): (BIRNN, "self.encoder = network(d_embedding, d_hidden"),
+    ("birnn", "model.readout"): (BIRNN, 'self.residual = Residual(readout == "residual"'),
+    ("birnn", "model.mask_padding"): (BIRNN, "if not self.mask_padding"),
+    ("birnn", "model.softmax"): (ATTENTION, "return scores.masked_fill(~mask, lowest).softmax(dim=AXIS[self.softmax])"),
+    ("birnn", "model.tied"): (BIRNN, "if tied:"),
+    ("birnn", "model.dropout"): (BIRNN, "self.dropout = nn.Dropout(dropout)"),
+} | {
+    (model, key): (TRANSLATOR, line)
+    for model in ("transformer", "birnn")
+    for key, line in (
+        ("optim.label_smoothing", "loss = F.cross_entropy(logits, target, label_smoothing=self.optim.label_smoothing)"),
+        ("optim.warmup", "if step < self.warmup"),
+    )
+}
+
+
+def settings(variant: str) -> dict[str, object]:
+    """What an ablation sets of model and optimiser."""
+    content = yaml.safe_load((ROOT / "configs" / "ablation" / f"{variant}.yaml").read_text(encoding="utf-8"))
+    parts = {part: content[part] for part in ("model", "optim") if part in content}
+    return {key: value for key, value in flat(parts) if "." in key}
+
+
+def line_that_reads(model: str, key: str) -> str:
+    """FILE:LINE of the setting; a ValueError unless there is exactly one such line."""
+    file, beginning = READ[model, key]
+    lines = (SOURCE / file).read_text(encoding="utf-8").splitlines()
+    [number] = [i for i, line in enumerate(lines, 1) if line.strip().startswith(beginning)]
+    return f"{file}:{number}"
+
+
+def row(suite: Path, model: str, variant: str) -> list[str]:
+    values = settings(variant)
+    proof = json.loads((suite / f"{variant}-seed1" / "proof.json").read_text(encoding="utf-8"))
+    return [
+        f"`{variant}`",
+        "<br>".join(f"`{key}: {json.dumps(value)}`" for key, value in values.items()),
+        "<br>".join(dict.fromkeys(f"`{line_that_reads(model, key)}`" for key in values)),
+        "<br>".join(f"{aspect}: {proof[aspect]}" for aspect in proof["differs"]),
+        ", ".join(sorted(BREAKS.get((model, variant), set()))) or "none",
+    ]
+
+
+def table(published: Path, model: str) -> str:
+    """Of every variant of a model that the published suite has."""
+    rows = [
+        row(published / model, model, variant)
+        for name, variant in sorted(BROKEN)
+        if name == model and (published / model / f"{variant}-seed1" / "proof.json").exists()
+    ]
+    headings = ["variant", "sets", "read in src/entente/", "proof: what differs from the baseline", "laws broken"]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [headings, ["---"] * len(headings), *rows])
+
+
+def main(published: Path, output: Path) -> None:
+    said = [
+        "# What each ablation is",
+        "The proof compares baseline and variant, built from one seed, on one batch before training. The laws are those of "
+        "`tests/test_variants.py`, which asserts for each variant that it breaks these and keeps all others.",
+    ]
+    for model in ("transformer", "birnn"):
+        if (published / model).is_dir():
+            said += [f"## {model}", table(published, model)]
+    output.write_text("\n\n".join(said) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
