@@ -11,7 +11,7 @@ PACKAGE = ROOT / "src" / "entente"
 
 # A room may import the rooms of lower floors, never one beside it or above.
 FLOORS = [
-    {"errors"},
+    {"errors", "writing"},
     {"schema"},
     {"data", "models"},
     {"search"},
@@ -28,6 +28,7 @@ FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 # These know only what is named: of our rooms, and of other packages.
 NARROW = {
     "errors": (set(), set()),
+    "writing": (set(), set()),
     "schema": ({"errors"}, {"pydantic", "annotated_types"}),
     "models": (set(), {"torch", "annotated_types"}),
     "search": ({"data", "models"}, {"torch", "annotated_types"}),

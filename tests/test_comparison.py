@@ -26,7 +26,8 @@ from entente.ablation.runs import history, publish, read_suite
 from entente.errors import InputError
 from entente.evaluation.scores import Evaluation
 from entente.schema import unset
-from entente.training import write_json, write_translations
+from entente.training import write_translations
+from entente.writing import write_json
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = 200

@@ -25,6 +25,7 @@ from entente.data.tokenizer import PAD, Vocabulary
 from entente.errors import InputError
 from entente.models import MODELS, Seq2Seq
 from entente.schema import fill
+from entente.writing import whole
 
 ENTRY = "entente"
 CHECKSUM = "sha256"
@@ -88,20 +89,12 @@ def find(checkpoint: str) -> Path:
 
 
 def write(content: dict[str, Any], path: Path) -> None:
-    """Beside, flushed to the disk, renamed: whoever reads finds the whole file or the one before."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.new")
+    """Whoever reads finds the whole file or the one before."""
     try:
-        with beside.open("wb") as file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole(path) as file:
             torch.save({**content, CHECKSUM: checksum(content)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        os.fsync(folder)  # the new name, too
-        os.close(folder)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise InputError(f"{path}: the checkpoint cannot be written ({error.strerror or error})") from error
 
 

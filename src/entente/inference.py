@@ -2,7 +2,6 @@
 
 import io
 import logging
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -31,10 +30,10 @@ from entente.training import (
     read_corpus,
     refused_by_lightning,
     show,
-    write_json,
     write_translations,
 )
 from entente.translator import Optim, Translator
+from entente.writing import whole, write_json
 
 log = logging.getLogger("entente")
 
@@ -279,15 +278,8 @@ def _written_whole(path: Path) -> Iterator[BinaryIO]:
             with path.open("wb") as file:
                 yield file
             return
-        target = path.resolve()  # a link stays one
-        beside = target.with_name(f".{target.name}.new")
-        try:
-            with beside.open("wb") as file:
-                yield file
-            os.replace(beside, target)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
+        with whole(path.resolve()) as file:  # a link stays one
+            yield file
 
 
 def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:

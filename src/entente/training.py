@@ -11,7 +11,6 @@ outputs/NAME/config.yaml            the composed configuration
 """
 
 import errno
-import json
 import logging
 import os
 import shutil
@@ -47,6 +46,7 @@ from entente.schema import fill, flat
 from entente.search import Search
 from entente.settings import completed, problems_of_run
 from entente.translator import Optim, Translator
+from entente.writing import write_json
 
 log = logging.getLogger("entente")
 
@@ -401,13 +401,6 @@ def write_translations(directory: Path, evaluations: Mapping[str, Evaluation]) -
         lines = zip(evaluation.sources, evaluation.references, evaluation.hypotheses, strict=True)
         text = "".join("\t".join(part.replace("\t", " ") for part in line) + "\n" for line in lines)
         (folder / f"{split}.tsv").write_text("source\treference\ttranslation\n" + text, encoding="utf-8")
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Beside, then renamed: a reader sees all of it or nothing."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(beside, path)
 
 
 FINAL = ("bleu", "chrf", "ter", "nll")

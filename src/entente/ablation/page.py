@@ -30,8 +30,9 @@ from entente.ablation.comparison import (
     spread,
     terminal,
 )
-from entente.ablation.runs import Run, Suite, publish, read_suite, write_whole
+from entente.ablation.runs import Run, Suite, publish, read_suite
 from entente.errors import InputError
+from entente.writing import write_text
 
 # Okabe and Ito's colours, which the colour-blind can tell apart too.
 COLORS = {WORSE: "#d55e00", "never left the plateau": "#7a0c1e", "diverged": "#cc79a7", BETTER: "#009e73", AS_GOOD: "#56b4e9"}
@@ -91,7 +92,7 @@ def report(config: Mapping[str, Any]) -> None:
     for key, folder in folders.items():
         try:
             for ending, text in forms.items():
-                write_whole(folder / f"comparison.{ending}", text)
+                write_text(folder / f"comparison.{ending}", text)
         except OSError as error:
             raise InputError(f"{key}={folder}: cannot be written ({error.strerror or error}); give another folder") from error
     Console(width=None if sys.stdout.isatty() else 200).print(terminal(comparison))  # a pipe has room

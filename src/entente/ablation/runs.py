@@ -10,7 +10,6 @@ A published suite is one without weights and events: history.json holds what the
 import json
 import logging
 import math
-import os
 import shlex
 import shutil
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from annotated_types import MinLen
 from pydantic import TypeAdapter, ValidationError
 
 from entente.errors import InputError
+from entente.writing import write_text
 
 T = TypeVar("T")
 Curves = dict[str, list[tuple[int, float]]]
@@ -170,10 +170,10 @@ def publish(suite: Suite, folder: Path) -> None:
         for run in suite.runs:
             _publish_run(run, folder / run.directory.name)
         if (suite.directory / "status.json").exists():
-            write_whole(folder / "status.json", (suite.directory / "status.json").read_text(encoding="utf-8"))
+            write_text(folder / "status.json", (suite.directory / "status.json").read_text(encoding="utf-8"))
         settings = yaml.safe_load((suite.directory / "suite.yaml").read_text(encoding="utf-8"))
         named = yaml.safe_dump({"name": suite.name, **settings}, sort_keys=False, allow_unicode=True)
-        write_whole(folder / "suite.yaml", named)  # last: a folder that has it is a suite
+        write_text(folder / "suite.yaml", named)  # last: a folder that has it is a suite
     except OSError as error:
         raise InputError(f"publish={folder}: cannot be written ({error.strerror or error}); give another folder") from error
 
@@ -192,15 +192,7 @@ def _publish_run(run: Run, target: Path) -> None:
         shutil.copytree(run.directory / "translations", target / "translations")
     if run.curves:
         curves = {tag: [(step, v if math.isfinite(v) else None) for step, v in points] for tag, points in run.curves.items()}
-        write_whole(target / "history.json", json.dumps(curves) + "\n")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Beside, then renamed: a reader sees all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(text, encoding="utf-8", newline="")
-    os.replace(beside, path)
+        write_text(target / "history.json", json.dumps(curves) + "\n")
 
 
 def _read(path: Path, kind: type[T]) -> T | None:

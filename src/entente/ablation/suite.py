@@ -40,6 +40,7 @@ from entente.callbacks import clock
 from entente.errors import InputError, Interrupted
 from entente.resume import is_finished
 from entente.schema import nearest, problems
+from entente.writing import write_json, write_text
 
 log = logging.getLogger("entente")
 
@@ -219,10 +220,8 @@ def one_suite(root: Path, variants: Sequence[str], seeds: Sequence[int], overrid
     root.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(root / ".lock", timeout=0):
-            beside = path.with_name(".suite.yaml.new")
             command = " ".join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
-            beside.write_text(yaml.safe_dump({**plan, "command": command}, sort_keys=False), encoding="utf-8")
-            os.replace(beside, path)
+            write_text(path, yaml.safe_dump({**plan, "command": command}, sort_keys=False))
             if not any(root.glob("events.out.tfevents.*")):
                 with SummaryWriter(str(root)) as writer:
                     writer.add_custom_scalars(LAYOUT)
@@ -319,7 +318,9 @@ def stopping_is_an_exception() -> Iterator[None]:
 
 
 def write_status(root: Path, jobs: Sequence[Job]) -> None:
-    training.write_json(root / "status.json", {job.name: {"state": job.state, "message": job.message} for job in jobs})
+    status = {job.name: {"state": job.state, "message": job.message} for job in jobs}
+    if status != status_of(root):
+        write_json(root / "status.json", status)
 
 
 def progress(title: str, jobs: Sequence[Job], began: float) -> Table:
