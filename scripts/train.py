@@ -14,10 +14,12 @@ def check(config: dict[str, Any]) -> list[str]:
 
 def main(config: dict[str, Any]) -> None:
     from entente.ablation.proof import against
-    from entente.ablation.variants import BASELINE, without_ablation
+    from entente.ablation.variants import BASELINE, refuse_contradiction, without_ablation
     from entente.training import completed, train
 
     variant = config["variant"] != BASELINE and config["resume"] in (None, "auto")
+    if variant:
+        refuse_contradiction(config)
     train(config, prove=against(completed(without_ablation())) if variant else None)
 
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +72,8 @@ def prove(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable
     sizes = {"transformer": ["model.d_model=32", "model.d_ff=48"], "birnn": ["model.d_embedding=24", "model.d_hidden=32"]}
     data: dict[str, TranslationData] = {}
 
-    def of(model: str, ablation: str, *more: str) -> dict[str, Any]:
-        own = [*shared, f"model={model}", *sizes[model]]
+    def of(model: str, ablation: str, *more: str, both: Sequence[str] = ()) -> dict[str, Any]:
+        own = [*shared, f"model={model}", *sizes[model], *both]
         baseline = composed(*own)
         if model not in data:
             data[model] = prepared(baseline)[0]
@@ -104,6 +104,18 @@ def test_what_differs_is_said(prove: Callable[..., dict[str, Any]]) -> None:
     assert "parameters" in untied["differs"] and "with src_embedding.weight and 1 more" in untied["parameters"]
     assert "without decoder.0.before.cross.weight and" in prove("transformer", "no_cross_attention")["parameters"]
     assert prove("transformer", "baseline", "data.batch.max_tokens=400")["differs"] == ["other settings"]
+
+
+@pytest.mark.parametrize(
+    ("change", "aspect"),
+    [
+        ("optim.weight_decay=0.1", "other settings"),
+        ("optim.beta1=0.5", "other settings"),
+        ("optim.schedule=constant", "learning rates"),
+    ],
+)
+def test_nothing_of_the_optimiser_is_overlooked(prove: Callable[..., dict[str, Any]], change: str, aspect: str) -> None:
+    assert prove("transformer", "baseline", change, both=["optim.warmup=3"])["differs"] == [aspect]
 
 
 def test_a_variant_that_takes_nothing_away_is_refused(prove: Callable[..., dict[str, Any]]) -> None:
@@ -240,17 +252,56 @@ def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, base: li
     assert "the loss is" in status["huge_rate-seed1"]["message"]
     assert json.loads((suite / "baseline-seed1" / "metrics.json").read_text())["test"]["bleu"] >= 0
 
-    # Started again: what had failed for a reason of its own stays, the killed run goes on.
+    # Started again, for a part: what had failed for a reason of its own stays, the killed run goes on.
     before = (suite / "baseline-seed1" / "metrics.json").stat().st_mtime_ns
     ablate(project, base, "suite=[baseline,huge_rate,no_residual]", "jobs=2", "name=rows")
     assert states(suite)["no_residual-seed1"] == "finished"
     assert states(suite)["huge_rate-seed1"] == "diverged"
+    assert states(suite)["same-seed1"] == "refused"  # of which this command said nothing
     assert (suite / "baseline-seed1" / "metrics.json").stat().st_mtime_ns == before
     shown = json.loads((suite / "no_residual-seed1" / "proof.json").read_text())
     assert "gradients" in shown["differs"]
 
     said = ablate(project, base, "suite=[baseline,no_residual]", "name=rows", "optim.lr=1e-4", code=2)
     assert "holds a suite with other settings" in said
+    said = ablate(project, base, "suite=[no_residual,same]", "name=rows", code=2)
+    assert "holds a suite compared with baseline" in said
+
+
+def test_an_ablation_is_the_last_word(project: Path, base: list[str]) -> None:
+    """Of a suite every run is what its name says; a single run that contradicts itself is refused."""
+    ablate(project, base, "suite=[baseline,one_head]", "name=heads", "model.n_heads=2", "seeds=[1,1]")
+    configs = {
+        v: yaml.safe_load((project / "outputs/heads" / f"{v}-seed1/config.yaml").read_text()) for v in ("baseline", "one_head")
+    }
+    assert {variant: config["model"]["n_heads"] for variant, config in configs.items()} == {"baseline": 2, "one_head": 1}
+    assert yaml.safe_load((project / "outputs/heads/suite.yaml").read_text())["seeds"] == [1]
+    command = [sys.executable, "scripts/train.py", *base, "ablation=one_head", "model.n_heads=2"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: model.n_heads=2: ablation=one_head sets it to 1; leave out one of both\n",
+    )
+
+
+def test_a_suite_killed_while_its_runs_begin_trains_none_twice(project: Path, base: list[str]) -> None:
+    process = start(project, base, "suite=[baseline,unscaled]", "jobs=2", "name=early")
+    wait_for(lambda: len(pids("early/")) == 2)
+    process.kill()
+    process.communicate()
+    assert not list((project / "outputs" / "early").glob("*/"))  # no run has a directory yet
+    ablate(project, base, "suite=[baseline,unscaled]", "jobs=2", "name=early")
+    found = sorted(path.name for path in (project / "outputs" / "early").glob("*/"))
+    assert found == ["baseline-seed1", "unscaled-seed1"]
+    assert set(states(project / "outputs" / "early").values()) == {"finished"}
+
+
+def test_what_is_in_the_way_of_a_run_is_named(project: Path, base: list[str]) -> None:
+    (project / "outputs" / "way" / "baseline-seed1").mkdir(parents=True)
+    said = ablate(project, base, "suite=[baseline]", "name=way", code=2)
+    assert "baseline-seed1: in the way, it is no run" in said
+    (project / "outputs" / "file").write_text("")
+    assert "cannot be written" in ablate(project, base, "suite=[baseline]", "name=file", code=2)
 
 
 def test_a_suite_that_is_killed_goes_on_to_the_same_table(project: Path, base: list[str]) -> None:
@@ -305,6 +356,10 @@ def test_hydras_own_multirun_trains_the_same_variants(project: Path, base: list[
         (["suite=[baseline,no_residul]"], "no_residul: no file of configs/ablation; did you mean no_residual?"),
         (["suite=quick", "seeds=[]"], "seeds"),
         (["suite=quick", "jobs=0"], "jobs=0"),
+        (["suite=quick", "name=/somewhere"], "name=/somewhere: the name of a folder under output_dir"),
+        (["suite=quick", "name=../somewhere"], "name=../somewhere: the name of a folder under output_dir"),
+        (["suite=mine", "+suites.mine={}"], "suites.mine.variants: give a list of variants"),
+        (["suite=quick", "~trainer.max_steps"], "trainer.max_steps"),
         (["suite=quick", "seed=3"], "seed=3: a suite sets it"),
         (["suite=quick", "ablation=no_residual"], "ablation=no_residual: a suite sets it"),
         (["suite=quick", "model.n_heads=3"], "not divisible"),

@@ -80,7 +80,7 @@ def write_suite(root: Path, runs: Mapping[str, dict[str, Any] | None], states: M
             write_run(root / name, int(name.rpartition("seed")[2]), **arguments)
     variants = list(dict.fromkeys(name.rpartition("-seed")[0] for name in runs))
     seeds = sorted({int(name.rpartition("seed")[2]) for name in runs})
-    plan = {"variants": variants, "seeds": seeds, "overrides": [], "command": "python scripts/ablate.py suite=<small>"}
+    plan = {"variants": variants, "seeds": seeds, "overrides": [], "commands": ["python scripts/ablate.py suite=<small>"]}
     (root / "suite.yaml").write_text(yaml.safe_dump(plan, sort_keys=False))
     said = {name: {"state": state, "message": f"it {state}"} for name, state in (states or {}).items()}
     write_json(root / "status.json", said)
@@ -153,7 +153,49 @@ def test_p_is_corrected_for_the_variants_that_are_compared(comparison: Compariso
     cells = {row.variant: row.cells["test"] for row in comparison.rows if "test" in row.cells}
     ps = {variant: cell.p for variant, cell in cells.items() if cell.p is not None}
     assert list(ps) == ["twin", "damaged", "empty", "half"]
-    assert {variant: cells[variant].p_holm for variant in ps} == holm(ps)
+    # sacreBLEU's p is of one tail, a verdict of both
+    assert {variant: cells[variant].p_holm for variant in ps} == holm({variant: min(1.0, 2 * p) for variant, p in ps.items()})
+
+
+def test_of_equal_translations_p_is_1(tmp_path: Path) -> None:
+    runs = {"baseline-seed1": {"damage": 0.3}, "same-seed1": {"damage": 0.3}, "other-seed1": {"damage": 0.31}}
+    rows = {row.variant: row.cells["test"] for row in compare(read_suite(write_suite(tmp_path / "suite", runs)), SAMPLES).rows}
+    assert rows["same"].p == rows["same"].p_holm == 1 and rows["same"].difference == 0
+    assert rows["other"].p != 1
+
+
+def test_too_few_samples_for_so_many_variants_are_said(tmp_path: Path) -> None:
+    runs = {f"{name}-seed1": {"damage": 0.9 if name != "baseline" else 0.0} for name in ("baseline", *"abcdefg")}
+    suite = read_suite(write_suite(tmp_path / "suite", runs))
+    few, enough = (compare(suite, samples) for samples in (278, 280))  # 2 x 7 / 280 = 0.05
+    assert [row.verdict for row in few.rows[1:]] == ["as good"] * 7 and any("too few" in note for note in few.notes)
+    assert [row.verdict for row in enough.rows[1:]] == ["worse"] * 7 and not any("too few" in note for note in enough.notes)
+
+
+@pytest.mark.parametrize("variants", [1, 5, 6, 7, 11])
+def test_a_page_has_a_panel_for_each_variant(tmp_path: Path, variants: int) -> None:
+    names = [f"variant{i}" for i in range(variants)]
+    suite = read_suite(write_suite(tmp_path / "suite", {f"{name}-seed1": {} for name in ("baseline", *names)}))
+    text = page(compare(suite, 2), suite)
+    assert all(text.count(f">{name}</text>") >= 2 for name in names)
+
+
+def test_only_seeds_that_have_a_baseline_are_compared(tmp_path: Path) -> None:
+    runs = {"baseline-seed1": {"damage": 0.1}, "baseline-seed2": None, "other-seed1": {"damage": 0.5}, "other-seed2": {}}
+    suite = read_suite(write_suite(tmp_path / "suite", runs, {"baseline-seed2": "crashed"}))
+    compared = compare(suite, SAMPLES)
+    [baseline, other] = [row.cells["test"] for row in compared.rows]
+    seed1 = next(run for run in suite.of("other") if run.seed == 1).metrics
+    assert seed1 and other.baseline == baseline.bleu and other.difference == pytest.approx(seed1["test"].bleu - baseline.bleu)
+    assert compared.rows[1].verdict == "worse; 1 of 2 without a baseline of their seed"
+    assert f"BLEU {seed1['test'].bleu:.1f} where the baseline has {baseline.bleu:.1f}" in page(compared, suite)
+
+
+def test_what_went_wrong_is_no_equality(tmp_path: Path) -> None:
+    runs: dict[str, dict[str, Any] | None] = {f"baseline-seed{seed}": {"damage": 0.3} for seed in (1, 2)}
+    runs |= {"other-seed1": {"damage": 0.31}, "other-seed2": {"damage": 1, "nll": UNIGRAM}}
+    compared = compare(read_suite(write_suite(tmp_path / "suite", runs)), SAMPLES)
+    assert compared.rows[1].verdict == "1 of 2 never left the plateau" and compared.rows[1].failed
 
 
 def test_every_variant_is_a_row_with_its_verdict(comparison: Comparison) -> None:
@@ -204,7 +246,7 @@ VERDICTS: list[tuple[str, dict[str, Any] | None, str, str]] = [
     ("not stuck", {"nll": 0.89 * UNIGRAM, "damage": 0.7}, "finished", "worse"),
     ("stuck, unigrams unknown", {"damage": 1, "unigram": None}, "finished", "never left the plateau"),
     *((state, None, state, state) for state in ("crashed", "killed", "diverged", "refused")),
-    *((state, None, state, "not finished") for state in ("waiting", "running", "interrupted", "finished")),
+    *((state, None, state, "not trained") for state in ("waiting", "running", "interrupted", "finished")),
 ]
 
 
@@ -239,7 +281,7 @@ def test_without_a_baseline_nothing_is_compared(tmp_path: Path) -> None:
 def test_a_suite_of_which_nothing_has_finished_has_its_page(tmp_path: Path) -> None:
     suite = read_suite(write_suite(tmp_path / "suite", {"baseline-seed1": None, "other-seed1": None}))
     compared = compare(suite, SAMPLES)
-    assert [row.verdict for row in compared.rows] == ["baseline; 1 of 1 not finished", "not finished"]
+    assert [row.verdict for row in compared.rows] == ["baseline; 1 of 1 not trained", "not trained"]
     assert "other" in page(compared, suite) and "other" in markdown(compared) and "other" in csv(compared)
 
 
@@ -282,8 +324,18 @@ def test_the_tables_hold_every_variant(comparison: Comparison) -> None:
     assert {name: float(lines[2][name]) for name in given} == given
     console = Console(width=200)
     with console.capture() as captured:
-        console.print(terminal(comparison))
-    assert all(row.variant in captured.get() for row in comparison.rows)
+        console.print(terminal(comparison, 200))
+    assert all(row.variant in captured.get() and row.verdict in captured.get() for row in comparison.rows)
+    assert "tokens/s" in captured.get()
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_on_a_narrow_terminal_verdicts_stay_readable(comparison: Comparison, width: int) -> None:
+    console = Console(width=width)
+    with console.capture() as captured:
+        console.print(terminal(comparison, width))
+    assert all(row.variant in captured.get() and row.verdict in captured.get() for row in comparison.rows)
+    assert "tokens/s" not in captured.get()
 
 
 def test_a_single_seed_is_said_to_be_one(tmp_path: Path) -> None:

@@ -2,15 +2,16 @@
 verdict in words.
 
 p: paired bootstrap resampling (Koehn 2004) of the translations by sacreBLEU, variant against the baseline of the same seed; the
-largest p over the seeds, so that a difference counts only where every seed shows it; corrected for the number of variants on a
-split (Holm 1979). It speaks of other sentences, not of other seeds: for those there is the standard deviation.
+largest p over the seeds, so that a difference counts only where every seed shows it; doubled, since sacreBLEU counts one tail
+and a difference may go either way; corrected for the number of variants on a split (Holm 1979). It speaks of other sentences,
+not of other seeds: for those there is the standard deviation.
 
 Verdicts:
     worse, better              on the first test split: every seed differs in this direction, and Holm's p < 0.05
     as good                    no difference shown with this many seeds and sentences, which proves no equality
     never left the plateau     NLL on test is at least 0.9 of what knowing only how often each piece occurs gives
     diverged                   NLL on test is no finite number, or above that of guessing evenly by more than 1 nat
-    crashed, killed, diverged, refused, not finished    what became of a run without metrics
+    crashed, killed, diverged, refused, not finished, not trained    what became of a run without metrics
 """
 
 import csv as csv_format
@@ -26,6 +27,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge
 from omegaconf import OmegaConf
+from rich.console import Console
 from rich.table import Table
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
@@ -47,7 +49,7 @@ class Compare:
 
     suite: str
     output: str | None = None
-    samples: Annotated[int, Ge(1)] = 1000
+    samples: Annotated[int, Ge(1)] = 2000
     publish: str | None = None
     output_dir: str = "outputs"
 
@@ -60,12 +62,14 @@ def check(config: Mapping[str, Any]) -> list[str]:
 @dataclass(frozen=True)
 class Cell:
     """A variant on a test split, over its finished seeds. *_sd: sample standard deviation, None with one seed. difference: of
-    mean BLEU to the baseline, over the seeds that both have; lowest and highest of a single seed. p_holm: p corrected."""
+    mean BLEU to the baseline's, over the seeds that both have; lowest and highest of a single seed. p: sacreBLEU's, of one
+    tail; p_holm: of both, corrected."""
 
     bleu: float
     bleu_sd: float | None
     chrf: float | None
     chrf_sd: float | None
+    baseline: float | None = None
     difference: float | None = None
     lowest: float | None = None
     highest: float | None = None
@@ -93,7 +97,7 @@ class Row:
     @property
     def failed(self) -> bool:
         """Whether there is something to explain."""
-        return self.verdict not in (BASELINE, AS_GOOD, BETTER)
+        return self.verdict.partition(";")[0] not in (BASELINE, AS_GOOD, BETTER)
 
 
 @dataclass(frozen=True)
@@ -116,10 +120,13 @@ class Comparison:
         said = [
             f"BLEU is sacreBLEU's, {self.signature or 'no signature kept'}; {seeds}.",
             f"p: paired bootstrap resampling by sacreBLEU, {self.samples} samples, variant against the baseline of the same "
-            f"seed{', the largest over the seeds' * (len(self.seeds) > 1)}; Holm's correction over the variants of a split.",
+            f"seed{', the largest over the seeds' * (len(self.seeds) > 1)}; doubled, since a difference may go either way, and "
+            "corrected for the number of variants on a split (Holm).",
             f'"worse" and "better": Holm\'s p < {ALPHA} on {self.splits[0] if self.splits else "test"}, every seed in this '
             'direction. "as good": no difference shown with this many seeds and sentences, which proves no equality.',
         ]
+        if 2 * (len(self.rows) - 1) / (self.samples + 1) >= ALPHA:
+            said.append(f"{self.samples} samples are too few for so many variants: no p can be below {ALPHA}.")
         if len(self.seeds) == 1:
             said.append("One seed only: p speaks of other test sentences, not of other seeds, which may differ by more.")
         return said + [f"Made by: {self.command}"] * bool(self.command)
@@ -160,7 +167,8 @@ def compare(suite: Suite, samples: int = 1000) -> Comparison:
 def paired_bootstrap(
     references: Sequence[str], baseline: Sequence[str], others: Mapping[str, Sequence[str]], samples: int
 ) -> dict[str, float]:
-    """p of each one's difference in BLEU to the baseline, as `sacrebleu --paired-bs` has it."""
+    """p of each one's difference in BLEU to the baseline, as `sacrebleu --paired-bs` has it; 1 where there is none, of which
+    sacreBLEU says the smallest p there is."""
     chatter = logging.getLogger("sacrebleu")
     level = chatter.level
     chatter.setLevel(logging.ERROR)
@@ -169,7 +177,11 @@ def paired_bootstrap(
         _, results = PairedTest(systems, {"BLEU": BLEU()}, [references], test_type="bs", n_samples=samples)()
     finally:
         chatter.setLevel(level)
-    return {name: result.p_value for name, result in zip(others, results["BLEU"][1:], strict=True)}  # type: ignore[union-attr, misc]
+    base, *results_of_others = results["BLEU"]
+    return {
+        name: 1.0 if result.score == base.score else result.p_value  # type: ignore[union-attr, misc]
+        for name, result in zip(others, results_of_others, strict=True)
+    }
 
 
 def holm(ps: Mapping[str, float]) -> dict[str, float]:
@@ -186,6 +198,7 @@ def _cells(suite: Suite, split: str, baseline: Mapping[int, Run], samples: int) 
     """Of each variant that has the split."""
     having = [run for run in suite.runs if run.metrics and split in run.metrics]
     ps: dict[str, list[float]] = {}
+    bases: dict[str, list[float]] = {}
     differences: dict[str, list[float]] = {}
     for seed in suite.seeds:
         base = baseline[seed]
@@ -200,15 +213,23 @@ def _cells(suite: Suite, split: str, baseline: Mapping[int, Run], samples: int) 
                 raise InputError(f"{run.directory}: {split} is not that of {base.directory}; compare runs on one corpus")
         for variant, p in paired_bootstrap(references, translations, texts, samples).items():
             ps.setdefault(variant, []).append(p)
+            bases.setdefault(variant, []).append(_score(base, split))
             differences.setdefault(variant, []).append(_score(others[variant], split) - _score(base, split))
     worst = {variant: max(values) for variant, values in ps.items()}
-    adjusted = holm(worst)
+    adjusted = holm({variant: min(1.0, 2 * p) for variant, p in worst.items()})
     cells = {}
     for variant in dict.fromkeys(run.variant for run in having):
         runs, d = suite.of(variant), differences.get(variant, [])
         bleu, chrf = _values(runs, split, "bleu"), _values(runs, split, "chrf")
         means = (statistics.fmean(bleu), _deviation(bleu), _mean(chrf), _deviation(chrf))
-        beside = (_mean(d), min(d, default=None), max(d, default=None), worst.get(variant), adjusted.get(variant))
+        beside = (
+            _mean(bases.get(variant, [])),
+            _mean(d),
+            min(d, default=None),
+            max(d, default=None),
+            worst.get(variant),
+            adjusted.get(variant),
+        )
         cells[variant] = Cell(*means, *beside)
     return cells
 
@@ -220,18 +241,22 @@ def _verdict(runs: Sequence[Run], baseline: Mapping[int, Run], cell: Cell | None
         return "; ".join([BASELINE, *said])
     if outcomes.total() == len(runs):
         return next(iter(outcomes)) if len(outcomes) == 1 else "; ".join(said)
-    if cell is None or cell.difference is None or cell.lowest is None or cell.highest is None or cell.p_holm is None:
+    if cell is None or cell.lowest is None or cell.highest is None or cell.p_holm is None:
         return "; ".join(["not compared", *said])
     shown = cell.p_holm < ALPHA
-    if shown and cell.lowest < 0 < cell.highest:
-        return "; ".join([AS_GOOD, "seeds disagree", *said])
-    return "; ".join([WORSE if shown and cell.highest < 0 else BETTER if shown and cell.lowest > 0 else AS_GOOD, *said])
+    verdict = WORSE if shown and cell.highest < 0 else BETTER if shown and cell.lowest > 0 else AS_GOOD
+    if verdict == AS_GOOD:
+        if said:
+            return "; ".join(said)  # what went wrong is no equality
+        said = ["seeds disagree"] * (shown and cell.lowest < 0 < cell.highest)
+    alone = sum(run.metrics is not None for run in runs if (base := baseline.get(run.seed)) is None or base.metrics is None)
+    return "; ".join([verdict, *said, *[f"{alone} of {len(runs)} without a baseline of their seed"] * bool(alone)])
 
 
 def _failure(run: Run, first: Sequence[str]) -> str:
     """What went wrong with a run; empty where nothing did. first: the first test split, in a list."""
     if run.metrics is None:
-        return run.state if run.state in FAILED else "not finished"
+        return run.state if run.state in FAILED else "not finished" if run.config else "not trained"
     scores = next((run.metrics[split] for split in first if split in run.metrics), None)
     if scores is None or scores.nll is None:
         return ""
@@ -305,13 +330,17 @@ def _compact(comparison: Comparison) -> list[list[str]]:
     return lines
 
 
-def terminal(comparison: Comparison) -> Table:
-    table = Table(title=comparison.name)
+def terminal(comparison: Comparison, width: int) -> Table:
+    """Of all columns, or where these are wider, of the first five; the files have the rest."""
     headings, *lines = _compact(comparison)
-    for i, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if i > 1 else "left", no_wrap=i != 1)
-    for line in lines:
-        table.add_row(*line)
+    for columns in (len(headings), 5):
+        table = Table(title=comparison.name)
+        for i, heading in enumerate(headings[:columns]):
+            table.add_column(heading, justify="right" if i > 1 else "left", no_wrap=True)
+        for line in lines:
+            table.add_row(*line[:columns])
+        if Console(width=1000).measure(table).maximum <= width:
+            break
     return table
 
 

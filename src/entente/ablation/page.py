@@ -95,7 +95,8 @@ def report(config: Mapping[str, Any]) -> None:
                 write_text(folder / f"comparison.{ending}", text)
         except OSError as error:
             raise InputError(f"{key}={folder}: cannot be written ({error.strerror or error}); give another folder") from error
-    Console(width=None if sys.stdout.isatty() else 200).print(terminal(comparison))  # a pipe has room
+    console = Console(width=None if sys.stdout.isatty() else 250)  # a pipe has room
+    console.print(terminal(comparison, console.width))
     print(output / "comparison.html")
 
 
@@ -103,6 +104,7 @@ def page(comparison: Comparison, suite: Suite) -> str:
     """The whole file as text."""
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    failed = [row for row in comparison.rows if row.failed]
     lengths = [split for split in comparison.splits if split in (comparison.splits[0], "test_long")]
     with matplotlib.rc_context(STYLE):
         return environment.get_template("page.html.j2").render(
@@ -113,7 +115,7 @@ def page(comparison: Comparison, suite: Suite) -> str:
             learning=_panels(comparison, suite, _learning_curve, "step", "validation BLEU"),
             lengths=lengths,
             length=_panels(comparison, suite, lambda run: _by_length(run, lengths), "words of the source", "BLEU"),
-            why={row.variant: _why(row, suite) for row in comparison.rows if row.failed},
+            why={row.variant: _why(row, suite, comparison.splits[0] if comparison.splits else "") for row in failed},
             messages={row.variant: _messages(row, suite) for row in comparison.rows},
             color=_color,
             reached=REACHED,
@@ -131,9 +133,9 @@ def _headlines(comparison: Comparison, suite: Suite) -> list[tuple[str, str]]:
         cell = row.cells.get(first)
         if row.verdict == AS_GOOD:
             continue
-        if cell and cell.difference is not None:
-            base = number(cell.bleu - cell.difference, 1)
-            beside = f"BLEU {number(cell.bleu, 1)} where the baseline has {base} ({number(cell.difference, 1, sign=True)}): "
+        if cell and cell.difference is not None and cell.baseline is not None:
+            own, base = number(cell.baseline + cell.difference, 1), number(cell.baseline, 1)
+            beside = f"BLEU {own} where the baseline has {base} ({number(cell.difference, 1, sign=True)}): "
             lines.append((row.variant, beside + row.verdict))
         else:
             lines.append((row.variant, ": ".join([row.verdict, *_messages(row, suite)[:1]])))
@@ -215,7 +217,7 @@ def _panels(comparison: Comparison, suite: Suite, lines: Callable[[Run], list[Li
     across = min(5, len(rows))
     down = math.ceil(len(rows) / across)
     figure = Figure((WIDTH, 0.4 + 1.45 * down), layout="constrained")
-    grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat
+    grid = list(figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat)
     for i, axes in enumerate(grid):
         if i >= len(rows):
             axes.set_axis_off()
@@ -233,18 +235,19 @@ def _panels(comparison: Comparison, suite: Suite, lines: Callable[[Run], list[Li
     return _svg(figure, y + x)
 
 
-def _why(row: Row, suite: Suite) -> dict[str, Any]:
-    """The seed shown, and of each aspect that was measured its heading, its meaning and a chart."""
-    shown = next((run for run in suite.of(row.variant) if any(tag.startswith("why/") for tag in run.curves)), None)
-    if shown is None:
-        return {"seed": None, "charts": []}
+def _why(row: Row, suite: Suite, first: str) -> list[tuple[str, str, Markup]]:
+    """Of each aspect that was measured its heading, its meaning and a chart: of the seed that did worst on the split."""
+    looked_into = [run for run in suite.of(row.variant) if any(tag.startswith("why/") for tag in run.curves)]
+    if not looked_into:
+        return []
+    shown = min(looked_into, key=lambda run: run.metrics[first].bleu if run.metrics and first in run.metrics else -1.0)
     baseline = next(run for run in suite.of(suite.variants[0]) if run.seed == shown.seed)
     charts = []
     for aspect, (heading, meaning, logarithmic) in ASPECTS.items():
         sides = {f"{run.variant} (seed {run.seed})": _places(run, aspect, logarithmic) for run in (baseline, shown)}
         if any(_places(shown, aspect, logarithmic).values()):
             charts.append((heading, meaning, _side_by_side(sides, logarithmic, row.variant + aspect)))
-    return {"seed": shown.seed, "charts": charts}
+    return charts
 
 
 def _places(run: Run, aspect: str, logarithmic: bool) -> dict[str, list[tuple[int, float]]]:

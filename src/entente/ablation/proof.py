@@ -17,22 +17,13 @@ from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.models import Seq2Seq
 from entente.models.seq2seq import evaluating, parameter_count
-from entente.schema import fill
+from entente.schema import fill, flat
 from entente.translator import Optim, Translator
 
 SENTENCES = 16  # of validation, of whatever lengths, so that there is padding
 TOLERANCE = 1e-6  # of the largest value: below it, sums in another order
-RATES = 100  # steps whose learning rates are compared
-APART = {
-    "name",
-    "variant",
-    "output_dir",
-    "resume",
-    "views",
-    "also_evaluate",
-    "model",
-    "optim",
-}  # no effect, or compared in effect
+APART = ("name", "variant", "output_dir", "resume", "views", "also_evaluate", "model")  # no effect, or compared in effect
+IN_EFFECT = ("optim.lr", "optim.warmup", "optim.schedule", "optim.label_smoothing")  # compared as rates and loss
 Aspect = tuple[bool, str]  # does it differ, and how
 
 
@@ -73,12 +64,13 @@ def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: Transla
 
 class Side:
     """A configuration's model as its seed makes it, and what it does to the batch: `logits` (N, V) in evaluation mode, `loss`
-    and `gradients` in training mode with the random numbers of the seed, `rates` of the first steps."""
+    and `gradients` in training mode with the random numbers of the seed, `rates` of all steps."""
 
     def __init__(self, config: Mapping[str, Any], data: TranslationData) -> None:
         self.model = checkpoint.build(config["model"], data.vocabulary, config["seed"])
         optim = fill(Optim, "optim", config["optim"])
-        self.rates = [optim.lr * optim.factor(step, config["trainer"]["max_steps"]) for step in range(RATES)]
+        budget = config["trainer"]["max_steps"]
+        self.rates = [optim.lr * optim.factor(step, budget) for step in range(budget)]
         batch = data.sample(SENTENCES)
         with evaluating(self.model), torch.no_grad():
             self.logits = _logits(self.model, batch)[0]
@@ -138,15 +130,17 @@ def _tensors(one: Mapping[str, Tensor], two: Mapping[str, Tensor], what: str) ->
 
 
 def _rates(one: list[float], two: list[float]) -> Aspect:
-    steps = [step for step, (a, b) in enumerate(zip(one, two, strict=True)) if a != b]
+    steps = [step for step, (a, b) in enumerate(zip(one, two, strict=False)) if a != b]
     if not steps:
         return False, f"the same over {len(one)} steps"
     return True, f"step {steps[0] + 1}: {one[steps[0]]:.3g}, then {two[steps[0]]:.3g}"
 
 
 def _settings(one: Mapping[str, Any], two: Mapping[str, Any]) -> Aspect:
-    keys = sorted((one.keys() | two.keys()) - APART)
-    other = [key for key in keys if one.get(key) != two.get(key)]
+    before, after = dict(flat(one)), dict(flat(two))
+    keys = [key for key in {**before, **after} if key.partition(".")[0] not in APART and key not in IN_EFFECT]
+    leaves = [key for key in keys if not isinstance(before.get(key), Mapping) and not isinstance(after.get(key), Mapping)]
+    other = [key for key in leaves if before.get(key) != after.get(key)]
     return bool(other), f"{', '.join(other)} differ" if other else "the same"
 
 

@@ -10,7 +10,6 @@ A published suite is one without weights and events: history.json holds what the
 import json
 import logging
 import math
-import shlex
 import shutil
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -106,12 +105,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Settings:
-    """suite.yaml; what else it holds is told as it is."""
+    """suite.yaml. overrides: that all runs have; commands: how they were made, as they were typed."""
 
     variants: Annotated[list[str], MinLen(1)]
     seeds: Annotated[list[int], MinLen(1)]
     name: str = ""
-    command: str | list[str] = ""
+    overrides: list[str] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -131,11 +131,10 @@ class Suite:
 
 def read_suite(directory: Path) -> Suite:
     """An InputError where it is none, or a file of it cannot be read. A run of which nothing is there is one that waits."""
-    if not (directory / "suite.yaml").is_file():
+    settings = settings_of(directory)
+    if settings is None:
         raise InputError(f"{directory}: no suite, it has no suite.yaml; give the directory of one")
-    settings = _read(directory / "suite.yaml", Settings)
     states = _read(directory / "status.json", dict[str, Status]) or {}
-    assert settings
     runs = []
     for name, variant, seed in ((f"{v}-seed{s}", v, s) for v in settings.variants for s in settings.seeds):
         folder = directory / name
@@ -144,8 +143,13 @@ def read_suite(directory: Path) -> Suite:
         config = _read(folder / "config.yaml", dict[str, Any]) or {}
         training, proof = _read(folder / "training.json", Training), _read(folder / "proof.json", Proof)
         runs.append(Run(variant, seed, folder, status.state, status.message or "", config, metrics, training, proof))
-    command = settings.command if isinstance(settings.command, str) else shlex.join(settings.command)
+    command = "; ".join(settings.commands)
     return Suite(settings.name or directory.resolve().name, directory, settings.variants, settings.seeds, runs, command)
+
+
+def settings_of(directory: Path) -> Settings | None:
+    """None where it has no suite.yaml; an InputError where that cannot be read."""
+    return _read(directory / "suite.yaml", Settings)
 
 
 def history(directory: Path) -> Curves:
@@ -202,7 +206,7 @@ def _read(path: Path, kind: type[T]) -> T | None:
         if path.suffix == ".yaml":
             return TypeAdapter(kind).validate_python(yaml.safe_load(content))
         return TypeAdapter(kind).validate_json(content)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise InputError(f"{path}: cannot be read ({_reason(error)}); restore it, or remove it and run again") from error

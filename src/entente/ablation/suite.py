@@ -3,15 +3,18 @@
 outputs/NAME/suite.yaml          what is trained: variants, seeds, overrides
              status.json         {run: {state, message}}, see STATES
              VARIANT-seedN/      a run's directory, as `train` writes it; VARIANT-seedN.log what it printed
+             .VARIANT-seedN.lock held by the process that trains the run, from its first moment to its last
 
 A run that fails is a row that says so. Started again, a suite goes on where it was: what has finished stays, what was stopped
 goes on from its last checkpoint, what had crashed is tried again.
 """
 
+import fcntl
 import json
 import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -35,8 +38,10 @@ from torch.utils.tensorboard import SummaryWriter
 from entente import training
 from entente.ablation.comparison import Compare
 from entente.ablation.page import report
-from entente.ablation.variants import composed, refuse_unknown
+from entente.ablation.runs import Settings, settings_of
+from entente.ablation.variants import composed, refuse_unknown, sets
 from entente.callbacks import clock
+from entente.cli import quoted
 from entente.errors import InputError, Interrupted
 from entente.resume import is_finished
 from entente.schema import nearest, problems
@@ -45,7 +50,7 @@ from entente.writing import write_json, write_text
 log = logging.getLogger("entente")
 
 STATES = ("waiting", "running", "finished", "diverged", "crashed", "killed", "refused", "interrupted")
-KEPT = ("finished", "diverged")  # would end the same way again
+ENDED = ("finished", "diverged")  # would end the same way again
 CODES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted"}  # of train.py; see entente.cli
 OWN = ("suite", "seeds", "jobs", "suites", "name")  # settings that are not of a run
 SET_HERE = ("ablation", "variant", "seed", "resume")  # settings of a run that the suite decides
@@ -84,9 +89,20 @@ class SuiteSettings:
 def check(config: Mapping[str, Any]) -> list[str]:
     """What is wrong with the suite's own settings; the runs' are checked when they are composed."""
     found = problems(SuiteSettings, "", {key: config[key] for key in OWN if key in config})
-    if not found and isinstance(config["suite"], str) and config["suite"] not in config["suites"]:
+    if found:
+        return found
+    name = Path(config["name"] or "suite")
+    if name.is_absolute() or ".." in name.parts:
+        found = [f"name={name}: the name of a folder under output_dir; give one without / at its beginning and without .."]
+    if not isinstance(config["suite"], str):
+        return found
+    if config["suite"] in config["suites"]:
+        named = config["suites"][config["suite"]]
+        if not (isinstance(named, Mapping) and isinstance(named.get("variants"), Sequence) and named["variants"]):
+            found.append(f"suites.{config['suite']}.variants: give a list of variants, [baseline,no_residual]")
+    else:
         near = nearest(config["suite"], list(config["suites"]))
-        found = [
+        found += [
             f"suite={config['suite']}: choose one of {', '.join(config['suites'])}, or give a list of variants, "
             f"suite=[baseline,no_residual]" + (f"; did you mean {near}?" if near else "")
         ]
@@ -117,9 +133,23 @@ class Job:
         """What it printed."""
         return self.directory.with_name(f"{self.name}.log")
 
+    def lock(self) -> int | None:
+        """A descriptor that holds the run's lock till it is closed by all who have it; None where another process does."""
+        descriptor = os.open(self.directory.with_name(f".{self.name}.lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return descriptor
+
     def start(self, script: Path, threads: int) -> None:
-        there = (self.directory / "config.yaml").exists()
-        arguments = [f"resume={self.directory}"] if there else self.overrides
+        """A process of its own. It holds the lock, so that whoever comes after a suite that was killed knows of it."""
+        lock = self.lock()
+        if lock is None:
+            self.state, self.message = "running", "in another process"
+            return
+        arguments = [f"resume={self.directory}"] if self.directory.exists() else self.overrides
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, str(script), *arguments, f"trainer.threads={threads}"],
@@ -127,7 +157,9 @@ class Job:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+                pass_fds=[lock],
             )
+        os.close(lock)
         self.state, self.message = "running", ""
         self.look()
         self.first_step = self.step
@@ -140,12 +172,15 @@ class Job:
         except OSError:
             pass
         if self.process is None:
-            if not trained_elsewhere(self.directory):
-                self.state = "finished" if is_finished(self.directory) else "waiting"
+            if (lock := self.lock()) is not None:
+                os.close(lock)
+                self.state, self.message = ("finished" if is_finished(self.directory) else "waiting"), ""
         elif (code := self.process.poll()) is not None:
             self.process = None
             self.state = "killed" if code < 0 else CODES.get(code, "crashed")
             self.message = f"by {signal.Signals(-code).name}" if code < 0 else "" if code == 0 else self.last_words()
+            if code == 0 and not is_finished(self.directory):
+                self.state, self.message = "crashed", "ended without metrics"
 
     def last_words(self) -> str:
         lines = [line for line in self.output.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
@@ -178,56 +213,63 @@ def chosen(config: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """The variants of the suite, and the overrides that all its runs have."""
     if isinstance(config["suite"], str):
         named = config["suites"][config["suite"]]
-        return list(named["variants"]), list(named.get("overrides", []))
+        return list(dict.fromkeys(named["variants"])), list(named.get("overrides", []))
     return list(dict.fromkeys(config["suite"])), []
 
 
 def planned(config: Mapping[str, Any], root: Path, variants: Sequence[str], overrides: Sequence[str]) -> list[Job]:
     """Every run, seeds outermost, so that a first table is soon whole. InputError with all that is wrong with any of them."""
-    jobs, found = [], []
+    within = root.relative_to(Path(config["output_dir"]).expanduser())
+    jobs = []
     for seed in dict.fromkeys(config["seeds"]):
         for variant in variants:
-            directory = root / f"{variant}-seed{seed}"
-            name = f"name={root.relative_to(Path(config['output_dir']).expanduser())}/{directory.name}"
-            job = Job(variant, seed, directory, [*overrides, f"ablation={variant}", f"seed={seed}", name])
-            jobs.append(job)
-            if seed == config["seeds"][0]:
-                settings = composed(job.overrides)
-                found += [f"ablation={variant}: {problem}" for problem in training.check(settings)]
-                job.budget = settings["trainer"]["max_steps"]
-            else:
-                job.budget = jobs[variants.index(variant)].budget
+            own = sets(variant)  # the last word: two of them would make a variant that is not what its name says
+            shared = [one for one in overrides if _key(one) not in own]
+            name = f"{variant}-seed{seed}"
+            arguments = [*shared, f"ablation={variant}", f"seed={seed}", quoted(f"name={within}/{name}")]
+            jobs.append(Job(variant, seed, root / name, arguments))
+    settings = {job.variant: composed(job.overrides) for job in jobs[: len(variants)]}  # seeds are of one kind
+    found = [f"ablation={variant}: {problem}" for variant in variants for problem in training.check(settings[variant])]
+    for job in jobs:
+        if job.directory.exists() and not (job.directory / "config.yaml").is_file():
+            found.append(f"{job.directory}: in the way, it is no run (it has no config.yaml); remove it")
     if found:
         raise InputError(*found)
+    for job in jobs:
+        job.budget = settings[job.variant]["trainer"]["max_steps"]
     return jobs
 
 
 @contextmanager
 def one_suite(root: Path, variants: Sequence[str], seeds: Sequence[int], overrides: Sequence[str]) -> Iterator[None]:
     """suite.yaml in its directory: one that is there may get more variants and seeds, never other settings; and one process."""
-    path = root / "suite.yaml"
-    plan: dict[str, Any] = {"variants": list(variants), "seeds": list(seeds), "overrides": list(overrides)}
-    if path.exists():
-        before = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if before["overrides"] != plan["overrides"]:
-            raise InputError(
-                f"{root}: holds a suite with other settings ({' '.join(before['overrides']) or 'none of its own'}); "
-                "give this one another name=..."
-            )
-        plan = {key: list(dict.fromkeys([*before[key], *plan[key]])) for key in ("variants", "seeds")} | {
-            "overrides": overrides
-        }
-    root.mkdir(parents=True, exist_ok=True)
+    before = settings_of(root) or Settings(list(variants[:1]), list(seeds[:1]), overrides=list(overrides))
+    if before.overrides != list(overrides):
+        own = " ".join(before.overrides) or "none of its own"
+        raise InputError(f"{root}: holds a suite with other settings ({own}); give this one another name=...")
+    if before.variants[0] != variants[0]:
+        raise InputError(
+            f"{root}: holds a suite compared with {before.variants[0]}; name that first, or give this one another name=..."
+        )
+    command = shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    plan = {
+        "variants": list(dict.fromkeys([*before.variants, *variants])),
+        "seeds": list(dict.fromkeys([*before.seeds, *seeds])),
+        "overrides": list(overrides),
+        "commands": list(dict.fromkeys([*before.commands, command])),
+    }
     try:
+        root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / ".lock", timeout=0):
-            command = " ".join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
-            write_text(path, yaml.safe_dump({**plan, "command": command}, sort_keys=False))
+            write_text(root / "suite.yaml", yaml.safe_dump(plan, sort_keys=False))
             if not any(root.glob("events.out.tfevents.*")):
                 with SummaryWriter(str(root)) as writer:
                     writer.add_custom_scalars(LAYOUT)
             yield
     except Timeout:
         raise InputError(f"{root}: another process is training this suite; wait for it or stop it") from None
+    except OSError as error:
+        raise InputError(f"{root}: cannot be written ({error.strerror or error}); give another name or output_dir") from error
 
 
 def recall(root: Path, jobs: Sequence[Job]) -> None:
@@ -237,10 +279,14 @@ def recall(root: Path, jobs: Sequence[Job]) -> None:
         if is_finished(job.directory):
             job.state = "finished"
             job.step = job.first_step = job.budget
-        elif before.get("state") in KEPT:
+        elif before.get("state") in ENDED:
             job.state, job.message = before["state"], before["message"]
-        elif trained_elsewhere(job.directory):  # a suite that was killed leaves its runs behind
+        elif (lock := job.lock()) is None:  # a suite that was killed leaves its runs behind
             job.state, job.message = "running", "in another process"
+            job.look()
+            job.first_step = job.step
+        else:
+            os.close(lock)
 
 
 def status_of(root: Path) -> dict[str, dict[str, str]]:
@@ -252,22 +298,11 @@ def status_of(root: Path) -> dict[str, dict[str, str]]:
     return status if isinstance(status, dict) else {}
 
 
-def trained_elsewhere(directory: Path) -> bool:
-    """Whether a process holds the run's lock."""
-    if not directory.exists():
-        return False
-    try:
-        with FileLock(directory / ".lock", timeout=0):
-            return False
-    except Timeout:
-        return True
-
-
 def work(root: Path, jobs: Sequence[Job], at_once: int, script: Path, threads: int) -> None:
     """Until every run has ended, some way or other. KeyboardInterrupt, which a SIGTERM is here too, lets those under way save
     what they have; then it is an Interrupted."""
     console, began = Console(), time.monotonic()
-    kept = sum(job.state in KEPT for job in jobs)
+    kept = sum(job.state in ENDED for job in jobs)
     log.info("%s: %d runs%s", root, len(jobs), f", of which {kept} have ended already" if kept else "")
     with Live(console=console, auto_refresh=False, transient=True) as live:
         try:
@@ -286,7 +321,7 @@ def work(root: Path, jobs: Sequence[Job], at_once: int, script: Path, threads: i
         except KeyboardInterrupt:
             stop(jobs)
             write_status(root, jobs)
-            left = sum(job.state not in KEPT for job in jobs)
+            left = sum(job.state not in ENDED for job in jobs)
             raise Interrupted(f"stopped with {left} of {len(jobs)} runs left; the same command goes on") from None
     write_status(root, jobs)
 
@@ -301,6 +336,8 @@ def stop(jobs: Sequence[Job]) -> None:
         assert job.process
         job.process.wait()
         job.look()
+        if job.state not in (*ENDED, "refused"):
+            job.state, job.message = "interrupted", ""
 
 
 @contextmanager
@@ -318,8 +355,9 @@ def stopping_is_an_exception() -> Iterator[None]:
 
 
 def write_status(root: Path, jobs: Sequence[Job]) -> None:
-    status = {job.name: {"state": job.state, "message": job.message} for job in jobs}
-    if status != status_of(root):
+    before = status_of(root)
+    status = before | {job.name: {"state": job.state, "message": job.message} for job in jobs}
+    if status != before:
         write_json(root / "status.json", status)
 
 

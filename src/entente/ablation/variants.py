@@ -1,15 +1,17 @@
 """Which configuration a variant is a difference from: the one that the same overrides compose without it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import hydra
+import yaml
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 
 from entente.cli import plain
 from entente.errors import InputError
-from entente.schema import nearest
+from entente.schema import flat, nearest
 
 BASELINE = "baseline"
 
@@ -36,3 +38,20 @@ def without_ablation() -> dict[str, Any]:
     """The configuration of the run under way, its ablation taken away."""
     overrides = [one for one in HydraConfig.get().overrides.task if not one.startswith("ablation=")]
     return composed([*overrides, f"ablation={BASELINE}"])
+
+
+def sets(ablation: str) -> dict[str, object]:
+    """What an ablation's file sets, by dotted key."""
+    folders = [Path(source.path) for source in HydraConfig.get().runtime.config_sources if source.schema == "file"]
+    file = next(path for folder in folders if (path := folder / "ablation" / f"{ablation}.yaml").exists())
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return {key: value for key, value in flat(content) if not isinstance(value, Mapping) and key not in ("variant", "defaults")}
+
+
+def refuse_contradiction(config: Mapping[str, Any]) -> None:
+    """InputError where a command line says otherwise than its ablation: the run would not be what its name says."""
+    ablation = HydraConfig.get().runtime.choices["ablation"]
+    has = dict(flat(config))
+    wrong = [(key, value) for key, value in sets(ablation).items() if has.get(key) != value and "${" not in str(value)]
+    if wrong:
+        raise InputError(*(f"{k}={has.get(k)}: ablation={ablation} sets it to {v}; leave out one of both" for k, v in wrong))
