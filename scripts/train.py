@@ -7,17 +7,22 @@ from entente.cli import run
 
 
 def check(config: dict[str, Any]) -> list[str]:
-    from entente import training  # after the overrides are known to compose, which is quick
+    from hydra.core.hydra_config import HydraConfig
 
+    from entente import training  # after the overrides are known to compose, which is quick
+    from entente.ablation.variants import chosen, refuse_unusable
+
+    if HydraConfig.initialized():
+        refuse_unusable([chosen()])
     return training.check(config)
 
 
 def main(config: dict[str, Any]) -> None:
     from entente.ablation.proof import against
-    from entente.ablation.variants import BASELINE, refuse_contradiction, without_ablation
+    from entente.ablation.variants import BASELINE, chosen, refuse_contradiction, without_ablation
     from entente.training import completed, train
 
-    variant = config["variant"] != BASELINE and config["resume"] in (None, "auto")
+    variant = chosen() != BASELINE and config["resume"] in (None, "auto")
     if variant:
         refuse_contradiction(config)
     train(config, prove=against(completed(without_ablation())) if variant else None)

@@ -296,6 +296,32 @@ def test_a_suite_killed_while_its_runs_begin_trains_none_twice(project: Path, ba
     assert set(states(project / "outputs" / "early").values()) == {"finished"}
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("variant: own\nmodel: {scale: none}\n", "own.yaml: its first line must be # @package _global_"),
+        ("# @package _global_\nmodel: {scale: none}\n", "own.yaml: has to say `variant: own`"),
+        ("# @package _global_\nvariant: baseline\nmodel: {scale: none}\n", "own.yaml: has to say `variant: own`"),
+        ("# @package _global_\nvariant: own\nmodel: {scale: [\n", "own.yaml: cannot be read"),
+        ("# @package _global_\nvariant: own\nmodel: {scal: none}\n", "did you mean model.scale?"),
+    ],
+    ids=["package", "no name", "another name", "YAML", "key"],
+)
+def test_a_file_that_cannot_be_an_ablation_is_refused_in_a_line(project: Path, base: list[str], text: str, words: str) -> None:
+    (project / "configs" / "ablation" / "own.yaml").write_text(text)
+    said = ablate(project, base, "suite=[baseline,own]", code=2)
+    assert words in said and said.startswith("error: ") and said.count("\n") == 1, said
+    assert not (project / "outputs").exists()
+
+
+def test_runs_of_other_code_are_said(project: Path, base: list[str]) -> None:
+    ablate(project, base, "suite=[baseline]")
+    assert "other code" not in ablate(project, base, "suite=[baseline]")
+    file = project / "configs" / "ablation" / "baseline.yaml"
+    file.write_text(file.read_text() + "# changed\n")
+    assert "baseline-seed1: was trained with other code" in ablate(project, base, "suite=[baseline]")
+
+
 def test_what_is_in_the_way_of_a_run_is_named(project: Path, base: list[str]) -> None:
     (project / "outputs" / "way" / "baseline-seed1").mkdir(parents=True)
     said = ablate(project, base, "suite=[baseline]", "name=way", code=2)

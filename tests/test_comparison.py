@@ -178,6 +178,7 @@ def test_a_page_has_a_panel_for_each_variant(tmp_path: Path, variants: int) -> N
     suite = read_suite(write_suite(tmp_path / "suite", {f"{name}-seed1": {} for name in ("baseline", *names)}))
     text = page(compare(suite, 2), suite)
     assert all(text.count(f">{name}</text>") >= 2 for name in names)
+    assert "mathdefault" not in text
 
 
 def test_only_seeds_that_have_a_baseline_are_compared(tmp_path: Path) -> None:
@@ -220,7 +221,7 @@ def test_what_stands_beside_the_scores(comparison: Comparison) -> None:
     baseline = row(comparison, "baseline")
     assert (baseline.nll, baseline.parameters, baseline.tokens_per_second) == (0.5, 1001, 150.0)
     assert baseline.again == {"test@alone": baseline.cells["test"].bleu}
-    assert comparison.splits == ["test", "test_long"] and baseline.differs == "modules"
+    assert comparison.splits == ["test", "test_long"] and baseline.proof == {"modules": "one less"}
     assert "version:" in comparison.signature
 
 

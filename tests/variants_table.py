@@ -18,7 +18,7 @@ SOURCE = ROOT / "src" / "entente"
 ATTENTION, TRANSFORMER, BIRNN, TRANSLATOR = "models/attention.py", "models/transformer.py", "models/birnn.py", "translator.py"
 READ: dict[tuple[str, str], tuple[str, str]] = {
     ("transformer", "model.residual"): (TRANSFORMER, "self.residual = nn.ModuleDict({n: Residual(n in residual"),
-    ("transformer", "model.norm"): (TRANSFORMER, "self.before = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm"),
+    ("transformer", "model.norm"): (TRANSFORMER, "before, after = NORMS[norm]"),
     ("transformer", "model.n_layers"): (TRANSFORMER, "self.encoder = nn.ModuleList("),
     ("transformer", "model.n_heads"): (ATTENTION, "self.d_k = d_model // n_heads"),
     ("transformer", "model.d_k"): (ATTENTION, "self.d_k = d_model // n_heads"),
@@ -37,7 +37,7 @@ READ: dict[tuple[str, str], tuple[str, str]] = {
     ("transformer", "model.tied"): (TRANSFORMER, "if tied:"),
     ("transformer", "model.dropout"): (TRANSFORMER, "self.dropout = nn.Dropout(dropout)"),
     ("birnn", "model.score"): (BIRNN, 'if score == "additive"'),
-    ("birnn", "model.cell"): (BIRNN, 'network, step_network = (nn.GRU, nn.GRUCell) if cell == "gru"'),
+    ("birnn", "model.cell"): (BIRNN, "network, step_network, self.step = CELLS[cell]"),
     ("birnn", "model.bidirectional"): (BIRNN, "self.encoder = network(d_embedding, d_hidden"),
     ("birnn", "model.readout"): (BIRNN, 'self.residual = Residual(readout == "residual"'),
     ("birnn", "model.mask_padding"): (BIRNN, "if not self.mask_padding"),

@@ -80,7 +80,8 @@ class Cell:
 @dataclass(frozen=True)
 class Row:
     """A variant. again: BLEU of splits decoded in another way, such as test@alone. nll: of the first test split. steps: till
-    validation BLEU is REACHED of the baseline's best, None where a seed never gets there. differs: aspects, as proved."""
+    validation BLEU is REACHED of the baseline's best, None where a seed never gets there. about: what its file says; proof: how
+    it differs from the baseline before training, by aspect."""
 
     variant: str
     verdict: str
@@ -92,7 +93,8 @@ class Row:
     parameters: int | None
     tokens_per_second: float | None
     steps: float | None
-    differs: str
+    about: str
+    proof: dict[str, str]
 
     @property
     def failed(self) -> bool:
@@ -156,7 +158,8 @@ def compare(suite: Suite, samples: int = 1000) -> Comparison:
                 next((run.training.parameters for run in runs if run.training), None),
                 _mean([run.training.tokens_per_second for run in runs if run.training]),
                 _steps(finished, baseline),
-                ", ".join(proof.differs) or "nothing differs" if proof else "",
+                suite.about.get(variant, ""),
+                proof.words if proof else {},
             )
         )
     scores = next((run.metrics[splits[0]] for run in suite.runs if run.metrics and splits and splits[0] in run.metrics), None)
@@ -302,6 +305,7 @@ def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
     """As tables show it, with a real minus; a dash where there is none."""
     if value is None:
         return "–"
+    value = round(value, digits) + 0.0  # no minus before a zero
     return f"{value:{'+' * sign},.{digits}f}".replace("-", "−")
 
 
@@ -355,7 +359,8 @@ def csv(comparison: Comparison) -> str:
     """Every number, as precise as it is; a line a variant, empty where there is none."""
     lines: list[dict[str, Any]] = []
     for row in comparison.rows:
-        line = {name: value for name, value in asdict(row).items() if name not in ("cells", "again")}
+        line = {name: value for name, value in asdict(row).items() if name not in ("cells", "again", "about", "proof")}
+        line["differs"] = ", ".join(row.proof)
         for split, cell in row.cells.items():
             line |= {f"{split} {name}": value for name, value in asdict(cell).items()}
         lines.append(line | {f"{split} bleu": value for split, value in row.again.items()})

@@ -13,10 +13,12 @@ import matplotlib
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 from rich.console import Console
 
 from entente.ablation.comparison import (
     AS_GOOD,
+    BASELINE,
     BETTER,
     REACHED,
     WORSE,
@@ -129,6 +131,8 @@ def _headlines(comparison: Comparison, suite: Suite) -> list[tuple[str, str]]:
     """Variant and sentence of each result worth a line, the greatest harm first; those without a result last."""
     first = comparison.splits[0] if comparison.splits else ""
     lines = []
+    if comparison.rows[0].verdict != BASELINE:
+        lines.append(("", f"The baseline itself failed ({comparison.rows[0].verdict}): what the others differ by says little."))
     for row in _by_harm(comparison):
         cell = row.cells.get(first)
         if row.verdict == AS_GOOD:
@@ -224,7 +228,7 @@ def _panels(comparison: Comparison, suite: Suite, lines: Callable[[Run], list[Li
             grid[i - across].xaxis.set_tick_params(labelbottom=True)
             continue
         variant = rows[i].variant
-        few = {"marker": "o", "markersize": 2} if len(drawn[variant][0][0]) < 10 else {}
+        few = _marks(drawn[variant][0][0])
         for name, color in ((suite.variants[0], GREY), (variant, _color(rows[i].verdict))):
             for xs, ys in drawn[name]:
                 axes.plot(xs, ys, color=color, linewidth=1, **few)
@@ -275,15 +279,22 @@ def _side_by_side(sides: Mapping[str, Mapping[str, list[tuple[int, float]]]], lo
     for axes, (title, side) in zip(grid.flat, sides.items(), strict=True):
         for place, points in side.items():
             if points:
-                [handles[place]] = axes.plot(*zip(*points, strict=True), color=colors[place], linewidth=1.1)
+                [handles[place]] = axes.plot(*zip(*points, strict=True), color=colors[place], linewidth=1.1, **_marks(points))
         axes.set_title(textwrap.shorten(title, 30), loc="left")
         axes.set_xlabel("step")
         if logarithmic:
             axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(LogFormatter())  # the usual one writes TeX, which a page shows as it stands
+            axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
     order = [place for place in places if place in handles]
     beside: dict[str, Any] = {"loc": "outside right center", "fontsize": 6, "frameon": False, "handlelength": 1}
     figure.legend([handles[place] for place in order], order, **beside)
     return _svg(figure, salt)
+
+
+def _marks(points: Sequence[object]) -> dict[str, Any]:
+    """Of few points each is marked: a line through one is nothing."""
+    return {"marker": "o", "markersize": 2} if len(points) < 10 else {}
 
 
 def _svg(figure: Figure, salt: str) -> Markup:

@@ -61,9 +61,9 @@ class Training:
 
 @dataclass(frozen=True)
 class Proof:
-    """That a variant is another model than the baseline: the aspects in which it differs."""
+    """That a variant is another model than the baseline. words: of each aspect in which it differs, how."""
 
-    differs: list[str] = field(default_factory=list)
+    words: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Settings:
-    """suite.yaml. overrides: that all runs have; commands: how they were made, as they were typed."""
+    """suite.yaml. overrides: that all runs have; about: what each ablation's file says of itself; commands: as typed."""
 
     variants: Annotated[list[str], MinLen(1)]
     seeds: Annotated[list[int], MinLen(1)]
     name: str = ""
     overrides: list[str] = field(default_factory=list)
+    about: dict[str, str] = field(default_factory=dict)
     commands: list[str] = field(default_factory=list)
 
 
@@ -123,6 +124,7 @@ class Suite:
     variants: list[str]
     seeds: list[int]
     runs: list[Run]
+    about: dict[str, str]
     command: str
 
     def of(self, variant: str) -> list[Run]:
@@ -141,10 +143,13 @@ def read_suite(directory: Path) -> Suite:
         status = states.get(name, Status())
         metrics = _read(folder / "metrics.json", dict[str, Scores])
         config = _read(folder / "config.yaml", dict[str, Any]) or {}
-        training, proof = _read(folder / "training.json", Training), _read(folder / "proof.json", Proof)
+        training, said = _read(folder / "training.json", Training), _read(folder / "proof.json", dict[str, Any])
+        proof = Proof({aspect: said[aspect] for aspect in said["differs"]}) if said else None
         runs.append(Run(variant, seed, folder, status.state, status.message or "", config, metrics, training, proof))
     command = "; ".join(settings.commands)
-    return Suite(settings.name or directory.resolve().name, directory, settings.variants, settings.seeds, runs, command)
+    return Suite(
+        settings.name or directory.resolve().name, directory, settings.variants, settings.seeds, runs, settings.about, command
+    )
 
 
 def settings_of(directory: Path) -> Settings | None:

@@ -10,6 +10,7 @@ goes on from its last checkpoint, what had crashed is tried again.
 """
 
 import fcntl
+import hashlib
 import json
 import logging
 import os
@@ -22,6 +23,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -39,7 +41,7 @@ from entente import training
 from entente.ablation.comparison import Compare
 from entente.ablation.page import report
 from entente.ablation.runs import Settings, settings_of
-from entente.ablation.variants import composed, refuse_unknown, sets
+from entente.ablation.variants import composed, file_of, header, refuse_unusable, sets
 from entente.callbacks import clock
 from entente.cli import quoted
 from entente.errors import InputError, Interrupted
@@ -52,6 +54,7 @@ log = logging.getLogger("entente")
 STATES = ("waiting", "running", "finished", "diverged", "crashed", "killed", "refused", "interrupted")
 ENDED = ("finished", "diverged")  # would end the same way again
 CODES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted"}  # of train.py; see entente.cli
+QUIET = 120  # seconds between lines where there is no terminal
 OWN = ("suite", "seeds", "jobs", "suites", "name")  # settings that are not of a run
 SET_HERE = ("ablation", "variant", "seed", "resume")  # settings of a run that the suite decides
 # Charts that lay the runs over one another; what TensorBoard's own page of scalars shows one tag at a time.
@@ -119,6 +122,7 @@ class Job:
     overrides: list[str]
     state: str = "waiting"
     message: str = ""
+    code: str = ""  # a digest of what it was trained with, see `digest`
     process: subprocess.Popen[bytes] | None = None  # None while running: another process trains it
     step: int = 0
     first_step: int = 0  # where this process began
@@ -160,7 +164,7 @@ class Job:
                 pass_fds=[lock],
             )
         os.close(lock)
-        self.state, self.message = "running", ""
+        self.state, self.message, self.code = "running", "", digest(self.variant)
         self.look()
         self.first_step = self.step
 
@@ -187,13 +191,21 @@ class Job:
         return lines[-1].strip() if lines else ""
 
 
+@cache
+def digest(variant: str) -> str:
+    """Of the code that trains, and of an ablation's file: who has changed either looks at numbers of something else."""
+    package = Path(training.__file__).parent
+    sources = [path for path in sorted(package.rglob("*.py")) if "ablation" not in path.relative_to(package).parts]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in [*sources, file_of(variant)])).hexdigest()[:16]
+
+
 def ablate(config: Mapping[str, Any], script: Path) -> Path:
     """Trains the suite that the command line names, then compares; returns its directory. script: train.py."""
     variants, given = chosen(config)
     own = [one for one in HydraConfig.get().overrides.task if _part(one) not in OWN and _key(one) != "trainer.threads"]
     if wrong := [one for one in own if _key(one) in SET_HERE]:
         raise InputError(*(f"{one}: a suite sets it for each of its runs; leave it out, see suite and seeds" for one in wrong))
-    refuse_unknown(variants)
+    refuse_unusable(variants)
     overrides = [*given, *own]
     root = Path(config["output_dir"]).expanduser() / (
         config["name"] or (config["suite"] if isinstance(config["suite"], str) else "suite")
@@ -256,6 +268,7 @@ def one_suite(root: Path, variants: Sequence[str], seeds: Sequence[int], overrid
         "variants": list(dict.fromkeys([*before.variants, *variants])),
         "seeds": list(dict.fromkeys([*before.seeds, *seeds])),
         "overrides": list(overrides),
+        "about": before.about | {variant: header(variant) for variant in variants},
         "commands": list(dict.fromkeys([*before.commands, command])),
     }
     try:
@@ -276,6 +289,7 @@ def recall(root: Path, jobs: Sequence[Job]) -> None:
     """What was done before."""
     for job in jobs:
         before = status_of(root).get(job.name, {})
+        job.code = before.get("code", "")
         if is_finished(job.directory):
             job.state = "finished"
             job.step = job.first_step = job.budget
@@ -301,8 +315,12 @@ def status_of(root: Path) -> dict[str, dict[str, str]]:
 def work(root: Path, jobs: Sequence[Job], at_once: int, script: Path, threads: int) -> None:
     """Until every run has ended, some way or other. KeyboardInterrupt, which a SIGTERM is here too, lets those under way save
     what they have; then it is an Interrupted."""
-    console, began = Console(), time.monotonic()
+    console = Console()
+    began = said = time.monotonic()
     kept = sum(job.state in ENDED for job in jobs)
+    for job in jobs:
+        if job.state in ENDED and job.code not in ("", digest(job.variant)):
+            log.warning("%s: was trained with other code, or another ablation file; to train it again remove it", job.directory)
     log.info("%s: %d runs%s", root, len(jobs), f", of which {kept} have ended already" if kept else "")
     with Live(console=console, auto_refresh=False, transient=True) as live:
         try:
@@ -317,6 +335,10 @@ def work(root: Path, jobs: Sequence[Job], at_once: int, script: Path, threads: i
                 write_status(root, jobs)
                 if console.is_interactive:
                     live.update(progress(root.name, jobs, began), refresh=True)
+                elif time.monotonic() - said > QUIET:
+                    said = time.monotonic()
+                    under_way = ", ".join(f"{job.name} {job.step}/{job.budget}" for job in jobs if job.state == "running")
+                    log.info("%s: %s (%s)", root, under_way, _summary(jobs, began))
                 time.sleep(0.5)
         except KeyboardInterrupt:
             stop(jobs)
@@ -356,7 +378,7 @@ def stopping_is_an_exception() -> Iterator[None]:
 
 def write_status(root: Path, jobs: Sequence[Job]) -> None:
     before = status_of(root)
-    status = before | {job.name: {"state": job.state, "message": job.message} for job in jobs}
+    status = before | {job.name: {"state": job.state, "message": job.message, "code": job.code} for job in jobs}
     if status != before:
         write_json(root / "status.json", status)
 

@@ -14,19 +14,7 @@ from entente.errors import InputError
 from entente.schema import flat, nearest
 
 BASELINE = "baseline"
-
-
-def refuse_unknown(variants: Sequence[str]) -> None:
-    """InputError with each that is no file of configs/ablation."""
-    known = GlobalHydra.instance().config_loader().get_group_options("ablation")
-    near = {name: nearest(name, known) for name in variants if name not in known}
-    if near:
-        raise InputError(
-            *(
-                f"{name}: no file of configs/ablation" + (f"; did you mean {other}?" if other else "")
-                for name, other in near.items()
-            )
-        )
+FIRST_LINE = "# @package _global_"
 
 
 def composed(overrides: Sequence[str]) -> dict[str, Any]:
@@ -40,18 +28,58 @@ def without_ablation() -> dict[str, Any]:
     return composed([*overrides, f"ablation={BASELINE}"])
 
 
+def chosen() -> str:
+    """The ablation of the run under way."""
+    return str(HydraConfig.get().runtime.choices["ablation"])
+
+
+def file_of(ablation: str) -> Path:
+    folders = [Path(source.path) for source in HydraConfig.get().runtime.config_sources if source.schema == "file"]
+    return next(path for folder in folders if (path := folder / "ablation" / f"{ablation}.yaml").exists())
+
+
 def sets(ablation: str) -> dict[str, object]:
     """What an ablation's file sets, by dotted key."""
-    folders = [Path(source.path) for source in HydraConfig.get().runtime.config_sources if source.schema == "file"]
-    file = next(path for folder in folders if (path := folder / "ablation" / f"{ablation}.yaml").exists())
-    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    content = yaml.safe_load(file_of(ablation).read_text(encoding="utf-8"))
     return {key: value for key, value in flat(content) if not isinstance(value, Mapping) and key not in ("variant", "defaults")}
+
+
+def header(ablation: str) -> str:
+    """What is written above an ablation: its claim, its definition, what came of it."""
+    lines = file_of(ablation).read_text(encoding="utf-8").splitlines()
+    return "\n".join(line.removeprefix("#").strip() for line in lines if line.startswith("#") and line != FIRST_LINE)
+
+
+def refuse_unusable(ablations: Sequence[str]) -> None:
+    """InputError with each that is no file of configs/ablation, or one that cannot be an ablation."""
+    known = GlobalHydra.instance().config_loader().get_group_options("ablation")
+    found = []
+    for ablation in ablations:
+        if ablation in known:
+            found += _wrong(file_of(ablation), ablation)
+        else:
+            near = nearest(ablation, known)
+            found.append(f"{ablation}: no file of configs/ablation" + (f"; did you mean {near}?" if near else ""))
+    if found:
+        raise InputError(*found)
+
+
+def _wrong(file: Path, ablation: str) -> list[str]:
+    try:
+        text = file.read_text(encoding="utf-8")
+        content = yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        return [f"{file}: cannot be read ({' '.join(str(error).split())})"]
+    if not text.startswith(FIRST_LINE):
+        return [f"{file}: its first line must be {FIRST_LINE}, or its settings land under `ablation`"]
+    if not isinstance(content, dict) or content.get("variant") != ablation:
+        return [f"{file}: has to say `variant: {ablation}`, its own name, by which its runs are known"]
+    return []
 
 
 def refuse_contradiction(config: Mapping[str, Any]) -> None:
     """InputError where a command line says otherwise than its ablation: the run would not be what its name says."""
-    ablation = HydraConfig.get().runtime.choices["ablation"]
-    has = dict(flat(config))
+    has, ablation = dict(flat(config)), chosen()
     wrong = [(key, value) for key, value in sets(ablation).items() if has.get(key) != value and "${" not in str(value)]
     if wrong:
         raise InputError(*(f"{k}={has.get(k)}: ablation={ablation} sets it to {v}; leave out one of both" for k, v in wrong))

@@ -13,7 +13,7 @@ Masks are boolean, True = may attend, broadcastable to the scores.
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, assert_never
 
 import torch
 from torch import Tensor, nn
@@ -51,8 +51,10 @@ def factor(scale: Scale, query: Tensor, key: Tensor, mask: Tensor | None) -> flo
         return query.size(-1) ** -0.5
     if scale == "none":
         return 1.0
-    seen = key.new_tensor(key.size(-2)) if mask is None else mask.sum(-1, keepdim=True)
-    return seen.to(key.dtype).rsqrt()
+    if scale == "n_keys":
+        seen = key.new_tensor(key.size(-2)) if mask is None else mask.sum(-1, keepdim=True)
+        return seen.to(key.dtype).rsqrt()
+    assert_never(scale)  # a value that nothing reads must not pass for another
 
 
 class DotProductScore(nn.Module):
@@ -97,7 +99,11 @@ class AdditiveScore(nn.Module):
 def score_module(score: Score, n_heads: int, d_k: int, scale: Scale) -> nn.Module:
     if score == "dot":
         return DotProductScore(scale)
-    return BilinearScore(n_heads, d_k, scale) if score == "bilinear" else AdditiveScore(n_heads, d_k)
+    if score == "bilinear":
+        return BilinearScore(n_heads, d_k, scale)
+    if score == "additive":
+        return AdditiveScore(n_heads, d_k)
+    assert_never(score)
 
 
 class AttentionWeights(nn.Module):

@@ -13,7 +13,7 @@ where it reads in one direction.
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, assert_never
 
 import torch
 from torch import Tensor, nn
@@ -73,6 +73,13 @@ def lstm_step(input_gates: Tensor, state: Recurrent, weight_hh: Tensor, bias_hh:
     return torch.sigmoid(out) * torch.tanh(cell), cell
 
 
+Step = Callable[[Tensor, Recurrent, Tensor, Tensor], Recurrent]
+CELLS: dict[Cell, tuple[type[nn.GRU | nn.LSTM], type[nn.GRUCell | nn.LSTMCell], Step]] = {
+    "gru": (nn.GRU, nn.GRUCell, gru_step),
+    "lstm": (nn.LSTM, nn.LSTMCell, lstm_step),
+}
+
+
 class BiRNN(Seq2Seq):
     """tied: the output projection is the target embedding (Press & Wolf 2017), and the source embedding too where both
     languages share one vocabulary. score: how the decoder's state is compared with the source; `none` is no attention, every
@@ -80,7 +87,7 @@ class BiRNN(Seq2Seq):
     `residual` is W (s_i + U c_i), the state added to what attention brought, `context` the same without the state, W U c_i.
     mask_padding: hide the source's padding from attention; the encoder never reads it. softmax: see AttentionWeights."""
 
-    step: Callable[[Tensor, Recurrent, Tensor, Tensor], Recurrent]
+    step: Step
 
     def __init__(
         self,
@@ -108,7 +115,7 @@ class BiRNN(Seq2Seq):
         self.tgt_embedding = nn.Embedding(tgt_vocab, d_embedding, padding_idx=pad_id)
         self.src_embedding = self.tgt_embedding if tied and shared_vocab else nn.Embedding(src_vocab, d_embedding, pad_id)
         self.dropout = nn.Dropout(dropout)
-        network, step_network = (nn.GRU, nn.GRUCell) if cell == "gru" else (nn.LSTM, nn.LSTMCell)
+        network, step_network, self.step = CELLS[cell]
         self.encoder = network(d_embedding, d_hidden, batch_first=True, bidirectional=bidirectional)
         self.first_hidden = nn.Linear(d_hidden, d_hidden)  # their W_s
         weights = AttentionWeights(softmax)
@@ -119,17 +126,20 @@ class BiRNN(Seq2Seq):
             self.attention = BilinearAttention(d_hidden, d_source, weights)
         elif score == "dot":
             self.attention = DotProductAttention(d_hidden, d_source, weights)
-        else:
+        elif score == "none":
             self.attention = NoAttention()
-        self.cell = step_network(d_embedding + d_source, d_hidden)
-        self.step = gru_step if cell == "gru" else lstm_step
-        self.maxout = readout == "maxout"
-        if self.maxout:
-            self.readout = nn.Linear(d_hidden + d_embedding + d_source, 2 * d_embedding)
         else:
+            assert_never(score)
+        self.cell = step_network(d_embedding + d_source, d_hidden)
+        self.maxout = readout == "maxout"
+        if readout == "maxout":
+            self.readout = nn.Linear(d_hidden + d_embedding + d_source, 2 * d_embedding)
+        elif readout == "residual" or readout == "context":
             self.context = nn.Linear(d_source, d_hidden)
             self.residual = Residual(readout == "residual", dropout=0.0)
             self.readout = nn.Linear(d_hidden, d_embedding)
+        else:
+            assert_never(readout)
         self.output = nn.Linear(d_embedding, tgt_vocab, bias=False)
         if tied:
             self.output.weight = self.tgt_embedding.weight

@@ -16,7 +16,7 @@ Shapes: B batch, S source length, T target length, H heads, D model width, V voc
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Literal, NamedTuple, cast, get_args
+from typing import Annotated, Literal, NamedTuple, assert_never, cast, get_args
 
 import torch
 from annotated_types import Interval, Le
@@ -49,6 +49,7 @@ from entente.models.seq2seq import (
 Sublayer = Literal["self", "cross", "ff"]
 Norm = Literal["pre", "post", "none"]
 Positions = Literal["sinusoidal", "learned", "none"]
+NORMS = {"pre": (True, False), "post": (False, True), "none": (False, False)}  # is there one before a sublayer, and after it
 SUBLAYERS: tuple[Sublayer, ...] = get_args(Sublayer)
 LEARNED_POSITIONS = 512  # rows of a learned table; whatever stands behind them shares the last
 
@@ -70,8 +71,9 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         names = [name for name in self.names if name in sublayers]
-        self.before = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "pre" else nn.Identity() for n in names})
-        self.after = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "post" else nn.Identity() for n in names})
+        before, after = NORMS[norm]
+        self.before = nn.ModuleDict({n: nn.LayerNorm(d_model) if before else nn.Identity() for n in names})
+        self.after = nn.ModuleDict({n: nn.LayerNorm(d_model) if after else nn.Identity() for n in names})
         self.residual = nn.ModuleDict({n: Residual(n in residual, dropout) for n in names})
         if "ff" in names:
             self.ff = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))
@@ -219,6 +221,8 @@ class Transformer(Seq2Seq):
         elif self.positions == "learned":
             rows = torch.arange(start, start + ids.size(1), device=ids.device).clamp(max=LEARNED_POSITIONS - 1)
             x = x + self.get_submodule(f"{side}_position")(rows) * math.sqrt(self.d_model)
+        elif self.positions != "none":
+            assert_never(self.positions)
         return self.dropout(x)
 
     def encode(self, src: Tensor) -> TransformerState:
