@@ -110,7 +110,11 @@ def content(folder: Path) -> dict[str, bytes | None]:
 
 
 def put(name: str, data: bytes | str) -> Spoil:
-    return lambda: Path(name).write_bytes(data if isinstance(data, bytes) else data.encode())
+    def act() -> None:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(data if isinstance(data, bytes) else data.encode())
+
+    return act
 
 
 def both(name: str, src: str, tgt: str) -> tuple[Spoil, Spoil]:
@@ -618,6 +622,83 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "attention checkpoint=run output=maps/map.png",
         r"output=maps/map\.png: cannot be written, maps is no folder; make it, or give another",
     ),
+    # Suites and their comparison.
+    Case(
+        "an unknown suite",
+        "ablate suite=quik",
+        "suite=quik: choose one of quick, transformer, birnn, or give a list of variants, .+; did you mean quick\\?",
+        real=True,
+    ),
+    Case(
+        "an unknown variant",
+        "ablate suite=[baseline,no_residul]",
+        "no_residul: no file of configs/ablation; did you mean no_residual\\?",
+        real=True,
+    ),
+    Case("no seeds", "ablate seeds=[]", r"seeds=\[\]: .+"),
+    Case("no jobs", "ablate jobs=0", f"jobs=0: give {WHOLE} 1"),
+    Case(
+        "a seed beside seeds",
+        "ablate seed=3",
+        "seed=3: a suite sets it for each of its runs; leave it out, see suite and seeds",
+    ),
+    Case("an ablation beside a suite", "ablate ablation=no_residual", "ablation=no_residual: a suite sets it .+"),
+    Case("a suite elsewhere", "ablate name=/place", "name=/place: the name of a folder under output_dir; .+"),
+    Case("a suite above", "ablate name=../place", r"name=\.\./place: the name of a folder under output_dir; .+"),
+    Case("a suite of nothing", "ablate suite=mine +suites.mine={}", r"suites\.mine\.variants: give a list of variants, .+"),
+    Case(
+        "heads that do not divide, in a suite",
+        "ablate suite=[baseline,one_head] model.n_heads=3",
+        "ablation=baseline: model.d_model=128 is not divisible by model.n_heads=3",
+    ),
+    Case(
+        "a variant of the other model", "ablate suite=[baseline,no_attention]", r"ablation=no_attention: model\.score=none: .+"
+    ),
+    Case("a mistyped setting of a suite", "ablate trainer.max_stepz=3", ".+did you mean trainer.max_steps\\?"),
+    Case("a setting taken out of a suite", "ablate suite=[baseline] ~trainer.max_steps", r".*trainer\.max_steps is not set.*"),
+    Case(
+        "an ablation contradicted",
+        "train FILES ablation=no_dropout model.dropout=0.5",
+        r"model\.dropout=0\.5: ablation=no_dropout sets it to 0\.0; leave out one of both",
+    ),
+    *(
+        Case(what, "ablate --config-dir=own suite=[baseline,mine]", line, put("own/ablation/mine.yaml", text))
+        for what, text, line in (
+            (
+                "an ablation without a package",
+                "variant: mine\nmodel: {scale: none}\n",
+                r".+mine\.yaml: its first line must be # @package _global_, .+",
+            ),
+            (
+                "an ablation without a name",
+                "# @package _global_\nmodel: {scale: none}\n",
+                r".+mine\.yaml: has to say `variant: mine`, .+",
+            ),
+            (
+                "an ablation of another name",
+                "# @package _global_\nvariant: baseline\nmodel: {scale: none}\n",
+                r".+mine\.yaml: has to say `variant: mine`, .+",
+            ),
+            (
+                "an ablation that is no YAML",
+                "# @package _global_\nvariant: mine\nmodel: {scale: [\n",
+                r".+mine\.yaml: cannot be read .+line 4.+",
+            ),
+            (
+                "an ablation of nothing there is",
+                "# @package _global_\nvariant: mine\nmodel: {scal: none}\n",
+                r"ablation=mine: model\.scal=none: no such setting; did you mean model\.scale\?",
+            ),
+        )
+    ),
+    Case(
+        "no suite to compare",
+        "compare nowhere",
+        r"nowhere: no suite, it has no suite\.yaml; give the directory of one",
+        real=True,
+    ),
+    Case("a comparison of nothing", "compare", "suite is not set: give it as suite=VALUE"),
+    Case("no samples", "compare run samples=0", f"samples=0: give {WHOLE} 1"),
     # The embedded corpus.
     Case("fewer than no sentences", "show_corpus n=-1", f"n=-1: give {WHOLE} 0", real=True),
     Case(

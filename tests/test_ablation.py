@@ -296,24 +296,6 @@ def test_a_suite_killed_while_its_runs_begin_trains_none_twice(project: Path, ba
     assert set(states(project / "outputs" / "early").values()) == {"finished"}
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("variant: own\nmodel: {scale: none}\n", "own.yaml: its first line must be # @package _global_"),
-        ("# @package _global_\nmodel: {scale: none}\n", "own.yaml: has to say `variant: own`"),
-        ("# @package _global_\nvariant: baseline\nmodel: {scale: none}\n", "own.yaml: has to say `variant: own`"),
-        ("# @package _global_\nvariant: own\nmodel: {scale: [\n", "own.yaml: cannot be read"),
-        ("# @package _global_\nvariant: own\nmodel: {scal: none}\n", "did you mean model.scale?"),
-    ],
-    ids=["package", "no name", "another name", "YAML", "key"],
-)
-def test_a_file_that_cannot_be_an_ablation_is_refused_in_a_line(project: Path, base: list[str], text: str, words: str) -> None:
-    (project / "configs" / "ablation" / "own.yaml").write_text(text)
-    said = ablate(project, base, "suite=[baseline,own]", code=2)
-    assert words in said and said.startswith("error: ") and said.count("\n") == 1, said
-    assert not (project / "outputs").exists()
-
-
 def test_runs_of_other_code_are_said(project: Path, base: list[str]) -> None:
     ablate(project, base, "suite=[baseline]")
     assert "other code" not in ablate(project, base, "suite=[baseline]")
@@ -373,31 +355,3 @@ def test_hydras_own_multirun_trains_the_same_variants(project: Path, base: list[
     runs = {path.parent.name for path in (project / "outputs").glob("*/metrics.json")}
     assert runs == {f"files-transformer-{name}-seed1" for name in ("baseline", "no_residual")}
     assert (project / "outputs" / "files-transformer-no_residual-seed1" / "proof.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (["suite=quik"], "suite=quik: choose one of quick"),
-        (["suite=[baseline,no_residul]"], "no_residul: no file of configs/ablation; did you mean no_residual?"),
-        (["suite=quick", "seeds=[]"], "seeds"),
-        (["suite=quick", "jobs=0"], "jobs=0"),
-        (["suite=quick", "name=/somewhere"], "name=/somewhere: the name of a folder under output_dir"),
-        (["suite=quick", "name=../somewhere"], "name=../somewhere: the name of a folder under output_dir"),
-        (["suite=mine", "+suites.mine={}"], "suites.mine.variants: give a list of variants"),
-        (["suite=quick", "~trainer.max_steps"], "trainer.max_steps"),
-        (["suite=quick", "seed=3"], "seed=3: a suite sets it"),
-        (["suite=quick", "ablation=no_residual"], "ablation=no_residual: a suite sets it"),
-        (["suite=quick", "model.n_heads=3"], "not divisible"),
-        (["suite=[baseline,no_attention]"], "model.score"),
-        (["suite=quick", "trainer.max_stepz=3"], "did you mean trainer.max_steps?"),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_a_suite_is_refused_in_a_line(overrides: list[str], words: str, tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "ablate.py"), f"output_dir={tmp_path}/outputs", *overrides]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=200)
-    assert done.returncode == 2, done.stderr
-    assert all(line.startswith("error: ") for line in done.stderr.strip().splitlines())
-    assert words in done.stderr
-    assert not (tmp_path / "outputs").exists()

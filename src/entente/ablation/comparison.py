@@ -156,7 +156,7 @@ def compare(suite: Suite, samples: int = 1000) -> Comparison:
                 {split: mean for split in again if (mean := _mean(_values(runs, split, "bleu"))) is not None},
                 _mean(_values(runs, splits[0], "nll")) if splits else None,
                 next((run.training.parameters for run in runs if run.training), None),
-                _mean([run.training.tokens_per_second for run in runs if run.training]),
+                _mean([speed for run in runs if (speed := _speed(run)) is not None]),
                 _steps(finished, baseline),
                 suite.about.get(variant, ""),
                 proof.words if proof else {},
@@ -280,6 +280,12 @@ def _steps(finished: Sequence[Run], baseline: Mapping[int, Run]) -> float | None
         if goal is not None:
             reached.append(next((step for step, v in run.curves.get("valid/bleu", []) if v >= REACHED * goal), None))
     return None if None in reached else _mean([step for step in reached if step is not None])
+
+
+def _speed(run: Run) -> float | None:
+    """The median of what was measured during training, since a machine has other work at times; else the run's last figure."""
+    measured = [value for _, value in run.curves.get("train/tokens_per_second", []) if value > 0]
+    return statistics.median(measured) if measured else run.training.tokens_per_second if run.training else None
 
 
 def _values(runs: Iterable[Run], split: str, name: str) -> list[float]:

@@ -153,10 +153,11 @@ class Job:
         if lock is None:
             self.state, self.message = "running", "in another process"
             return
+        more = [one for one in sys.argv if one.startswith("--config-dir=")]  # where a user keeps ablations of their own
         arguments = [f"resume={self.directory}"] if self.directory.exists() else self.overrides
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, str(script), *arguments, f"trainer.threads={threads}"],
+                [sys.executable, str(script), *more, *arguments, f"trainer.threads={threads}"],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
