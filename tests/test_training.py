@@ -67,7 +67,8 @@ def test_a_run_leaves_everything_it_promises(base: list[str]) -> None:
     assert events.summary_metadata["_hparams_/session_start_info"].plugin_data.plugin_name == "hparams"
     experiment = HParamsPluginData.FromString(events.summary_metadata["_hparams_/experiment"].plugin_data.content).experiment
     assert {info.name.tag for info in experiment.metric_infos} <= set(scalars)
-    assert {"model.d_model", "optim.lr", "variant"} <= {info.name for info in experiment.hparam_infos}
+    assert {"model.d_model", "optim.lr"} <= {info.name for info in experiment.hparam_infos if not info.differs}
+    assert {info.name for info in experiment.hparam_infos if info.differs} == {"model.name", "seed", "variant"}
     assert events.Scalars("final/test/bleu")[-1].value == pytest.approx(metrics["test"]["bleu"])
 
 

@@ -31,6 +31,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from rich.console import Console
 from rich.table import Table
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch.utils.tensorboard.summary import hparams
 
 from entente import checkpoint
@@ -404,17 +405,24 @@ def write_translations(directory: Path, evaluations: Mapping[str, Evaluation]) -
 
 
 FINAL = ("bleu", "chrf", "ter", "nll")
+DIFFER = ("model.name", "seed", "variant")  # the settings by which one tells runs apart
 
 
 def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable[str]) -> None:
     """Every setting for TensorBoard's HParams table, and which scalars are its metrics. Before training, so that a run that
     does not come to its end has a row too, with the metrics that it has."""
     settings = {key: value for key, value in flat(config) if not isinstance(value, Mapping)}
-    final = [f"final/{split}/{name}" for split in splits for name in FINAL]
+    tests_first = sorted(splits, key=lambda split: split == "valid")
+    final = [f"final/{split}/{name}" for name in FINAL for split in tests_first]
     experiment, start, _ = hparams(
         {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in settings.items()},
         dict.fromkeys([*final, "valid/bleu", "valid/nll", "train/loss"], 0.0),  # their values are the scalars'
     )
+    described = experiment.value[0].metadata.plugin_data
+    content = HParamsPluginData.FromString(described.content)
+    for info in content.experiment.hparam_infos:
+        info.differs = info.name in DIFFER  # TensorBoard shows these first
+    described.content = content.SerializeToString()
     assert isinstance(trainer.logger, TensorBoardLogger)
     for summary in (experiment, start):
         trainer.logger.experiment.file_writer.add_summary(summary)
