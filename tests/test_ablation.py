@@ -300,7 +300,9 @@ def test_runs_of_other_code_are_said(project: Path, base: list[str]) -> None:
     ablate(project, base, "suite=[baseline]")
     assert "other code" not in ablate(project, base, "suite=[baseline]")
     file = project / "configs" / "ablation" / "baseline.yaml"
-    file.write_text(file.read_text() + "# changed\n")
+    file.write_text(file.read_text() + "# What came of it.\n")
+    assert "other code" not in ablate(project, base, "suite=[baseline]")
+    file.write_text(file.read_text() + "checkpoint: {keep: 3}\n")
     assert "baseline-seed1: was trained with other code" in ablate(project, base, "suite=[baseline]")
 
 

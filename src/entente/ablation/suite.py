@@ -41,7 +41,7 @@ from entente import training
 from entente.ablation.comparison import Compare
 from entente.ablation.page import report
 from entente.ablation.runs import Settings, settings_of
-from entente.ablation.variants import composed, file_of, header, refuse_unusable, sets
+from entente.ablation.variants import composed, header, refuse_unusable, sets
 from entente.callbacks import clock
 from entente.cli import quoted
 from entente.errors import InputError, Interrupted
@@ -194,10 +194,11 @@ class Job:
 
 @cache
 def digest(variant: str) -> str:
-    """Of the code that trains, and of an ablation's file: who has changed either looks at numbers of something else."""
+    """Of the code that trains, and of what an ablation sets: who has changed either looks at numbers of something else."""
     package = Path(training.__file__).parent
     sources = [path for path in sorted(package.rglob("*.py")) if "ablation" not in path.relative_to(package).parts]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in [*sources, file_of(variant)])).hexdigest()[:16]
+    content = b"".join(path.read_bytes() for path in sources) + json.dumps(sets(variant), sort_keys=True).encode()
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def ablate(config: Mapping[str, Any], script: Path) -> Path:
