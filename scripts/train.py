@@ -1,5 +1,6 @@
 """Train one run: python scripts/train.py [model=birnn] [ablation=no_residual] [seed=2] [trainer.max_steps=2000] ..."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,14 @@ def check(config: dict[str, Any]) -> list[str]:
 
 
 def main(config: dict[str, Any]) -> None:
-    from entente.ablation.proof import against
+    from entente.ablation.proof import proof
     from entente.ablation.variants import BASELINE, chosen, refuse_contradiction, without_ablation
     from entente.training import completed, train
 
     variant = chosen() != BASELINE and config["resume"] in (None, "auto")
     if variant:
         refuse_contradiction(config)
-    train(config, prove=against(completed(without_ablation())) if variant else None)
+    train(config, prove=partial(proof, completed(without_ablation())) if variant else None)
 
 
 if __name__ == "__main__":

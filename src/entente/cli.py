@@ -138,7 +138,7 @@ def resumed(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, An
         raise InputError(f"resume={directory}: {path} cannot be read ({_first_line(error)})") from error
     if not isinstance(stored, dict):
         raise InputError(f"resume={directory}: {path} is no configuration of a run")
-    if "trainer.threads" in map(_key, overrides) and isinstance(stored.get("trainer"), dict):
+    if "trainer.threads" in map(key_of, overrides) and isinstance(stored.get("trainer"), dict):
         stored["trainer"]["threads"] = config["trainer"]["threads"]
     return {**stored, "resume": directory}
 
@@ -149,7 +149,7 @@ def stored_in(directory: str) -> Path:
 
 def ignored(directory: str, overrides: Sequence[str]) -> list[str]:
     """A line for each override that a run which goes on has no use for."""
-    others = [override for override in overrides if _key(override) not in ("resume", "trainer.threads")]
+    others = [override for override in overrides if key_of(override) not in ("resume", "trainer.threads")]
     return [f"resume={directory} goes on with that run's own settings; leave out {override}" for override in others]
 
 
@@ -161,10 +161,10 @@ def misfits(configs: Path, name: str, check: Check | None) -> list[str]:
         return []  # other files decide what there is
     groups = groups_of(configs, arguments.config_name or name)
     given = [one for override in arguments.overrides for one in (swept(override) if arguments.multirun else [override])]
-    resume = next((one.partition("=")[2] for one in given if _key(one) == "resume"), "null")
+    resume = next((one.partition("=")[2] for one in given if key_of(one) == "resume"), "null")
     if resume not in ("null", "auto") and (found := ignored(resume, given)):
         return found
-    given.sort(key=lambda one: _key(one) not in groups)  # which settings there are depends on the choices of groups
+    given.sort(key=lambda one: key_of(one) not in groups)  # which settings there are depends on the choices of groups
     lines: list[str] = []
     good: dict[str, str] = {}
     unclear: set[str] = set()  # groups of which nothing is known, since it cannot even be guessed which choice was meant
@@ -178,7 +178,7 @@ def misfits(configs: Path, name: str, check: Check | None) -> list[str]:
         except UNUSABLE:
             return []
         for one in given:
-            key = _key(one)
+            key = key_of(one)
             if key.partition(".")[0] in unclear or not unclear <= config.keys():  # one that is no part may choose anything
                 continue
             try:
@@ -210,7 +210,7 @@ def swept(override: str) -> list[str]:
 
 def explain(override: str, error: Exception, config: DictConfig, configs: Path, groups: Sequence[str]) -> str:
     """Why an override does not compose, in one line; `config` is what the others compose."""
-    key, choice = _key(override), override.partition("=")[2]
+    key, choice = key_of(override), override.partition("=")[2]
     if isinstance(error, OverrideParseException):
         return f"{override}: this is no override; write KEY=VALUE, with quotes around special characters"
     if OverridesParser.create().parse_override(override).is_sweep_override():
@@ -237,7 +237,8 @@ def choices(group: Path) -> list[str]:
     return sorted(path.stem for path in group.glob("*.yaml"))
 
 
-def _key(override: str) -> str:
+def key_of(override: str) -> str:
+    """The dotted key of an override of the command line."""
     return override.partition("=")[0].lstrip("+~").partition("@")[0]
 
 

@@ -51,7 +51,7 @@ from entente.writing import write_json
 
 log = logging.getLogger("entente")
 
-Proof = Callable[[Mapping[str, Any], TranslationData, Translator], dict[str, Any]]
+Proof = Callable[[Mapping[str, Any], TranslationData], dict[str, Any]]
 
 # Two sentences whose attention is worth watching: two-word negation in a comparative, and an elided article.
 FIXED_SENTENCES = {
@@ -79,8 +79,8 @@ def check(config: Mapping[str, Any]) -> list[str]:
 
 def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
     """Trains, evaluates and writes one run, or goes on with one; returns its directory. Everything the user could have got
-    wrong is checked before a directory is made. prove: called before that too, with configuration, data and seeded model; what
-    it returns is kept as proof.json."""
+    wrong is checked before a directory is made. prove: called before that too, with configuration and data; what it returns is
+    kept as proof.json."""
     if found := check(config):
         raise InputError(*found)
     config = {**completed(config), "output_dir": str(Path(config["output_dir"]).expanduser())}
@@ -94,7 +94,7 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
     L.seed_everything(config["seed"], verbose=False)
     data, translator = prepared(config)
     goes_on = run_dir is not None
-    proof = prove(config, data, translator) if prove and not goes_on else None
+    proof = prove(config, data) if prove and not goes_on else None
     run_dir = run_dir or new_run_directory(Path(config["output_dir"]), name, config)
     with one_process(run_dir), LogFile(run_dir / "train.log"):
         if proof:

@@ -145,7 +145,6 @@ def compare(suite: Suite, samples: int = 1000) -> Comparison:
     for variant in suite.variants:
         runs = suite.of(variant)
         finished = [run for run in runs if run.metrics]
-        proof = next((run.proof for run in runs if run.proof), None)
         rows.append(
             Row(
                 variant,
@@ -159,7 +158,7 @@ def compare(suite: Suite, samples: int = 1000) -> Comparison:
                 _mean([speed for run in runs if (speed := _speed(run)) is not None]),
                 _steps(finished, baseline),
                 suite.about.get(variant, ""),
-                proof.words if proof else {},
+                next((run.proof for run in runs if run.proof), {}),
             )
         )
     scores = next((run.metrics[splits[0]] for run in suite.runs if run.metrics and splits and splits[0] in run.metrics), None)

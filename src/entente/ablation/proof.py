@@ -4,7 +4,7 @@ A variant whose option nobody reads trains like the baseline, and its row in a t
 ablation can change is looked at first, and one that changes none of it is refused.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,22 +18,13 @@ from entente.errors import InputError
 from entente.models import Seq2Seq
 from entente.models.seq2seq import evaluating, parameter_count
 from entente.schema import fill, flat
-from entente.translator import Optim, Translator
+from entente.translator import Optim
 
 SENTENCES = 16  # of validation, of whatever lengths, so that there is padding
 TOLERANCE = 1e-6  # of the largest value: below it, sums in another order
 APART = ("name", "variant", "output_dir", "resume", "views", "also_evaluate", "model")  # no effect, or compared in effect
 IN_EFFECT = ("optim.lr", "optim.warmup", "optim.schedule", "optim.label_smoothing")  # compared as rates and loss
 Aspect = tuple[bool, str]  # does it differ, and how
-
-
-def against(baseline: Mapping[str, Any]) -> Callable[[Mapping[str, Any], TranslationData, Translator], dict[str, Any]]:
-    """What `train` calls: the proof of a run's configuration against the one without its ablation."""
-
-    def prove(config: Mapping[str, Any], data: TranslationData, translator: Translator) -> dict[str, Any]:
-        return proof(baseline, config, data)
-
-    return prove
 
 
 def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: TranslationData) -> dict[str, Any]:

@@ -60,13 +60,6 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Proof:
-    """That a variant is another model than the baseline. words: of each aspect in which it differs, how."""
-
-    words: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Status:
     state: str = "waiting"
     message: str | None = None
@@ -74,7 +67,8 @@ class Status:
 
 @dataclass(frozen=True)
 class Run:
-    """One variant trained from one seed. metrics: by split; None for a run that did not finish."""
+    """One variant trained from one seed. metrics: by split; None for a run that did not finish. proof: of each aspect in which
+    it differs from the baseline before training, how."""
 
     variant: str
     seed: int
@@ -84,7 +78,7 @@ class Run:
     config: dict[str, Any]
     metrics: dict[str, Scores] | None
     training: Training | None
-    proof: Proof | None
+    proof: dict[str, str]
 
     @cached_property
     def curves(self) -> Curves:
@@ -143,8 +137,8 @@ def read_suite(directory: Path) -> Suite:
         status = states.get(name, Status())
         metrics = _read(folder / "metrics.json", dict[str, Scores])
         config = _read(folder / "config.yaml", dict[str, Any]) or {}
-        training, said = _read(folder / "training.json", Training), _read(folder / "proof.json", dict[str, Any])
-        proof = Proof({aspect: said[aspect] for aspect in said["differs"]}) if said else None
+        training, said = _read(folder / "training.json", Training), _read(folder / "proof.json", dict[str, Any]) or {}
+        proof = {aspect: str(said.get(aspect, "")) for aspect in said.get("differs", [])}
         runs.append(Run(variant, seed, folder, status.state, status.message or "", config, metrics, training, proof))
     command = "; ".join(settings.commands)
     return Suite(

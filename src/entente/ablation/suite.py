@@ -1,7 +1,8 @@
 """A suite: variants x seeds, everything else equal, each run a process of its own.
 
 outputs/NAME/suite.yaml          what is trained: variants, seeds, overrides
-             status.json         {run: {state, message}}, see STATES
+             status.json         {run: {state, message, code}}; state: waiting, running, finished, diverged, crashed, killed,
+                                 refused or interrupted; code: a digest of what trained it
              VARIANT-seedN/      a run's directory, as `train` writes it; VARIANT-seedN.log what it printed
              .VARIANT-seedN.lock held by the process that trains the run, from its first moment to its last
 
@@ -43,7 +44,7 @@ from entente.ablation.page import report
 from entente.ablation.runs import Settings, settings_of
 from entente.ablation.variants import composed, header, refuse_unusable, sets
 from entente.callbacks import clock
-from entente.cli import quoted
+from entente.cli import key_of, quoted
 from entente.errors import InputError, Interrupted
 from entente.resume import is_finished
 from entente.schema import nearest, problems
@@ -51,7 +52,6 @@ from entente.writing import write_json, write_text
 
 log = logging.getLogger("entente")
 
-STATES = ("waiting", "running", "finished", "diverged", "crashed", "killed", "refused", "interrupted")
 ENDED = ("finished", "diverged")  # would end the same way again
 CODES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted"}  # of train.py; see entente.cli
 QUIET = 120  # seconds between lines where there is no terminal
@@ -204,8 +204,8 @@ def digest(variant: str) -> str:
 def ablate(config: Mapping[str, Any], script: Path) -> Path:
     """Trains the suite that the command line names, then compares; returns its directory. script: train.py."""
     variants, given = chosen(config)
-    own = [one for one in HydraConfig.get().overrides.task if _part(one) not in OWN and _key(one) != "trainer.threads"]
-    if wrong := [one for one in own if _key(one) in SET_HERE]:
+    own = [one for one in HydraConfig.get().overrides.task if _part(one) not in OWN and key_of(one) != "trainer.threads"]
+    if wrong := [one for one in own if key_of(one) in SET_HERE]:
         raise InputError(*(f"{one}: a suite sets it for each of its runs; leave it out, see suite and seeds" for one in wrong))
     refuse_unusable(variants)
     overrides = [*given, *own]
@@ -238,7 +238,7 @@ def planned(config: Mapping[str, Any], root: Path, variants: Sequence[str], over
     for seed in dict.fromkeys(config["seeds"]):
         for variant in variants:
             own = sets(variant)  # the last word: two of them would make a variant that is not what its name says
-            shared = [one for one in overrides if _key(one) not in own]
+            shared = [one for one in overrides if key_of(one) not in own]
             name = f"{variant}-seed{seed}"
             arguments = [*shared, f"ablation={variant}", f"seed={seed}", quoted(f"name={within}/{name}")]
             jobs.append(Job(variant, seed, root / name, arguments))
@@ -409,9 +409,5 @@ def _say(job: Job, jobs: Sequence[Job], began: float) -> None:
     log.info("%s: %s%s (%s)", job.directory, job.state, f", {job.message}" if job.message else "", _summary(jobs, began))
 
 
-def _key(override: str) -> str:
-    return override.partition("=")[0].lstrip("+~").partition("@")[0]
-
-
 def _part(override: str) -> str:
-    return _key(override).partition(".")[0]
+    return key_of(override).partition(".")[0]
