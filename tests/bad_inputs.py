@@ -615,12 +615,49 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "no kind of picture",
         "attention checkpoint=run output=map.txt",
-        r"output=map\.txt: no kind of picture; give a name that ends in \.png, \.svg, \.pdf, .+",
+        r"output=map\.txt: no kind of picture; give a folder, or a name that ends in \.png, \.svg, \.pdf, .+",
     ),
     Case(
         "a picture below no folder",
         "attention checkpoint=run output=maps/map.png",
         r"output=maps/map\.png: cannot be written, maps is no folder; make it, or give another",
+    ),
+    Case(
+        "an attention the model has not",
+        "attention checkpoint=run kind=alignment",
+        "kind=alignment: this model has .+; choose .+",
+    ),
+    Case(
+        "a pair there is not", "attention checkpoint=run pair=test/0", "pair=test/0: give SPLIT/NUMBER, a number from 1 to .+"
+    ),
+    Case("a pair of no split", "attention checkpoint=run pair=dev/1", "split=dev: this corpus has .+; choose of these"),
+    Case(
+        "links for fewer sentences",
+        "OWN attention=true alignments=links.txt",
+        r"links\.txt: 1 lines of links for 2 pairs of sentences; give one for each .+",
+        lambda: Path("links.txt").write_text("0-0\n"),
+    ),
+    Case(
+        "no link",
+        "OWN attention=true alignments=links.txt",
+        r"links\.txt, line 2: '0:1' is no link; write i-j for a sure one, i\?j for a possible one, from 0",
+        lambda: Path("links.txt").write_text("0-0\n1-1 0:1\n"),
+    ),
+    Case(
+        "a link to a word there is not",
+        "OWN attention=true alignments=links.txt",
+        r"links\.txt, line 1: 0-99 links words that are not there; the sentences have \d+ and \d+, counted from 0",
+        lambda: Path("links.txt").write_text("0-99\n\n"),
+    ),
+    Case(
+        "links of no files",
+        "evaluate checkpoint=run attention=true alignments=links.txt",
+        r"alignments=links\.txt goes with src=FILE and tgt=FILE; give these too, or leave it out",
+    ),
+    Case(
+        "words left out, nothing measured",
+        "evaluate checkpoint=run occlusion=5",
+        "alignments=None occlusion=5 need attention=true; add it, or leave them out",
     ),
     # Suites and their comparison.
     Case(

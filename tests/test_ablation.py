@@ -24,8 +24,9 @@ from entente.checkpoint import read
 from entente.cli import plain
 from entente.data.module import TranslationData
 from entente.errors import InputError
-from entente.inference import evaluate_checkpoint, picture_attention
+from entente.inference import evaluate_checkpoint
 from entente.training import completed, prepared, train
+from entente.views import picture_attention
 from tiny import SMALL, write_corpus
 from variants_table import line_that_reads, settings
 

@@ -92,7 +92,7 @@ def test_an_odd_sentence_is_translated_to_one_line(folder: Path, road: str) -> N
 
 @pytest.mark.parametrize("what", [what for what in ODD if what not in ("empty", "spaces", "NUL")])
 def test_the_attention_of_an_odd_sentence_is_drawn(folder: Path, what: str) -> None:
-    ended = run(f"attention checkpoint=run sentence={shlex.quote(ODD[what][:60])} layer=1", folder)
+    ended = run(f"attention checkpoint=run sentence={shlex.quote(ODD[what][:60])} layer=1 output=attention.png", folder)
     assert (ended.code, ended.err, ended.out) == (0, "", "attention.png\n")
     assert (folder / "attention.png").read_bytes().startswith(b"\x89PNG")
 

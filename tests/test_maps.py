@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgba
 from torch import Tensor, nn
 
 from entente.data.tokenizer import BOS, PAD, Tokenizer, Vocabulary
-from entente.maps.draw import draw, draw_pair, mark
+from entente.maps.draw import MARK, NOT_AS_DECODED, draw, draw_pair, mark
 from entente.maps.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, kind_of, record, record_batch
 from entente.models import BiRNN, Seq2Seq, Transformer
 from entente.models.attention import AttentionWeights
@@ -33,11 +33,11 @@ def ids(vocabulary: Vocabulary) -> tuple[list[list[int]], list[list[int]]]:
     return vocabulary.encode_src(FRENCH), vocabulary.tgt.encode_all(ENGLISH)
 
 
-def build(name: str, vocabulary: Vocabulary, dropout: float = 0.3, attention_dropout: float = 0.0) -> Seq2Seq:
+def build(name: str, vocabulary: Vocabulary, dropout: float = 0.3, attention_dropout: float = 0.0, **changes: Any) -> Seq2Seq:
     common = (len(vocabulary.src), len(vocabulary.tgt), False, PAD, 7)
     model: Seq2Seq
     if name == "transformer":
-        model = Transformer(*common, D, HEADS, LAYERS, 20, dropout, attention_dropout)
+        model = Transformer(*common, D, HEADS, LAYERS, 20, dropout, attention_dropout, **changes)
     else:
         model = BiRNN(*common, D, 10, 14, dropout)
     generator = torch.Generator().manual_seed(3)
@@ -216,6 +216,35 @@ def test_labels_that_do_not_fit_are_an_error(vocabulary: Vocabulary, ids: Any, m
         record(model, vocabulary, ids[0][0], ids[1][0])
 
 
+@pytest.mark.parametrize(
+    ("changes", "as_decoded"), [({}, True), ({"mask_future": False}, False), ({"softmax": "queries"}, False)]
+)
+def test_a_map_that_decoding_did_not_see_says_so(
+    changes: dict[str, Any], as_decoded: bool, vocabulary: Vocabulary, ids: Any
+) -> None:
+    model = build("transformer", vocabulary, **changes)
+    for map in record(model, vocabulary, ids[0][1], ids[1][1]):
+        assert map.as_decoded == (as_decoded or map.kind == ENCODER)
+        for figure in (draw(map, ""), draw_pair({"it": map}, "")):
+            assert (NOT_AS_DECODED in " ".join(t.get_text() for t in texts(figure))) == (not map.as_decoded)
+
+
+def test_fused_attention_used_the_weights_that_are_recorded(vocabulary: Vocabulary, ids: Any) -> None:
+    """torch's fused kernel, given the layer's own queries and keys and the identity for values, hands out its weights."""
+    model = build("transformer", vocabulary)
+    seen: dict[str, Any] = {}
+    for path, module in model.named_modules():
+        if path.endswith("attention.score"):
+            module.register_forward_pre_hook(lambda module, inputs, path=path: seen.update({path: inputs}))
+    maps = {map.kind: map for map in record_batch(model, vocabulary, [ids[0][1]], [ids[1][1]])[0]}
+    for path, (query, key, mask) in seen.items():
+        identity = torch.eye(key.size(-2)).expand(*key.shape[:2], -1, -1)
+        fused = nn.functional.scaled_dot_product_attention(query, key, identity, attn_mask=mask)[0]
+        map = maps[kind_of(path.replace("score", "weights"))]
+        assert torch.allclose(map.weights[int(path.split(".")[1])], fused, atol=1e-5)
+    assert len(seen) == 3 * LAYERS
+
+
 def test_a_compiled_model_is_recorded_plain(vocabulary: Vocabulary, ids: Any) -> None:
     model = build("transformer", vocabulary)
     compiled: Any = torch.compile(model, backend="eager")
@@ -320,6 +349,19 @@ def test_pair_shows_the_chosen_attention_of_each_model() -> None:
     assert texts(chosen, va="baseline")[0].get_text() == "Transformer, layer 3, head 4"
     long = draw_pair({name: fake(CROSS, 1, 1, ["▁mot"] * 15, ["▁mot"] * 15) for name in "ab"}, "")
     assert 1400 < long.canvas.get_width_height()[0] < 1800
+
+
+def test_links_are_framed_in_their_cells() -> None:
+    map = fake(CROSS, 1, 1, ["a", "b", "c"], ["x", "y", "z", "</s>", "w"])
+    figure = draw_pair({"it": map}, "", marks={(2, 1): True, (0, 4): False})
+    [image] = panels(figure)
+    left, right, bottom, top = image.get_extent()
+    frames = [patch for patch in figure.axes[0].patches if to_rgba(MARK) == patch.get_edgecolor()]
+    places = {}
+    for frame in frames:
+        x, y = frame.get_center()
+        places[int((y - top) / (bottom - top) * 3), int((x - left) / (right - left) * 5)] = frame.get_linestyle()
+    assert places == {(2, 1): "-", (0, 4): "--"}
 
 
 def test_no_figure_is_kept_by_matplotlib() -> None:

@@ -13,9 +13,12 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from entente import checkpoint
 from entente.cli import plain
+from entente.data.alignments import read_pharaoh
 from entente.errors import InputError
-from entente.inference import evaluate_checkpoint, picture_attention, translate_text
+from entente.evaluation.alignment import links_agreement
+from entente.inference import evaluate_checkpoint, translate_text
 from entente.training import check, train
+from entente.views import picture_attention
 from tiny import SMALL, write_corpus
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -235,6 +238,79 @@ def test_each_language_may_have_pieces_of_its_own(base: list[str]) -> None:
     assert run.vocabulary.src.model != run.vocabulary.tgt.model
     assert run.model.src_embedding.weight is not run.model.tgt_embedding.weight
     assert run.model.output.weight is run.model.tgt_embedding.weight
+
+
+def test_all_attention_of_a_checkpoint_becomes_pictures(base: list[str], tmp_path: Path) -> None:
+    """Of every kind, all heads and one large, as PNG and SVG; in words too; what is read may be given."""
+    sentence = ["sentence='Le chat voit le chien.'"]
+    for model, names in (("transformer", ["cross", "decoder", "encoder"]), ("birnn", ["alignment"])):
+        folder = tmp_path / model
+        several = [f"{name}-large" for name in names] if model == "transformer" else []
+        arguments = [f"checkpoint={trained(base, model)}", *sentence, f"output={folder}"]
+        picture_attention(configuration("attention", arguments))
+        wanted = sorted(f"{name}.{kind}" for name in [*names, *several] for kind in ("png", "svg"))
+        assert sorted(path.name for path in folder.iterdir()) == wanted
+        text = (folder / f"{names[0]}.svg").read_text()
+        assert "chien" in text and "<svg" in text
+        picture_attention(
+            configuration("attention", [*arguments, "words=true", "target='The bird seeks the horse.'", "head=1"])
+        )
+        text = (folder / f"{names[0]}.svg").read_text()
+        assert "given, not translated: The bird" in text and "<!-- seeks -->" in text
+    with pytest.raises(InputError, match="kind=cross: this model has alignment; choose of these"):
+        picture_attention(configuration("attention", [*arguments, "kind=cross"]))
+
+
+def test_attention_is_measured_against_a_users_own_links(
+    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And the links of the best head, written, have the error rate that was reported."""
+    run = trained(base, "transformer")
+    for side, text in (("fr", "Le chat voit le chien .\nLe chat suit le garçon .\n"), ("en", "The cat sees .\nThe boy .\n")):
+        (tmp_path / side).write_text(text)
+    (tmp_path / "gold").write_text("0-0 1-1 2?2 5-3\n0?0 4-1 5-2\n")
+    files = [f"src={tmp_path}/fr", f"tgt={tmp_path}/en", f"alignments={tmp_path}/gold"]
+    more = ["attention=true", "occlusion=2", f"output={tmp_path}/out"]
+    metrics = evaluate_checkpoint(configuration("evaluate", [f"checkpoint={run}", *files, *more]))
+    found = metrics["fr"]["attention"]
+    assert set(found) == {
+        "encoder self-attention",
+        "decoder masked self-attention",
+        "cross-attention",
+        "alignment",
+        "occlusion",
+    }
+    assert found["alignment"]["oracle"]["aer"] == 0 and len(found["alignment"]["heads"]) == 2 * 3
+    assert json.loads((tmp_path / "out/metrics.json").read_text())["fr"]["attention"] == json.loads(json.dumps(found))
+    written = (tmp_path / "out/alignments/fr.pharaoh").read_text().splitlines()
+    links = [[tuple(map(int, link.split("-"))) for link in line.split()] for line in written]
+    texts = [(tmp_path / side).read_text().splitlines() for side in ("fr", "en")]
+    again = links_agreement(zip(links, read_pharaoh(tmp_path / "gold", *texts), strict=True))
+    assert again.aer == pytest.approx(found["alignment"]["best"]["aer"])
+    said = " ".join(capsys.readouterr().out.split())
+    for words in ("oracle: the best of one", "near-uniform heads", "these sentences themselves", "same_first"):
+        assert words in said, said[-3000:]
+
+
+def test_every_head_is_measured_at_each_validation(base: list[str]) -> None:
+    for model, kinds in (("transformer", {"encoder", "decoder", "cross"}), ("birnn", {"alignment"})):
+        events = EventAccumulator(str(trained(base, model)), size_guidance={"scalars": 0}).Reload()
+        tags = [tag for tag in events.Tags()["scalars"] if tag.startswith("heads/")]
+        assert {tag.split("/")[2].split()[0] for tag in tags} == kinds
+        assert {tag.split("/")[1] for tag in tags} == {"near_uniform", "entropy", "end", "punctuation", "diagonal"}
+        for tag in tags:
+            assert [event.step for event in events.Scalars(tag)] == [3, 6]
+
+
+def test_attention_stands_beside_what_leaving_words_out_changes(
+    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = ",".join(str(trained(base, model)) for model in ("transformer", "birnn"))
+    arguments = [f"checkpoint=[{runs}]", "sentence='Le chat voit le chien.'", f"output={tmp_path}/both.svg", "occlusion=true"]
+    picture_attention(configuration("attention", arguments))
+    text = (tmp_path / "both.svg").read_text()
+    assert text.count("change when left out") == 2 and "</s>" not in text
+    assert capsys.readouterr().out.count("pearson") == 2
 
 
 def test_the_attention_of_a_sentence_becomes_a_picture(base: list[str], tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from entente.data.batches import Batch
 from entente.data.corpora import clean
+from entente.evaluation.attention import NAME_OF_KIND, measure, pairs_of
 from entente.maps.diagnose import diagnose, gradient_norms
 from entente.maps.draw import draw
 from entente.maps.record import has_attention, record
@@ -92,6 +93,35 @@ def attention_images(translator: Translator, sentences: Sequence[tuple[str, str]
             canvas = FigureCanvasAgg(draw(map, caption))
             canvas.draw()
             yield f"attention/{map.kind}/{title}", np.asarray(canvas.buffer_rgba())[..., :3]
+
+
+class AttentionNumbers(L.Callback):
+    """After a validation, what each head does on its first n pairs, as scalars: "heads/ASPECT/KIND LAYER.HEAD", the alignment
+    error rate of attention to the source among them where the corpus knows the links; "heads/near_uniform/KIND" of all."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        translator = _translator(pl_module)
+        if trainer.sanity_checking or not has_attention(translator.model):
+            return
+        pairs = pairs_of(trainer.datamodule, "valid", self.n)  # type: ignore[attr-defined]
+        numbers, alignments = measure(translator.model, translator.vocabulary, pairs)
+        values: dict[str, float] = {}
+        for kind, found in numbers.items():
+            name = NAME_OF_KIND[kind]
+            values[f"heads/near_uniform/{name}"] = found.near_uniform()
+            for aspect, of_heads in found._asdict().items():
+                for (i, j), value in np.ndenumerate(of_heads.numpy()):
+                    values[f"heads/{aspect}/{name} {i + 1}.{j + 1}"] = float(value)
+        if alignments.has_gold():
+            for head in alignments.heads():
+                if head.step == "produced":
+                    which = "mean" if head.head is None else head.head + 1
+                    values[f"heads/aer/{head.layer + 1}.{which}"] = alignments.agreement(head).aer
+        for logger in trainer.loggers:
+            logger.log_metrics(values, trainer.global_step)
 
 
 class SampleTranslations(L.Callback):

@@ -14,12 +14,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from entente import checkpoint
+from entente.data.alignments import pharaoh, read_pharaoh
 from entente.data.corpora import Corpus, clean, parallel_files, read_lines
 from entente.data.module import TranslationData, split_of, together_of
-from entente.data.tokenizer import LONGEST, Vocabulary, too_long
+from entente.data.tokenizer import BOS, EOS, LONGEST, Tokenizer, Vocabulary, too_long
 from entente.errors import InputError
-from entente.maps.draw import draw, draw_pair
-from entente.maps.record import ALIGNMENT, CROSS, AttentionMap, has_attention, record
+from entente.evaluation.attention import Measured, measure_split, pairs_of
+from entente.maps.trace import Labels, Trace, examples, markdown, trace
+from entente.maps.trace import show as show_trace
 from entente.schema import fill, problems
 from entente.search import Hypothesis, Search, translate
 from entente.settings import TrainerSettings, completed, problems_of_data
@@ -33,12 +35,11 @@ from entente.training import (
     write_translations,
 )
 from entente.translator import Optim, Translator
-from entente.writing import whole, write_json
+from entente.writing import whole, write_json, write_text
 
 log = logging.getLogger("entente")
 
 CHUNK = 1000  # lines translated together
-PICTURES = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps", ".ps", ".tif", ".tiff")
 
 
 def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,6 +51,9 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     how = fill(Search, "search", {**run.config["search"], **given})
     if config["src"] or config["tgt"]:
         corpus = _own_files(config["src"], config["tgt"], run.vocabulary)
+        if config["alignments"]:
+            [(name, pairs)] = corpus.tests.items()
+            corpus.gold[name] = read_pharaoh(Path(config["alignments"]).expanduser(), pairs["src"], pairs["tgt"])
         splits = list(corpus.tests)
     else:
         corpus = read_corpus(run.config["data"])
@@ -58,62 +62,49 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     data.check_lengths(splits)
     output = Path(config["output"]).expanduser() if config["output"] else None
     if output:
-        with _writable(f"output={output}"):
+        with writable(f"output={output}"):
             output.mkdir(parents=True, exist_ok=True)
     trainer = build_trainer({**run.config["trainer"], "accelerator": config["accelerator"], "limit_batches": 1.0}, None)
     translator = Translator(run.model, run.vocabulary, Optim(), how, max_steps=1)
     evaluations = evaluate(trainer, translator, data, splits)
     metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
+    measured = _measured(run, data, splits, config["occlusion"]) if config["attention"] else {}
+    for split, found in measured.items():
+        metrics[split]["attention"] = found.report()
     if output:
-        with _writable(f"output={output}"):
+        with writable(f"output={output}"):
             write_translations(output, evaluations)
+            for split, found in measured.items():
+                write_text(output / "alignments" / f"{split}.pharaoh", pharaoh(found.links()))
             write_json(output / "metrics.json", metrics)
     show(metrics, f"{config['checkpoint']}, step {run.step}, beam {how.beam}")
     for split in splits:
         lengths = ", ".join(f"{row['words']}: {row['bleu']:.1f}" for row in metrics[split]["bleu_by_source_length"])
         log.info("%s  BLEU by source words  %s", split, lengths)
+    for split, found in measured.items():
+        show_attention(split, found)
     for name, signature in metrics[splits[0]]["signature"].items():
         log.info("%s signature  %s", name, signature)
     return metrics
 
 
-def picture_attention(config: Mapping[str, Any]) -> None:
-    """Writes one picture: a sentence translated by each of the checkpoints, with its cross-attention or alignment; of a single
-    checkpoint, where neither `layer` nor `head` is chosen, all layers and heads."""
-    prepare_process(config["threads"])
-    paths = [config["checkpoint"]] if isinstance(config["checkpoint"], str) else config["checkpoint"]
-    if not paths:
-        raise InputError("checkpoint=[]: give one at least")
-    maps: dict[str, AttentionMap] = {}
-    titles: list[str] = []
-    source = clean(config["sentence"])
-    if not source:
-        raise InputError("sentence is empty: give one as sentence='...'")
-    output = _picture(config["output"])
-    for path in paths:
-        run = checkpoint.load(path)
-        _refuse_too_long(run.vocabulary, source, "sentence")
-        [src] = run.vocabulary.encode_src([source])
-        hypothesis = translate(run.model, run.vocabulary, [source], Search())[0][0]
-        name = f"{len(maps) + 1}. {run.config['model']['name']}" if len(paths) > 1 else run.config["model"]["name"]
-        titles.append(f"{name}: {run.vocabulary.tgt.decode(hypothesis.tokens)}")
-        recorded = record(run.model, run.vocabulary, src, hypothesis.tokens) if has_attention(run.model) else []
-        to_source = [map for map in recorded if map.kind in (CROSS, ALIGNMENT)]
-        if not to_source:
-            raise InputError(f"checkpoint={path}: this model has no attention to its source; give another checkpoint")
-        maps[name] = to_source[0]
-    for key, axis in (("layer", 0), ("head", 1)):
-        sizes = [map.weights.shape[axis] for map in maps.values() if map.weights.shape[axis] > 1]
-        if config[key] is not None and config[key] not in range(1, min(sizes, default=1) + 1):
-            raise InputError(f"{key}={config[key]}: choose from 1 to {min(sizes, default=1)}")
-    if len(maps) == 1 and config["layer"] is None and config["head"] is None:
-        figure = draw(next(iter(maps.values())), f"{source}\n{titles[0]}")
-    else:
-        layer, head = (None if config[key] is None else config[key] - 1 for key in ("layer", "head"))
-        figure = draw_pair(maps, "\n".join([source, *titles]), -1 if layer is None else layer, head)
-    with _written_whole(output) as file:
-        figure.savefig(file, format=output.suffix[1:].lower())
-    log.info("%s", output)
+def _measured(run: checkpoint.Run, data: TranslationData, splits: list[str], occluded: int) -> dict[str, Measured]:
+    """The attention of each split in numbers. The head whose alignment is reported is chosen on validation where its gold is
+    known; else on the split itself, which the report says."""
+    corpus = data.corpus
+    choose = [] if "valid" in splits or "valid" not in corpus.gold or not set(splits) & corpus.gold.keys() else ["valid"]
+    found: dict[str, Measured] = {}
+    for split in sorted({*choose, *splits}, key=lambda split: split != "valid"):
+        log.info("measuring attention: %s", split)
+        found[split] = measure_split(run.model, run.vocabulary, pairs_of(data, split), occluded, found.get("valid"))
+    return {split: found[split] for split in splits}
+
+
+def show_attention(split: str, found: Measured) -> None:
+    """Tables of what the heads do."""
+    console = Console()
+    for table in found.tables(split):
+        console.print(table)
 
 
 def _loaded(path: str, accelerator: str) -> checkpoint.Run:
@@ -170,10 +161,10 @@ def translate_text(config: Mapping[str, Any]) -> None:
         run.vocabulary.src.refuse_too_long(lines, config["input"])
     with ExitStack() as stack:
         if config["output"]:
-            file = stack.enter_context(_written_whole(Path(config["output"]).expanduser()))
+            file = stack.enter_context(written_whole(Path(config["output"]).expanduser()))
             out: TextIO = stack.enter_context(io.TextIOWrapper(file, encoding="utf-8"))
         else:
-            stack.enter_context(_writable("standard output"))
+            stack.enter_context(writable("standard output"))
             out = _standard_output()
         progress = stack.enter_context(_progress(sys.stderr.isatty()))
         task = progress.add_task("sentences", total=len(lines) if lines is not None else None)
@@ -193,7 +184,7 @@ def _prompt(run: checkpoint.Run, how: Search) -> None:
         while True:
             sentence = input(f"{languages['src']}> ")
             try:
-                _refuse_too_long(run.vocabulary, sentence, "sentence")
+                refuse_too_long(run.vocabulary.src, sentence, "sentence")
             except InputError as error:
                 print(error)
                 continue
@@ -229,7 +220,7 @@ def _standard_input() -> Iterator[str]:
 
 def _short_enough(lines: Iterable[str], vocabulary: Vocabulary) -> Iterator[str]:
     for number, line in enumerate(lines, start=1):
-        _refuse_too_long(vocabulary, line, f"standard input, line {number}")
+        refuse_too_long(vocabulary.src, line, f"standard input, line {number}")
         yield line
 
 
@@ -240,26 +231,14 @@ def _standard_output() -> TextIO:
     return sys.stdout
 
 
-def _refuse_too_long(vocabulary: Vocabulary, sentence: str, where: str) -> None:
-    pieces = len(vocabulary.src.encode(clean(sentence)))
+def refuse_too_long(tokenizer: Tokenizer, sentence: str, where: str) -> None:
+    pieces = len(tokenizer.encode(clean(sentence)))
     if pieces > LONGEST:
         raise InputError(f"{where}: {too_long(sentence, pieces)}")
 
 
-def _picture(path: str) -> Path:
-    """Where a picture can be written."""
-    output = Path(path).expanduser()
-    if output.suffix.lower() not in PICTURES:
-        raise InputError(f"output={path}: no kind of picture; give a name that ends in {', '.join(PICTURES)}")
-    if output.is_dir():
-        raise InputError(f"output={path}: this is a folder; give a file")
-    if not output.parent.is_dir():
-        raise InputError(f"output={path}: cannot be written, {output.parent} is no folder; make it, or give another")
-    return output
-
-
 @contextmanager
-def _writable(what: str) -> Iterator[None]:
+def writable(what: str) -> Iterator[None]:
     """What keeps a file from being written, in a line."""
     try:
         yield
@@ -270,10 +249,10 @@ def _writable(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _written_whole(path: Path) -> Iterator[BinaryIO]:
+def written_whole(path: Path) -> Iterator[BinaryIO]:
     """A file to write to that takes its name when it is complete: till then, and after a failure, whatever was there is there.
     What is no file (/dev/null, a pipe) is written to as it is."""
-    with _writable(f"output={path}"):
+    with writable(f"output={path}"):
         if path.exists() and not path.is_file():
             with path.open("wb") as file:
                 yield file
@@ -302,3 +281,48 @@ def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
 def _progress(shown: bool) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown)
+
+
+def trace_attention(config: Mapping[str, Any]) -> None:
+    """Prints one attention of a checkpoint step by step, with its numbers; of the example, all of them one after another. And
+    writes it as Markdown where `output` is given."""
+    prepare_process(config["threads"])
+    output = Path(config["output"]).expanduser() if config["output"] else None
+    if output and output.suffix.lower() != ".md":
+        raise InputError(f"output={output}: give a name that ends in .md")
+    chosen = [config[key] for key in ("kind", "layer", "head", "step")]
+    if config["example"]:
+        if config["checkpoint"]:
+            raise InputError(f"checkpoint={config['checkpoint']}: an example has a model of its own; leave out one of both")
+        traces = examples("transformer" if config["example"] is True else config["example"], *chosen)
+    elif config["checkpoint"]:
+        traces = [_traced(config, *chosen)]
+    else:
+        raise InputError("checkpoint is not set: give checkpoint=FILE, or example=true for a tiny model of its own")
+    if output:
+        with written_whole(output) as file:
+            file.write(markdown(traces, config["columns"]).encode())
+    console = Console(file=_standard_output(), highlight=False)
+    with writable("standard output"):
+        for one in traces:
+            show_trace(one, console, config["columns"])
+    if output:
+        log.info("%s", output)
+
+
+def _traced(config: Mapping[str, Any], *chosen: Any) -> Trace:
+    """Of one sentence, and the target given or the model's own translation."""
+    source = clean(config["sentence"])
+    if not source:
+        raise InputError("sentence is empty: give one as sentence='...'")
+    run = checkpoint.load(config["checkpoint"])
+    refuse_too_long(run.vocabulary.src, source, "sentence")
+    if config["target"] is None:
+        tgt = translate(run.model, run.vocabulary, [source], Search())[0][0].tokens
+    else:
+        refuse_too_long(run.vocabulary.tgt, config["target"], "target")
+        tgt = run.vocabulary.tgt.encode(clean(config["target"]))
+    [src] = run.vocabulary.encode_src([source])
+    read, produced = (run.vocabulary.tgt.pieces(ids) for ids in ([BOS, *tgt], [*tgt, EOS]))
+    labels = Labels(run.vocabulary.src.pieces(src), read, produced)
+    return trace(run.model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]), [labels], *chosen)

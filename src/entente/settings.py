@@ -60,7 +60,8 @@ class CheckpointSettings:
 @dataclass(frozen=True)
 class Views:
     attention: bool = True
-    attention_every: Annotated[int, Ge(0)] = 0
+    attention_every: Annotated[int, Ge(0)] = 1000
+    heads: Annotated[int, Ge(0)] = 64
     translations: Annotated[int, Ge(0)] = 10
     diagnosis: Annotated[int, Ge(0)] = 50
 
@@ -74,6 +75,18 @@ PARTS: dict[str, type] = {
 }
 
 
+def files_go_together(src: str | None, alignments: str | None) -> None:
+    """Links are of a user's own files; the grammar knows its own."""
+    if alignments and not src:
+        raise ValueError(f"alignments={alignments} goes with src=FILE and tgt=FILE; give these too, or leave it out")
+
+
+def numbers_of_attention(attention: bool, alignments: str | None, occlusion: int) -> None:
+    """What is only measured with the rest of the attention."""
+    if not attention and (alignments or occlusion):
+        raise ValueError(f"alignments={alignments} occlusion={occlusion} need attention=true; add it, or leave them out")
+
+
 @dataclass(frozen=True)
 class Evaluate:
     """configs/evaluate.yaml; a part `search` stands beside it, as with the next."""
@@ -82,10 +95,15 @@ class Evaluate:
     split: str | Sequence[str]
     src: str | None
     tgt: str | None
+    attention: bool
+    alignments: str | None
+    occlusion: Annotated[int, Ge(0)]
     output: str | None
     output_dir: str
     accelerator: str
     threads: Threads
+
+    relations = (files_go_together, numbers_of_attention)
 
 
 @dataclass(frozen=True)
@@ -102,9 +120,31 @@ class Translate:
 class Attention:
     checkpoint: str | Sequence[str]
     sentence: str
+    target: str | None
+    beam: Annotated[int, Interval(ge=1, le=1000)]
+    pair: str | None
+    kind: Literal["encoder", "decoder", "cross", "alignment"] | None
+    words: bool
     layer: AtLeastOne | None
     head: AtLeastOne | None
+    occlusion: bool
     output: str
+    output_dir: str
+    threads: Threads
+
+
+@dataclass(frozen=True)
+class Trace:
+    checkpoint: str | None
+    sentence: str
+    target: str | None
+    kind: Literal["encoder", "decoder", "cross", "alignment"] | None
+    layer: AtLeastOne | None
+    head: AtLeastOne | None
+    step: AtLeastOne | None
+    example: bool | Literal["transformer", "birnn"]
+    output: str | None
+    columns: AtLeastOne | None
     output_dir: str
     threads: Threads
 
@@ -112,7 +152,7 @@ class Attention:
 def problems_of(kind: type, config: Mapping[str, Any]) -> list[str]:
     """Of the configuration of a command that uses a checkpoint. A null in `search` stands for what the run has."""
     own = {key: value for key, value in config.items() if key != "search"}
-    if kind is not Attention and "search" not in config:
+    if kind not in (Attention, Trace) and "search" not in config:
         return ["search: no such part in the configuration; leave it in"]
     search = config.get("search", {})
     if isinstance(search, Mapping):

@@ -35,7 +35,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch.utils.tensorboard.summary import hparams
 
 from entente import checkpoint
-from entente.callbacks import AttentionMaps, Diagnosis, SampleTranslations, TrainingProgress, clock
+from entente.callbacks import AttentionMaps, AttentionNumbers, Diagnosis, SampleTranslations, TrainingProgress, clock
 from entente.data.corpora import CORPORA, Corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
@@ -308,6 +308,8 @@ def callbacks(config: Mapping[str, Any]) -> list[Callback]:
     if config["views"]["attention"]:
         fixed = [(text, text) for text in FIXED_SENTENCES.get(config["data"]["src"], ())]
         chosen.append(AttentionMaps(fixed, config["views"]["attention_every"]))
+    if config["views"]["heads"]:
+        chosen.append(AttentionNumbers(config["views"]["heads"]))
     if config["views"]["translations"]:
         chosen.append(SampleTranslations(config["views"]["translations"]))
     return chosen

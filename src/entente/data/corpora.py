@@ -17,6 +17,7 @@ import datasets
 from annotated_types import Ge, Interval, MinLen
 from datasets import Dataset, DownloadConfig, DownloadManager
 
+from entente.data.alignments import Gold
 from entente.data.files import Columns, Pair, clean, read_pairs, read_parallel, table_pairs
 from entente.data.files import read_lines as read_lines  # who reads text looks for it beside `clean`
 from entente.data.split import hold_out, shared
@@ -74,6 +75,7 @@ class Corpus:
     tests: dict[str, Dataset]
     dropped: dict[str, int] = field(default_factory=dict)  # "train: over-long" -> how many pairs; no zeros
     read: dict[str, int] = field(default_factory=dict)  # "train" -> how many pairs; in all, those of the splits and the dropped
+    gold: dict[str, list[Gold]] = field(default_factory=dict)  # of the splits whose word alignments are known
 
     def split(self, name: str) -> Dataset:
         known = {"train": self.train, "valid": self.valid, **self.tests}
@@ -88,15 +90,21 @@ def grammar(src: Language, tgt: Language, seed: Seed, train: Sentences, valid: S
         raise InputError(f"data.src={src} data.tgt={tgt}: the grammar has fr and en, one as source and one as target")
     from entente.data.grammar import Pair, splits  # here, so that other corpora do not build its lexicon
 
+    def gold(pair: Pair) -> Gold:
+        fr, en = pair.spans("fr"), pair.spans("en")
+        return Gold(fr, en, pair.sure, pair.possible) if src == "fr" else Gold(en, fr, pair.sure, pair.possible).turned()
+
     def both(pair: Pair) -> dict[str, str]:
         return {"fr": clean(pair.text("fr")), "en": clean(pair.text("en"))}
 
+    derived = splits(seed, train, valid, test)
     parts = {
         name: _dataset(f"data=grammar, {name}", [(text[src], text[tgt]) for text in map(both, pairs)])
-        for name, pairs in splits(seed, train, valid, test).items()
+        for name, pairs in derived.items()
     }
+    golds = {name: [gold(pair) for pair in pairs] for name, pairs in derived.items() if name != "train"}
     read = {name: len(part) for name, part in parts.items()}
-    return Corpus("grammar", parts.pop("train"), parts.pop("valid"), tests=parts, read=read)
+    return Corpus("grammar", parts.pop("train"), parts.pop("valid"), tests=parts, gold=golds, read=read)
 
 
 def files(

@@ -51,7 +51,7 @@ class TranslationData(L.LightningDataModule):
         self.max_tokens, self.eval_max_tokens, self.seed = max_tokens, eval_max_tokens, seed
         if overfit:
             one = corpus.train.select(self.train_dataloader().epoch(0)[0])
-            self.corpus = replace(corpus, train=one, valid=one, tests=dict.fromkeys(corpus.tests, one))
+            self.corpus = replace(corpus, train=one, valid=one, tests=dict.fromkeys(corpus.tests, one), gold={})
 
     def check(self, decoded: Sequence[str]) -> None:
         """What can be known before anything is written: that there is a pair to train on, and that no sentence of the splits

@@ -115,6 +115,20 @@ class Tokenizer:
         text: str = self._processor.decode([i for i in ids if i >= len(SPECIAL)])
         return text
 
+    def spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
+        """The text of the pieces, as `decode`, and the characters of it that each piece gives: first, and one behind the last.
+        A space belongs to the piece that it begins; a special id has no character; of the bytes of one, the last has it."""
+        proto = self._processor.decode([i for i in ids if i >= len(SPECIAL)], return_type="proto")
+        encoded = proto.text.encode()
+        ends = [len(encoded[: piece.end].decode()) for piece in proto.pieces]  # SentencePiece counts bytes
+        places: list[tuple[int, int]] = []
+        plain = iter(ends)
+        end = 0
+        for i in ids:
+            begin, end = end, end if i < len(SPECIAL) else next(plain)
+            places.append((begin, end))
+        return proto.text, places
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Labels: pieces with their "▁" at a word's start, special ones as <s>, byte pieces as <0x41>."""
         return [self._processor.id_to_piece(i) for i in ids]

@@ -7,7 +7,7 @@ Lengths are in inches, font sizes in points (1/72 inch). Shapes: L layers, H hea
 """
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -27,7 +27,9 @@ TITLES = {
     CROSS: "Cross-attention: which source piece (column) each produced piece (row) looks at",
     ALIGNMENT: "Alignment: which source piece (column) each produced piece (row) looks at",
 }
+NOT_AS_DECODED = "This decoder sees target pieces that come later: these are not the weights that decoding used."
 COLORS = "Blues"  # white at 0, and even steps to the eye
+MARK = "#d95f02"  # orange stands out from any blue
 FONT = "DejaVu Sans"  # comes with matplotlib: the same picture everywhere
 DPI = 100
 EM = 64  # pixels, to measure letters by
@@ -43,6 +45,7 @@ class Panel(NamedTuple):
     weights: Tensor
     rows: list[str]
     columns: list[str]
+    marks: Mapping[tuple[int, int], bool] = {}  # (row, column) -> whether the link is sure; a possible one is dashed
 
 
 def draw(map: AttentionMap, title: str) -> Figure:
@@ -53,12 +56,19 @@ def draw(map: AttentionMap, title: str) -> Figure:
     panels = [
         [Panel(_which(map, i, j), map.weights[i, j], map.rows, map.columns) for j in range(n_heads)] for i in range(n_layers)
     ]
-    return _figure(panels, f"{TITLES.get(map.kind, map.kind.capitalize())}\n{title}", cell, font=min(10, 44 * cell))
+    title = "\n".join([TITLES.get(map.kind, map.kind.capitalize()), title, *_caution([map])])
+    return _figure(panels, title, cell, font=min(10, 44 * cell))
 
 
-def draw_pair(maps: Mapping[str, AttentionMap], title: str, layer: int = -1, head: int | None = None) -> Figure:
-    """One attention of each named model, side by side. Of a map with several layers or heads it is that layer (from 0) and that
-    head, or the mean of the layer's heads if None."""
+def draw_pair(
+    maps: Mapping[str, AttentionMap],
+    title: str,
+    layer: int = -1,
+    head: int | None = None,
+    marks: Mapping[tuple[int, int], bool] | None = None,
+) -> Figure:
+    """One attention of each named map, large, side by side. Of a map with several layers or heads it is that layer (from 0) and
+    that head, or the mean of the layer's heads if None. marks: links drawn over it, (row, column) -> sure or only possible."""
     panels = []
     for name, map in maps.items():
         n_layers, n_heads = map.weights.shape[:2]
@@ -66,9 +76,13 @@ def draw_pair(maps: Mapping[str, AttentionMap], title: str, layer: int = -1, hea
         j = head % n_heads if head is not None and n_heads > 1 else None
         weights = map.weights[i].mean(0) if j is None else map.weights[i, j]
         which = _which(map, i, j)
-        panels.append(Panel(f"{name}, {which}" if which else name, weights, map.rows, map.columns))
+        panels.append(Panel(f"{name}, {which}" if which else name, weights, map.rows, map.columns, marks or {}))
     cell = min(0.75, 13 / sum(len(map.columns) for map in maps.values()))
-    return _figure([panels], title, cell, font=min(17, 40 * cell))
+    return _figure([panels], "\n".join([title, *_caution(maps.values())]), cell, font=min(17, 40 * cell))
+
+
+def _caution(maps: Iterable[AttentionMap]) -> list[str]:
+    return [] if all(map.as_decoded for map in maps) else [NOT_AS_DECODED]
 
 
 def _which(map: AttentionMap, layer: int, head: int | None) -> str:
@@ -104,6 +118,9 @@ def _figure(grid: list[list[Panel]], title: str, cell: float, font: float) -> Fi
         for j, panel in enumerate(row):
             x += left[j]
             page.image(panel.weights.numpy(), x, y, width[j], height[j])
+            side, step = width[j] / len(panel.columns), height[j] / len(panel.rows)
+            for (at_row, at_column), sure in panel.marks.items():
+                page.box(x + at_column * side, y + at_row * step, side, step, dashed=not sure)
             page.text(x + width[j] / 2, y - GAP / 2, panel.title, small, ha="center", va="baseline")
             if own_rows[j]:
                 for at, label in _middles(panel.rows, height[j]):
@@ -139,6 +156,13 @@ class _Page:
         place = (x, x + width, y + height, y)
         self.axes.imshow(weights, COLORS, vmin=0, vmax=1, interpolation="nearest", aspect="auto", extent=place)
         self.axes.add_patch(Rectangle((x, y), width, height, fill=False, linewidth=0.5))
+
+    def box(self, x: float, y: float, width: float, height: float, dashed: bool) -> None:
+        """A frame within a cell."""
+        inset = 0.08 * min(width, height)
+        place = ((x + inset, y + inset), width - 2 * inset, height - 2 * inset)
+        style = "--" if dashed else "-"
+        self.axes.add_patch(Rectangle(*place, fill=False, linewidth=1.8, edgecolor=MARK, linestyle=style))
 
 
 def _middles(labels: list[str], length: float) -> list[tuple[float, str]]:

@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,9 @@ ENCODER, DECODER, CROSS, ALIGNMENT = (
     "cross-attention",
     "alignment",
 )
+TO_SOURCE = (CROSS, ALIGNMENT)
+KIND_NAMES = {"encoder": ENCODER, "decoder": DECODER, "cross": CROSS, "alignment": ALIGNMENT}  # as commands name them
+Side = Literal["source", "produced", "read"]
 KINDS = {  # the path of an attention's weights, numbers left out -> its kind
     "encoder.self_attention.weights": ENCODER,
     "decoder.self_attention.weights": DECODER,
@@ -45,6 +48,7 @@ class AttentionMap(NamedTuple):
     weights: Tensor  # (L, H, rows, columns), float32 on the CPU
     rows: list[str]
     columns: list[str]
+    as_decoded: bool = True  # False: rows depend on target pieces behind them, which decoding has not yet written
 
 
 def has_attention(model: nn.Module) -> bool:
@@ -54,7 +58,9 @@ def has_attention(model: nn.Module) -> bool:
 
 def record(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequence[int]) -> list[AttentionMap]:
     """The maps of one sentence, one a kind. src ends with EOS; tgt has neither BOS nor EOS."""
-    return record_batch(model, vocabulary, [src], [tgt])[0]
+    maps = record_batch(model, vocabulary, [src], [tgt])[0]
+    causal = is_causal(model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]))
+    return [map._replace(as_decoded=causal or map.kind == ENCODER) for map in maps]
 
 
 def record_batch(
@@ -69,7 +75,7 @@ def record_batch(
     # Autocast off: it would keep weights cast here, without their gradients, for the training step around this.
     with evaluating(plain), torch.no_grad(), torch.autocast(device.type, enabled=False), _hooked(plain) as calls:
         plain.decode(targets, plain.encode(sources))
-    sides = [
+    sides: list[dict[Side, list[str]]] = [
         {
             "source": vocabulary.src.pieces(s),
             "produced": vocabulary.tgt.pieces([*t, EOS]),
@@ -79,14 +85,25 @@ def record_batch(
     ]
     maps: list[list[AttentionMap]] = [[] for _ in sides]
     for kind, weights in _by_kind(calls).items():
-        row_side, column_side = _sides(kind)
+        row_side, column_side = sides_of(kind)
         size = tuple(max(len(labels[side]) for labels in sides) for side in (row_side, column_side))
         if weights.shape[-2:] != size:
             raise RuntimeError(f"{kind}: weights of {tuple(weights.shape[-2:])} where {row_side} x {column_side} are {size}")
         for n, labels in enumerate(sides):
             rows, columns = labels[row_side], labels[column_side]
-            maps[n].append(AttentionMap(kind, weights[n, :, :, : len(rows), : len(columns)].clone(), rows, columns))
+            own = weights[n, :, :, : len(rows), : len(columns)].clone()
+            maps[n].append(AttentionMap(kind, own, rows, columns))
     return maps
+
+
+def is_causal(model: Seq2Seq, src: Tensor, tgt: Tensor) -> bool:
+    """src (1, S), tgt (1, T) as read: whether the decoder says the same of the first half of tgt before it reads the rest."""
+    src, tgt = src.to(model.output.weight.device), tgt.to(model.output.weight.device)
+    half = max(1, tgt.size(1) // 2)
+    with evaluating(model), torch.no_grad(), torch.autocast(src.device.type, enabled=False):
+        state = model.encode(src)
+        whole, part = model.decode(tgt, state)[0][:, :half], model.decode(tgt[:, :half], state)[0]
+    return torch.allclose(whole, part, rtol=1e-3, atol=1e-4)
 
 
 @contextmanager
@@ -129,7 +146,7 @@ def kind_of(path: str) -> str:
     return KINDS.get(name, re.sub(r"[._]+", " ", name.removesuffix(".weights")))
 
 
-def _sides(kind: str) -> tuple[str, str]:
+def sides_of(kind: str) -> tuple[Side, Side]:
     """What the rows and the columns of a kind are."""
     if "encoder" in kind:
         return "source", "source"

@@ -1,0 +1,74 @@
+"""Gold word alignments: which words of a pair say the same, and the Pharaoh format that others write them in.
+
+A line of Pharaoh has a sentence's links, `i-j` with i a word of the source and j one of the target, both from 0. A sure link
+is written so; a possible one, which a system may make and need not (Och & Ney 2003), `i?j` or `ipj`.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from entente.data.files import read_lines
+from entente.errors import InputError
+
+Span = tuple[int, int]  # characters of a sentence: first, and one behind the last
+Link = tuple[int, int]  # a word of the source, a word of the target
+
+LINK = re.compile(r"(\d{1,6})([-?p])(\d{1,6})")
+
+
+class Gold(NamedTuple):
+    """Of one pair: where its words stand in both sentences, and its links; possible contains sure."""
+
+    src: list[Span]
+    tgt: list[Span]
+    sure: frozenset[Link]
+    possible: frozenset[Link]
+
+    def turned(self) -> "Gold":
+        """The same with each link's two ends exchanged."""
+        sure, possible = (frozenset((j, i) for i, j in links) for links in (self.sure, self.possible))
+        return self._replace(sure=sure, possible=possible)
+
+
+def white_space_words(text: str) -> list[Span]:
+    """Words as Pharaoh counts them."""
+    return [match.span() for match in re.finditer(r"[^ ]+", text)]
+
+
+def read_pharaoh(path: Path, sources: Sequence[str], targets: Sequence[str]) -> list[Gold]:
+    """The links of each pair of sentences; their words are what white space parts. InputError for a file that does not fit."""
+    lines = read_lines(path)
+    if len(lines) != len(sources):
+        raise InputError(
+            f"{path}: {len(lines)} lines of links for {len(sources)} pairs of sentences; give one for each pair that has text "
+            "on both sides"
+        )
+    return [
+        _gold(line, white_space_words(src), white_space_words(tgt), f"{path}, line {number}")
+        for number, (line, src, tgt) in enumerate(zip(lines, sources, targets, strict=True), start=1)
+    ]
+
+
+def _gold(line: str, src: list[Span], tgt: list[Span], where: str) -> Gold:
+    sure: set[Link] = set()
+    possible: set[Link] = set()
+    for token in line.split():
+        match = LINK.fullmatch(token)
+        if not match:
+            raise InputError(f"{where}: {token[:40]!r} is no link; write i-j for a sure one, i?j for a possible one, from 0")
+        i, j = int(match[1]), int(match[3])
+        if i >= len(src) or j >= len(tgt):
+            raise InputError(
+                f"{where}: {token} links words that are not there; the sentences have {len(src)} and {len(tgt)}, counted from 0"
+            )
+        possible.add((i, j))
+        if match[2] == "-":
+            sure.add((i, j))
+    return Gold(src, tgt, frozenset(sure), frozenset(possible))
+
+
+def pharaoh(sentences: Iterable[Collection[Link]]) -> str:
+    """A line for each sentence's links."""
+    return "".join(" ".join(f"{i}-{j}" for i, j in sorted(links)) + "\n" for links in sentences)

@@ -1,0 +1,313 @@
+"""Attention in words, as word alignment and in numbers, each against what is worked out by other means."""
+
+import itertools
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from entente.data.alignments import Gold, pharaoh, read_pharaoh
+from entente.data.corpora import grammar
+from entente.data.tokenizer import PAD, Tokenizer, Vocabulary
+from entente.errors import InputError
+from entente.evaluation.alignment import (
+    Alignments,
+    Head,
+    agreement,
+    linked,
+    links_agreement,
+    oracle_links,
+    usual_head,
+)
+from entente.evaluation.attention import Pair, measure, measure_split
+from entente.maps.occlusion import _ranks, correlations, occlusion
+from entente.maps.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, record
+from entente.maps.words import Words, in_words, merged, sides_in_words, words_in, words_of
+from entente.models import MODELS, Seq2Seq
+from entente.search import Search, translate
+
+FRENCH = ["L'été, Jane n'a pas dormi.", "Le chat noir dort.", "Il a faim."]
+ENGLISH = ["In summer, Jane did not sleep.", "The black cat sleeps here.", "He is hungry."]
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return Vocabulary(Tokenizer.train(FRENCH * 3, 290), Tokenizer.train(ENGLISH * 3, 290), joint=False)
+
+
+def model_of(name: str, vocabulary: Vocabulary, **changes: Any) -> Seq2Seq:
+    sizes = (
+        {"d_model": 12, "n_heads": 2, "n_layers": 3, "d_ff": 20} if name == "transformer" else {"d_embedding": 7, "d_hidden": 5}
+    )
+    model = MODELS[name](len(vocabulary.src), len(vocabulary.tgt), False, PAD, 7, **sizes, **changes).eval()
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():  # as large as after training: at the start every attention is nearly uniform
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.7)
+    return model
+
+
+def pairs(vocabulary: Vocabulary, gold: bool = False) -> list[Pair]:
+    found = []
+    for fr, en in zip(FRENCH, ENGLISH, strict=True):
+        links = Gold(words_in(fr), words_in(en), frozenset({(0, 0)}), frozenset({(0, 0), (1, 1)})) if gold else None
+        found.append(Pair(vocabulary.encode_src([fr])[0], vocabulary.tgt.encode(en), links))
+    return found
+
+
+# Words
+
+
+def test_words_are_those_of_the_text() -> None:
+    text = "L'été, qu'il n'a pas vu aujourd'hui : « don't » est-ce 3,5 ?"
+    assert [text[a:b] for a, b in words_in(text)] == [
+        *("L'", "été", ",", "qu'", "il", "n'", "a", "pas", "vu", "aujourd'hui", ":", "«", "don't", "»", "est-ce"),
+        *("3", ",", "5", "?"),
+    ]
+
+
+@pytest.mark.parametrize("text", [*FRENCH, "l'Étranger 😀 où ?", "   ", "", "\u0301x", "a\u00a0b", "中文 a"])
+def test_pieces_cover_the_text_in_order(text: str, vocabulary: Vocabulary) -> None:
+    ids = vocabulary.src.encode(text)
+    decoded, places = vocabulary.src.spans(ids)
+    assert decoded == text == vocabulary.src.decode(ids) and len(places) == len(ids)
+    assert [0, *(end for _, end in places)] == [*(begin for begin, _ in places), len(text)]
+    words = words_of(vocabulary.src, ids)
+    assert torch.allclose(words.shares.sum(1), torch.ones(len(ids)))
+    assert (words.shares.sum(0) > 0).all(), "a word without a piece"
+    assert "".join(words.labels) == "".join(text.split()) or not text.strip()
+
+
+def test_special_pieces_inside_have_no_letters(vocabulary: Vocabulary) -> None:
+    ids = vocabulary.tgt.encode(ENGLISH[1])
+    text, places = vocabulary.tgt.spans([ids[0], 2, *ids[1:], 1])
+    assert text == ENGLISH[1] and places[1] == (places[0][1],) * 2 and places[-1] == (len(text), len(text))
+
+
+def test_a_piece_over_two_words_is_shared_by_its_letters(vocabulary: Vocabulary) -> None:
+    ids = vocabulary.tgt.encode("He is hungry.")
+    _, places = vocabulary.tgt.spans(ids)
+    begin, end = max(places, key=lambda place: place[1] - place[0])
+    assert end - begin >= 2
+    cut = begin + 1
+    words = words_of(vocabulary.tgt, ids, [(0, cut), (cut, 13)])
+    row = words.shares[places.index((begin, end))]
+    assert row.tolist() == pytest.approx([1 / (end - begin), (end - begin - 1) / (end - begin)])
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_merged_maps_sum_over_source_pieces_and_average_over_rows(name: str, vocabulary: Vocabulary) -> None:
+    pair = pairs(vocabulary)[0]
+    source, target = words_of(vocabulary.src, pair.src[:-1]), words_of(vocabulary.tgt, pair.tgt)
+    assert len(source.labels) < len(pair.src) - 1 and len(target.labels) < len(pair.tgt), "pieces must be smaller than words"
+    sides = sides_in_words(source, target)
+    for map in record(model_of(name, vocabulary), vocabulary, pair.src, pair.tgt):
+        words = in_words(map, sides)
+        assert words.weights.shape[-2:] == (len(words.rows), len(words.columns))
+        assert torch.allclose(words.weights.sum(-1), torch.ones(()), atol=1e-6)
+        assert words.rows == [*(source if map.kind == ENCODER else target).labels, "</s>"]
+        assert words.columns == (["<s>", *target.labels] if map.kind == DECODER else [*source.labels, "</s>"])
+        if map.kind == DECODER:  # the row of a word sees its own first pieces and no later word's
+            assert (words.weights.triu(2) == 0).all() and (words.weights.triu(1) > 0).any()
+        row = [i for i, share in enumerate((source if map.kind == ENCODER else target).shares[:, 1]) if share]
+        first = 1 if map.kind == DECODER else 0
+        columns = [i + first for i, share in enumerate((target if map.kind == DECODER else source).shares[:, 0]) if share]
+        expected = map.weights[:, :, row][..., columns].sum(-1).mean(-1)
+        assert torch.allclose(words.weights[:, :, 1, first], expected, atol=1e-6)
+
+
+# Alignment error
+
+
+def test_error_rate_is_that_of_och_and_ney() -> None:
+    gold = Gold([(0, 1)] * 4, [(0, 1)] * 4, frozenset({(0, 0), (1, 1), (2, 2)}), frozenset({(0, 0), (1, 1), (2, 2), (3, 2)}))
+    found = links_agreement([([(0, 0), (1, 1), (3, 2), (0, 3), (0, 3)], gold)])
+    assert found == pytest.approx((3 / 4, 2 / 3, 1 - (2 + 3) / (4 + 3)))
+    assert links_agreement([(gold.sure, gold)]).aer == 0
+    assert links_agreement([([(0, 1)], gold)]) == (0, 0, 1)
+    assert agreement(0, 0, 0, 0) == (1, 1, 0)
+
+
+def test_no_choice_of_one_link_a_word_beats_the_oracle() -> None:
+    """Of small random golds, against every such choice there is."""
+    chance = random.Random(5)
+    below_one = 0
+    for _ in range(30):
+        everything = list(itertools.product(range(3), range(4)))
+        possible = frozenset(chance.sample(everything, chance.randint(0, 7)))
+        sure = frozenset(link for link in possible if chance.random() < 0.5)
+        gold = Gold([(0, 1)] * 3, [(0, 1)] * 4, sure, possible)
+        rates = []
+        for choice in itertools.product([None, 0, 1, 2], repeat=4):
+            rates.append(links_agreement([([(i, j) for j, i in enumerate(choice) if i is not None], gold)]).aer)
+        oracle = links_agreement([(oracle_links(gold), gold)]).aer
+        assert oracle == pytest.approx(min(rates))
+        below_one += 0 < oracle < 1
+    assert below_one > 3, "an oracle that is always 0 or 1 shows nothing"
+
+
+def test_links_are_where_most_attention_is_at_either_step() -> None:
+    """By hand: three pieces of two target words, three of two source words."""
+    one = torch.tensor(
+        [  # source pieces a, b1, b2, </s>
+            [0.7, 0.1, 0.1, 0.1],  # reads <s>, produces x
+            [0.4, 0.3, 0.3, 0.0],  # reads x, produces y1: word b has more than a
+            [0.3, 0.0, 0.1, 0.6],  # reads y1, produces y2: together y is at b 0.35, a 0.35, </s> 0.3
+            [0.0, 0.2, 0.0, 0.8],  # reads y2, produces </s>
+        ]
+    )
+    one[2] += torch.tensor([-0.1, 0.0, 0.1, 0.0])
+    source = Words(["a", "b"], torch.tensor([[1.0, 0], [0, 1], [0, 1]]))
+    target = Words(["x", "y"], torch.tensor([[1.0, 0], [0, 1], [0, 1]]))
+    other = torch.eye(4)
+    other[2] = torch.tensor([0.0, 0.0, 0.4, 0.6])
+    map = AttentionMap(CROSS, torch.stack([one, other])[None], ["x", "y1", "y2", "</s>"], ["a", "b1", "b2", "</s>"])
+    found = linked(map, source, target)
+    assert found["produced"][0, 0].tolist() == [0, 1] and found["produced"][0, 1].tolist() == [0, 1]
+    assert found["read"][0, 0].tolist() == [1, -1] and found["read"][0, 1].tolist() == [1, -1]
+    assert found["produced"].shape == (1, 3, 2), "two heads and their mean"
+    gold = Gold([(0, 1), (1, 2)], [(0, 1), (1, 2)], frozenset({(0, 0)}), frozenset({(0, 0), (1, 1)}))
+    alignments = Alignments()
+    alignments.add(4, map, source, target, gold)
+    alignments.add(2, map._replace(weights=map.weights.flip(-1)), source, target, gold)
+    assert alignments.links(Head(0, 1, "read")) == [[(1, 0), (0, 1)], [(1, 0)]], "in the order of their numbers"
+    assert alignments.agreement(Head(0, 0, "produced")).recall == 0.5
+    assert {h.head for h in alignments.heads()} == {0, 1, None} and len(alignments.heads()) == 6
+    assert usual_head(alignments.heads()) == Head(0, None, "produced")
+
+
+def test_the_grammar_knows_its_links_in_both_directions() -> None:
+    fr, en = grammar("fr", "en", 1, 20, 31, 7), grammar("en", "fr", 1, 20, 31, 7)
+    assert set(fr.gold) == {"valid", "test", "test_long", "test_compositional"}
+    for pair, gold, turned in zip(fr.valid, fr.gold["valid"], en.gold["valid"], strict=True):
+        words = [pair["src"][a:b] for a, b in gold.src], [pair["tgt"][a:b] for a, b in gold.tgt]
+        assert "".join(words[0]) == "".join(pair["src"].split()) and "".join(words[1]) == "".join(pair["tgt"].split())
+        assert (len(words[0]) - 1, len(words[1]) - 1) in gold.sure, "the marks at the end"
+        assert gold.sure <= gold.possible
+        assert turned.src == gold.tgt and turned.sure == {(j, i) for i, j in gold.sure}
+
+
+def test_pharaoh_is_read_as_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "gold"
+    path.write_text("0-1 1?0 2p2\n\n1-0\n")
+    src, tgt = ["a b c", "x", "l' un"], ["d e f", "y", "z"]
+    gold = read_pharaoh(path, src, tgt)
+    assert [g.sure for g in gold] == [{(0, 1)}, set(), {(1, 0)}]
+    assert gold[0].possible == {(0, 1), (1, 0), (2, 2)} and gold[2].src == [(0, 2), (3, 5)]
+    assert pharaoh([[(1, 0), (0, 2), (0, 1)], []]) == "0-1 0-2 1-0\n\n"
+    for bad in ("0-3\n\n\n", "0-1-2\n\n\n", "0-0\n"):
+        path.write_text(bad)
+        with pytest.raises(InputError):
+            read_pharaoh(path, src, tgt)
+
+
+# Numbers
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_numbers_are_means_over_rows_worked_out_one_by_one(name: str, vocabulary: Vocabulary) -> None:
+    model, of = model_of(name, vocabulary), pairs(vocabulary)
+    numbers, alignments = measure(model, vocabulary, of)
+    assert set(numbers) == ({ENCODER, DECODER, CROSS} if name == "transformer" else {ALIGNMENT})
+    layer, head = (2, 1) if name == "transformer" else (0, 0)
+    for kind, found in numbers.items():
+        rows: list[tuple[float, ...]] = []
+        for pair in of:
+            map = next(m for m in record(model, vocabulary, pair.src, pair.tgt) if m.kind == kind)
+            for t, row in enumerate(map.weights[layer, head].double().tolist()):
+                keys = t + 1 if kind == DECODER else len(row)
+                if keys == 1:
+                    continue
+                entropy = -sum(p * math.log(p) for p in row[:keys]) / math.log(keys)
+                end = sum(p for p, label in zip(row, map.columns, strict=True) if label in ("<s>", "</s>"))
+                signs = sum(p for p, label in zip(row, map.columns, strict=True) if label in (".", ",", "'", "▁"))
+                far = sum(p * abs(c / (len(row) - 1) - t / (len(map.rows) - 1)) for c, p in enumerate(row))
+                rows.append((entropy, end, signs, far))
+        expected = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+        assert [float(values[layer, head]) for values in found] == pytest.approx(expected, abs=1e-5)
+    assert len(alignments.links(Head(layer, head, "read"))) == len(of)
+
+
+def test_uniform_heads_are_counted(vocabulary: Vocabulary) -> None:
+    model = model_of("transformer", vocabulary)
+    with torch.no_grad():
+        for parameter in model.decoder[1].cross_attention.query.parameters():  # type: ignore[index, union-attr]
+            parameter.zero_()
+    numbers, _ = measure(model, vocabulary, pairs(vocabulary))
+    assert numbers[CROSS].near_uniform() == pytest.approx(1 / 3)
+    assert numbers[CROSS].entropy[1].tolist() == pytest.approx([1, 1]) and (numbers[CROSS].end[1] < 0.3).all()
+
+
+def test_the_head_is_chosen_where_it_is_said(vocabulary: Vocabulary) -> None:
+    model = model_of("transformer", vocabulary)
+    here = measure_split(model, vocabulary, pairs(vocabulary, gold=True), 0, None)
+    rates = {head: here.alignments.agreement(head).aer for head in here.alignments.heads()}
+    assert rates[here.best] == min(rates.values()) < max(rates.values())
+    assert rates[here.best_head] == min(rate for head, rate in rates.items() if head.head is not None)
+    other = here._replace(best=Head(0, 1, "read"))
+    there = measure_split(model, vocabulary, pairs(vocabulary, gold=True), 0, other)
+    assert there.best == Head(0, 1, "read") and there.chosen_on == "valid"
+    assert there.report()["alignment"]["best"]["aer"] == rates[Head(0, 1, "read")]
+    blind = measure_split(model, vocabulary, pairs(vocabulary), 0, None)
+    assert "alignment" not in blind.report() and blind.best == Head(1, None, "produced") and len(blind.links()) == len(FRENCH)
+
+
+# Leaving words out
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_occlusion_is_the_change_of_a_words_probability(name: str, vocabulary: Vocabulary) -> None:
+    """Worked out a source and a piece at a time, by decoding the prefix anew."""
+    model, pair = model_of(name, vocabulary), pairs(vocabulary)[1]
+    how = Search(length_factor=0, length_offset=6)
+    pair = pair._replace(tgt=translate(model, vocabulary, [FRENCH[1]], how)[0][0].tokens)  # what it thinks likely
+    source = words_of(vocabulary.src, pair.src[:-1])
+    target = words_of(vocabulary.tgt, pair.tgt, [(i, i + 1) for i in range(len(vocabulary.tgt.decode(pair.tgt)))])
+
+    def probability(src: list[int], word: int) -> float:
+        product = 1.0
+        for t, piece in enumerate(pair.tgt):
+            if target.shares[t, word]:
+                hidden, _ = model.decode(torch.tensor([[2, *pair.tgt[:t]]]), model.encode(torch.tensor([src])))
+                product *= float(model.output(hidden[0, -1]).softmax(-1)[piece])
+        return product
+
+    with torch.no_grad():
+        change = occlusion(model, pair.src, pair.tgt, source, target)
+        assert change.shape == (len(target.labels), len(source.labels))
+        for w in range(len(source.labels)):
+            kept = [piece for i, piece in enumerate(pair.src[:-1]) if not source.shares[i, w]]
+            for e in range(len(target.labels)):
+                expected = abs(probability(pair.src, e) - probability([*kept, pair.src[-1]], e))
+                assert float(change[e, w]) == pytest.approx(expected, abs=1e-5)
+    assert change.max() > 0.003, "nothing changes"
+
+
+def test_correlations_of_rows() -> None:
+    a = torch.tensor([[0.1, 0.2, 0.7], [0.2, 0.2, 0.6], [0.5, 0.3, 0.2], [0.1, 0.1, 0.1]])
+    c = torch.tensor([[0.0, 0.3, 0.4], [0.0, 0.1, 0.9], [0.1, 0.2, 0.3], [0.1, 0.5, 0.2]])
+    found = correlations(a, c)
+    assert found["same_first"] == pytest.approx(2 / 3), "a row whose values are all equal says nothing"
+    expected = [float(torch.corrcoef(torch.stack([x, y]))[0, 1]) for x, y in zip(a[:3], c[:3], strict=True)]
+    assert found["pearson"] == pytest.approx(sum(expected) / 3, abs=1e-5)
+    assert found["spearman"] == pytest.approx((1 + math.sqrt(3) / 2 - 1) / 3)
+    assert _ranks(torch.tensor([0.3, 0.1, 0.3, 0.2])).tolist() == [2.5, 0, 2.5, 1]
+    assert all(math.isnan(value) for value in correlations(a[3:], c[3:]).values())
+
+
+def test_occlusion_of_a_split_is_the_mean_over_its_words(vocabulary: Vocabulary) -> None:
+    model, of = model_of("birnn", vocabulary), pairs(vocabulary)
+    found = measure_split(model, vocabulary, of, 2, None).occlusion
+    assert list(found) == [Head(0, 0, "produced")]
+    total, words = 0.0, 0
+    for pair in of[:2]:
+        source, target = words_of(vocabulary.src, pair.src[:-1]), words_of(vocabulary.tgt, pair.tgt)
+        [map] = record(model, vocabulary, pair.src, pair.tgt)
+        weights = merged(map.weights[0, 0, :-1, :-1], target.shares, source.shares)
+        change = occlusion(model, pair.src, pair.tgt, source, target)
+        total += correlations(weights, change)["spearman"] * len(target.labels)
+        words += len(target.labels)
+    assert found[Head(0, 0, "produced")]["spearman"] == pytest.approx(total / words, abs=1e-5)
