@@ -1,49 +1,200 @@
-"""What `make tensorboard` serves, asked of a real server."""
+"""What `make tensorboard` serves, asked of a real server and seen in a real browser."""
 
 import json
 import re
+import shutil
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.error import URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import numpy as np
+import pytest
+import torch
+from PIL import Image
 from torch.utils.tensorboard import SummaryWriter
+
+from browser import Browser, executable, until
+from entente import callbacks
+from entente.callbacks import attention_images
+from entente.data.tokenizer import PAD, Tokenizer, Vocabulary
+from entente.maps.record import CROSS, DECODER, ENCODER, AttentionMap
+from entente.models import Transformer
+from entente.search import Search
+from entente.translator import Optim, Translator
 
 MAKEFILE = Path(__file__).parents[1] / "Makefile"
 IMAGES = 13  # TensorBoard by itself keeps 10 a tag
+FRENCH = ["Le garçon a vu l'été.", "Où est ma sœur aînée ?", "Il a déjà mangé."]
+ENGLISH = ["The boy saw the summer.", "Where is my elder sister?", "He has eaten already."]
+LEGIBLE = 7  # pixels of a font
+STEP = 200
+# Where TensorBoard shows images: a card, its title in it, and what a person clicks on to see the image at full size.
+VIEWS = {
+    "timeseries": ("image-card", "deep('tb-truncated-path', card)[0].title", "[aria-label='Toggle actual image size']"),
+    "images": ("tf-image-loader", "deep('[itemprop=name]', card.shadowRoot)[0].innerText", "[aria-label='Toggle actual size']"),
+}
 
 
-def served(url: str, seconds: float) -> list[dict[str, object]]:
-    """The answer, once it is not empty; the server starts and reads the files while we ask."""
-    deadline = time.monotonic() + seconds
-    answer: list[dict[str, object]] = []
-    while not answer and time.monotonic() < deadline:
+@contextmanager
+def tensorboard(folder: Path) -> Iterator[str]:
+    """The address of a server of what is in a folder, with the flags of `make tensorboard`."""
+    flags = re.search(r"bin/tensorboard --logdir outputs (.*) \$\(ARGS\)", MAKEFILE.read_text().replace("$(BIN)", "bin"))
+    assert flags and "--host 127.0.0.1" in flags[1]
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder), "--port", "0", *flags[1].split()]
+    log = folder / "tensorboard.log"
+    with log.open("w") as file, subprocess.Popen(command, stderr=file) as server:
         try:
-            answer = json.load(urlopen(url, timeout=5))
-        except (URLError, ConnectionError):
-            answer = []
-    return answer
+            until(lambda: "http://" in log.read_text() or server.poll() is not None, "TensorBoard says its address")
+            address = re.search(r"http://\S+(?=\s)", log.read_text())
+            assert address, log.read_text()
+            yield address[0]
+        finally:
+            server.terminate()
+            try:
+                server.wait(20)
+            except subprocess.TimeoutExpired:
+                server.kill()
+
+
+def served(url: str) -> Any:
+    """The answer, once it is not empty; the server starts and reads the files while we ask."""
+    answers: list[Any] = []
+
+    def asked() -> bool:
+        try:
+            answers.append(json.load(urlopen(url, timeout=60)))
+        except (URLError, ConnectionError, TimeoutError):
+            return False
+        return bool(answers[-1])
+
+    until(asked, url)
+    return answers[-1]
 
 
 def test_every_image_of_a_run_is_kept(tmp_path: Path) -> None:
     with SummaryWriter(str(tmp_path / "run")) as writer:
         for step in range(IMAGES):
             writer.add_image("attention/a b", np.zeros((5, 7, 3), dtype=np.uint8), step, dataformats="HWC")
-    flags = re.search(r"bin/tensorboard --logdir outputs (.*) \$\(ARGS\)", MAKEFILE.read_text().replace("$(BIN)", "bin"))
-    assert flags and "--host 127.0.0.1" in flags[1]
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(tmp_path), "--port", "0", *flags[1].split()]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stderr is not None
-            line = next(line for line in server.stderr if "http://" in line)
-            address = re.search(r"http://\S+", line)
-            assert address
-            query = urlencode({"tag": "attention/a b", "run": "run", "sample": 0})
-            images = served(f"{address[0]}data/plugin/images/images?{query}", seconds=60)
-        finally:
-            server.terminate()
+    with tensorboard(tmp_path) as address:
+        query = urlencode({"tag": "attention/a b", "run": "run", "sample": 0})
+        images = served(f"{address}data/plugin/images/images?{query}")
     assert [image["step"] for image in images] == list(range(IMAGES))
+
+
+class Drawn(NamedTuple):
+    """A map as it went to TensorBoard."""
+
+    pixels: np.ndarray  # (height, width, 3)
+    size: tuple[int, int]  # width and height that the figure was to have
+    font: float  # height of its smallest letters, in pixels
+    text: str  # all labels
+
+
+@pytest.fixture
+def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Drawn]:
+    """The attention of a model with two sentences, written to an event file, by tag."""
+    vocabulary = Vocabulary(Tokenizer.train(FRENCH * 3, 330), Tokenizer.train(ENGLISH * 3, 330), joint=False)
+    model = Transformer(len(vocabulary.src), len(vocabulary.tgt), False, PAD, 7, 12, 2, 2, 20)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():  # as large as after training: at the start every attention is nearly uniform
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.8)
+    module = Translator(model, vocabulary, Optim(), Search(length_factor=0.2, length_offset=6), 1)
+    figures: list[Any] = []
+
+    def draw(map: AttentionMap, title: str) -> Any:
+        figures.append(plain(map, title))
+        return figures[-1]
+
+    plain = callbacks.draw
+    monkeypatch.setattr(callbacks, "draw", draw)
+    maps: dict[str, Drawn] = {}
+    with SummaryWriter(str(tmp_path / "logs" / "run")) as writer:
+        for tag, pixels in attention_images(module, [("garçon", FRENCH[0]), ("l'été & Noël", FRENCH[1])]):
+            writer.add_image(tag, pixels, STEP, dataformats="HWC")
+            texts = figures[-1].axes[0].texts
+            font = min(text.get_size() for text in texts) * figures[-1].dpi / 72
+            labels = " ".join(text.get_text() for text in texts)
+            maps[tag] = Drawn(pixels, figures[-1].canvas.get_width_height(), font, labels)
+    return maps
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_browser_shows_the_maps_with_legible_tokens(view: str, drawn: dict[str, Drawn], tmp_path: Path) -> None:
+    card, title, toggle = VIEWS[view]
+    assert {tag.split("/")[1] for tag in drawn} == {ENCODER, DECODER, CROSS} and len(drawn) == 6
+    assert all(part in drawn[f"attention/{CROSS}/garçon"].text for part in ("·Le", "·garçon", "été"))
+    with Browser() as browser, tensorboard(tmp_path / "logs") as address:
+        served(f"{address}data/plugin/images/tags")
+        browser.open(f"{address}?darkMode=false#{view}")
+        browser.wait(f"deep('{card}').length >= {len(drawn)}")
+        titles = browser.evaluate(f"deep('{card}').map(card => {title})")
+        assert sorted(titles) == sorted(drawn)
+        images = [f"deep('img', deep('{card}')[{i}].shadowRoot ?? deep('{card}')[{i}])[0]" for i in range(len(titles))]
+        for i, image in enumerate(images):  # a card is filled when it is scrolled to
+            browser.evaluate(f"deep('{card}')[{i}].scrollIntoView()")
+            browser.wait(f"{image}?.naturalWidth")
+        for i, image in enumerate(images):
+            map = drawn[titles[i]]
+            browser.click(f"deep(\"{toggle}\", deep('{card}')[{i}].shadowRoot ?? deep('{card}')[{i}])[0]")
+            browser.wait(f"{image}.getBoundingClientRect().width >= {image}.naturalWidth")
+            picture = browser.picture(image)
+            assert picture.natural == map.size == map.pixels.shape[1::-1]
+            assert picture.scale() * map.font >= LEGIBLE
+            browser.screenshot(tmp_path / "tensorboard.png")
+            x, y, width, height = (round(part) for part in picture.seen)
+            left, top = (round(part) for part in picture.corner)
+            assert width > 500 and height > 150  # a card of time series is a window on it, as high as before
+            if view == "images":
+                assert (width, height) == map.size
+            with Image.open(tmp_path / "tensorboard.png") as screen:
+                seen = np.asarray(screen.convert("RGB"))[y : y + height, x : x + width].astype(int)
+            assert abs(seen - map.pixels[top : top + height, left : left + width]).max() <= 2
+        print("To be looked at:", tmp_path / "tensorboard.png")
+        assert browser.problems == []
+
+
+PAGE = """<script>
+console.log("fine"); console.warn("fine too"); console.error("one", 1); console.assert(false, "two");
+Promise.reject(new Error("three")); setTimeout(() => { throw new Error("four"); });
+</script>
+<img src=good.png width=10> <img src=good.png hidden> <img src=gone.png> <img src=broken.png>"""
+
+
+def test_a_browser_tells_of_errors_and_of_images_that_do_not_show(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(PAGE)
+    Image.new("RGB", (20, 30)).save(tmp_path / "good.png")
+    (tmp_path / "broken.png").write_text("no picture")
+    with Browser() as browser:
+        browser.open((tmp_path / "page.html").as_uri())
+        pictures = [browser.picture(f"document.images[{i}]") for i in range(4)]
+        assert [picture.natural for picture in pictures] == [(20, 30), (20, 30), (0, 0), (0, 0)]
+        assert [picture.scale() for picture in pictures] == [0.5, 0, 0, 0]
+        said = ("console.error: one 1", "console.assert: two", "Error: three", "Error: four", "gone.png")
+        until(lambda: browser.evaluate("true") and len(browser.problems) >= len(said), "five problems")
+        assert [sum(part in problem for problem in browser.problems) for part in said] == [1] * len(said)
+        assert len(browser.problems) == len(said)
+        with pytest.raises(RuntimeError, match="nothing is not defined"):
+            browser.evaluate("nothing")
+        with pytest.raises(TimeoutError, match="not within .*: 1 > 2"):
+            browser.wait("1 > 2", seconds=0.1)
+        with pytest.raises(RuntimeError, match="ERR_"):
+            browser.open("http://127.0.0.1:1/")
+        with pytest.raises(TimeoutError, match="does not answer"):
+            browser.evaluate("for (;;);", seconds=0.5)
+
+
+def test_a_missing_browser_is_a_failure_in_ci_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="chromium is missing"):
+        executable()
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="chromium is missing"):
+        Browser()
