@@ -113,7 +113,7 @@ class Measured(NamedTuple):
         """For metrics.json."""
         found: dict[str, Any] = {kind: numbers.rows() for kind, numbers in self.numbers.items()}
         if self.alignments.has_gold():
-            found["alignment"] = {
+            found["word_alignment"] = {
                 "oracle": self.alignments.oracle()._asdict(),
                 "best": {**_row(self.best), **self.alignments.agreement(self.best)._asdict(), "chosen_on": self.chosen_on},
                 "best_head": {**_row(self.best_head), **self.alignments.agreement(self.best_head)._asdict()},
