@@ -292,6 +292,12 @@ def test_a_published_folder_gives_the_same_comparison(root: Path, comparison: Co
     for _ in range(2):  # a second time over the first
         publish(suite, tmp_path / "published")
     again = read_suite(tmp_path / "published")
+    for run, kept in zip(suite.runs, again.runs, strict=True):
+        if run.metrics:
+            assert kept.translations("test") == run.translations("test")
+            lines = (kept.directory / "translations" / "test.tsv").read_text().split("\n")
+            assert lines[0] == "translation" and not any("\t" in line for line in lines), "references are kept once"
+    assert (tmp_path / "published" / "translations" / "test.tsv").read_text().startswith("source\treference\n")
     compared = compare(again, SAMPLES)
     assert compared == comparison
     assert page(compared, again) == page(comparison, suite)

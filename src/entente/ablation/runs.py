@@ -4,7 +4,8 @@ SUITE/suite.yaml       variants (the first is what others are compared with), se
       status.json      what became of each run
       VARIANT-seedN/   a run's directory as training writes it; of a run that did not finish, less, or nothing
 
-A published suite is one without weights and events: history.json holds what the events did.
+A published suite is one without weights and events: history.json holds what the events did, and sources and references, the
+same for all runs, stand once in SUITE/translations/.
 """
 
 import json
@@ -84,17 +85,22 @@ class Run:
     def curves(self) -> Curves:
         return history(self.directory)
 
-    def translations(self, split: str) -> tuple[list[str], list[str]]:
-        """References and translations of a split, in the corpus' order."""
+    def translations(self, split: str) -> dict[str, list[str]]:
+        """source, reference and translation of a split, each in the corpus' order."""
         path = self.directory / "translations" / f"{split}.tsv"
         try:
-            lines = path.read_bytes().decode().removesuffix("\n").split("\n")[1:]  # a lone \r is part of a sentence
-            pairs = [(reference, translation) for _, reference, translation in (line.split("\t") for line in lines)]
-        except (OSError, ValueError) as error:
+            columns = _columns(path)
+            if "reference" not in columns:  # published
+                path = self.directory.parent / "translations" / f"{split}.tsv"
+                columns = {**_columns(path), **columns}
+            found = {name: columns[name] for name in ("source", "reference", "translation")}
+            if len(lengths := {len(column) for column in found.values()}) > 1:
+                raise ValueError(f"columns of {lengths} lines")
+        except (OSError, ValueError, KeyError) as error:
             raise InputError(
                 f"{path}: cannot be read ({_reason(error)}); restore it, or train {self.directory} again"
             ) from error
-        return [reference for reference, _ in pairs], [translation for _, translation in pairs]
+        return found
 
 
 @dataclass(frozen=True)
@@ -170,6 +176,7 @@ def publish(suite: Suite, folder: Path) -> None:
     if folder.resolve() == suite.directory.resolve():
         raise InputError(f"publish={folder}: this is the suite itself; give another folder")
     try:
+        shutil.rmtree(folder / "translations", ignore_errors=True)  # of an earlier publication
         for run in suite.runs:
             _publish_run(run, folder / run.directory.name)
         if (suite.directory / "status.json").exists():
@@ -191,11 +198,32 @@ def _publish_run(run: Run, target: Path) -> None:
     for name in KEPT:
         if (run.directory / name).exists():
             shutil.copyfile(run.directory / name, target / name)
-    if (run.directory / "translations").is_dir():
-        shutil.copytree(run.directory / "translations", target / "translations")
+    for path in sorted((run.directory / "translations").glob("*.tsv")):
+        columns = run.translations(path.stem)
+        shared, common = target.parent / "translations" / path.name, {name: columns[name] for name in ("source", "reference")}
+        if not shared.exists():
+            _write_columns(shared, common)
+        if _columns(shared) == common:
+            columns = {"translation": columns["translation"]}
+        _write_columns(target / "translations" / path.name, columns)
     if run.curves:
         curves = {tag: [(step, v if math.isfinite(v) else None) for step, v in points] for tag, points in run.curves.items()}
         write_text(target / "history.json", json.dumps(curves) + "\n")
+
+
+def _columns(path: Path) -> dict[str, list[str]]:
+    """A file of columns under their headings; ValueError where a line has not one for each."""
+    head, *lines = path.read_bytes().decode().removesuffix("\n").split("\n")  # a lone \r is part of a sentence
+    names = head.split("\t")
+    rows = [line.split("\t") for line in lines]
+    if odd := next((i for i, row in enumerate(rows, start=2) if len(row) != len(names)), None):
+        raise ValueError(f"line {odd} has not {len(names)} columns")
+    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+
+
+def _write_columns(path: Path, columns: dict[str, list[str]]) -> None:
+    rows = zip(*columns.values(), strict=True)
+    write_text(path, "\n".join(["\t".join(columns), *map("\t".join, rows)]) + "\n")
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
