@@ -1,0 +1,613 @@
+"""A trace shows what the model computed, all of it, says what the model really does, and leaves nothing behind."""
+
+import html
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from bad_inputs import run
+from conftest import BOS, PAD, SRC_VOCAB, TGT_VOCAB, real_ids, small
+from entente.checkpoint import entry, write
+from entente.data.tokenizer import Tokenizer, Vocabulary
+from entente.maps.record import KIND_NAMES, record
+from entente.maps.trace import LONGEST, Kind, Labels, Table, Trace, cells, examples, markdown, show, trace
+from entente.models import MODELS, Seq2Seq
+from entente.models.seq2seq import pad
+
+S, T = 7, 5
+LAYER, HEAD, STEP = 2, 2, 3  # of 2 layers and 3 heads, from 1
+TRANSFORMER: tuple[Kind, ...] = ("encoder", "decoder", "cross")
+CASES: list[tuple[Kind, str]] = [*((kind, "transformer") for kind in TRANSFORMER), ("alignment", "birnn")]
+
+
+class Batch(NamedTuple):
+    src: Tensor
+    tgt: Tensor
+    labels: list[Labels]
+
+
+@pytest.fixture
+def batch() -> Batch:
+    """Two sentences; the second is shorter on both sides. One token has the signs of Markdown and of rich in it."""
+    src = pad([real_ids([S], SRC_VOCAB, 1).tolist(), real_ids([4], SRC_VOCAB, 2).tolist()], PAD)
+    tgt = pad([[BOS, *real_ids([T - 1], TGT_VOCAB, 3).tolist()], [BOS, *real_ids([2], TGT_VOCAB, 4).tolist()]], PAD)
+    labels = [
+        Labels([f"s{n}|[b]_{i}*" for i in range(S)], [f"r{n}.{i}" for i in range(T)], [f"<p{n}.{i}>" for i in range(T)])
+        for n in range(2)
+    ]
+    return Batch(src, tgt, labels)
+
+
+def traced(model: Seq2Seq, batch: Batch, kind: Kind) -> Trace:
+    if kind == "alignment":
+        return trace(model, *batch, step=STEP)
+    return trace(model, *batch, kind, LAYER, HEAD)
+
+
+def names(found: Trace) -> set[str]:
+    return {table.name for step in found.steps for table in step.tables}
+
+
+def text(found: Trace, title: str) -> str:
+    """What stands at the step of that title."""
+    [step] = [step for step in found.steps if step.title == title]
+    return " ".join([step.formula, *step.sentences])
+
+
+def worked_out(model: Any, batch: Batch, kind: Kind) -> dict[str, list[Tensor]]:
+    """All numbers of a Transformer's attention by name, of both sentences, from the layer's own parameters: only what enters
+    is taken from the model."""
+    entered: dict[str, Any] = {}
+    block = (model.encoder if kind == "encoder" else model.decoder)[LAYER - 1]
+    name = "cross" if kind == "cross" else "self"
+    handles = [block.residual[name].register_forward_pre_hook(lambda module, inputs: entered.update(x=inputs[0]))]
+    handles += [model.encoder_norm.register_forward_hook(lambda module, inputs, out: entered.update(memory=out))]
+    with torch.no_grad():
+        model(batch.src, batch.tgt)
+    for handle in handles:
+        handle.remove()
+    x, p = entered["x"], dict(block.named_parameters())
+
+    def linear(part: str, source: Tensor) -> Tensor:
+        at = f"{name}_attention.{part}"
+        return source @ p[f"{at}.weight"].T + p[f"{at}.bias"]
+
+    def norm(part: str, source: Tensor) -> Tensor:
+        at = f"{part}.{name}"
+        centred = source - source.mean(-1, keepdim=True)
+        deviation = (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+        return centred / deviation * p[f"{at}.weight"] + p[f"{at}.bias"]
+
+    h = norm("before", x) if f"before.{name}.weight" in p else x
+    source = entered["memory"] if kind == "cross" else h
+    k = x.size(-1) // model.n_heads
+    cut = slice((HEAD - 1) * k, HEAD * k)
+    q, key, v = linear("query", h), linear("key", source), linear("value", source)
+    scores = q[..., cut] @ key[..., cut].mT
+    scaled = scores / math.sqrt(k)
+    real = (batch.src != PAD)[:, None, :]
+    mask = torch.ones(T, T).tril().bool() if kind == "decoder" else real
+    masked = torch.where(mask, scaled, -torch.inf)
+    weights = masked.exp() / masked.exp().sum(-1, keepdim=True)
+
+    heads = []
+    for i in range(model.n_heads):
+        part = slice(i * k, (i + 1) * k)
+        e = torch.where(mask, q[..., part] @ key[..., part].mT / math.sqrt(k), -torch.inf).exp()
+        heads.append(e / e.sum(-1, keepdim=True) @ v[..., part])
+    together = torch.cat(heads, -1)
+    out = linear("out", together)
+    after = x + out if block.residual[name].keep else out
+    found = {
+        "x": x,
+        "h": h,
+        "memory": source,
+        "Q": q[..., cut],
+        "K": key[..., cut],
+        "V": v[..., cut],
+        "Q K^T": scores,
+        "scaled scores": scaled,
+        "mask": mask.expand(2, -1, -1) if mask.dim() == 2 else mask,
+        "masked scores": masked,
+        "weights": weights,
+        "weights x V": weights @ v[..., cut],
+        "all heads": together,
+        "out": out,
+        "after the residual": after,
+    }
+    if f"after.{name}.weight" in p:
+        found["after the norm"] = norm("after", after)
+    return {name: list(values) for name, values in found.items()}
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("kind", TRANSFORMER)
+def test_a_transformers_numbers_equal_those_worked_out_from_its_parameters(kind: Kind, norm: str, batch: Batch) -> None:
+    model = small("transformer", spread=0.3, norm=norm)
+    expected = worked_out(model, batch, kind)
+    found = traced(model, batch, kind)
+    assert expected.keys() - names(found) == ({"h"} if norm == "post" else set()) | ({"memory"} if kind != "cross" else set())
+    compared(found, expected)
+    assert len([t for step in found.steps for t in step.tables if t.name == "weights"]) == 2
+
+
+def compared(found: Trace, expected: dict[str, list[Tensor]]) -> None:
+    seen: set[str] = set()
+    for step in found.steps:
+        for table in step.tables:
+            n = 1 if "sentence 2" in table.where else 0
+            assert torch.allclose(table.tensor.double(), expected[table.name][n].double(), atol=1e-10), table.title
+            finite = table.tensor[table.tensor.isfinite()].double()
+            assert finite.std() > 0.01 or table.name == "mask", "equal numbers would hide mistakes"
+            seen.add(table.name)
+    assert len(seen) > 7
+
+
+def test_the_birnns_numbers_equal_those_worked_out_from_its_parameters(batch: Batch) -> None:
+    model: Any = small("birnn", spread=0.3)
+    found = traced(model, batch, "alignment")
+    p = dict(model.named_parameters())
+    memory = model.encode(batch.src).memory.value
+    _, state = model.decode(batch.tgt[:, : STEP - 1], model.encode(batch.src))  # what is before the third step
+    query = state.recurrent[0][:, None]
+    asked, keys = query @ p["attention.query.weight"].T, memory @ p["attention.key.weight"].T
+    added = asked + keys
+    e = added.tanh() @ p["attention.score.weight"][0]
+    masked = torch.where(batch.src != PAD, e, -torch.inf)[:, None]
+    weights = masked.exp() / masked.exp().sum(-1, keepdim=True)
+    _, after = model.decode(batch.tgt[:, :STEP], model.encode(batch.src))
+    expected = {
+        "query": query,
+        "h": memory,
+        "W q": asked,
+        "U k": keys,
+        "W q + U k": added,
+        "tanh(W q + U k)": added.tanh(),
+        "e": e[:, None],
+        "mask": (batch.src != PAD)[:, None],
+        "masked scores": masked,
+        "weights": weights,
+        "context": weights @ memory,
+        f"s_{STEP}, the next query": after.recurrent[0][:, None],
+    }
+    assert names(found) == expected.keys()
+    compared(found, {name: list(values.detach()) for name, values in expected.items()})
+
+
+@pytest.mark.parametrize(("score", "readout"), [("bilinear", "residual"), ("dot", "context")])
+def test_the_birnns_other_scores(score: str, readout: str, batch: Batch) -> None:
+    model: Any = small("birnn", spread=0.3, score=score, readout=readout)
+    found = traced(model, batch, "alignment")
+    memory = found.table("h").tensor
+    key = memory @ model.attention.key.weight.T if score == "bilinear" else memory[:, :19] + memory[:, 19:]
+    assert torch.allclose(found.table("k").tensor, key)
+    assert torch.allclose(found.table("q . k").tensor, found.table("query").tensor @ key.T)
+    assert torch.equal(found.table("q . k").tensor, found.table("scores").tensor)
+    assert "not scaled" in text(found, "The scale")
+    brought = model.context(found.table("context").tensor)
+    state = found.table(f"s_{STEP}, the next query").tensor
+    shown = found.table("s_i + U c_i" if readout == "residual" else "U c_i").tensor
+    assert torch.allclose(shown, brought + state if readout == "residual" else brought)
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_weights_are_those_that_are_recorded(kind: Kind, name: str) -> None:
+    vocabulary: Any = SimpleNamespace(src=SimpleNamespace(pieces=list), tgt=SimpleNamespace(pieces=list))
+    model = MODELS[name](29, 31, False, 0, 1, **SIZES[name])
+    src, tgt = [5, 7, 11, 13, 3], [17, 19, 23]
+    maps = {map.kind: map for map in record(model, vocabulary, src, tgt)}
+    label = Labels([*"abcde"], [*"fghi"], [*"ghij"])
+    for layer, head in [(1, 1), (2, 1), (2, 3)] if name == "transformer" else [(1, 1)]:
+        recorded = maps[KIND_NAMES[kind]].weights[layer - 1, head - 1]
+        if name == "transformer":
+            found = trace(model, torch.tensor([src]), torch.tensor([[2, *tgt]]), [label], kind, layer, head)
+            assert torch.equal(found.table("weights").tensor, recorded)
+            continue
+        for step in range(1, 5):
+            found = trace(model, torch.tensor([src]), torch.tensor([[2, *tgt]]), [label], step=step)
+            assert torch.equal(found.table("weights").tensor[0], recorded[step - 1])
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "transformer": {"d_model": 21, "n_heads": 3, "n_layers": 2, "d_ff": 13},
+    "birnn": {"d_embedding": 17, "d_hidden": 19, "d_attention": 23},
+}
+
+
+# What is printed.
+
+
+def pipe_tables(written: str) -> Iterator[tuple[list[str], list[list[str]]]]:
+    """Head and rows of every table of a Markdown text, as a reader sees them."""
+    for block in re.findall(r"(?:^\|.*\n)+", written, re.MULTILINE):
+        rows = [[html.unescape(cell.strip()) for cell in line[1:-1].split("|")] for line in block.splitlines()]
+        yield rows[0], rows[2:]
+
+
+def holds(table: Table, head: list[str], rows: list[list[str]]) -> None:
+    """A printed table has the tensor's numbers, to the precision printed, under the right labels."""
+    width = table.tensor.size(1)
+    assert head[1 : width + 1] == table.columns
+    for r, values in enumerate(table.tensor):
+        assert rows[r][0] == table.rows[r]
+        for cell, value, c in zip(rows[r][1:], values.tolist(), range(width), strict=False):
+            hidden = table.hidden is not None and bool(table.hidden[r, c])
+            assert cell.startswith("(") == hidden
+            number = float(cell.strip("()"))
+            assert number == value or abs(number - value) <= 0.0005001
+            assert value == 0 or cell != "0"
+        if table.sums:
+            assert float(rows[r][-1]) == pytest.approx(float(values.sum()), abs=0.0006)
+
+
+@pytest.mark.parametrize("form", ["markdown", "rich"])
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_what_is_printed_are_these_numbers(kind: Kind, name: str, form: str, batch: Batch) -> None:
+    found = traced(small(name, spread=0.3), batch, kind)
+    tables = [table for step in found.steps for table in step.tables]
+    if form == "markdown":
+        printed = list(pipe_tables(markdown([found], None)))
+        assert len(printed) == len(tables)
+        for table, (head, rows) in zip(tables, printed, strict=True):
+            holds(table, head, rows)
+        return
+    said = on_terminal(found, 400, None)
+    assert all(title in said for title in (found.title, *(step.title for step in found.steps)))
+    for table in tables:  # each row in its order, wherever on the page it stands
+        head, rows = cells(table, None)
+        holds(table, head, rows)
+        for row in [head, *rows]:
+            assert re.search(r"\s+".join(map(re.escape, filter(None, row))), said), row
+
+
+def on_terminal(found: Trace, width: int, columns: int | None) -> str:
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        show(found, console, columns)
+    return capture.get()
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_narrow_terminal_cuts_no_number(width: int, batch: Batch) -> None:
+    found = traced(small("transformer", spread=0.3), batch, "encoder")
+    said = on_terminal(found, width, 8)
+    assert max(map(len, said.splitlines())) <= width
+    weights = found.table("weights")
+    printed = re.findall(r"-?\d+\.\d+|\(0\)", said.partition("7. The softmax")[2])
+    for value in weights.tensor.flatten().tolist():
+        assert f"{value:.3f}" in printed
+    assert "+" in said and "+13" in said.partition("2. The projections")[0] or width == 40
+
+
+def test_wide_and_long_tables_say_how_much_is_left_out() -> None:
+    labels = [str(i) for i in range(50)]
+    values = torch.rand(50, 50)
+    head, rows = cells(Table("w", "", "", values, labels, labels, tokens=True, sums=True), 3)
+    assert head == ["", *labels[:LONGEST], "+10", "sum"] and len(rows) == LONGEST + 2
+    assert float(rows[0][-1]) == pytest.approx(float(values[0].sum()), abs=0.001), "of the whole row"
+    assert rows[LONGEST][0] == "+10" and rows[-1][0] == "sum"
+    assert float(rows[-1][1]) == pytest.approx(float(values[:, 0].sum()), abs=0.001)
+    head, rows = cells(Table("x", "", "", values, labels, labels), 3)
+    assert head == ["", "0", "1", "2", "+47"] and rows[0][-1] == "…"
+
+
+# The model is left as it was.
+
+
+def state(model: nn.Module) -> tuple[Any, ...]:
+    hooks = sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+    return hooks, [module.training for module in model.modules()], torch.get_rng_state().tolist(), torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_nothing_is_left_behind(kind: Kind, name: str, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small(name, spread=0.3, dropout=0.4).train()
+    model.output.eval()
+    loss = model(batch.src, batch.tgt).sum()
+    before = state(model)
+    values = {key: value.clone() for key, value in model.state_dict().items()}
+    found = traced(model, batch, kind)
+    assert state(model) == before and before[0] == 0
+    assert all(torch.equal(value, values[key]) for key, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    loss.backward()
+    assert not any(table.tensor.requires_grad for step in found.steps for table in step.tables)
+    still = traced(model.eval(), batch, kind)
+    for step, other in zip(found.steps, still.steps, strict=True):
+        assert all(torch.equal(a.tensor, b.tensor) for a, b in zip(step.tables, other.tables, strict=True)), "no dropout"
+    model.train()
+    before = state(model)
+    decode = model.decode
+
+    def broken(*arguments: Any) -> None:
+        decode(*arguments)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(model, "decode", broken)
+    with pytest.raises(ZeroDivisionError):
+        traced(model, batch, kind)
+    assert state(model) == before
+    assert not torch.overrides._get_current_function_mode_stack()
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_what_was_not_seen_is_an_error(kind: Kind, name: str, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small(name, spread=0.3)
+    monkeypatch.setattr(model, "decode", lambda tgt, state: (None, state))
+    if kind == "encoder":
+        monkeypatch.setattr(model, "encode", lambda src: None)
+    with pytest.raises(RuntimeError, match="was not seen"):
+        traced(model, batch, kind)
+    other: Any = small(name, spread=0.3)
+    attention = other.attention if name == "birnn" else other.decoder[LAYER - 1].cross_attention
+    if kind in ("cross", "alignment"):  # a layer that computes in another way than is described
+        monkeypatch.setattr(attention.weights, "forward", lambda scores, mask: torch.ones_like(scores))
+        with pytest.raises(RuntimeError, match="masked_fill was not seen"):
+            traced(other, batch, kind)
+
+
+def test_a_compiled_model_is_traced_plain(batch: Batch) -> None:
+    model = small("transformer", spread=0.3)
+    compiled: Any = SimpleNamespace(_orig_mod=model)  # as torch.compile wraps it; test_maps.py has a real one
+    for one, other in zip(traced(model, batch, "cross").steps, traced(compiled, batch, "cross").steps, strict=True):
+        assert all(torch.equal(a.tensor, b.tensor) for a, b in zip(one.tables, other.tables, strict=True))
+
+
+# An ablated model is told as it is.
+
+
+def ablated(batch: Batch, kind: Kind = "cross", **changes: Any) -> Trace:
+    return traced(small("transformer", spread=0.3, **changes), batch, kind)
+
+
+def test_no_residual(batch: Batch) -> None:
+    found = ablated(batch, residual=["self", "ff"])
+    assert "no residual connection" in text(found, "The residual connection")
+    assert torch.equal(found.table("after the residual").tensor, found.table("out").tensor)
+    assert "x + out" not in text(found, "The residual connection") + text(found, "The norm")
+    assert "keeps what it was" in text(ablated(batch, "decoder", residual=["self"]), "The residual connection")
+
+
+@pytest.mark.parametrize("kind", TRANSFORMER)
+def test_scales(kind: Kind, batch: Batch) -> None:
+    none = ablated(batch, kind, scale="none")
+    assert "does not scale" in text(none, "The scale") and "sqrt" not in none.steps[4].formula
+    assert torch.equal(none.table("scaled scores").tensor, none.table("Q K^T").tensor)
+    misread = ablated(batch, kind, scale="n_keys")
+    assert "misreading" in text(misread, "The scale")
+    factor, scores = misread.table("factor").tensor, misread.table("Q K^T").tensor
+    assert torch.allclose(misread.table("scaled scores").tensor, scores * factor)
+    seen = torch.arange(1, T + 1)[:, None] if kind == "decoder" else torch.tensor([[S]])
+    assert torch.allclose(factor, seen.double().rsqrt())
+    usual = ablated(batch, kind)
+    assert "variance d_k" in text(usual, "The scale") and "not the number of tokens" in text(usual, "The scale")
+
+
+@pytest.mark.parametrize("softmax", ["queries", "batch"])
+def test_softmax_over_another_axis(softmax: str, batch: Batch) -> None:
+    found = ablated(batch, softmax=softmax)
+    one, other = found.table("weights", 0), found.table("weights", 1)
+    said = text(found, "The softmax")
+    assert f"softmax: {softmax}" in said
+    assert ("sums to 1, the rows do not" if softmax == "queries" else "Rows do not sum to 1") in said
+    assert "distribution over the keys" not in said and "no average" in text(found, "The weighted sum")
+    assert (one.tensor.sum(-1) - 1).abs().max() > 0.05
+    if softmax == "queries":
+        assert torch.allclose(one.tensor.sum(0), torch.ones(S).double())
+    else:
+        assert torch.allclose((one.tensor + other.tensor)[:, :4], torch.ones(T, 4).double())
+        assert "but for the softmax" in text(found, "The input")
+    assert "-inf" not in found.steps[5].formula
+    assert [row[-1] for row in cells(one, None)[1]][:T] == [f"{total:.3f}" for total in one.tensor.sum(-1).tolist()]
+
+
+def test_norms(batch: Batch) -> None:
+    post, none, pre = (ablated(batch, norm=norm) for norm in ("post", "none", "pre"))
+    assert "post-norm" in text(post, "The norm") and "after the norm" in names(post) and "h" not in names(post)
+    assert "no norm at all" in text(none, "The norm") and not {"after the norm", "h"} & names(none)
+    assert "pre-norm" in text(pre, "The input") and "none here" in text(pre, "The norm")
+    assert "pre-norm" not in " ".join(text(none, step.title) for step in none.steps)
+
+
+def test_other_scores_in_the_transformer(batch: Batch) -> None:
+    model: Any = small("transformer", spread=0.3, score="additive")
+    found = traced(model, batch, "cross")
+    v = model.decoder[LAYER - 1].cross_attention.score.weight[HEAD - 1]
+    q, k = found.table("Q").tensor, found.table("K").tensor
+    assert torch.allclose(found.table("q + k").tensor, q[0] + k)
+    assert torch.allclose(found.table("tanh(q + k)").tensor, (q[0] + k).tanh())
+    assert torch.allclose(found.table("v^T tanh(q + k)").tensor, (q[:, None] + k).tanh() @ v)
+    assert "Bahdanau" in text(found, "The scores") and "no scale" in text(found, "The scale")
+    assert "Q K^T" not in names(found)
+    model = small("transformer", spread=0.3, score="bilinear")
+    found = traced(model, batch, "cross")
+    matrix = model.decoder[LAYER - 1].cross_attention.score.weight[HEAD - 1]
+    q, k = found.table("Q").tensor, found.table("K").tensor
+    assert torch.allclose(found.table("Q M K^T").tensor, q @ matrix @ k.T)
+    assert "Luong" in text(found, "The scores")
+
+
+def test_no_projections(batch: Batch) -> None:
+    found = ablated(batch, "encoder", projections=["value"])
+    assert "no W_q, W_k" in text(found, "The projections' weights")
+    k = found.table("Q").tensor.size(1)
+    part = found.table("h").tensor[:, (HEAD - 1) * k : HEAD * k]
+    assert torch.equal(found.table("Q").tensor, part) and torch.equal(found.table("K").tensor, part)
+    assert "three different" not in text(found, "Queries, keys and values").lower()
+
+
+def test_masks(batch: Batch) -> None:
+    assert "no causal mask" in text(ablated(batch, "decoder", mask_future=False), "The mask")
+    seen = ablated(batch, mask_padding=False)
+    assert "does not hide" in text(seen, "The mask") and seen.table("mask", 1).tensor.all()
+    assert "source's padding mask" not in text(seen, "The mask")
+    weak = ablated(batch, mask_value=-1.0)
+    assert "leaks" in text(weak, "The mask") and "exactly 0" not in text(weak, "The mask")
+    assert weak.table("weights", 1).tensor.min() > 0 and (weak.table("masked scores", 1).tensor[:, -1] == -1).all()
+    bare = traced(small("birnn", spread=0.3, mask_padding=False), batch, "alignment")
+    assert "does not hide" in text(bare, "The mask")
+
+
+# The example, and what people ask.
+
+ASKED = {
+    "transformer": {
+        "The input": "loop over the batch? No.",
+        "The projections' weights": "Not in equation 1 of Vaswani et al. 2017",
+        "Queries, keys and values": "Why do Q, K and V differ|K = memory W_k|same S",
+        "The scale": "footnote 4",
+        "The mask": "-inf before the softmax|target's padding not masked? It need not be|source's padding mask|causal mask",
+        "The softmax": "Over the keys|sum to 1|not the probability that the model is right",
+        "The residual connection": "Why x +?|only of source vectors",
+    },
+    "birnn": {
+        "The projections": "may differ in width",
+        "The comparison": "T S A in all",
+        "The scale": "tanh keeps each term between -1 and 1",
+        "Where the context goes": "no residual connection",
+    },
+}
+
+
+@pytest.mark.parametrize("name", sorted(ASKED))
+def test_the_example_answers_what_people_ask_and_says_nothing_twice(name: str) -> None:
+    traces = examples(name)
+    assert len(traces) == (3 if name == "transformer" else 1)
+    for title, wanted in ASKED[name].items():
+        there = " ".join(text(one, title) for one in traces)
+        assert [phrase for phrase in wanted.split("|") if phrase not in there] == []
+    said = [sentence for one in traces for step in one.steps for sentence in step.sentences]
+    assert len(said) == len(set(said))
+    assert traces[0].table("weights").shape.startswith("B 2, ")
+    assert traces[-1].table("weights").shape.endswith("T 5, S 3" if name == "transformer" else "T 1, S 3")
+    for one in traces:
+        for n in range(2):
+            weights = one.table("weights", n).tensor
+            assert torch.allclose(weights.sum(-1), torch.ones(()))
+            assert weights.max() < 1 or one is traces[1], "a row that looks at one key teaches little"
+        for step in one.steps:
+            if step.worked:
+                by_hand(step.worked)
+        follows_from_matrices(one)
+
+
+def follows_from_matrices(one: Trace) -> None:
+    """What a reader works out from the matrices that are shown is what is shown."""
+
+    def times(x: str, matrix: str) -> Tensor:
+        w = one.table(f"{matrix}, b").tensor
+        return one.table(x).tensor @ w[:-1] + w[-1]
+
+    if "W" in names(one):  # of the BiRNN
+        assert torch.allclose(one.table("W q").tensor, one.table("query").tensor @ one.table("W").tensor, atol=1e-6)
+        assert torch.allclose(one.table("U k").tensor, one.table("h").tensor @ one.table("U").tensor, atol=1e-6)
+        compared = one.table("tanh(W q + U k)").tensor @ one.table("v").tensor[0]
+        assert torch.allclose(one.table("e").tensor[0], compared, atol=1e-6)
+        return
+    source = "memory" if "memory" in names(one) else "h"
+    for name, x, matrix in (("Q", "h", "W_q"), ("K", source, "W_k"), ("V", source, "W_v"), ("out", "weights x V", "W_o")):
+        assert torch.allclose(one.table(name).tensor, times(x, matrix), atol=1e-5), name
+
+
+def by_hand(line: str) -> None:
+    """The line's sum comes to what it says, up to rounding."""
+    _, terms, result = line.rsplit(" = ", 2)
+    terms = terms.replace("·", "*").replace("exp(-inf)", "0")
+    assert eval(terms, {"exp": math.exp, "__builtins__": {}}) == pytest.approx(float(result), abs=0.006), line
+
+
+# The command.
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoints that were never trained: of both models, one without attention and one without cross-attention."""
+    place = tmp_path_factory.mktemp("trace")
+    lines = ["Le chat dort.", "Jane visite l'Afrique.", "The cat sleeps.", "Jane visits Africa."]
+    tokenizer = Tokenizer.train(lines * 3, 300)
+    vocabulary = Vocabulary(tokenizer, tokenizer, joint=True)
+    variants: dict[str, tuple[str, dict[str, Any]]] = {
+        "transformer": ("transformer", {}),
+        "birnn": ("birnn", {}),
+        "none": ("birnn", {"score": "none"}),
+        "no_cross": ("transformer", {"sublayers": ["self", "ff"]}),
+    }
+    for file, (name, changes) in variants.items():
+        settings = {**SIZES[name], **changes}
+        size = len(tokenizer)
+        model = MODELS[name](size, size, True, 0, 1, **settings)
+        content = entry({"model": {"name": name, **settings}, "seed": 1}, vocabulary)
+        weights = {f"model.{key}": value for key, value in model.state_dict().items()}
+        write({"entente": content, "state_dict": weights, "global_step": 3}, place / f"{file}.ckpt")
+    return place
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first"),
+    [
+        (
+            "checkpoint=transformer.ckpt layer=2 head=3 sentence=\"Jane visite l'Afrique.\" target='Jane sleeps.'",
+            "Cross-attention",
+        ),
+        (
+            "checkpoint=birnn.ckpt step=2 sentence='Le chat dort.' target='The cat'",
+            "Alignment by additive attention, target step 2",
+        ),
+        ("checkpoint=no_cross.ckpt kind=decoder target=Jane sentence=Jane", "Decoder masked self-attention"),
+        ("example=true kind=encoder", "Encoder self-attention"),
+    ],
+)
+def test_the_command_prints_and_writes_the_same(arguments: str, first: str, folder: Path) -> None:
+    ended = run(f"trace {arguments} output=trace.md columns=null threads=1", folder)
+    assert (ended.code, ended.err) == (0, "") and ended.out.startswith(first)
+    written = (folder / "trace.md").read_text(encoding="utf-8")
+    assert written.startswith(f"# {first}")
+    for head, rows in pipe_tables(written):
+        for cell in {*head, *(cell for row in rows for cell in row)}:
+            assert cell in ended.out
+
+
+WHOLE = "a whole number of at least 1 or null"
+BAD = [
+    ("", "checkpoint is not set: give checkpoint=FILE, or example=true .+"),
+    ("checkpoint=gone", "checkpoint=gone: no such file, .+"),
+    ("checkpoint=birnn.ckpt example=true", "checkpoint=birnn.ckpt: .+ leave out one of both"),
+    ("checkpoint=birnn.ckpt kind=cross", "kind=cross: this model has no such attention; choose from alignment"),
+    ("checkpoint=transformer.ckpt kind=alignment", "kind=alignment: .+ choose from encoder, decoder, cross"),
+    ("checkpoint=transformer.ckpt kind=both", "kind=both: choose one of encoder, decoder, cross, alignment or null"),
+    ("checkpoint=transformer.ckpt layer=3", "layer=3: choose from 1 to 2"),
+    ("checkpoint=transformer.ckpt head=4", "head=4: choose from 1 to 3"),
+    ("checkpoint=transformer.ckpt head=0", f"head=0: give {WHOLE}"),
+    ("checkpoint=transformer.ckpt step=1", "step=1: a Transformer takes all target steps at once; leave it null"),
+    ("checkpoint=birnn.ckpt layer=2", "layer=2: choose from 1 to 1"),
+    ("checkpoint=birnn.ckpt step=9 target=Jane", r"step=9: choose from 1 to \d"),
+    ("checkpoint=none.ckpt", "checkpoint: this model has no attention; give another checkpoint"),
+    ("checkpoint=no_cross.ckpt", "kind=cross: this model has no such attention; choose from encoder, decoder"),
+    ("checkpoint=birnn.ckpt sentence=' '", "sentence is empty: give one as sentence='...'"),
+    (f"checkpoint=birnn.ckpt sentence='{'chat ' * 2000}'", "sentence: 2,000 words are .+ split it"),
+    (f"checkpoint=birnn.ckpt target='{'chat ' * 2000}'", "target: 2,000 words are .+ split it"),
+    ("example=true output=gone/trace.md", "output=gone/trace.md: cannot be written .+"),
+    ("example=true output=trace.txt", r"output=trace.txt: give a name that ends in \.md"),
+    ("example=lstm", "example=lstm: choose .+"),
+    ("example=true columns=0", f"columns=0: give {WHOLE}"),
+    ("example=true heads=1", "heads=1: no such setting; did you mean head.+"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"), BAD, ids=[line.partition(":")[0][:40] + str(i) for i, (_, line) in enumerate(BAD)]
+)
+def test_bad_input_gets_one_line(arguments: str, line: str, folder: Path) -> None:
+    before = sorted(path.name for path in folder.iterdir())
+    ended = run(f"trace {arguments} threads=1", folder)
+    assert ended.code == 2 and ended.out == ""
+    assert re.fullmatch(f"error: {line}\n", ended.err), ended.err
+    assert sorted(path.name for path in folder.iterdir()) == before
