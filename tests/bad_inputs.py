@@ -628,27 +628,28 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "kind=alignment: this model has .+; choose .+",
     ),
     Case(
-        "a pair there is not", "attention checkpoint=run pair=test/0", "pair=test/0: give SPLIT/NUMBER, a number from 1 to .+"
+        "a pair there is not", "attention checkpoint=run pair=valid/0", "pair=valid/0: give SPLIT/NUMBER, a number from 1 to .+"
     ),
     Case("a pair of no split", "attention checkpoint=run pair=dev/1", "split=dev: this corpus has .+; choose of these"),
     Case(
         "links for fewer sentences",
         "OWN attention=true alignments=links.txt",
         r"links\.txt: 1 lines of links for 2 pairs of sentences; give one for each .+",
-        lambda: Path("links.txt").write_text("0-0\n"),
+        (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-0\n")),
     ),
     Case(
         "no link",
         "OWN attention=true alignments=links.txt",
         r"links\.txt, line 2: '0:1' is no link; write i-j for a sure one, i\?j for a possible one, from 0",
-        lambda: Path("links.txt").write_text("0-0\n1-1 0:1\n"),
+        (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-0\n1-1 0:1\n")),
     ),
     Case(
         "a link to a word there is not",
         "OWN attention=true alignments=links.txt",
         r"links\.txt, line 1: 0-99 links words that are not there; the sentences have \d+ and \d+, counted from 0",
-        lambda: Path("links.txt").write_text("0-99\n\n"),
+        (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-99\n\n")),
     ),
+    Case("no trace of nothing", "trace", "checkpoint is not set: give checkpoint=FILE, or example=true .+"),
     Case(
         "links of no files",
         "evaluate checkpoint=run attention=true alignments=links.txt",

@@ -237,6 +237,7 @@ def test_otherwise_a_run_has_the_configuration_that_was_given(resume: str, comma
     [
         "Jane visite l'Afrique en septembre.",
         "Oui, non : (a) = b ?",
+        "Oui, il dort",
         'Il dit "oui".',
         "$ % # @ {a} [b]",
         "'Tis so.",
@@ -246,11 +247,14 @@ def test_otherwise_a_run_has_the_configuration_that_was_given(resume: str, comma
 )
 def test_a_sentence_is_taken_as_it_is_typed(sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
-    monkeypatch.setattr(sys, "argv", ["attention.py", "checkpoint=[a,b]", f"sentence={sentence}", "output=a b'c.png"])
+    target = sentence if sentence != "null" else None  # the model's own
+    texts = [f"sentence={sentence}", f"target={sentence}"]
+    monkeypatch.setattr(sys, "argv", ["attention.py", "checkpoint=[a,b]", *texts, "output=a b'c.png"])
     cli.run(lambda config: seen.append(config), ROOT / "configs", "attention")
     [config] = seen
     assert isinstance(config, dict)
-    assert (config["sentence"], config["checkpoint"], config["output"]) == (sentence, ["a", "b"], "a b'c.png")
+    assert (config["sentence"], config["target"]) == (sentence, target)
+    assert (config["checkpoint"], config["output"]) == (["a", "b"], "a b'c.png")
 
 
 def test_text_that_is_not_utf8_on_standard_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,12 @@ from bad_inputs import run
 from conftest import BOS, PAD, SRC_VOCAB, TGT_VOCAB, real_ids, small
 from entente.checkpoint import entry, write
 from entente.data.tokenizer import Tokenizer, Vocabulary
+from entente.errors import InputError
 from entente.maps.record import KIND_NAMES, record
-from entente.maps.trace import LONGEST, Kind, Labels, Table, Trace, cells, examples, markdown, show, trace
+from entente.maps.trace import trace
+from entente.maps.trace.example import examples
+from entente.maps.trace.render import LONGEST, cells, markdown, show
+from entente.maps.trace.steps import Kind, Labels, Table, Trace
 from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import pad
 
@@ -361,6 +365,29 @@ def test_a_compiled_model_is_traced_plain(batch: Batch) -> None:
         assert all(torch.equal(a.tensor, b.tensor) for a, b in zip(one.tables, other.tables, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("name", "changes", "choice", "line"),
+    [
+        ("transformer", {}, {"kind": "alignment"}, "kind=alignment: .+ choose from encoder, decoder, cross"),
+        ("transformer", {}, {"layer": 3}, "layer=3: choose from 1 to 2"),
+        ("transformer", {}, {"head": 4}, "head=4: choose from 1 to 3"),
+        ("transformer", {}, {"step": 1}, "step=1: a Transformer takes all target steps at once; leave it null"),
+        ("birnn", {}, {"kind": "cross"}, "kind=cross: this model has no such attention; choose from alignment"),
+        ("birnn", {}, {"layer": 2}, "layer=2: choose from 1 to 1"),
+        ("birnn", {}, {"head": 2}, "head=2: choose from 1 to 1"),
+        ("birnn", {}, {"step": T + 1}, f"step={T + 1}: choose from 1 to {T}"),
+        ("birnn", {"score": "none"}, {}, "checkpoint: this model has no attention; give another checkpoint"),
+    ],
+)
+def test_an_attention_that_is_not_there_is_refused(
+    name: str, changes: dict[str, Any], choice: dict[str, Any], line: str, batch: Batch
+) -> None:
+    with pytest.raises(InputError) as refused:
+        trace(small(name, **changes), *batch, **choice)
+    [problem] = refused.value.problems
+    assert re.fullmatch(line, problem)
+
+
 # An ablated model is told as it is.
 
 
@@ -529,7 +556,7 @@ def by_hand(line: str) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Checkpoints that were never trained: of both models, one without attention and one without cross-attention."""
+    """Checkpoints that were never trained: of both models, and one without cross-attention."""
     place = tmp_path_factory.mktemp("trace")
     lines = ["Le chat dort.", "Jane visite l'Afrique.", "The cat sleeps.", "Jane visits Africa."]
     tokenizer = Tokenizer.train(lines * 3, 300)
@@ -537,7 +564,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     variants: dict[str, tuple[str, dict[str, Any]]] = {
         "transformer": ("transformer", {}),
         "birnn": ("birnn", {}),
-        "none": ("birnn", {"score": "none"}),
         "no_cross": ("transformer", {"sublayers": ["self", "ff"]}),
     }
     for file, (name, changes) in variants.items():
@@ -580,16 +606,9 @@ BAD = [
     ("", "checkpoint is not set: give checkpoint=FILE, or example=true .+"),
     ("checkpoint=gone", "checkpoint=gone: no such file, .+"),
     ("checkpoint=birnn.ckpt example=true", "checkpoint=birnn.ckpt: .+ leave out one of both"),
-    ("checkpoint=birnn.ckpt kind=cross", "kind=cross: this model has no such attention; choose from alignment"),
-    ("checkpoint=transformer.ckpt kind=alignment", "kind=alignment: .+ choose from encoder, decoder, cross"),
     ("checkpoint=transformer.ckpt kind=both", "kind=both: choose one of encoder, decoder, cross, alignment or null"),
-    ("checkpoint=transformer.ckpt layer=3", "layer=3: choose from 1 to 2"),
-    ("checkpoint=transformer.ckpt head=4", "head=4: choose from 1 to 3"),
     ("checkpoint=transformer.ckpt head=0", f"head=0: give {WHOLE}"),
-    ("checkpoint=transformer.ckpt step=1", "step=1: a Transformer takes all target steps at once; leave it null"),
-    ("checkpoint=birnn.ckpt layer=2", "layer=2: choose from 1 to 1"),
     ("checkpoint=birnn.ckpt step=9 target=Jane", r"step=9: choose from 1 to \d"),
-    ("checkpoint=none.ckpt", "checkpoint: this model has no attention; give another checkpoint"),
     ("checkpoint=no_cross.ckpt", "kind=cross: this model has no such attention; choose from encoder, decoder"),
     ("checkpoint=birnn.ckpt sentence=' '", "sentence is empty: give one as sentence='...'"),
     (f"checkpoint=birnn.ckpt sentence='{'chat ' * 2000}'", "sentence: 2,000 words are .+ split it"),

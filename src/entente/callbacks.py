@@ -52,7 +52,7 @@ class AttentionMaps(L.Callback):
     every_n_steps: skip validations until so many steps after the last maps; the last one of the budget is never skipped.
     """
 
-    def __init__(self, sentences: Sequence[tuple[str, str]], every_n_steps: int = 0, n_validation: int = 2) -> None:
+    def __init__(self, sentences: Sequence[tuple[str, str]], every_n_steps: int = 0, n_validation: int = 1) -> None:
         self.sentences = list(sentences)
         self.every_n_steps = every_n_steps
         self.n_validation = n_validation

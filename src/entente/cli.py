@@ -80,14 +80,15 @@ def _end(code: int, *lines: str) -> None:
 
 def quoted(argument: str) -> str:
     """A `key=value` whose value Hydra's grammar cannot read as it stands (an apostrophe, say), as a quoted string; a sentence
-    always, since a comma in it is no sweep."""
+    or its translation always, since a comma in it is no sweep."""
     key, equals, value = argument.partition("=")
+    is_text = key == "sentence" or (key == "target" and value != "null")  # null: the model's own translation
     by_hand = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-    if not equals or key.startswith("-") or by_hand or (value[:1] in ("[", "{") and key != "sentence"):
+    if not equals or key.startswith("-") or by_hand or (value[:1] in ("[", "{") and not is_text):
         return argument
     try:
         OverridesParser.create().parse_override(argument)
-        if key != "sentence":
+        if not is_text:
             return argument
     except HydraException:
         pass

@@ -20,8 +20,11 @@ from entente.data.module import TranslationData, split_of, together_of
 from entente.data.tokenizer import BOS, EOS, LONGEST, Tokenizer, Vocabulary, too_long
 from entente.errors import InputError
 from entente.evaluation.attention import Measured, measure_split, pairs_of
-from entente.maps.trace import Labels, Trace, examples, markdown, trace
-from entente.maps.trace import show as show_trace
+from entente.maps.trace import trace
+from entente.maps.trace.example import examples
+from entente.maps.trace.render import markdown
+from entente.maps.trace.render import show as show_trace
+from entente.maps.trace.steps import Labels, Trace
 from entente.schema import fill, problems
 from entente.search import Hypothesis, Search, translate
 from entente.settings import TrainerSettings, completed, problems_of_data

@@ -61,7 +61,7 @@ class CheckpointSettings:
 class Views:
     attention: bool = True
     attention_every: Annotated[int, Ge(0)] = 1000
-    heads: Annotated[int, Ge(0)] = 64
+    heads: Annotated[int, Ge(0)] = 32
     translations: Annotated[int, Ge(0)] = 10
     diagnosis: Annotated[int, Ge(0)] = 50
 
