@@ -400,7 +400,7 @@ def test_no_residual(batch: Batch) -> None:
     assert "no residual connection" in text(found, "The residual connection")
     assert torch.equal(found.table("after the residual").tensor, found.table("out").tensor)
     assert "x + out" not in text(found, "The residual connection") + text(found, "The norm")
-    assert "keeps what it was" in text(ablated(batch, "decoder", residual=["self"]), "The residual connection")
+    assert "keeps its own token" in text(ablated(batch, "decoder", residual=["self"]), "The residual connection")
 
 
 @pytest.mark.parametrize("kind", TRANSFORMER)
@@ -415,7 +415,7 @@ def test_scales(kind: Kind, batch: Batch) -> None:
     seen = torch.arange(1, T + 1)[:, None] if kind == "decoder" else torch.tensor([[S]])
     assert torch.allclose(factor, seen.double().rsqrt())
     usual = ablated(batch, kind)
-    assert "variance d_k" in text(usual, "The scale") and "not the number of tokens" in text(usual, "The scale")
+    assert "variance d_k" in text(usual, "The scale") and "whatever the number of tokens" in text(usual, "The scale")
 
 
 @pytest.mark.parametrize("softmax", ["queries", "batch"])
@@ -493,12 +493,12 @@ ASKED = {
         "The scale": "footnote 4",
         "The mask": "-inf before the softmax|target's padding not masked? It need not be|source's padding mask|causal mask",
         "The softmax": "Over the keys|sum to 1|not the probability that the model is right",
-        "The residual connection": "Why x +?|only of source vectors",
+        "The residual connection": "Why add x?|only of source vectors",
     },
     "birnn": {
         "The projections": "may differ in width",
         "The comparison": "T S A in all",
-        "The scale": "tanh keeps each term between -1 and 1",
+        "The scale": "tanh lies between -1 and 1",
         "Where the context goes": "no residual connection",
     },
 }

@@ -102,7 +102,7 @@ def _look(path: str, text: Text, number: int, config: Mapping[str, Any]) -> Look
         tgt = run.vocabulary.tgt.encode(text.target)
     maps = record(run.model, run.vocabulary, src, tgt) if has_attention(run.model) else []
     if not maps:
-        raise InputError(f"checkpoint={path}: this model has no attention to its source, nor any other; give another checkpoint")
+        raise InputError(f"checkpoint={path}: this model has no attention to its source, nor any; give another checkpoint")
     if config["words"] or config["occlusion"] or text.gold:
         sides = sides_in_words(*_words(run, src, tgt, text.gold))
         maps = [in_words(map, sides) for map in maps]

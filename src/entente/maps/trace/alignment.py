@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from entente.maps.record import KIND_NAMES
 from entente.maps.trace.capture import Seen
 from entente.maps.trace.steps import Labels, Step, Table, Trace, decimals, shape_of, sum_of_products
-from entente.maps.trace.story import SMALL, Story
+from entente.maps.trace.story import ROUNDED, SMALL, Story
 from entente.models import BiRNN
 from entente.models.attention import AdditiveAttention, BilinearAttention, DotProductAttention
 
@@ -48,10 +48,9 @@ class Alignment(Story):
             f"B {self.n}: sentences. T 1: queries, one at each step. S {s}: keys. Q {q}: width of the decoder's state. M {m}: "
             f"width of the encoder's output.{a}",
         ]
+        preface.append(ROUNDED)
         if self.n > 1:
-            preface.append(
-                "Sentence 2 is shorter and padded; what differs by sentence is shown of both, the rest of sentence 1."
-            )
+            preface.append("Sentence 2 is shorter and padded. It is shown where that matters; elsewhere sentence 1.")
         made = [
             self.entering(),
             *self.scoring(),
@@ -86,7 +85,7 @@ class Alignment(Story):
         sentences = [
             f"The query is s_{i}, {state}: the token read at step {i + 1} is not in it yet (Bahdanau et al. 2015, section "
             "3.1).",
-            "h is the encoder's output, one row for each source token; keys are made from it, and it is the values itself.",
+            "h is the encoder's output, one row for each source token; it is both the keys k and the values.",
             "Why one query at a time? Each state needs the context of the step before it, so target steps follow one another.",
             self.batch,
         ]
@@ -178,6 +177,7 @@ class Alignment(Story):
                     self.table("U k", self.key, "B S A", self.keys(0)),
                 ],
                 [
+                    "W q is the paper's way, with column vectors; W and U are printed as they stand in q W and k U; k is h.",
                     f"Query and key may differ in width, here Q = {self.query.size(-1)} and M = {self.values.size(-1)}: W and "
                     f"U bring both to A = {a}. For a dot product they would have to be equal.",
                     "U k does not depend on the step: it is computed once a sentence, W q at each step.",
@@ -190,8 +190,8 @@ class Alignment(Story):
                 [
                     "The query is added to every key, and tanh is the hidden layer of a small network that learns what to "
                     "compare (Bahdanau et al. 2015, A.1.2).",
-                    "What does it cost? A numbers for each pair of query and key, T S A in all, where dot products are one "
-                    "matrix product.",
+                    "What does it cost? Dot products multiply about as often. But here A numbers are made, kept and put "
+                    "through a tanh for each pair of query and key, T S A in all; Q K^T makes T S numbers in one matrix product.",
                 ],
             ),
             Step(
@@ -205,7 +205,10 @@ class Alignment(Story):
                 "The scale",
                 "none",
                 [],
-                ["The additive score needs no scale: tanh keeps each term between -1 and 1, whatever the width."],
+                [
+                    "No scale is used. Each tanh lies between -1 and 1, so a score is at most the sum of v's sizes, however "
+                    "wide query and key are; and v is learned."
+                ],
             ),
         ]
 
@@ -229,11 +232,13 @@ class Alignment(Story):
             tables.append(replace(self.table("s_i", calls[i].inputs[0], "B T Q", [f"s_{i}"]), name=f"s_{i}, the next query"))
         sentences = [
             f"Around this attention there is no output projection, no residual connection and no norm. The context c_{i} goes "
-            f"into the {cell} beside the token read, and the new state is made from s_{i - 1} too: so what asked is not lost."
+            f"into the {cell} beside y_{i - 1}, the embedding of the token read, and the "
+            f"new state is made from s_{i - 1} too: so what asked is not lost."
         ]
         if self.model.maxout:
             sentences.append(
-                f"It goes into the readout as well: t_{i} = maxout(W [s_{i}; y_{i - 1}; c_{i}]) (Bahdanau et al. 2015, A.2.2)."
+                f"It goes into the readout as well: t_{i} = maxout(W_t [s_{i}; y_{i - 1}; c_{i}]), with a matrix W_t of "
+                "its own (Bahdanau et al. 2015, A.2.2)."
             )
         else:
             call = self.seen.calls("residual")[0]

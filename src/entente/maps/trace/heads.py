@@ -13,10 +13,15 @@ from torch import Tensor, nn
 from entente.maps.record import KIND_NAMES
 from entente.maps.trace.capture import Operation, Seen
 from entente.maps.trace.steps import Kind, Labels, Step, Table, Trace, decimals, shape_of, signed, sum_of_products
-from entente.maps.trace.story import SMALL, Story
+from entente.maps.trace.story import ROUNDED, SMALL, Story
 from entente.models import Transformer
-from entente.models.attention import AdditiveScore, BilinearScore, MultiHeadAttention
+from entente.models.attention import AdditiveScore, BilinearScore, DotProductScore, MultiHeadAttention
 from entente.models.seq2seq import Residual
+
+EQUATION = (
+    "From Q, K and V to here it is equation 1 of Vaswani et al. 2017, softmax(Q K^T / sqrt(d_k)) V: it has no weights to "
+    "learn. W_q, W_k, W_v and W_o belong to the layer around it."
+)
 
 
 class Heads(Story):
@@ -60,6 +65,12 @@ class Heads(Story):
     def is_projected(self, name: str) -> bool:
         return isinstance(getattr(self.attention, name), nn.Linear)
 
+    @property
+    def plain(self) -> bool:
+        """As published."""
+        score = self.attention.score
+        return self.normal and isinstance(score, DotProductScore) and score.scale == "d_k"
+
     def told(self) -> Trace:
         d, k, h = self.x.size(-1), self.q.size(-1), self.n_heads
         t, s = self.scores.shape[-2:]
@@ -74,10 +85,9 @@ class Heads(Story):
                 f'A row "{self.queries(0)[-1]}" of the decoder is the position that reads "{self.labels[0].read[-1]}" and has '
                 f'to produce "{self.labels[0].produced[-1]}".'
             )
+        preface.append(ROUNDED)
         if self.n > 1:
-            preface.append(
-                "Sentence 2 is shorter and padded; what differs by sentence is shown of both, the rest of sentence 1."
-            )
+            preface.append("Sentence 2 is shorter and padded. It is shown where that matters; elsewhere sentence 1.")
         steps = [
             self.entering(),
             self.projections(),
@@ -85,7 +95,7 @@ class Heads(Story):
             *self.scoring(),
             self.masking(self.about_mask()),
             self.softmaxing(),
-            self.averaging("weights x V", "V", "B H T K", []),
+            self.averaging("weights x V", "V", "B H T K", [EQUATION] if self.plain else []),
             self.leaving(),
             self.adding(),
             self.normed(),
@@ -106,7 +116,11 @@ class Heads(Story):
         if isinstance(self.before, nn.LayerNorm):
             tables.append(self.table("h", self.h, "B T D", self.queries(0)))
             formula = "h = LayerNorm(x)"
-            sentences.insert(1, "The norm stands in front of the attention (pre-norm, Xiong et al. 2020), not behind it.")
+            sentences.insert(
+                1,
+                "LayerNorm takes from each row its mean, divides by its standard deviation, and has a gain and a bias to "
+                "learn. Here it stands in front of the attention (pre-norm, Xiong et al. 2020).",
+            )
         else:
             sentences.insert(1, "No norm stands in front of the attention, so h below is x itself.")
         if self.kind == "cross":
@@ -170,6 +184,7 @@ class Heads(Story):
             sentences = [
                 'Is the encoder\'s output, handed over as "key", already K? No. What is handed over is the memory; K = memory '
                 "W_k and V = memory W_v are made inside this layer, in each decoder layer by its own matrices.",
+                "memory is what the encoder's last layer gave, after its final norm.",
                 f"T = {t} queries and S = {s} keys may differ in number. Keys and values must have the same S, query and key "
                 f"the same width d_k = {k}.",
             ]
@@ -229,7 +244,10 @@ class Heads(Story):
         k, by = self.q.size(-1), scaled.inputs[1]
         scale = self.attention.score.scale
         tables = [self.table("scaled scores", scaled.output, "B H T S", self.queries(0), self.keys(0))]
-        width = f"What is d_k? The width of one head's queries and keys, K = {k}, not the number of tokens."
+        width = (
+            f"What is d_k? The width of one head's queries and keys, K = {k}. Each score is a sum of so many products, "
+            "whatever the number of tokens."
+        )
         if scale == "d_k":
             formula = f"{name} / sqrt(d_k) = {name} x {by:.3f}, with d_k = {k}"
             why = (
@@ -345,14 +363,14 @@ class Heads(Story):
         after = self.table("after the residual", call.output, "B T D", self.queries(0))
         if cast(Residual, self.residual).keep:
             why = (
-                "Why x +? So the row keeps what it was: its own token and place, the query. Values alone would say only what "
-                "was looked at, not who looked."
+                "Why add x? The row that asked, from which the query was made, keeps its own token and place; the attention's "
+                "output alone would say only what was found, not who asked."
             )
             sentences = [why]
             if self.kind == "cross":
                 sentences.append("In cross-attention, without it the row would be made only of source vectors.")
             if isinstance(self.before, nn.LayerNorm):
-                sentences.append("It is x as it came in that is kept, not h: this norm is only for what the attention reads.")
+                sentences.append("What is kept is x, before the norm; h is read by the attention alone.")
             return Step("The residual connection", "x + out", [after], sentences)
         lost = "Only out goes on, and the row forgets its own token and place but for what attention found there."
         if self.kind == "cross":

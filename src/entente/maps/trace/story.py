@@ -30,6 +30,9 @@ INFINITE = (
 )
 
 
+ROUNDED = "Numbers are printed with three decimals and computed with more: a check by hand may differ in the last."
+
+
 class Story:
     """What both models' attentions have in common."""
 
@@ -151,7 +154,7 @@ class Story:
                 f"A hidden score becomes {value:g} in this model (mask_value), not -inf: its weight is small at best, not 0, "
                 "and what should be hidden leaks through."
             )
-        return Step("The mask", formula, tables, [*sentences, effect, "In brackets: what is hidden."])
+        return Step("The mask", formula, tables, [*sentences, effect, "Brackets in these tables mark what is hidden."])
 
     def softmaxing(self) -> Step:
         """Scores to weights."""
@@ -160,8 +163,8 @@ class Story:
         if name == "keys":
             sentences = [
                 "Over which axis does the softmax run? Over the keys: each query's row by itself.",
-                f"Is a row a probability? It is {SINGLE}. A column need not sum to 1: many queries may look at one key, or "
-                "none.",
+                f"Is a row a probability? It is {SINGLE}. A column need not sum to 1: over all queries, one key may be looked "
+                "at much, and another never.",
                 WEIGHT_MEANS,
             ]
             return Step("The softmax", "weights = softmax(scores) along each row", tables, sentences, self._softmax_by_hand())
