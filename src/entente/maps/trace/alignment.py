@@ -191,7 +191,7 @@ class Alignment(Story):
                     "The query is added to every key, and tanh is the hidden layer of a small network that learns what to "
                     "compare (Bahdanau et al. 2015, A.1.2).",
                     "What does it cost? Dot products multiply about as often. But here A numbers are made, kept and put "
-                    "through a tanh for each pair of query and key, T S A in all; Q K^T makes T S numbers in one matrix product.",
+                    "through a tanh for each pair of query and key, T S A in all; Q K^T makes T S numbers in one product.",
                 ],
             ),
             Step(
