@@ -641,7 +641,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "no link",
         "OWN attention=true alignments=links.txt",
         r"links\.txt, line 2: '0:1' is no link; write i-j for a sure one, i\?j for a possible one, from 0",
-        (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-0\n1-1 0:1\n")),
+        (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-0\n0-0 0:1\n")),
     ),
     Case(
         "a link to a word there is not",

@@ -135,10 +135,10 @@ def test_a_run_that_died_loses_no_more_than_since_its_last_checkpoint(
 def test_tensorboard_shows_every_point_once(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
     at_batch(12, die)
     with pytest.raises(Killed):
-        run(base, "birnn", "died", "views.attention=true")
+        run(base, "birnn", "died", "views.attention=true", "views.attention_every=0")
     assert [step for step, _ in points(tmp_path / "died")["train/loss"]][-2:] == [10, 11]
     at_batch(0, die)
-    shown = points(run(base, "birnn", "died", "views.attention=true", "resume=auto"))
+    shown = points(run(base, "birnn", "died", "views.attention=true", "views.attention_every=0", "resume=auto"))
     assert [step for step, _ in shown["train/loss"]] == list(range(1, STEPS + 1))
     assert {tag: [step for step, _ in shown[tag]] for tag in shown if "valid/" in tag and "final" not in tag} == {
         tag: [5, 10, 15] for tag in ("valid/bleu", "valid/chrf", "valid/nll", "translations/valid/text_summary")
