@@ -18,10 +18,10 @@ from torch.utils.tensorboard import SummaryWriter
 
 from entente.data.batches import Batch
 from entente.data.corpora import clean
-from entente.evaluation.attention import NAME_OF_KIND, measure, pairs_of
+from entente.evaluation.attention import measure, pairs_of
 from entente.maps.diagnose import diagnose, gradient_norms
 from entente.maps.draw import draw
-from entente.maps.record import has_attention, record
+from entente.maps.record import NAME_OF_KIND, has_attention, record
 from entente.translator import Translator
 
 log = logging.getLogger("entente")

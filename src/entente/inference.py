@@ -1,10 +1,12 @@
-"""What a trained checkpoint does: scores a split, translates text, shows where it looks."""
+"""What a trained checkpoint does: scores a split, translates text. Where it looks: views.py."""
 
 import io
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -17,14 +19,11 @@ from entente import checkpoint
 from entente.data.alignments import pharaoh, read_pharaoh
 from entente.data.corpora import Corpus, clean, parallel_files, read_lines
 from entente.data.module import TranslationData, split_of, together_of
-from entente.data.tokenizer import BOS, EOS, LONGEST, Tokenizer, Vocabulary, too_long
+from entente.data.tokenizer import LONGEST, Tokenizer, Vocabulary, too_long
 from entente.errors import InputError
 from entente.evaluation.attention import Measured, measure_split, pairs_of
-from entente.maps.trace import trace
-from entente.maps.trace.example import examples
-from entente.maps.trace.render import markdown
-from entente.maps.trace.render import show as show_trace
-from entente.maps.trace.steps import Labels, Trace
+from entente.evaluation.scores import Evaluation
+from entente.export import CTranslate2
 from entente.schema import fill, problems
 from entente.search import Hypothesis, Search, translate
 from entente.settings import TrainerSettings, completed, problems_of_data
@@ -43,15 +42,19 @@ from entente.writing import whole, write_json, write_text
 log = logging.getLogger("entente")
 
 CHUNK = 1000  # lines translated together
+ONE_TOKEN = Search(length_factor=0, length_offset=1)
+
+Engine = Callable[[list[str]], list[list[Hypothesis]]]  # sentences -> the n best translations of each
 
 
 def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     """Decodes and scores splits of the corpus a checkpoint was trained on, or a user's own pair of files; prints the table
-    and, where `output` is given, writes metrics.json and translations there."""
+    and, where `output` is given, writes metrics.json and translations there. The NLL is torch's, whatever engine translates."""
     prepare_process(config["threads"])
     run = _loaded(config["checkpoint"], config["accelerator"])
     given = {key: value for key, value in config["search"].items() if value is not None}
     how = fill(Search, "search", {**run.config["search"], **given})
+    other = None if config["engine"] == "torch" else CTranslate2(run, how, config["quantization"])
     if config["src"] or config["tgt"]:
         corpus = _own_files(config["src"], config["tgt"], run.vocabulary)
         if config["alignments"]:
@@ -68,9 +71,14 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
         with writable(f"output={output}"):
             output.mkdir(parents=True, exist_ok=True)
     trainer = build_trainer({**run.config["trainer"], "accelerator": config["accelerator"], "limit_batches": 1.0}, None)
-    translator = Translator(run.model, run.vocabulary, Optim(), how, max_steps=1)
+    translator = Translator(run.model, run.vocabulary, Optim(), ONE_TOKEN if other else how, max_steps=1)
     evaluations = evaluate(trainer, translator, data, splits)
+    if other:
+        evaluations = {split: _translated_by(other, run, evaluation) for split, evaluation in evaluations.items()}
     metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
+    if other:
+        for split in splits:
+            metrics[split]["engine"] = other.name
     measured = _measured(run, data, splits, config["occlusion"]) if config["attention"] else {}
     for split, found in measured.items():
         metrics[split]["attention"] = found.report()
@@ -78,9 +86,11 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
         with writable(f"output={output}"):
             write_translations(output, evaluations)
             for split, found in measured.items():
+                if not found.alignments:
+                    continue
                 write_text(output / "alignments" / f"{split}.pharaoh", pharaoh(found.links()))
             write_json(output / "metrics.json", metrics)
-    show(metrics, f"{config['checkpoint']}, step {run.step}, beam {how.beam}")
+    show(metrics, f"{config['checkpoint']}, step {run.step}, beam {how.beam}" + (f", {other.name}" if other else ""))
     for split in splits:
         lengths = ", ".join(f"{row['words']}: {row['bleu']:.1f}" for row in metrics[split]["bleu_by_source_length"])
         log.info("%s  BLEU by source words  %s", split, lengths)
@@ -91,13 +101,19 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     return metrics
 
 
+def _translated_by(engine: Engine, run: checkpoint.Run, evaluation: Evaluation) -> Evaluation:
+    """The evaluation with an engine's translations in place of those it has."""
+    best = [n_best[0].tokens for n_best in engine(evaluation.sources)]
+    return replace(evaluation, hypotheses=[run.vocabulary.tgt.decode(tokens) for tokens in best])
+
+
 def _measured(run: checkpoint.Run, data: TranslationData, splits: list[str], occluded: int) -> dict[str, Measured]:
     """The attention of each split in numbers. The head whose alignment is reported is chosen on validation where its gold is
     known; else on the split itself, which the report says."""
     corpus = data.corpus
-    choose = [] if "valid" in splits or "valid" not in corpus.gold or not set(splits) & corpus.gold.keys() else ["valid"]
+    known = "valid" in corpus.gold and any(split_of(split) in corpus.gold for split in splits)
     found: dict[str, Measured] = {}
-    for split in sorted({*choose, *splits}, key=lambda split: split != "valid"):
+    for split in dict.fromkeys(["valid", *splits] if known or "valid" in splits else splits):
         log.info("measuring attention: %s", split)
         found[split] = measure_split(run.model, run.vocabulary, pairs_of(data, split), occluded, found.get("valid"))
     return {split: found[split] for split in splits}
@@ -156,8 +172,11 @@ def translate_text(config: Mapping[str, Any]) -> None:
     how = fill(Search, "search", {**run.config["search"], **config["search"]})
     if torch.cuda.is_available() and config["accelerator"] in ("auto", "gpu", "cuda"):
         run.model.cuda()
+    engine: Engine = partial(translate, run.model, run.vocabulary, how=how)
+    if config["engine"] == "ctranslate2":
+        engine = CTranslate2(run, how, config["quantization"])
     if not config["input"] and sys.stdin and sys.stdin.isatty():
-        _prompt(run, how)
+        _prompt(run, how, engine)
         return
     lines = read_lines(Path(config["input"]).expanduser()) if config["input"] else None
     if lines is not None:
@@ -168,19 +187,19 @@ def translate_text(config: Mapping[str, Any]) -> None:
             out: TextIO = stack.enter_context(io.TextIOWrapper(file, encoding="utf-8"))
         else:
             stack.enter_context(writable("standard output"))
-            out = _standard_output()
+            out = standard_output()
         progress = stack.enter_context(_progress(sys.stderr.isatty()))
         task = progress.add_task("sentences", total=len(lines) if lines is not None else None)
         number = 0
         for chunk in _chunks(lines if lines is not None else _short_enough(_standard_input(), run.vocabulary)):
-            for n_best in translate(run.model, run.vocabulary, chunk, how):
+            for n_best in engine(chunk):
                 number += 1
                 out.writelines(_written(run, n_best, number, how.n_best))
             out.flush()
             progress.advance(task, len(chunk))
 
 
-def _prompt(run: checkpoint.Run, how: Search) -> None:
+def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
     """Asks for sentences until the end of input (Ctrl-D)."""
     languages = run.config["data"]
     try:
@@ -191,7 +210,7 @@ def _prompt(run: checkpoint.Run, how: Search) -> None:
             except InputError as error:
                 print(error)
                 continue
-            for hypothesis in translate(run.model, run.vocabulary, [sentence], how)[0]:
+            for hypothesis in engine([sentence])[0]:
                 text = run.vocabulary.tgt.decode(hypothesis.tokens)
                 print(f"{languages['tgt']}> {text}" + (f"   ({hypothesis.score:.3f})" if how.n_best > 1 else ""))
     except (EOFError, KeyboardInterrupt):
@@ -227,7 +246,7 @@ def _short_enough(lines: Iterable[str], vocabulary: Vocabulary) -> Iterator[str]
         yield line
 
 
-def _standard_output() -> TextIO:
+def standard_output() -> TextIO:
     """It takes what standard input gives, UTF-8, whatever the terminal's language."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
@@ -284,48 +303,3 @@ def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
 def _progress(shown: bool) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown)
-
-
-def trace_attention(config: Mapping[str, Any]) -> None:
-    """Prints one attention of a checkpoint step by step, with its numbers; of the example, all of them one after another. And
-    writes it as Markdown where `output` is given."""
-    prepare_process(config["threads"])
-    output = Path(config["output"]).expanduser() if config["output"] else None
-    if output and output.suffix.lower() != ".md":
-        raise InputError(f"output={output}: give a name that ends in .md")
-    chosen = [config[key] for key in ("kind", "layer", "head", "step")]
-    if config["example"]:
-        if config["checkpoint"]:
-            raise InputError(f"checkpoint={config['checkpoint']}: an example has a model of its own; leave out one of both")
-        traces = examples("transformer" if config["example"] is True else config["example"], *chosen)
-    elif config["checkpoint"]:
-        traces = [_traced(config, *chosen)]
-    else:
-        raise InputError("checkpoint is not set: give checkpoint=FILE, or example=true for a tiny model of its own")
-    if output:
-        with written_whole(output) as file:
-            file.write(markdown(traces, config["columns"]).encode())
-    console = Console(file=_standard_output(), highlight=False)
-    with writable("standard output"):
-        for one in traces:
-            show_trace(one, console, config["columns"])
-    if output:
-        log.info("%s", output)
-
-
-def _traced(config: Mapping[str, Any], *chosen: Any) -> Trace:
-    """Of one sentence, and the target given or the model's own translation."""
-    source = clean(config["sentence"])
-    if not source:
-        raise InputError("sentence is empty: give one as sentence='...'")
-    run = checkpoint.load(config["checkpoint"])
-    refuse_too_long(run.vocabulary.src, source, "sentence")
-    if config["target"] is None:
-        tgt = translate(run.model, run.vocabulary, [source], Search())[0][0].tokens
-    else:
-        refuse_too_long(run.vocabulary.tgt, config["target"], "target")
-        tgt = run.vocabulary.tgt.encode(clean(config["target"]))
-    [src] = run.vocabulary.encode_src([source])
-    read, produced = (run.vocabulary.tgt.pieces(ids) for ids in ([BOS, *tgt], [*tgt, EOS]))
-    labels = Labels(run.vocabulary.src.pieces(src), read, produced)
-    return trace(run.model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]), [labels], *chosen)

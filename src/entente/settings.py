@@ -18,6 +18,8 @@ from entente.translator import Optim
 
 AtLeastOne = Annotated[int, Ge(1)]
 Threads = Annotated[int, Interval(ge=1, le=4096)] | None
+Engine = Literal["torch", "ctranslate2"]
+Quantization = Literal["int8"] | None
 
 
 @dataclass(frozen=True)
@@ -75,16 +77,22 @@ PARTS: dict[str, type] = {
 }
 
 
-def files_go_together(src: str | None, alignments: str | None) -> None:
+def links_need_files(src: str | None, alignments: str | None) -> None:
     """Links are of a user's own files; the grammar knows its own."""
     if alignments and not src:
         raise ValueError(f"alignments={alignments} goes with src=FILE and tgt=FILE; give these too, or leave it out")
 
 
-def numbers_of_attention(attention: bool, alignments: str | None, occlusion: int) -> None:
+def measured_with_attention(attention: bool, alignments: str | None, occlusion: int) -> None:
     """What is only measured with the rest of the attention."""
     if not attention and (alignments or occlusion):
         raise ValueError(f"alignments={alignments} occlusion={occlusion} need attention=true; add it, or leave them out")
+
+
+def quantized_by_ctranslate2(engine: str, quantization: str | None) -> None:
+    """torch computes in the precision that the model has."""
+    if quantization and engine != "ctranslate2":
+        raise ValueError(f"quantization={quantization} goes with engine=ctranslate2; add it, or leave quantization out")
 
 
 @dataclass(frozen=True)
@@ -102,8 +110,10 @@ class Evaluate:
     output_dir: str
     accelerator: str
     threads: Threads
+    engine: Engine
+    quantization: Quantization
 
-    relations = (files_go_together, numbers_of_attention)
+    relations = (links_need_files, measured_with_attention, quantized_by_ctranslate2)
 
 
 @dataclass(frozen=True)
@@ -114,6 +124,10 @@ class Translate:
     output_dir: str
     accelerator: str
     threads: Threads
+    engine: Engine
+    quantization: Quantization
+
+    relations = (quantized_by_ctranslate2,)
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,32 @@
-"""Where trained checkpoints look, as pictures of one sentence: every attention of one of them, or of several side by side."""
+"""Where trained checkpoints look at one sentence: pictures of every attention of one, or of several side by side; and one
+attention step by step."""
 
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from matplotlib.figure import Figure
 from rich.console import Console
-from rich.table import Table
 
 from entente import checkpoint
 from entente.data.alignments import Gold
 from entente.data.corpora import clean
 from entente.data.module import split_of
+from entente.data.tokenizer import BOS, EOS
 from entente.errors import InputError
-from entente.inference import refuse_too_long, writable, written_whole
+from entente.evaluation.attention import Pair, head_correlations, occlusion_table, words_of_pair
+from entente.inference import refuse_too_long, standard_output, writable, written_whole
 from entente.maps.draw import draw, draw_pair
-from entente.maps.occlusion import WITH_OCCLUSION, correlations, occlusion
-from entente.maps.record import KIND_NAMES, TO_SOURCE, AttentionMap, has_attention, record
-from entente.maps.words import in_words, sides_in_words, words_of
+from entente.maps.occlusion import occlusion
+from entente.maps.record import KIND_NAMES, NAME_OF_KIND, TO_SOURCE, AttentionMap, has_attention, record
+from entente.maps.trace import trace
+from entente.maps.trace.example import examples
+from entente.maps.trace.render import markdown
+from entente.maps.trace.render import show as show_trace
+from entente.maps.trace.steps import Labels, Trace
+from entente.maps.words import in_words, sides_in_words
 from entente.search import Search, translate
 from entente.training import prepare_process, read_corpus
 
@@ -42,8 +50,7 @@ class Looked(NamedTuple):
 
     name: str
     run: checkpoint.Run
-    src: list[int]
-    tgt: list[int]
+    pair: Pair
     maps: list[AttentionMap]
 
 
@@ -58,10 +65,10 @@ def picture_attention(config: Mapping[str, Any]) -> None:
     alone = bool(output.suffix)  # one picture
     text = _text(config, paths[0])
     looked = [_look(path, text, i, config) for i, path in enumerate(paths, start=1 if len(paths) > 1 else 0)]
-    translations = [f"{one.name}: {one.run.vocabulary.tgt.decode(one.tgt)}" for one in looked]
+    translations = [f"{one.name}: {one.run.vocabulary.tgt.decode(one.pair.tgt)}" for one in looked]
     read = [f"given, not translated: {text.target}"] if text.target else translations
     title = "\n".join([text.source, *read, *([FRAMES] if text.gold else [])])
-    for name, figure in _figures(config, looked, title, text.gold, alone):
+    for name, figure in _figures(config, looked, title, alone):
         for path in [output] if alone else [output / f"{name}{suffix}" for suffix in IN_FOLDER]:
             with writable(f"output={config['output']}"):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,17 +77,11 @@ def picture_attention(config: Mapping[str, Any]) -> None:
             log.info("%s", path)
         if alone:
             break
-    if config["occlusion"]:
-        for one in looked:
-            _show_correlations(one, text.gold)
 
 
 def _text(config: Mapping[str, Any], path: str) -> Text:
     if config["pair"] is None:
-        source, target = clean(config["sentence"]), clean(config["target"] or "") or None
-        if not source:
-            raise InputError("sentence is empty: give one as sentence='...'")
-        return Text(source, target)
+        return Text(_sentence(config), clean(config["target"] or "") or None)
     split, _, number = config["pair"].partition("/")
     corpus = read_corpus(checkpoint.load(path).config["data"])
     rows = corpus.split(split_of(split))
@@ -93,28 +94,16 @@ def _text(config: Mapping[str, Any], path: str) -> Text:
 def _look(path: str, text: Text, number: int, config: Mapping[str, Any]) -> Looked:
     """number: of several checkpoints; 0 where there is one."""
     run = checkpoint.load(path)
-    refuse_too_long(run.vocabulary.src, text.source, "sentence")
-    [src] = run.vocabulary.encode_src([text.source])
-    if text.target is None:
-        tgt = translate(run.model, run.vocabulary, [text.source], Search(beam=config["beam"]))[0][0].tokens
-    else:
-        refuse_too_long(run.vocabulary.tgt, text.target, "target")
-        tgt = run.vocabulary.tgt.encode(text.target)
+    src, tgt = _read(run, text.source, text.target, config["beam"])
     maps = record(run.model, run.vocabulary, src, tgt) if has_attention(run.model) else []
     if not maps:
         raise InputError(f"checkpoint={path}: this model has no attention to its source, nor any; give another checkpoint")
+    pair = Pair(src, tgt, text.gold)
     if config["words"] or config["occlusion"] or text.gold:
-        sides = sides_in_words(*_words(run, src, tgt, text.gold))
+        sides = sides_in_words(*words_of_pair(run.vocabulary, pair))
         maps = [in_words(map, sides) for map in maps]
     name = run.config["model"]["name"]
-    return Looked(f"{number}. {name}" if number else name, run, src, tgt, maps)
-
-
-def _words(run: checkpoint.Run, src: list[int], tgt: list[int], gold: Gold | None) -> tuple[Any, Any]:
-    return (
-        words_of(run.vocabulary.src, src[:-1], gold.src if gold else None),
-        words_of(run.vocabulary.tgt, tgt, gold.tgt if gold else None),
-    )
+    return Looked(f"{number}. {name}" if number else name, run, pair, maps)
 
 
 def _of_kind(one: Looked, name: str | None) -> AttentionMap:
@@ -123,15 +112,13 @@ def _of_kind(one: Looked, name: str | None) -> AttentionMap:
     for map in one.maps:
         if map.kind in kinds:
             return map
-    there = ", ".join(key for key, kind in KIND_NAMES.items() if kind in {map.kind for map in one.maps})
+    there = ", ".join(NAME_OF_KIND[map.kind] for map in one.maps)
     if not name:
         raise InputError(f"{one.name}: this model has no attention to its source, only {there}; choose with kind=")
     raise InputError(f"kind={name}: this model has {there}; choose of these")
 
 
-def _figures(
-    config: Mapping[str, Any], looked: list[Looked], title: str, gold: Gold | None, alone: bool
-) -> Iterator[tuple[str, Figure]]:
+def _figures(config: Mapping[str, Any], looked: list[Looked], title: str, alone: bool) -> Iterator[tuple[str, Figure]]:
     """The name of each picture's file, and the picture; if it shall be alone, the first is the one."""
     first = looked[0]
     one_kind = config["kind"] or alone or config["occlusion"] or len(looked) > 1
@@ -143,15 +130,16 @@ def _figures(
             raise InputError(f"{key}={config[key]}: choose from 1 to {min(sizes, default=1)}")
     layer = -1 if config["layer"] is None else config["layer"] - 1
     head = None if config["head"] is None else config["head"] - 1
+    gold = first.pair.gold
     links = {(j, i): (i, j) in gold.sure for i, j in gold.possible} if gold else {}
     if config["occlusion"]:
-        panels = {name: map for one in looked for name, map in _beside_change(one, gold)}
+        panels = {name: map for one in looked for name, map in _beside_change(one)}
         yield "occlusion", draw_pair(panels, title, layer, head, links)
     elif len(looked) > 1:
         yield "side-by-side", draw_pair({one.name: _of_kind(one, config["kind"]) for one in looked}, title, layer, head, links)
     else:
         for map in maps:
-            name = next(name for name, kind in KIND_NAMES.items() if kind == map.kind)
+            name = NAME_OF_KIND[map.kind]
             several = map.weights.shape[:2].numel() > 1
             if several and not (alone and (config["layer"] or config["head"])):
                 yield name, draw(map, title)
@@ -159,29 +147,16 @@ def _figures(
             yield f"{name}-large" if several else name, draw_pair({first.name: map}, title, layer, head, marks)
 
 
-def _beside_change(one: Looked, gold: Gold | None) -> Iterator[tuple[str, AttentionMap]]:
-    """The map of words, without the end symbols, and beside it what leaving a source word out changes."""
+def _beside_change(one: Looked) -> Iterator[tuple[str, AttentionMap]]:
+    """The map of words, without the end symbols, and beside it what leaving a source word out changes. How far each head
+    agrees with that is printed."""
     map = _of_kind(one, None)
     rows, columns = map.rows[:-1], map.columns[:-1]
-    change = occlusion(one.run.model, one.src, one.tgt, *_words(one.run, one.src, one.tgt, gold))
-    yield one.name, map._replace(weights=map.weights[..., :-1, :-1], rows=rows, columns=columns)
+    change = occlusion(one.run.model, one.pair.src, one.pair.tgt, *words_of_pair(one.run.vocabulary, one.pair))
+    attention = map._replace(weights=map.weights[..., :-1, :-1], rows=rows, columns=columns)
+    yield one.name, attention
     yield f"{one.name}: change when left out", AttentionMap("change", change[None, None], rows, columns)
-
-
-def _show_correlations(one: Looked, gold: Gold | None) -> None:
-    """Of each head, and of the mean of each layer's heads, with what leaving words out changes."""
-    change = occlusion(one.run.model, one.src, one.tgt, *_words(one.run, one.src, one.tgt, gold))
-    table = Table(title=f"{one.name}: attention and leaving words out, means over the target words")
-    for column in ("layer", "head", *WITH_OCCLUSION):
-        table.add_column(column, justify="right")
-    weights = _of_kind(one, None).weights[..., :-1, :-1]
-    for i, layer in enumerate(weights, start=1):
-        heads = {str(j): head for j, head in enumerate(layer, start=1)}
-        if len(heads) > 1:
-            heads["mean"] = layer.mean(0)
-        for name, head in heads.items():
-            table.add_row(str(i), name, *(f"{value:.2f}" for value in correlations(head, change).values()))
-    Console().print(table)
+    Console().print(occlusion_table(one.name, head_correlations(attention.weights, change)))
 
 
 def _output(path: str) -> Path:
@@ -194,3 +169,57 @@ def _output(path: str) -> Path:
     if output.suffix and not output.parent.is_dir():
         raise InputError(f"output={path}: cannot be written, {output.parent} is no folder; make it, or give another")
     return output
+
+
+def trace_attention(config: Mapping[str, Any]) -> None:
+    """Prints one attention of a checkpoint step by step, with its numbers; of the example, all of them one after another. And
+    writes it as Markdown where `output` is given."""
+    prepare_process(config["threads"])
+    output = Path(config["output"]).expanduser() if config["output"] else None
+    if output and output.suffix.lower() != ".md":
+        raise InputError(f"output={output}: give a name that ends in .md")
+    chosen = [config[key] for key in ("kind", "layer", "head", "step")]
+    if config["example"]:
+        if config["checkpoint"]:
+            raise InputError(f"checkpoint={config['checkpoint']}: an example has a model of its own; leave out one of both")
+        traces = examples("transformer" if config["example"] is True else config["example"], *chosen)
+    elif config["checkpoint"]:
+        traces = [_traced(config, *chosen)]
+    else:
+        raise InputError("checkpoint is not set: give checkpoint=FILE, or example=true for a tiny model of its own")
+    if output:
+        with written_whole(output) as file:
+            file.write(markdown(traces, config["columns"]).encode())
+    console = Console(file=standard_output(), highlight=False)
+    with writable("standard output"):
+        for one in traces:
+            show_trace(one, console, config["columns"])
+    if output:
+        log.info("%s", output)
+
+
+def _traced(config: Mapping[str, Any], *chosen: Any) -> Trace:
+    """Of one sentence, and the target given or the model's own translation."""
+    source = _sentence(config)
+    run = checkpoint.load(config["checkpoint"])
+    src, tgt = _read(run, source, config["target"])
+    read, produced = (run.vocabulary.tgt.pieces(ids) for ids in ([BOS, *tgt], [*tgt, EOS]))
+    labels = Labels(run.vocabulary.src.pieces(src), read, produced)
+    return trace(run.model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]), [labels], *chosen)
+
+
+def _sentence(config: Mapping[str, Any]) -> str:
+    source = clean(config["sentence"])
+    if not source:
+        raise InputError("sentence is empty: give one as sentence='...'")
+    return source
+
+
+def _read(run: checkpoint.Run, source: str, target: str | None, beam: int = 1) -> tuple[list[int], list[int]]:
+    """Ids of the source, with EOS, and of the target or, where that is None, of the model's own translation."""
+    refuse_too_long(run.vocabulary.src, source, "sentence")
+    [src] = run.vocabulary.encode_src([source])
+    if target is None:
+        return src, translate(run.model, run.vocabulary, [source], Search(beam=beam))[0][0].tokens
+    refuse_too_long(run.vocabulary.tgt, target, "target")
+    return src, run.vocabulary.tgt.encode(clean(target))

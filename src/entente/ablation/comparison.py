@@ -207,13 +207,13 @@ def _cells(suite: Suite, split: str, baseline: Mapping[int, Run], samples: int) 
         others = {run.variant: run for run in having if run.seed == seed and run is not base}
         if base not in having or not others:
             continue
-        reference, texts = base.translations(split), {}
+        standard, texts = base.translations(split), {}
         for variant, run in others.items():
             own = run.translations(split)
-            if own["reference"] != reference["reference"]:
+            if own["reference"] != standard["reference"]:
                 raise InputError(f"{run.directory}: {split} is not that of {base.directory}; compare runs on one corpus")
             texts[variant] = own["translation"]
-        for variant, p in paired_bootstrap(reference["reference"], reference["translation"], texts, samples).items():
+        for variant, p in paired_bootstrap(standard["reference"], standard["translation"], texts, samples).items():
             ps.setdefault(variant, []).append(p)
             bases.setdefault(variant, []).append(_score(base, split))
             differences.setdefault(variant, []).append(_score(others[variant], split) - _score(base, split))

@@ -1,9 +1,9 @@
 """Attention as word alignment: which links it makes, and how far they are from gold (Och & Ney 2003).
 
 The rule that makes links of weights: pieces are merged to words, and each target word is linked with the source word that it
-looks at most; with none if that is the end symbol. Weights are read at the step that *produces* the word, or at the next one,
-which *reads* it and is the better place in a Transformer (Chen et al. 2020). One link a word at most, so gold with several
-cannot be reached whole: the oracle says what could.
+looks at most; with none if that is the end symbol. Weights are taken at the step that *produces* the word, or at the next one,
+which *reads* it and which Chen et al. 2020 found the better place in a Transformer. One link a word at most, so gold with
+several cannot be reached whole: the oracle says what could.
 
 Shapes: W source words, E target words, L layers, H heads; G = H + 1, the heads and their mean.
 """
@@ -33,7 +33,7 @@ class Agreement(NamedTuple):
     aer: float
 
 
-def agreement(made: float, in_possible: float, in_sure: float, sure: float) -> Agreement:
+def agreement(made: int, in_possible: int, in_sure: int, sure: int) -> Agreement:
     """Of the numbers of links: made, of these possible and sure, and sure ones of the gold."""
     return Agreement(
         in_possible / made if made else 1.0,

@@ -13,7 +13,7 @@ Shapes: L layers, H heads.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -27,16 +27,14 @@ from entente.data.module import TranslationData, split_of
 from entente.data.tokenizer import BOS, EOS, SPECIAL, Vocabulary
 from entente.evaluation.alignment import STEPS, Alignments, Head, usual_head
 from entente.maps.occlusion import WITH_OCCLUSION, correlations, occlusion
-from entente.maps.record import KIND_NAMES, TO_SOURCE, AttentionMap, has_attention, record, record_batch
+from entente.maps.record import NAME_OF_KIND, TO_SOURCE, AttentionMap, has_attention, record, record_batch
 from entente.maps.words import Words, in_words, sides_in_words, words_of
 from entente.models import Seq2Seq
 
 NEAR_UNIFORM = 0.95
 TOGETHER = 32  # sentences recorded in one pass
-NUMBERS = ("entropy", "end", "punctuation", "diagonal")
 SMALLEST = 1e-12
 ONLY = Head(0, 0, "produced")
-NAME_OF_KIND = {kind: name for name, kind in KIND_NAMES.items()}
 ENDS = (SPECIAL[BOS], SPECIAL[EOS])
 
 
@@ -126,7 +124,7 @@ class Measured(NamedTuple):
     def tables(self, split: str) -> Iterator[Table]:
         """What a person reads of it."""
         sentences = f"{self.sentences} sentences"
-        table = _table(f"{split}: attention, means over the rows of {sentences}", "", *NUMBERS)
+        table = _table(f"{split}: attention, means over the rows of {sentences}", "", *Numbers._fields)
         for kind, numbers in self.numbers.items():
             for i, j in product(*map(range, numbers.entropy.shape)):
                 table.add_row(f"{NAME_OF_KIND[kind]} {i + 1}.{j + 1}", *(f"{values[i, j]:.2f}" for values in numbers))
@@ -146,10 +144,15 @@ class Measured(NamedTuple):
                     table.add_row(head.place(), *(f"{value:.3f}" for agreement in both for value in agreement))
             yield table
         if self.occlusion:
-            table = _table(f"{split}: attention and what leaving out a source word changes", "", *WITH_OCCLUSION)
-            for head, agreement in self.occlusion.items():
-                table.add_row(head.place(), *(f"{value:.2f}" for value in agreement.values()))
-            yield table
+            yield occlusion_table(split, self.occlusion)
+
+
+def occlusion_table(of: str, agreements: Mapping[Head, Mapping[str, float]]) -> Table:
+    """Of the heads of a split or a model, see `correlations`."""
+    table = _table(f"{of}: attention and what leaving out a source word changes", "", *WITH_OCCLUSION)
+    for head, agreement in agreements.items():
+        table.add_row(head.place(), *(f"{value:.2f}" for value in agreement.values()))
+    return table
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -188,20 +191,28 @@ def agreement_with_occlusion(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequ
     found: dict[Head, list[dict[str, float]]] = defaultdict(list)
     weights: list[int] = []
     for pair in pairs:
-        source, target = _words(vocabulary, pair)
+        source, target = words_of_pair(vocabulary, pair)
         if len(source.labels) < 2 or not target.labels:
             continue
         change = occlusion(model, pair.src, pair.tgt, source, target)
         for map in record(model, vocabulary, pair.src, pair.tgt):
             if map.kind in TO_SOURCE:
                 words = in_words(map, sides_in_words(source, target)).weights[..., :-1, :-1]  # without the end symbols
-                words = torch.cat([words, words.mean(1, keepdim=True)], dim=1) if words.size(1) > 1 else words
-                for layer, head in product(range(words.size(0)), range(words.size(1))):
-                    mean = words.size(1) > 1 and head == words.size(1) - 1
-                    place = Head(layer, None if mean else head, "produced")
-                    found[place].append(correlations(words[layer, head], change))
+                for head, agreement in head_correlations(words, change).items():
+                    found[head].append(agreement)
         weights.append(len(target.labels))
     return {head: {name: _mean([row[name] for row in rows], weights) for name in rows[0]} for head, rows in found.items()}
+
+
+def head_correlations(weights: Tensor, change: Tensor) -> dict[Head, dict[str, float]]:
+    """weights (L, H, E, W), change (E, W) of target and source words -> of each head and of the mean of a layer's several."""
+    found: dict[Head, dict[str, float]] = {}
+    for layer, heads in enumerate(weights):
+        for head, rows in enumerate(heads):
+            found[Head(layer, head, "produced")] = correlations(rows, change)
+        if len(heads) > 1:
+            found[Head(layer, None, "produced")] = correlations(heads.mean(0), change)
+    return found
 
 
 def _mean(values: Sequence[float], weights: Sequence[int]) -> float:
@@ -218,7 +229,7 @@ def pairs_of(data: TranslationData, split: str, n: int | None = None) -> list[Pa
     return [Pair(src[i].tolist(), tgt[i].tolist()[1:-1], gold[i] if gold else None) for i in rows]
 
 
-def _words(vocabulary: Vocabulary, pair: Pair) -> tuple[Words, Words]:
+def words_of_pair(vocabulary: Vocabulary, pair: Pair) -> tuple[Words, Words]:
     """Of the source without its end symbol, and of the target; the gold's words where there is one."""
     source, target = (pair.gold.src, pair.gold.tgt) if pair.gold else (None, None)
     return words_of(vocabulary.src, pair.src[:-1], source), words_of(vocabulary.tgt, pair.tgt, target)
@@ -229,7 +240,7 @@ def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tu
     numbers, alignments = HeadNumbers(), Alignments()
     for i, maps in recorded(model, vocabulary, pairs):
         numbers.add(maps)
-        source, target = _words(vocabulary, pairs[i])
+        source, target = words_of_pair(vocabulary, pairs[i])
         for map in maps:
             if map.kind in TO_SOURCE:
                 alignments.add(i, map, source, target, pairs[i].gold)

@@ -22,10 +22,10 @@ from torch import Tensor
 from entente.maps.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap
 
 TITLES = {
-    ENCODER: "Encoder self-attention: which source piece (column) each source piece (row) looks at",
-    DECODER: "Decoder masked self-attention: which piece read so far (column) each produced piece (row) looks at",
-    CROSS: "Cross-attention: which source piece (column) each produced piece (row) looks at",
-    ALIGNMENT: "Alignment: which source piece (column) each produced piece (row) looks at",
+    ENCODER: "Encoder self-attention: which source {unit} (column) each source {unit} (row) looks at",
+    DECODER: "Decoder masked self-attention: which {unit} read so far (column) each produced {unit} (row) looks at",
+    CROSS: "Cross-attention: which source {unit} (column) each produced {unit} (row) looks at",
+    ALIGNMENT: "Alignment: which source {unit} (column) each produced {unit} (row) looks at",
 }
 NOT_AS_DECODED = "This decoder sees target pieces that come later: these are not the weights that decoding used."
 COLORS = "Blues"  # white at 0, and even steps to the eye
@@ -56,7 +56,7 @@ def draw(map: AttentionMap, title: str) -> Figure:
     panels = [
         [Panel(_which(map, i, j), map.weights[i, j], map.rows, map.columns) for j in range(n_heads)] for i in range(n_layers)
     ]
-    title = "\n".join([TITLES.get(map.kind, map.kind.capitalize()), title, *_caution([map])])
+    title = "\n".join([TITLES.get(map.kind, map.kind.capitalize()).format(unit=map.unit), title, *_caution([map])])
     return _figure(panels, title, cell, font=min(10, 44 * cell))
 
 

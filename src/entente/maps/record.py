@@ -28,6 +28,7 @@ ENCODER, DECODER, CROSS, ALIGNMENT = (
 )
 TO_SOURCE = (CROSS, ALIGNMENT)
 KIND_NAMES = {"encoder": ENCODER, "decoder": DECODER, "cross": CROSS, "alignment": ALIGNMENT}  # as commands name them
+NAME_OF_KIND = {kind: name for name, kind in KIND_NAMES.items()}
 Side = Literal["source", "produced", "read"]
 KINDS = {  # the path of an attention's weights, numbers left out -> its kind
     "encoder.self_attention.weights": ENCODER,
@@ -48,6 +49,7 @@ class AttentionMap(NamedTuple):
     weights: Tensor  # (L, H, rows, columns), float32 on the CPU
     rows: list[str]
     columns: list[str]
+    unit: str = "piece"  # what rows and columns are: pieces or words
     as_decoded: bool = True  # False: rows depend on target pieces behind them, which decoding has not yet written
 
 

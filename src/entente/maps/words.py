@@ -67,7 +67,7 @@ def in_words(map: AttentionMap, sides: Mapping[Side, Words]) -> AttentionMap:
     """A map of pieces as a map of words."""
     rows, columns = (sides[side] for side in sides_of(map.kind))
     weights = merged(map.weights, rows.shares, columns.shares)
-    return AttentionMap(map.kind, weights, rows.labels, columns.labels, map.as_decoded)
+    return map._replace(weights=weights, rows=rows.labels, columns=columns.labels, unit="word")
 
 
 def merged(weights: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
