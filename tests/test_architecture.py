@@ -13,10 +13,10 @@ PACKAGE = ROOT / "src" / "entente"
 FLOORS = [
     {"errors", "writing"},
     {"schema"},
-    {"data", "models"},
+    {"data", "models", "loss", "memory", "workers"},
     {"search"},
     {"maps", "checkpoint"},
-    {"evaluation"},
+    {"evaluation", "export"},
     {"translator", "resume"},
     {"callbacks", "settings"},
     {"training"},
@@ -24,6 +24,7 @@ FLOORS = [
     {"views"},
     {"cli"},
     {"ablation"},
+    {"benchmark"},
     {"scripts"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
@@ -33,10 +34,24 @@ NARROW = {
     "writing": (set(), set()),
     "schema": ({"errors"}, {"pydantic", "annotated_types"}),
     "models": (set(), {"torch", "annotated_types"}),
-    "search": ({"data", "models"}, {"torch", "annotated_types"}),
+    "loss": (set(), {"torch"}),
+    "memory": (set(), set()),
+    "workers": (set(), {"torch"}),
+    "search": ({"data", "models", "workers"}, {"torch", "annotated_types"}),
 }
 LIGHTNING = {"lightning", "pytorch_lightning", "lightning_fabric"}
-WITH_LIGHTNING = {"translator", "resume", "callbacks", "training", "inference", "ablation", "cli", "scripts", "data.module"}
+WITH_LIGHTNING = {
+    "translator",
+    "resume",
+    "callbacks",
+    "training",
+    "inference",
+    "ablation",
+    "cli",
+    "benchmark",
+    "scripts",
+    "data.module",
+}
 WITH_HYDRA = {"ablation", "cli", "scripts"}
 
 

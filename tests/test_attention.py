@@ -187,7 +187,7 @@ def test_a_gru_step_equals_torchs_cell() -> None:
     disturb(cell)
     x, hidden = normal(B, 7, seed=1), normal(B, 5, seed=2)
     gates = F.linear(x, cell.weight_ih, cell.bias_ih)
-    close(gru_step(gates, (hidden,), cell.weight_hh, cell.bias_hh)[0], cell(x, hidden))
+    close(gru_step(gates, F.linear(hidden, cell.weight_hh, cell.bias_hh), (hidden,))[0], cell(x, hidden))
 
 
 def test_the_birnns_decoder_equals_torchs_cell_run_step_by_step(src: Tensor, tgt: Tensor) -> None:
@@ -195,14 +195,14 @@ def test_the_birnns_decoder_equals_torchs_cell_run_step_by_step(src: Tensor, tgt
     assert isinstance(model, BiRNN)
     state = model.encode(src)
     actual, after = model.decode(tgt, state)
-    (hidden,) = state.recurrent
+    (hidden,) = state.written
     for t in range(T):
         embedded = model.tgt_embedding(tgt[:, t])
-        context = model.attention(hidden[:, None], state.memory, REAL[:, None, :])[:, 0]  # of the state before
+        context = model.attention(hidden[:, None], state.source.memory, REAL[:, None, :])[:, 0]  # of the state before
         hidden = model.cell(torch.cat([embedded, context], dim=-1), hidden)
         readout = model.readout(torch.cat([hidden, embedded, context], dim=-1))
         close(actual[:, t], torch.maximum(readout[:, 0::2], readout[:, 1::2]))  # A.2.2: the maximum of each two
-    close(after.recurrent[0], hidden)
+    close(after.written[0], hidden)
 
 
 def test_the_birnns_encoder_reads_each_sentence_from_both_ends(src: Tensor) -> None:
@@ -218,11 +218,11 @@ def test_the_birnns_encoder_reads_each_sentence_from_both_ends(src: Tensor) -> N
         right = left = torch.zeros(19, dtype=torch.float64)
         for j in range(length):
             right = forward(x[j], right)
-            close(state.memory.value[b, j, :19], right)
+            close(state.source.memory.value[b, j, :19], right)
         for j in reversed(range(length)):
             left = backward(x[j], left)
-            close(state.memory.value[b, j, 19:], left)
-        close(state.recurrent[0][b], torch.tanh(model.first_hidden(left)))  # the backward state at the first token
+            close(state.source.memory.value[b, j, 19:], left)
+        close(state.written[0][b], torch.tanh(model.first_hidden(left)))  # the backward state at the first token
 
 
 @pytest.mark.parametrize("d_model", [1, 7, 12])

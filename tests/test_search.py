@@ -10,7 +10,7 @@ from torch import Tensor
 
 from conftest import BOS, EOS, PAD, small, sources
 from entente.models import BiRNN, Seq2Seq, Transformer
-from entente.models.seq2seq import pad
+from entente.models.seq2seq import State, pad
 from entente.search import Hypothesis, Search, beam_search, greedy, log_probabilities, search
 
 PENALTIES = [0.0, 1.0, 2.5, -1.5]
@@ -162,10 +162,6 @@ def test_a_search_that_stops_early_misses_nothing(name: str, length_penalty: flo
             assert_same(hypotheses, every_sequence(model, sentence(src, b), how, vocabulary, limit)[:1], how)
 
 
-class Said(NamedTuple):
-    step: Tensor  # (B,) tokens read
-
-
 class Table(Seq2Seq):
     """Says at each step what its row of probabilities says, whatever it read."""
 
@@ -176,11 +172,12 @@ class Table(Seq2Seq):
         self.output = torch.nn.Linear(self.logits.size(1), self.logits.size(1), bias=False).double()
         torch.nn.init.eye_(self.output.weight)
 
-    def encode(self, src: Tensor) -> Said:
-        return Said(torch.zeros(src.size(0), dtype=torch.long))
+    def encode(self, src: Tensor) -> State:
+        return State(torch.zeros(src.size(0), dtype=torch.long), src)
 
-    def decode(self, tgt: Tensor, state: Said) -> tuple[Tensor, Said]:
-        return self.logits[state.step[:, None] + torch.arange(tgt.size(1))], Said(state.step + tgt.size(1))
+    def decode(self, tgt: Tensor, state: State) -> tuple[Tensor, State]:
+        """What is written is (B,): how many tokens were read."""
+        return self.logits[state.written[:, None] + torch.arange(tgt.size(1))], State(state.written + tgt.size(1), state.source)
 
 
 @pytest.mark.parametrize(("length_penalty", "ends_at_once"), [(2.5, 0.55), (-1.5, 0.45)])

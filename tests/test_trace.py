@@ -159,9 +159,9 @@ def test_the_birnns_numbers_equal_those_worked_out_from_its_parameters(batch: Ba
     model: Any = small("birnn", spread=0.3)
     found = traced(model, batch, "alignment")
     p = dict(model.named_parameters())
-    memory = model.encode(batch.src).memory.value
+    memory = model.encode(batch.src).source.memory.value
     _, state = model.decode(batch.tgt[:, : STEP - 1], model.encode(batch.src))  # what is before the third step
-    query = state.recurrent[0][:, None]
+    query = state.written[0][:, None]
     asked, keys = query @ p["attention.query.weight"].T, memory @ p["attention.key.weight"].T
     added = asked + keys
     e = added.tanh() @ p["attention.score.weight"][0]
@@ -180,7 +180,7 @@ def test_the_birnns_numbers_equal_those_worked_out_from_its_parameters(batch: Ba
         "masked scores": masked,
         "weights": weights,
         "context": weights @ memory,
-        f"s_{STEP}, the next query": after.recurrent[0][:, None],
+        f"s_{STEP}, the next query": after.written[0][:, None],
     }
     assert names(found) == expected.keys()
     compared(found, {name: list(values.detach()) for name, values in expected.items()})

@@ -391,7 +391,7 @@ def test_without_positions_the_order_of_source_words_is_that_of_the_memory_and_n
     model = small("transformer", spread=0.3, positions="none")
     src, tgt = sources(lengths=(7, 7)), real_ids([2, T], TGT_VOCAB, seed=2)
     order = torch.tensor([4, 0, 6, 2, 1, 5, 3])
-    for shuffled, memory in zip(model.encode(src[:, order]).memory, model.encode(src).memory, strict=True):
+    for shuffled, memory in zip(model.encode(src[:, order]).source.memory, model.encode(src).source.memory, strict=True):
         close(shuffled.key, memory.key[:, :, order])
         close(shuffled.value, memory.value[:, :, order])
     close(logits(model, src[:, order], tgt), logits(model, src, tgt))

@@ -35,7 +35,7 @@ READ: dict[tuple[str, str], tuple[str, str]] = {
         "causal = causal_mask(tgt.size(1), read, tgt.device) if self.mask_future",
     ),
     ("transformer", "model.tied"): (TRANSFORMER, "if tied:"),
-    ("transformer", "model.dropout"): (TRANSFORMER, "self.dropout = nn.Dropout(dropout)"),
+    ("transformer", "model.dropout"): (TRANSFORMER, "self.dropout = Dropout(dropout)"),
     ("birnn", "model.score"): (BIRNN, 'if score == "additive"'),
     ("birnn", "model.cell"): (BIRNN, "network, step_network, self.step = CELLS[cell]"),
     ("birnn", "model.bidirectional"): (BIRNN, "self.encoder = network(d_embedding, d_hidden"),
@@ -43,12 +43,12 @@ READ: dict[tuple[str, str], tuple[str, str]] = {
     ("birnn", "model.mask_padding"): (BIRNN, "if not self.mask_padding"),
     ("birnn", "model.softmax"): (ATTENTION, "return scores.masked_fill(~mask, lowest).softmax(dim=AXIS[self.softmax])"),
     ("birnn", "model.tied"): (BIRNN, "if tied:"),
-    ("birnn", "model.dropout"): (BIRNN, "self.dropout = nn.Dropout(dropout)"),
+    ("birnn", "model.dropout"): (BIRNN, "self.dropout = Dropout(dropout)"),
 } | {
     (model, key): (TRANSLATOR, line)
     for model in ("transformer", "birnn")
     for key, line in (
-        ("optim.label_smoothing", "loss = F.cross_entropy(logits, target, label_smoothing=self.optim.label_smoothing)"),
+        ("optim.label_smoothing", "return projected_cross_entropy(hidden, self.model.output.weight, target, self.optim.label"),
         ("optim.warmup", "if step < self.warmup"),
     )
 }

@@ -16,7 +16,8 @@ from torch import Tensor
 from entente.data.batches import EvaluationBatches
 from entente.data.corpora import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
-from entente.models.seq2seq import Seq2Seq, evaluating, padding_mask, select
+from entente.models.seq2seq import Seq2Seq, State, evaluating, padding_mask, select
+from entente.workers import Workers
 
 
 class Hypothesis(NamedTuple):
@@ -73,11 +74,15 @@ def translate(
     cleaned = [clean(sentence) for sentence in sentences]
     full = [i for i, sentence in enumerate(cleaned) if sentence]
     ids = vocabulary.encode_src([cleaned[i] for i in full])
+    batches = EvaluationBatches(ids, ids, max_tokens)
     with evaluating(model):
-        for batch in EvaluationBatches(ids, ids, max_tokens):
-            hypotheses = search(model, batch.src.to(device), how, BOS, EOS)
-            for row, n_best in zip(batch.index.tolist(), hypotheses, strict=True):
-                found[full[row]] = n_best
+        workers = Workers(search, device)
+        for batch in batches:
+            workers.add(model, batch.src.to(device), how, BOS, EOS)
+        decoded = workers.results()
+    for batch, hypotheses in zip(batches, decoded, strict=True):
+        for row, n_best in zip(batch.index.tolist(), hypotheses, strict=True):
+            found[full[row]] = n_best
     return found
 
 
@@ -151,7 +156,8 @@ def beam_search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) ->
     k = how.beam
     finished = [_Finished(k) for _ in limits]
     rows = list(range(src.size(0)))  # which sentence each group of K beams is
-    state = select(model.encode(src), torch.arange(src.size(0), device=src.device).repeat_interleave(k))
+    state = model.encode(src)
+    state = State(select(state.written, torch.arange(src.size(0), device=src.device).repeat_interleave(k)), state.source)
     prefix = torch.empty(src.size(0) * k, 0, dtype=torch.long, device=src.device)
     token = torch.full((src.size(0) * k, 1), bos, device=src.device)
     total = torch.full((src.size(0), k), -torch.inf, device=src.device, dtype=torch.float64)
@@ -160,11 +166,11 @@ def beam_search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) ->
     while rows:
         step += 1
         hidden, state = model.decode(token, state)
-        scores = total.unsqueeze(-1) + log_probabilities(model, hidden[:, -1]).unflatten(0, (-1, k))  # (B, K, V)
-        vocabulary = scores.size(-1)
-        # At most K candidates end, so the best 2 K hold K that go on.
-        best, flat = scores.flatten(1).topk(min(2 * k, k * vocabulary), dim=-1)
-        beam, produced = flat // vocabulary, flat % vocabulary
+        # At most K candidates end, so the best 2 K hold K that go on. They are among the best 2 K of each beam.
+        each, tokens = log_probabilities(model, hidden[:, -1]).topk(min(2 * k, model.output.out_features), dim=-1)
+        scores = total.unsqueeze(-1) + each.unflatten(0, (-1, k))  # (B, K, 2 K)
+        best, flat = scores.flatten(1).topk(min(2 * k, scores[0].numel()), dim=-1)
+        beam, produced = flat // each.size(-1), tokens.view(len(rows), -1).gather(1, flat)
         ends = produced == eos
         _collect_ended(finished, rows, best, beam, ends, prefix, how, step)
         going = best.masked_fill(ends, -torch.inf).topk(k, dim=-1)
@@ -174,7 +180,7 @@ def beam_search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) ->
         prefix = torch.cat([prefix[source.flatten()], chosen.view(-1, 1)], dim=1)
         keep = _still_searched(finished, rows, total, prefix, how, step, limits)
         kept = torch.tensor(keep, dtype=torch.long, device=src.device)
-        state = select(state, source[kept].flatten())
+        state = State(select(state.written, source[kept].flatten()), select(state.source, kept))
         prefix = prefix.unflatten(0, (-1, k))[kept].flatten(0, 1)
         token, total = chosen[kept].view(-1, 1), total[kept]
         rows = [rows[i] for i in keep]

@@ -41,6 +41,7 @@ from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
 from entente.evaluation.scores import Evaluation
+from entente.memory import keep_freed_memory
 from entente.models.seq2seq import parameter_count
 from entente.resume import FINISHED, Checkpoints, Point, VerifiedCheckpoints, is_finished, newest, steps, unfinished
 from entente.schema import fill, flat
@@ -240,7 +241,9 @@ def keep_mean_if_better(
 
 
 def prepare_process(threads: int | None) -> None:
-    """Threads for matrix products (None: all cores), a console for our log, and quiet for the libraries' chatter."""
+    """Threads for matrix products (None: all cores), memory that is kept, a console for our log, and quiet for the libraries'
+    chatter."""
+    keep_freed_memory()
     if threads:
         torch.set_num_threads(threads)
     log.setLevel(logging.INFO)

@@ -6,21 +6,22 @@ Shapes: B batch, T target length, N real target tokens of a batch, D width of th
 import math
 import time
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import lightning as L
 import torch
 from annotated_types import Interval
 from torch import Tensor
-from torch.nn import functional as F
 
 from entente.checkpoint import ENTRY
 from entente.data.batches import Batch
 from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
 from entente.errors import Diverged
 from entente.evaluation.scores import Evaluation, corpus_scores
+from entente.loss import Loss, projected_cross_entropy
 from entente.models import Seq2Seq
 from entente.search import Hypothesis, Search, search, translate
+from entente.workers import Workers
 
 ASTRAY = 10  # times the loss of one who knows nothing, ln V: from there nothing has come back
 
@@ -81,7 +82,7 @@ class Translator(L.LightningModule):
         self.tokens_per_second = 0.0  # target tokens, over the last `log_every` steps
         self.last_loss: float | None = None
         self._clock, self._tokens = 0.0, 0
-        self._decoded: dict[str, _Decoded] = {}
+        self._workers: Workers[_Decoded] | None = None
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if self.checkpoint_entry is not None:
@@ -90,42 +91,48 @@ class Translator(L.LightningModule):
     def configure_optimizers(self) -> Any:
         o = self.optim
         betas = (o.beta1, o.beta2)
-        fused = "mixed" not in str(self.trainer.precision)  # there Lightning cannot clip the gradient of a fused one
+        fused = str(self.trainer.precision) != "16-mixed"  # whose gradients are scaled until a step that is not fused
         adam = torch.optim.AdamW(self.parameters(), o.lr, betas, eps=1e-9, weight_decay=o.weight_decay, fused=fused)
         schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: o.factor(step, self.max_steps))
         return {"optimizer": adam, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
-    def logits(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Predictions (N, V) at the real target tokens, and those tokens (N,): nothing is projected on padding."""
+    def configure_gradient_clipping(
+        self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
+    ) -> None:
+        """By norm. Lightning's own refuses a fused optimiser in every mixed precision."""
+        if gradient_clip_val:
+            torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+
+    def loss(self, batch: Batch) -> tuple[Loss, int]:
+        """Over the real target tokens, and how many these are: nothing is projected on padding."""
         target = batch.tgt[:, 1:]
         real = target != PAD
-        hidden = self.model(batch.src, batch.tgt[:, :-1])
-        return self.model.output(hidden[real]), target[real]
+        hidden, target = self.model(batch.src, batch.tgt[:, :-1])[real], target[real]
+        return projected_cross_entropy(hidden, self.model.output.weight, target, self.optim.label_smoothing), len(target)
 
     def on_train_start(self) -> None:
         self._clock, self._tokens = time.perf_counter(), 0
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        logits, target = self.logits(batch)
-        loss = F.cross_entropy(logits, target, label_smoothing=self.optim.label_smoothing)
-        self._tokens += len(target)
+        loss, tokens = self.loss(batch)
+        self._tokens += tokens
         if (batch_idx + 1) % (self.log_every * self.trainer.accumulate_grad_batches) == 0:
             now = time.perf_counter()
             self.tokens_per_second = self._tokens / (now - self._clock)
             self._clock, self._tokens = now, 0
-            self.last_loss = loss.item()
-            if not self.last_loss <= ASTRAY * math.log(logits.size(-1)):
+            self.last_loss = loss.smoothed.item()
+            if not self.last_loss <= ASTRAY * math.log(self.model.output.out_features):
                 raise Diverged(f"the loss is {self.last_loss:.4g} at step {self.global_step + 1}; give a smaller optim.lr")
             self._log(
                 {
                     "train/loss": self.last_loss,
-                    "train/nll": F.cross_entropy(logits.detach(), target).item(),
+                    "train/nll": loss.nll.item(),
                     "train/tokens_per_second": self.tokens_per_second,
                     "train/lr": self.trainer.optimizers[0].param_groups[0]["lr"],
                 },
                 step=self.global_step + 1,  # the one under way
             )
-        return loss
+        return loss.smoothed
 
     def on_validation_start(self) -> None:
         self._paused = time.perf_counter()
@@ -140,12 +147,15 @@ class Translator(L.LightningModule):
         self._decode(self.trainer.datamodule.test_splits[dataloader_idx], batch)  # type: ignore[attr-defined]
 
     def _decode(self, split: str, batch: Batch) -> None:
-        decoded = self._decoded.setdefault(split, _Decoded())
-        logits, target = self.logits(batch)
-        decoded.nll += float(F.cross_entropy(logits.float(), target, reduction="sum"))
-        decoded.tokens += len(target)
-        for row, n_best in zip(batch.index.tolist(), search(self.model, batch.src, self.search, BOS, EOS), strict=True):
-            decoded.hypotheses[row] = self.vocabulary.tgt.decode(n_best[0].tokens)
+        self._workers = self._workers or Workers(self._decoded, self.device)
+        self._workers.add(split, batch)
+
+    @torch.inference_mode()  # a worker's thread has a mode of its own
+    def _decoded(self, split: str, batch: Batch) -> "_Decoded":
+        loss, tokens = self.loss(batch)
+        hypotheses = search(self.model, batch.src, self.search, BOS, EOS)
+        texts = {row: n_best[0].tokens for row, n_best in zip(batch.index.tolist(), hypotheses, strict=True)}
+        return _Decoded(split, float(loss.nll) * tokens, tokens, texts)
 
     def on_validation_epoch_end(self) -> None:
         self._evaluate()
@@ -165,26 +175,29 @@ class Translator(L.LightningModule):
 
     def _evaluate(self) -> None:
         data = self.trainer.datamodule  # type: ignore[attr-defined]
-        for split, decoded in self._decoded.items():
-            rows = sorted(decoded.hypotheses)  # all of them, unless the trainer limits the batches
+        batches = self._workers.results() if self._workers else []
+        self._workers = None
+        for split in dict.fromkeys(batch.split for batch in batches):
+            own = [batch for batch in batches if batch.split == split]
+            tokens = {row: tokens for batch in own for row, tokens in batch.hypotheses.items()}
+            rows = sorted(tokens)  # all of them, unless the trainer limits the batches
             sources, references = data.sources(split), data.references(split)
             self.evaluations[split] = Evaluation(
                 sources=[sources[i] for i in rows],
                 references=[references[i] for i in rows],
-                hypotheses=[decoded.hypotheses[i] for i in rows],
-                nll=decoded.nll / decoded.tokens,
+                hypotheses=[self.vocabulary.tgt.decode(tokens[i]) for i in rows],
+                nll=sum(batch.nll for batch in own) / sum(batch.tokens for batch in own),
             )
-        self._decoded = {}
 
     def translate(self, sentences: list[str], search: Search | None = None) -> list[list[Hypothesis]]:
         """The n best hypotheses of each sentence; greedy where nothing else is said."""
         return translate(self.model, self.vocabulary, sentences, search or Search())
 
 
-class _Decoded:
-    """What the batches of a split have given so far."""
+class _Decoded(NamedTuple):
+    """What a batch of a split gave: the NLL of its real target tokens, summed, and the best hypothesis of each row."""
 
-    def __init__(self) -> None:
-        self.nll = 0.0
-        self.tokens = 0
-        self.hypotheses: dict[int, str] = {}
+    split: str
+    nll: float
+    tokens: int
+    hypotheses: dict[int, list[int]]

@@ -8,8 +8,8 @@ At step i, with s the decoder's state, y the token read and h the encoder's outp
 
 What does not depend on the step before (keys, the embeddings' share of the gates, readout) is computed outside the loop.
 
-Shapes: B batch, S source length, T target length, E embedding width, D state width, M width of the encoder's output: 2 D, or D
-where it reads in one direction.
+Shapes: B batch, S source length, T target length, E embedding width, D state width, R directions the encoder reads in, M = R D
+width of its output, G gates of a cell: 3 of a GRU, 4 of an LSTM.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,6 @@ from typing import Literal, NamedTuple, assert_never
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from entente.models.attention import (
     KV,
@@ -29,11 +28,13 @@ from entente.models.attention import (
     NoAttention,
     SoftmaxOver,
 )
+from entente.models.dropout import Dropout
 from entente.models.seq2seq import (
-    Dropout,
+    DropoutRate,
     Residual,
     Seed,
     Seq2Seq,
+    State,
     TokenId,
     VocabularySize,
     Width,
@@ -44,36 +45,38 @@ from entente.models.seq2seq import (
 Cell = Literal["gru", "lstm"]
 RecurrentScore = Literal["additive", "dot", "bilinear", "none"]
 Readout = Literal["maxout", "residual", "context"]
-Recurrent = tuple[Tensor, ...]  # (h,) of a GRU, (h, c) of an LSTM, each (B, D)
+Recurrent = tuple[Tensor, ...]  # (h,) of a GRU, (h, c) of an LSTM, each (B, D); in the encoder (R, B, D)
 
 
-class BiRNNState(NamedTuple):
-    """The decoder's recurrent state, the source's keys and values, and the source mask."""
+class Source(NamedTuple):
+    """Keys and values of the encoder's outputs, and the source mask."""
 
-    recurrent: Recurrent
     memory: KV  # keys (B, S, A), values (B, S, M)
-    src_mask: Tensor  # (B, 1, S)
+    mask: Tensor  # (B, 1, S)
 
 
-def gru_step(input_gates: Tensor, state: Recurrent, weight_hh: Tensor, bias_hh: Tensor) -> Recurrent:
-    """One step of torch's GRUCell whose input products (B, 3 D) are there already."""
+BiRNNState = State[Recurrent, Source]  # written: the decoder's recurrent state
+
+
+def gru_step(input_gates: Tensor, hidden_gates: Tensor, state: Recurrent) -> Recurrent:
+    """One step of torch's GRUCell whose products (..., 3 D) with input and state are there already."""
     (hidden,) = state
     input_r, input_z, input_n = input_gates.chunk(3, dim=-1)
-    hidden_r, hidden_z, hidden_n = F.linear(hidden, weight_hh, bias_hh).chunk(3, dim=-1)
+    hidden_r, hidden_z, hidden_n = hidden_gates.chunk(3, dim=-1)
     reset = torch.sigmoid(input_r + hidden_r)
     update = torch.sigmoid(input_z + hidden_z)
     return (torch.lerp(torch.tanh(input_n + reset * hidden_n), hidden, update),)
 
 
-def lstm_step(input_gates: Tensor, state: Recurrent, weight_hh: Tensor, bias_hh: Tensor) -> Recurrent:
-    """One step of torch's LSTMCell whose input products (B, 4 D) are there already."""
+def lstm_step(input_gates: Tensor, hidden_gates: Tensor, state: Recurrent) -> Recurrent:
+    """One step of torch's LSTMCell whose products (..., 4 D) with input and state are there already."""
     hidden, cell = state
-    let_in, forget, new, out = (input_gates + F.linear(hidden, weight_hh, bias_hh)).chunk(4, dim=-1)
+    let_in, forget, new, out = (input_gates + hidden_gates).chunk(4, dim=-1)
     cell = torch.sigmoid(forget) * cell + torch.sigmoid(let_in) * torch.tanh(new)
     return torch.sigmoid(out) * torch.tanh(cell), cell
 
 
-Step = Callable[[Tensor, Recurrent, Tensor, Tensor], Recurrent]
+Step = Callable[[Tensor, Tensor, Recurrent], Recurrent]
 CELLS: dict[Cell, tuple[type[nn.GRU | nn.LSTM], type[nn.GRUCell | nn.LSTMCell], Step]] = {
     "gru": (nn.GRU, nn.GRUCell, gru_step),
     "lstm": (nn.LSTM, nn.LSTMCell, lstm_step),
@@ -99,7 +102,7 @@ class BiRNN(Seq2Seq):
         d_embedding: Width = 256,
         d_hidden: Width = 256,
         d_attention: Width = 256,
-        dropout: Dropout = 0.1,
+        dropout: DropoutRate = 0.1,
         tied: bool = True,
         score: RecurrentScore = "additive",
         cell: Cell = "gru",
@@ -114,7 +117,7 @@ class BiRNN(Seq2Seq):
         self.mask_padding = mask_padding
         self.tgt_embedding = nn.Embedding(tgt_vocab, d_embedding, padding_idx=pad_id)
         self.src_embedding = self.tgt_embedding if tied and shared_vocab else nn.Embedding(src_vocab, d_embedding, pad_id)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         network, step_network, self.step = CELLS[cell]
         self.encoder = network(d_embedding, d_hidden, batch_first=True, bidirectional=bidirectional)
         self.first_hidden = nn.Linear(d_hidden, d_hidden)  # their W_s
@@ -147,33 +150,55 @@ class BiRNN(Seq2Seq):
 
     def encode(self, src: Tensor) -> BiRNNState:
         mask = padding_mask(src, self.pad_id)
-        embedded = self.dropout(self.src_embedding(src))
-        # Packed, so that the backward direction starts at the last real token, not in the padding.
-        packed = pack_padded_sequence(embedded, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
-        outputs, last = self.encoder(packed)
-        last = last[0] if isinstance(last, tuple) else last  # (directions, B, D); of an LSTM, h and not c
-        memory, _ = pad_packed_sequence(outputs, batch_first=True, total_length=src.size(1))  # (B, S, M)
+        memory, last = self._read(self.dropout(self.src_embedding(src)), mask)
         hidden = torch.tanh(self.first_hidden(last[-1]))  # of the backward direction at the first token
         recurrent = (hidden,) if self.step is gru_step else (hidden, torch.zeros_like(hidden))
         if isinstance(self.attention, NoAttention):
             memory, mask = last.transpose(0, 1).flatten(1).unsqueeze(1), mask[:, :1]
         if not self.mask_padding:
             mask = torch.ones_like(mask)
-        return BiRNNState(recurrent, self.attention.project(self.dropout(memory)), mask[:, None, :])
+        return BiRNNState(recurrent, Source(self.attention.project(self.dropout(memory)), mask[:, None, :]))
+
+    def _read(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """embedded (B, S, E), mask (B, S) -> outputs (B, S, M), and the last state of each direction (R, B, D): what torch's
+        network gives for packed sentences. Here all directions take a step in one product, and gradients cost what the sentence
+        is long; of torch's loop on a CPU they cost its square."""
+        suffixes = ("", "_reverse") if self.encoder.bidirectional else ("",)
+        names = ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
+        w_ih, b_ih, w_hh, b_hh = ([getattr(self.encoder, f"{name}_l0{suffix}") for suffix in suffixes] for name in names)
+        gates = [F.linear(embedded, w, b).unbind(1) for w, b in zip(w_ih, b_ih, strict=True)]  # R x S x (B, G D)
+        there = mask.unsqueeze(-1).unbind(1)  # S x (B, 1)
+        if len(suffixes) == 2:  # the backward direction takes its steps from the end
+            gates[1], from_there = gates[1][::-1], [torch.stack(pair) for pair in zip(there, there[::-1], strict=True)]
+        else:
+            from_there = [real.unsqueeze(0) for real in there]
+        w_hidden, b_hidden = torch.stack(w_hh).transpose(1, 2), torch.stack(b_hh).unsqueeze(1)  # (R, D, G D), (R, 1, G D)
+        nothing = gates[0][0].new_zeros(len(suffixes), len(embedded), self.encoder.hidden_size)
+        state: Recurrent = (nothing,) if self.step is gru_step else (nothing, nothing)
+        outputs = []
+        for *input_gates, real in zip(*gates, from_there, strict=True):
+            new = self.step(torch.stack(input_gates), torch.baddbmm(b_hidden, state[0], w_hidden), state)
+            state = tuple(torch.where(real, a, b) for a, b in zip(new, state, strict=True))  # padding changes nothing
+            outputs.append(state[0])
+        read = torch.stack(outputs, dim=2)  # (R, B, S, D), each direction in its own order
+        in_order = [read[0], read[1].flip(1)] if len(suffixes) == 2 else [read[0]]
+        return torch.cat(in_order, dim=-1) * mask.unsqueeze(-1), state[0]
 
     def decode(self, tgt: Tensor, state: BiRNNState) -> tuple[Tensor, BiRNNState]:
         embedded = self.dropout(self.tgt_embedding(tgt))  # (B, T, E)
-        weight_embedded, weight_context = self.cell.weight_ih.split([embedded.size(-1), state.memory.value.size(-1)], dim=1)
+        memory, mask = state.source
+        weight_embedded, weight_context = self.cell.weight_ih.split([embedded.size(-1), memory.value.size(-1)], dim=1)
         gates = F.linear(embedded, weight_embedded, self.cell.bias_ih)  # (B, T, 3 D), of an LSTM 4 D
-        recurrent, hiddens, contexts = state.recurrent, [], []
+        recurrent, hiddens, contexts = state.written, [], []
         for input_gates in gates.unbind(1):
-            context = self.attention(recurrent[0].unsqueeze(1), state.memory, state.src_mask).squeeze(1)  # (B, M)
+            together = recurrent[0].unflatten(0, (len(memory.value), -1))  # rows that share a source ask it together
+            context = self.attention(together, memory, mask).flatten(0, 1)  # (B, M)
             input_gates = input_gates + F.linear(context, weight_context)
-            recurrent = self.step(input_gates, recurrent, self.cell.weight_hh, self.cell.bias_hh)
+            recurrent = self.step(input_gates, F.linear(recurrent[0], self.cell.weight_hh, self.cell.bias_hh), recurrent)
             hiddens.append(recurrent[0])
             contexts.append(context)
         read_out = self._read_out(torch.stack(hiddens, 1), embedded, torch.stack(contexts, 1))
-        return self.dropout(read_out), state._replace(recurrent=recurrent)
+        return self.dropout(read_out), BiRNNState(recurrent, state.source)
 
     def _read_out(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
         """hidden (B, T, D), embedded (B, T, E), context (B, T, M) -> (B, T, E)."""

@@ -9,34 +9,47 @@ Shapes: B batch, S source length, T target length, D width of the decoder's outp
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import torch
 from annotated_types import Interval
 from torch import Tensor, nn
 
-State = Any  # opaque: a NamedTuple of each model's own
+from entente.models.dropout import Dropout
+
+Written = TypeVar("Written")
+Source = TypeVar("Source")
+
+
+class State(NamedTuple, Generic[Written, Source]):
+    """What a model knows while it decodes, as a value. Both parts are opaque to everyone else: tensors with rows in dim 0, in
+    tuples. Several rows of `written` that follow each other may share one row of `source`, as the beams of a sentence do."""
+
+    written: Written  # depends on the target read so far: a row for each hypothesis
+    source: Source  # depends on the source alone: a row for each sentence
+
 
 # What an argument of a model may be. The upper ends are far beyond use: a configuration may come with a stranger's checkpoint.
 VocabularySize = Annotated[int, Interval(ge=1, le=1_000_000)]
 TokenId = Annotated[int, Interval(ge=0, lt=1_000_000)]
 Seed = Annotated[int, Interval(ge=0, lt=2**32)]
 Width = Annotated[int, Interval(ge=1, le=8192)]
-Dropout = Annotated[float, Interval(ge=0, lt=1)]  # the probability that a value is dropped
+DropoutRate = Annotated[float, Interval(ge=0, lt=1)]  # the probability that a value is dropped
 
 
 class Seq2Seq(nn.Module):
-    """An encoder-decoder. A `State` is a value, opaque to everyone else, each of whose tensors has the batch in dim 0."""
+    """An encoder-decoder."""
 
     pad_id: int
     output: nn.Linear  # D -> V; callers apply it, so that they choose which positions to project
 
-    def encode(self, src: Tensor) -> State:
+    def encode(self, src: Tensor) -> State[Any, Any]:
         """src (B, S) token ids, padded on the right, no row empty -> the state before the first target token."""
         raise NotImplementedError("an abstract model")
 
-    def decode(self, tgt: Tensor, state: State) -> tuple[Tensor, State]:
-        """tgt (B, T >= 1) token ids read at this call -> hidden (B, T, D), one per token read, and the state after them."""
+    def decode(self, tgt: Tensor, state: State[Any, Any]) -> tuple[Tensor, State[Any, Any]]:
+        """tgt (B, T >= 1) token ids read at this call -> hidden (B, T, D), one per token read, and the state after them. B is
+        the number of rows of `state.written`."""
         raise NotImplementedError("an abstract model")
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
@@ -50,7 +63,7 @@ class Residual(nn.Module):
     def __init__(self, keep: bool, dropout: float) -> None:
         super().__init__()
         self.keep = keep
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer_output: Tensor) -> Tensor:
         update = self.dropout(sublayer_output)
@@ -58,7 +71,7 @@ class Residual(nn.Module):
 
 
 def select(state: Any, rows: Tensor) -> Any:
-    """The state of the given rows (any model's): reorders, repeats or drops sentences. rows (N,) indices into the batch."""
+    """The given rows of a state or of a part of one (any model's): reordered, repeated or dropped. rows (N,) indices."""
     if isinstance(state, Tensor):
         return state.index_select(0, rows)
     parts = [select(part, rows) for part in state]

@@ -33,11 +33,13 @@ from entente.models.attention import (
     heads_divide,
     unprojected_width,
 )
+from entente.models.dropout import Dropout
 from entente.models.seq2seq import (
-    Dropout,
+    DropoutRate,
     Residual,
     Seed,
     Seq2Seq,
+    State,
     TokenId,
     VocabularySize,
     Width,
@@ -111,25 +113,32 @@ class DecoderBlock(Block):
         return self.cross_attention.project(memory) if "cross" in self.residual else KV(memory[:, :0], memory[:, :0])
 
     def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
-        """x (B, T, D) at the tokens read now, past (B, H, P, K) of those read before -> (B, T, D), and past with them added."""
+        """x (B, T, D) at the tokens read now, past (B, H, P, K) of those read before -> (B, T, D), and past with them added.
+        Rows that share a row of memory ask it together, as if each were one more position."""
 
         def look_back(h: Tensor) -> Tensor:
             nonlocal past
             past = past.extend(self.self_attention.project(h))
             return self.self_attention(h, past, causal)
 
+        def look_across(h: Tensor) -> Tensor:
+            together = h.reshape(len(memory.key), -1, h.size(-1))
+            return self.cross_attention(together, memory, src_mask).view_as(h)
+
         x = self.sublayer("self", x, look_back)
-        x = self.sublayer("cross", x, lambda h: self.cross_attention(h, memory, src_mask))
+        x = self.sublayer("cross", x, look_across)
         x = self.sublayer("ff", x, lambda h: self.ff(h))
         return x, past
 
 
-class TransformerState(NamedTuple):
-    """Per decoder block: keys and values of the target so far, and of the encoder's output; and the source mask."""
+class Source(NamedTuple):
+    """Keys and values of the encoder's output, of each decoder block, and the source mask."""
 
-    past: tuple[KV, ...]
     memory: tuple[KV, ...]
-    src_mask: Tensor  # (B, 1, 1, S)
+    mask: Tensor  # (B, 1, 1, S)
+
+
+TransformerState = State[tuple[KV, ...], Source]  # written: keys and values of the target so far, of each decoder block
 
 
 def sinusoids(start: int, length: int, d_model: int, like: Tensor) -> Tensor:
@@ -167,8 +176,8 @@ class Transformer(Seq2Seq):
         n_heads: Annotated[int, Interval(ge=1, le=128)] = 4,
         n_layers: Annotated[int, Interval(ge=1, le=64)] = 3,
         d_ff: Annotated[int, Interval(ge=1, le=65536)] = 1024,
-        dropout: Dropout = 0.1,
-        attention_dropout: Dropout = 0.0,
+        dropout: DropoutRate = 0.1,
+        attention_dropout: DropoutRate = 0.0,
         residual: Sequence[Sublayer] = SUBLAYERS,
         norm: Norm = "pre",
         tied: bool = True,
@@ -199,7 +208,7 @@ class Transformer(Seq2Seq):
         if positions == "learned":
             self.src_position = nn.Embedding(LEARNED_POSITIONS, d_model)
             self.tgt_position = nn.Embedding(LEARNED_POSITIONS, d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         attention = partial(
             MultiHeadAttention, d_model, n_heads, attention_dropout, d_k, score, scale, projections, softmax, mask_value
         )
@@ -234,14 +243,16 @@ class Transformer(Seq2Seq):
         x = self.encoder_norm(x)
         blocks = [cast(DecoderBlock, block) for block in self.decoder]
         nothing = x.new_empty(src.size(0), self.n_heads, 0, blocks[0].self_attention.d_k)
-        return TransformerState(tuple(KV(nothing, nothing) for _ in blocks), tuple(b.project(x) for b in blocks), src_mask)
+        return TransformerState(
+            tuple(KV(nothing, nothing) for _ in blocks), Source(tuple(b.project(x) for b in blocks), src_mask)
+        )
 
     def decode(self, tgt: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
-        read = state.past[0].key.size(-2)
+        read = state.written[0].key.size(-2)
         causal = causal_mask(tgt.size(1), read, tgt.device) if self.mask_future else None
         x = self._embed("tgt", tgt, start=read)
-        past = []
-        for block, block_past, memory in zip(self.decoder, state.past, state.memory, strict=True):
-            x, block_past = block(x, block_past, memory, causal, state.src_mask)
-            past.append(block_past)
-        return self.decoder_norm(x), state._replace(past=tuple(past))
+        written = []
+        for block, past, memory in zip(self.decoder, state.written, state.source.memory, strict=True):
+            x, past = block(x, past, memory, causal, state.source.mask)
+            written.append(past)
+        return self.decoder_norm(x), TransformerState(tuple(written), state.source)

@@ -1,0 +1,52 @@
+"""Decoding on a CPU: one worker for each core, each with products of its own, instead of one whose every product is shared
+among the cores. The products of a step of search are small, and much stands between them."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Generic, TypeVar
+
+import torch
+
+Result = TypeVar("Result")
+
+
+class Workers(Generic[Result]):
+    """Calls `work` with what is given to `add`, as often at a time as torch has threads for one product. Until `results` are
+    fetched, torch has one. On another device than a CPU, and under autocast, which other threads would not have, there is one
+    worker: the caller."""
+
+    def __init__(self, work: Callable[..., Result], device: torch.device) -> None:
+        self._work = work
+        self._n = torch.get_num_threads() if device.type == "cpu" and not torch.is_autocast_enabled("cpu") else 1
+        self._pool = ThreadPoolExecutor(self._n)
+        self._calls: list[Future[Result]] = []
+        self._done: list[Result] = []
+        if self._n > 1:
+            torch.set_num_threads(1)
+
+    def add(self, *arguments: Any) -> None:
+        """Returns when a worker is free to begin, so that who adds knows how far the work is."""
+        if self._n == 1:
+            self._done.append(self._work(*arguments))
+            return
+        self._calls.append(self._pool.submit(self._work, *arguments))
+        self._wait(self._n)
+
+    def results(self) -> list[Result]:
+        """Of all that was added, in that order, when the last is done."""
+        self._wait(0)
+        self._close()
+        return self._done
+
+    def _wait(self, left: int) -> None:
+        try:
+            while len(self._calls) > left:
+                self._done.append(self._calls.pop(0).result())
+        except BaseException:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        if self._n > 1:
+            torch.set_num_threads(self._n)

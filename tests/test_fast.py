@@ -1,0 +1,273 @@
+"""The fast roads against the plain ones."""
+
+import ctypes
+import math
+import resource
+import threading
+import time
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from conftest import LENGTHS, PAD, SIZES, small
+from entente import memory
+from entente.loss import ROWS, projected_cross_entropy
+from entente.models import BiRNN, Seq2Seq, attention
+from entente.models.attention import MultiHeadAttention
+from entente.models.dropout import Dropout
+from entente.models.seq2seq import State, causal_mask, select
+from entente.workers import Workers
+
+B = len(LENGTHS)
+
+
+def close(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
+
+
+# The loss
+
+
+@pytest.mark.parametrize("n", [1, 7, ROWS, 2 * ROWS + 13])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_projection_and_loss_in_blocks_equal_torchs_loss_of_all_logits(n: int, label_smoothing: float) -> None:
+    generator = torch.Generator().manual_seed(n)
+    hidden, weight = (torch.randn(rows, 11, generator=generator, dtype=torch.float64).requires_grad_() for rows in (n, 101))
+    target = torch.randint(101, (n,), generator=generator)
+    logits = hidden @ weight.T
+    expected = F.cross_entropy(logits, target, label_smoothing=label_smoothing)
+    gradients = torch.autograd.grad(3 * expected, (hidden, weight))
+    found = projected_cross_entropy(hidden, weight, target, label_smoothing)
+    close(found.smoothed, expected)
+    close(found.nll, F.cross_entropy(logits, target))
+    assert not found.nll.requires_grad
+    for actual, plain in zip(torch.autograd.grad(3 * found.smoothed, (hidden, weight)), gradients, strict=True):
+        close(actual, plain)
+    with torch.no_grad():
+        assert projected_cross_entropy(hidden, weight, target, label_smoothing) == (found.smoothed, found.nll)
+
+
+def test_the_loss_stays_finite_where_probabilities_vanish() -> None:
+    hidden, weight = torch.tensor([[1.0]], requires_grad=True), torch.tensor([[0.0], [500.0], [-500.0]])
+    found = projected_cross_entropy(hidden, weight, torch.tensor([2]), 0.0)
+    assert found.smoothed.item() == 1000
+    assert torch.autograd.grad(found.smoothed, hidden)[0].item() == 1000
+
+
+def test_under_autocast_the_loss_is_compared_in_float32() -> None:
+    hidden, weight = torch.randn(23, 11, requires_grad=True), torch.randn(101, 11, requires_grad=True)
+    target = torch.randint(101, (23,))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = projected_cross_entropy(hidden, weight, target, 0.1)
+        expected = F.cross_entropy((hidden @ weight.T).float(), target, label_smoothing=0.1)
+    assert found.smoothed.dtype == torch.float32
+    torch.testing.assert_close(found.smoothed, expected, rtol=1e-5, atol=1e-5)
+    gradients = torch.autograd.grad(found.smoothed, (hidden, weight))
+    for actual, plain in zip(gradients, torch.autograd.grad(expected, (hidden, weight)), strict=True):
+        assert actual.dtype == torch.float32
+        torch.testing.assert_close(actual, plain, rtol=0.05, atol=2e-3)
+
+
+# Dropout
+
+
+@pytest.mark.parametrize("p", [0.1, 0.25, 0.9])
+@pytest.mark.parametrize("shape", [(1009, 101), (503, 3, 67)], ids=str)
+def test_dropout_drops_so_many_and_keeps_the_mean(p: float, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(7)
+    x = torch.full(shape, 2.0, requires_grad=True)
+    y = Dropout(p)(x)
+    dropped = (y == 0).double()
+    n = x.numel()
+    assert abs(dropped.mean().item() - p) < 5 * math.sqrt(p * (1 - p) / n)
+    rounded = round(p * 65536) / 65536
+    torch.testing.assert_close(y[y != 0].unique(), torch.tensor([2 / (1 - rounded)]))
+    for lag in (1, 2, 3, 4, 101):  # values that share a random number are as independent as others
+        flat = dropped.flatten() - dropped.mean()
+        assert abs((flat[lag:] * flat[:-lag]).mean().item()) < 5 * p * (1 - p) / math.sqrt(n)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close(gradient, y.detach() / 2)
+
+
+def test_dropout_is_a_function_of_the_random_state_and_leaves_evaluation_alone() -> None:
+    layer, x = Dropout(0.3), torch.randn(5, 7, 11, dtype=torch.float64)
+    torch.manual_seed(3)
+    first, second = layer(x), layer(x)
+    torch.manual_seed(3)
+    assert torch.equal(layer(x), first) and not torch.equal(first, second)
+    state = torch.get_rng_state()
+    assert layer.eval()(x) is x and Dropout(0.0)(x) is x
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+# Attention
+
+
+@pytest.mark.parametrize("kind", ["padding", "causal", None])
+def test_the_fused_road_of_training_equals_the_steps(kind: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = MultiHeadAttention(12, 3).double()
+    nn.init.normal_(layer.query.bias)
+    x, y = (torch.randn(5, n, 12, dtype=torch.float64, requires_grad=True) for n in (7, 11))
+    mask = {"padding": torch.rand(5, 1, 1, 11) < 0.7, "causal": causal_mask(7, 4, x.device), None: None}[kind]
+    if mask is not None:
+        mask[..., 0] = True
+    inputs = (x, y, *layer.parameters())
+
+    def results() -> tuple[Tensor, ...]:
+        out = layer(x, layer.project(y), mask)
+        return out, *torch.autograd.grad(out.square().sum(), inputs)
+
+    plain = results()
+    called: list[Any] = []
+    fused = attention.scaled_dot_product_attention
+    monkeypatch.setattr(attention, "STEP_BY_STEP", set())
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", lambda *a, **k: called.append(a) or fused(*a, **k))
+    for actual, expected in zip(results(), plain, strict=True):
+        close(actual, expected)
+    assert called
+    called.clear()
+    close(layer.eval()(x, layer.project(y), mask), plain[0])
+    assert not called  # evaluation keeps the steps apart
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"score": "additive"},
+        {"score": "bilinear"},
+        {"scale": "none"},
+        {"scale": "n_keys"},
+        {"softmax": "queries"},
+        {"mask_value": -9.0},
+    ],
+    ids=str,
+)
+def test_another_attention_than_the_standard_one_never_takes_the_fused_road(
+    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "STEP_BY_STEP", set())
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", lambda *a, **k: pytest.fail("fused"))
+    layer = MultiHeadAttention(12, 3, **arguments)
+    x = torch.randn(5, 7, 12)
+    layer(x, layer.project(x), causal_mask(7, 0, x.device))
+
+
+# The BiRNN's encoder
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("bidirectional", [True, False], ids=["both directions", "one direction"])
+def test_the_encoders_own_loop_equals_torchs_network_on_packed_sentences(cell: str, bidirectional: bool, src: Tensor) -> None:
+    model: Any = small("birnn", spread=0.3, cell=cell, bidirectional=bidirectional)
+    assert isinstance(model, BiRNN)
+    embedded = torch.randn(*src.shape, SIZES["birnn"]["d_embedding"], dtype=torch.float64, requires_grad=True)
+    mask = src != PAD
+    packed = pack_padded_sequence(embedded, mask.sum(1), batch_first=True, enforce_sorted=False)
+    outputs, last = model.encoder(packed)
+    expected, _ = pad_packed_sequence(outputs, batch_first=True, total_length=src.size(1))
+    inputs = (embedded, *model.encoder.parameters())
+    gradients = torch.autograd.grad(expected.square().sum(), inputs)
+    actual, actual_last = model._read(embedded, mask)
+    close(actual, expected)
+    close(actual_last, last[0] if cell == "lstm" else last)
+    for one, other in zip(torch.autograd.grad(actual.square().sum(), inputs), gradients, strict=True):
+        close(one, other)
+
+
+# Search
+
+
+def test_hypotheses_that_share_a_source_row_get_what_rows_of_their_own_would(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:
+    state = model.encode(src)
+    repeated = torch.arange(B).repeat_interleave(3)
+    written, tokens = select(state.written, repeated), tgt[torch.arange(3 * B) % B]
+    shared, own = State(written, state.source), select(state, repeated)
+    for step in range(4):
+        hidden, shared = model.decode(tokens[:, [step]], shared)
+        expected, own = model.decode(tokens[:, [step]], own)
+        close(hidden, expected)
+
+
+# Workers
+
+
+@pytest.fixture
+def two_threads() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_workers_work_side_by_side_in_the_order_given(two_threads: None) -> None:
+    together = threading.Barrier(2, timeout=30)
+
+    def work(i: int) -> tuple[int, int]:
+        if i < 2:
+            together.wait()  # returns only if two are here at once
+        else:
+            time.sleep(0.01 * (7 - i))
+        return i, torch.get_num_threads()
+
+    workers = Workers(work, torch.device("cpu"))
+    for i in range(7):
+        workers.add(i)
+    assert workers.results() == [(i, 1) for i in range(7)]
+    assert torch.get_num_threads() == 2
+
+
+def test_what_goes_wrong_in_a_worker_is_told_and_threads_are_as_before(two_threads: None) -> None:
+    def work(i: int) -> int:
+        return 1 // (i - 1)
+
+    workers = Workers(work, torch.device("cpu"))
+    with pytest.raises(ZeroDivisionError):
+        for i in range(11):
+            workers.add(i)
+        workers.results()
+    assert torch.get_num_threads() == 2
+
+
+def test_elsewhere_than_on_a_cpu_the_caller_works(two_threads: None) -> None:
+    workers = Workers(lambda: threading.current_thread(), torch.device("meta"))
+    workers.add()
+    assert workers.results() == [threading.current_thread()]
+    with torch.autocast("cpu", torch.bfloat16):
+        workers = Workers(lambda: threading.current_thread(), torch.device("cpu"))
+    workers.add()
+    assert workers.results() == [threading.current_thread()]
+
+
+# Memory
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="the C library is not glibc")
+def test_freed_memory_is_not_asked_of_the_system_again() -> None:
+    assert memory.keep_freed_memory()
+
+    def faults() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(5):
+            torch.ones(50_000_000 // 4)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    faults()
+    assert faults() < 5 * 50_000_000 / 4096 / 10  # else about one for each page
+
+
+def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    assert not memory.keep_freed_memory()
+
+
+def test_model_parameters_of_every_kind_are_reached_by_the_loss(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:
+    """The loss in blocks gives the projection its gradient, tied or not."""
+    model.train()
+    nn.Module.zero_grad(model)
+    hidden = model(src, tgt[:, :-1]).flatten(0, 1)
+    projected_cross_entropy(hidden, model.output.weight, tgt[:, 1:].flatten(), 0.1).smoothed.backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
