@@ -1,0 +1,1 @@
+"""Ours against other programs, side by side on one machine."""

@@ -1,0 +1,1 @@
+"""Scripts, each run by the interpreter that has its program; nothing here is imported by the package."""

@@ -1,0 +1,78 @@
+"""configs/benchmark.yaml: a run's configuration, and the part `benchmark`."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Interval
+
+from entente import checkpoint
+from entente.errors import InputError
+from entente.schema import problems
+from entente.training import check as check_run
+from entente.training import no_folder
+
+AtLeastOne = Annotated[int, Ge(1)]
+Case = Literal[
+    "transformer", "ceiling", "profile", "birnn", "greedy", "beam", "greedy_trained", "beam_trained", "startup", "data"
+]
+FIXED = {"norm": "pre", "tied": True, "positions": "sinusoidal", "score": "dot", "scale": "d_k", "softmax": "keys"}
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Interpreters of environments that have what does not go with ours; transformers and ctranslate2 are used where they can
+    be imported here."""
+
+    joeynmt: str | None = None
+    eole: str | None = None
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """pairs: turns that count, after one that warms up. steps: of a training burst. sentences, length: of a decoding burst,
+    target tokens each. checkpoint: of the cases *_trained. largest: side of the square product."""
+
+    cases: Sequence[Case]
+    birnn: Mapping[str, Any]
+    peers: Peers = field(default_factory=Peers)
+    pairs: AtLeastOne = 5
+    steps: AtLeastOne = 10
+    sentences: AtLeastOne = 1000
+    length: Annotated[int, Interval(ge=1, le=1000)] = 20
+    checkpoint: str | None = None
+    output: str | None = None
+    largest: Annotated[int, Interval(ge=1, le=65536)] = 4096
+
+
+def check(config: Mapping[str, Any]) -> list[str]:
+    """Everything that is wrong with the configuration, one line each."""
+    if not isinstance(own := config.get("benchmark"), Mapping):
+        return ["benchmark: no such part in the configuration; leave it in"]
+    run = {key: value for key, value in config.items() if key != "benchmark"}
+    if isinstance(run.get("model"), Mapping) and run["model"].get("name") == "birnn":
+        return ["model=birnn: give a transformer; the settings of the other model are benchmark.birnn's"]
+    found = [*check_run(run), *problems(Benchmark, "benchmark", own)]
+    if found:
+        return found
+    other = [line for line in check_run({**run, "model": own["birnn"]}) if line.startswith("model.")]
+    found += [f"benchmark.birnn.{line.removeprefix('model.')}" for line in other]
+    unlike = [f"model.{key}={run['model'][key]}" for key, value in FIXED.items() if run["model"].get(key, value) != value]
+    found += [f"{setting}: the peers have no such model; leave it out" for setting in unlike]
+    if not own["cases"]:
+        found.append("benchmark.cases=[]: give one at least")
+    if not run["data"]["tokenizer"].get("joint", True):
+        found.append("data.tokenizer.joint=false: the peers share one vocabulary; leave it out")
+    for name, path in own["peers"].items():
+        if path is not None and not os.access(Path(path).expanduser(), os.X_OK):
+            found.append(f"benchmark.peers.{name}={path}: no such program; give the path of that environment's Python")
+    if own["checkpoint"]:
+        try:
+            checkpoint.find(own["checkpoint"])
+        except InputError as error:
+            found += [f"benchmark.{problem}" for problem in error.problems]
+    if own["output"]:
+        found += [line.replace("output_dir=", "benchmark.output=", 1) for line in no_folder(own["output"])]
+    return found
