@@ -188,8 +188,8 @@ class MultiHeadAttention(nn.Module):
         return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # (B, T, H K) -> (B, H, T, K)
 
     def project(self, source: Tensor) -> KV:
-        """source (B, S, D) -> keys and values (B, H, S, K)."""
-        return KV(self._split(self.key(source)), self._split(self.value(source)))
+        """source (B, S, D) -> keys and values (B, H, S, K), in the order in which every product with them reads."""
+        return KV(self._split(self.key(source)).contiguous(), self._split(self.value(source)).contiguous())
 
     def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
         """query (B, T, D), mask broadcastable to (B, H, T, S) -> (B, T, D)."""
