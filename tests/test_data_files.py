@@ -89,10 +89,10 @@ def test_every_reader_counts_and_reads_alike(pairs: list[Pair]) -> None:
         folder = Path(name)
         for place, side in enumerate(("fr", "en")):
             (folder / side).write_bytes("".join(f"{pair[place]}\n" for pair in pairs).encode())
-        assert read_parallel(folder / "fr", folder / "en") == expected
+        assert list(read_parallel(folder / "fr", folder / "en")) == expected
         for name, (columns, written) in FORMS.items():
             (folder / name).write_bytes(written(pairs))
-            assert read_pairs(folder / name, columns) == expected, name
+            assert list(read_pairs(folder / name, columns)) == expected, name
 
 
 @pytest.mark.parametrize("name", [name for name in FORMS if not name.endswith("parquet")])
@@ -103,14 +103,14 @@ def test_text_may_be_compressed_and_begin_with_a_mark(tmp_path: Path, name: str)
         for data in (written(pairs), b"\xef\xbb\xbf" + written(pairs)):
             for stored in (data, gzip.compress(data, mtime=0)):
                 (tmp_path / form).write_bytes(stored)
-                assert read_pairs(tmp_path / form, columns) == pairs
+                assert list(read_pairs(tmp_path / form, columns)) == pairs
 
 
 @pytest.fixture
 def read(tmp_path: Path) -> Callable[..., list[Pair]]:
     def read(name: str, content: str | bytes, columns: Columns = BY_NAME) -> list[Pair]:
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        return read_pairs(tmp_path / name, columns)
+        return list(read_pairs(tmp_path / name, columns))
 
     return read
 
@@ -227,7 +227,7 @@ def test_what_cannot_be_opened_is_said(tmp_path: Path, form: str) -> None:
         f"file/x.{form}": "cannot be read ",
     }.items():
         with pytest.raises(InputError, match=message):
-            read_pairs(tmp_path / name, BY_NUMBER if form in ("tsv", "csv") else BY_NAME)
+            list(read_pairs(tmp_path / name, BY_NUMBER if form in ("tsv", "csv") else BY_NAME))
 
 
 def test_a_damaged_parquet_file_is_said_or_read(read: Callable[..., list[Pair]]) -> None:

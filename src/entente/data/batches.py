@@ -89,10 +89,13 @@ class TrainingBatches:
 
     def epoch(self, n: int) -> list[list[int]]:
         """The rows of each batch of epoch n, every pair once; sentences of like length meet others each time."""
+        return [rows.tolist() for rows in self._epoch(n)]
+
+    def _epoch(self, n: int) -> list[np.ndarray]:
         generator = np.random.default_rng([self._seed, n])
         src, tgt = self._lengths[:, self._rows]
         order = self._rows[np.lexsort((generator.random(len(src)), -np.maximum(src, tgt)))]
-        return [order[self._parts[i]].tolist() for i in generator.permutation(len(self._parts))]
+        return [order[self._parts[i]] for i in generator.permutation(len(self._parts))]
 
     def padding(self, n: int = 0) -> float:
         """The share of epoch n's positions, both sides, that hold padding."""
@@ -105,8 +108,8 @@ class TrainingBatches:
     def __iter__(self) -> Iterator[Batch]:
         first, done = divmod(self.position, self.batches_per_epoch)
         for n in count(first):
-            for rows in self.epoch(n)[done if n == first else 0 :]:
-                yield self.batch(rows)
+            for rows in self._epoch(n)[done if n == first else 0 :]:  # Python's own numbers would take five times the memory
+                yield self.batch(rows.tolist())
 
     def consume(self) -> None:
         self.position += 1

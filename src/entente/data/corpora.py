@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Annotated, NamedTuple, TypedDict
 
 import datasets
+import numpy as np
 from annotated_types import Ge, Interval, MinLen
 from datasets import Dataset, DownloadConfig, DownloadManager
 
 from entente.data.alignments import Gold
-from entente.data.files import Columns, Pair, clean, read_pairs, read_parallel, table_pairs
+from entente.data.files import Columns, clean, read_pairs, read_parallel, table_pairs
 from entente.data.files import read_lines as read_lines  # who reads text looks for it beside `clean`
+from entente.data.pairs import Pair, Pairs
 from entente.data.split import hold_out, shared
 from entente.errors import InputError
 
@@ -62,7 +64,7 @@ class Part(NamedTuple):
     """What was read for one split."""
 
     where: str
-    pairs: list[Pair]
+    pairs: Pairs
 
 
 @dataclass(frozen=True)
@@ -88,18 +90,19 @@ def grammar(src: Language, tgt: Language, seed: Seed, train: Sentences, valid: S
     """The embedded French-English grammar; `train`, `valid` and `test` are numbers of pairs."""
     if {src, tgt} != {"fr", "en"}:
         raise InputError(f"data.src={src} data.tgt={tgt}: the grammar has fr and en, one as source and one as target")
-    from entente.data.grammar import Pair, splits  # here, so that other corpora do not build its lexicon
+    from entente.data.grammar import Pair as Derived  # here, so that other corpora do not build its lexicon
+    from entente.data.grammar import splits
 
-    def gold(pair: Pair) -> Gold:
+    def gold(pair: Derived) -> Gold:
         fr, en = pair.spans("fr"), pair.spans("en")
         return Gold(fr, en, pair.sure, pair.possible) if src == "fr" else Gold(en, fr, pair.sure, pair.possible).turned()
 
-    def both(pair: Pair) -> dict[str, str]:
+    def both(pair: Derived) -> dict[str, str]:
         return {"fr": clean(pair.text("fr")), "en": clean(pair.text("en"))}
 
     derived = splits(seed, train, valid, test)
     parts = {
-        name: _dataset(f"data=grammar, {name}", [(text[src], text[tgt]) for text in map(both, pairs)])
+        name: _dataset(f"data=grammar, {name}", Pairs.of((text[src], text[tgt]) for text in map(both, pairs)))
         for name, pairs in derived.items()
     }
     golds = {name: [gold(pair) for pair in pairs] for name, pairs in derived.items() if name != "train"}
@@ -145,7 +148,7 @@ def multi30k(
     parts = {}
     for name, stem in {"train": "train", "valid": "val", **{test: test for test in tests}}.items():
         one, other = (_fetched(f"{folder}/{stem}.{language}.gz") for language in languages)
-        parts[name] = Part(f"{folder}/{stem}", read_parallel(one, other))
+        parts[name] = Part(f"{folder}/{stem}", Pairs.of(read_parallel(one, other)))
     return _corpus(f"multi30k-{src}-{tgt}", parts, max_words, max_ratio, None)
 
 
@@ -163,7 +166,7 @@ def opus_books(
     places = Columns(_languages(src, tgt))
     here = Path(path).expanduser()
     if os.path.exists(here):
-        pairs = [pair for file in _parquet_files(here, subset) for pair in read_pairs(file, places)]
+        pairs = Pairs.of(pair for file in _parquet_files(here, subset) for pair in read_pairs(file, places))
     else:
         try:
             table = datasets.load_dataset(path, subset, split="train").with_format("arrow")[:]
@@ -172,7 +175,7 @@ def opus_books(
             raise InputError(
                 f"data.path={path} data.subset={subset}: neither here nor to be had from the hub ({why})"
             ) from None
-        pairs = table_pairs(path, table, places)
+        pairs = Pairs.of(table_pairs(path, table, places))
     return _corpus(f"opus_books-{src}-{tgt}", {"train": Part(path, pairs)}, max_words, max_ratio, split)
 
 
@@ -187,7 +190,8 @@ CORPORA: dict[str, Callable[..., Corpus]] = {
 def parallel_files(src: Path, tgt: Path) -> Dataset:
     """Every pair of two parallel files that has text on both sides."""
     dropped: Counter[str] = Counter()
-    pairs = _kept("", read_parallel(src, tgt), dropped)
+    pairs = Pairs.of(read_parallel(src, tgt))
+    _drop(pairs, "", dropped)
     for why, count in dropped.items():
         log.info("dropped %d pairs: %s", count, why)
     return _dataset(f"{src} and {tgt}", pairs)
@@ -203,45 +207,50 @@ def _corpus(name: str, parts: Mapping[str, Part], max_words: int, max_ratio: flo
     """What was read without what cannot be used, and with held-out pairs where no validation set was given. Long and uneven
     pairs are dropped from train alone, since a score is over all sentences."""
     dropped: Counter[str] = Counter()
-    used = {part: _kept(f"{part}: ", pairs, dropped) for part, (_, pairs) in parts.items()}
-    made = {} if "valid" in parts else _held_out(used["train"], split, with_test=len(parts) == 1)
-    given = {part: pairs for part, pairs in used.items() if part != "train"}
-    train = _kept("train: ", made.pop("train", used["train"]), dropped, max_words, max_ratio)
+    read = {part: len(pairs) for part, (_, pairs) in parts.items()}
+    for part, (_, pairs) in parts.items():
+        _drop(pairs, f"{part}: ", dropped)
+    train = parts["train"].pairs
+    made = {} if "valid" in parts else _held_out(train, split, with_test=len(parts) == 1)
+    given = {part: pairs for part, (_, pairs) in parts.items() if part != "train"}
+    _drop(train, "train: ", dropped, max_words, max_ratio)
     for part, count in shared(train, given).items():
         log.info("%s: %d of %d pairs have a sentence that train has too", part, count, len(given[part]))
     splits = {
         part: _dataset(parts[part].where if part in parts else f"{parts['train'].where}, {part}", pairs)
         for part, pairs in {"train": train, **made, **given}.items()
     }
-    read = {part: len(pairs) for part, (_, pairs) in parts.items()}
     return Corpus(name, splits.pop("train"), splits.pop("valid"), splits, dict(dropped), read)
 
 
-def _held_out(pairs: Sequence[Pair], split: Split | None, with_test: bool) -> dict[str, list[Pair]]:
-    """train, valid and perhaps test of the pairs."""
+def _held_out(pairs: Pairs, split: Split | None, with_test: bool) -> dict[str, Pairs]:
+    """valid and perhaps test, taken out of the pairs."""
     if not split:
         raise InputError("data.valid is not set: give the files, data.valid.src=FILE data.valid.tgt=FILE")
     asked = {"valid": split["valid"], "test": split["test"] if with_test else 0}
     sizes = {part: max(1, round(n * len(pairs))) if isinstance(n, float) else n for part, n in asked.items()}
     whole = f"{len(pairs)} pair{'s' * (len(pairs) != 1)}"
-    made = hold_out(pairs, {part: size for part, size in sizes.items() if size or part == "valid"}, split["seed"])
-    for part, held in made.items():
-        if not held:
+    rows = hold_out(pairs, {part: size for part, size in sizes.items() if size or part == "valid"}, split["seed"])
+    for part, mask in rows.items():
+        if not mask.any():
             raise InputError(
                 f"data.split.valid={split['valid']} data.split.test={split['test']}: of {whole} none is left "
                 f"for {part}; pairs that share a sentence stay together"
             )
-    log.info("of %d pairs, by chance: %s", len(pairs), ", ".join(f"{part} {len(held)}" for part, held in made.items()))
+    log.info("of %d pairs, by chance: %s", len(pairs), ", ".join(f"{part} {mask.sum()}" for part, mask in rows.items()))
+    train = rows.pop("train")
+    made = {part: pairs.chosen(mask) for part, mask in rows.items()}
+    pairs.keep(train)
     return made
 
 
-def _kept(
-    label: str, pairs: Sequence[Pair], dropped: Counter[str], max_words: int | None = None, max_ratio: float | None = None
-) -> list[Pair]:
-    """The pairs worth keeping; by reason, how many are not is added to `dropped`."""
+def _drop(
+    pairs: Pairs, label: str, dropped: Counter[str], max_words: int | None = None, max_ratio: float | None = None
+) -> None:
+    """Leaves the pairs worth keeping; by reason, how many are not is added to `dropped`."""
     why_not = [_fault(pair, max_words, max_ratio) for pair in pairs]
     dropped.update(label + why for why in why_not if why)
-    return [pair for pair, why in zip(pairs, why_not, strict=True) if not why]
+    pairs.keep(np.array([not why for why in why_not], bool))
 
 
 def _fault(pair: Pair, max_words: int | None, max_ratio: float | None) -> str | None:
@@ -255,23 +264,23 @@ def _fault(pair: Pair, max_words: int | None, max_ratio: float | None) -> str | 
     return None
 
 
-def _dataset(where: str, pairs: Sequence[Pair]) -> Dataset:
+def _dataset(where: str, pairs: Pairs) -> Dataset:
     if not pairs:
         raise InputError(f"{where}: no sentence pair left after dropping empty and over-long ones")
-    return Dataset.from_dict({"src": [src for src, _ in pairs], "tgt": [tgt for _, tgt in pairs]})
+    return pairs.dataset()
 
 
 def _read(root: str | None, given: object, key: str, places: Columns) -> Part:
     if isinstance(given, str) and given not in MISSING:
         path = _path(root, given)
-        return Part(str(path), read_pairs(path, places))
+        return Part(str(path), Pairs.of(read_pairs(path, places)))
     sides = []
     for side in ("src", "tgt"):
         file = given.get(side) if isinstance(given, Mapping) else None
         if file in MISSING:
             raise InputError(f"{key}.{side} is not set: give the file, {key}.{side}=FILE")
         sides.append(_path(root, str(file)))
-    return Part(f"{sides[0]} and {sides[1]}", read_parallel(*sides))
+    return Part(f"{sides[0]} and {sides[1]}", Pairs.of(read_parallel(*sides)))
 
 
 def _path(root: str | None, path: str) -> Path:

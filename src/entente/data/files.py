@@ -6,13 +6,13 @@ CR, U+2028 or a form feed is text; and a line without text is a pair without tex
 
 import csv
 import gzip
-import io
 import json
 import re
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,14 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from entente.data.pairs import AT_ONCE, Pair
 from entente.errors import InputError
 
 GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 UTF8_BOM = b"\xef\xbb\xbf"
-NO_BREAK = str.maketrans(dict.fromkeys("\u00a0\u2007\u202f", " "))
+NO_BREAK = re.compile("[\u00a0\u2007\u202f]")
 NESTED = "translation"  # the column of the hub's translation sets: a text by language
-
-Pair = tuple[str, str]  # source, target
 
 
 class Columns(NamedTuple):
@@ -61,23 +60,26 @@ class Columns(NamedTuple):
 def clean(line: str) -> str:
     """The form in which every line meets the tokenizer, training text and text to translate alike: NFC, no-break spaces
     (U+00A0, U+2007, U+202F) made ordinary ones, no outer white space."""
-    return unicodedata.normalize("NFC", line).translate(NO_BREAK).strip()
+    return NO_BREAK.sub(" ", unicodedata.normalize("NFC", line)).strip()
 
 
 def read_lines(path: Path) -> list[str]:
     """The cleaned lines of a UTF-8 file, plain or gzip (told by its first bytes, not by its name)."""
-    return [clean(line) for line in _lines(_text(path))]
+    return [clean(line) for line in _lines(path)]
 
 
-def read_parallel(src: Path, tgt: Path) -> list[Pair]:
+def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
     """Line N of one file with line N of the other."""
-    one, other = read_lines(src), read_lines(tgt)
-    if len(one) != len(other):
-        raise InputError(f"{src} has {_count(len(one), 'line')} and {tgt} has {len(other)}: line N must translate line N")
-    return list(zip(one, other, strict=True))
+    sides = [map(clean, _lines(path)) for path in (src, tgt)]
+    for number, (one, other) in enumerate(zip_longest(*sides)):
+        if one is None or other is None:
+            counts = [number, number]
+            counts[one is None] += 1 + sum(1 for _ in sides[one is None])
+            raise InputError(f"{src} has {_count(counts[0], 'line')} and {tgt} has {counts[1]}: line N must translate line N")
+        yield one, other
 
 
-def read_pairs(path: Path, columns: Columns) -> list[Pair]:
+def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
     """The pairs of one file, in a form told by its name: tab separated, CSV, JSON lines (these also as gzip) or Parquet."""
     form = Path(path.name.lower().removesuffix(".gz")).suffix
     if form not in READERS:
@@ -88,7 +90,7 @@ def read_pairs(path: Path, columns: Columns) -> list[Pair]:
     return READERS[form](path, columns)
 
 
-def table_pairs(where: str, table: pa.Table, columns: Columns) -> list[Pair]:
+def table_pairs(where: str, table: pa.Table, columns: Columns) -> Iterator[Pair]:
     """The pairs of an Arrow table: two columns of text, or the fields of a column `translation`."""
     names = table.column_names
     if NESTED in names and pa.types.is_struct(table[NESTED].type) and not all({*n} & {*names} for n in columns.names()):
@@ -105,16 +107,18 @@ def table_pairs(where: str, table: pa.Table, columns: Columns) -> list[Pair]:
             row = pc.index(pc.is_null(side), True).as_py()
             raise InputError(f"{where}, row {row + 1}: column {names[place]} is null, not text")
         side.validate(full=True)  # that it is UTF-8
-        sides.append(map(_sentence, side.to_pylist()))
-    return list(zip(*sides, strict=True))
+        sides.append(side)
+    for start in range(0, len(table), AT_ONCE):
+        src, tgt = (map(_sentence, side.slice(start, AT_ONCE).to_pylist()) for side in sides)
+        yield from zip(src, tgt, strict=True)
 
 
-def _tsv(path: Path, columns: Columns) -> list[Pair]:
-    rows = enumerate((line.split("\t") for line in _lines(_text(path))), start=1)
+def _tsv(path: Path, columns: Columns) -> Iterator[Pair]:
+    rows = enumerate((line.split("\t") for line in _lines(path)), start=1)
     return _table(path, rows, columns)
 
 
-def _csv(path: Path, columns: Columns) -> list[Pair]:
+def _csv(path: Path, columns: Columns) -> Iterator[Pair]:
     return _table(path, _csv_rows(path), columns)
 
 
@@ -122,8 +126,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     r"""(number of its last line, cells) of each row; a quoted cell may go over lines."""
     # The parser would end a row at a lone "\r". A lone surrogate, which no UTF-8 text can hold, takes its place.
     stand_in = "\udc0d"
-    text = re.sub("\r(?!\n)", stand_in, _text(path))
-    reader = csv.reader(io.StringIO(text, newline="\n"), strict=True)
+    reader = csv.reader((re.sub("\r(?!\n)", stand_in, f"{line}\n") for line in _lines(path)), strict=True)
     try:
         for row in reader:
             yield reader.line_num, [cell.replace(stand_in, "\r") for cell in row]
@@ -131,9 +134,8 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise InputError(f"{path}, line {reader.line_num}: no proper CSV ({error})") from None
 
 
-def _table(path: Path, rows: Iterable[tuple[int, list[str]]], columns: Columns) -> list[Pair]:
+def _table(path: Path, rows: Iterable[tuple[int, list[str]]], columns: Columns) -> Iterator[Pair]:
     """The first row is a heading if a column is found by its name, or if both chosen by number are headed by their names."""
-    pairs: list[Pair] = []
     src = tgt = -1
     for number, row in rows:
         cells = list(map(_sentence, row))
@@ -144,12 +146,11 @@ def _table(path: Path, rows: Iterable[tuple[int, list[str]]], columns: Columns) 
             if not by_number or all(heads):
                 continue
         if not any(cells):
-            pairs.append(("", ""))
+            yield "", ""
         elif max(src, tgt) < len(cells):
-            pairs.append((cells[src], cells[tgt]))
+            yield cells[src], cells[tgt]
         else:
             raise InputError(f"{path}, line {number}: {_count(len(cells), 'column')} and no column {max(src, tgt) + 1}")
-    return pairs
 
 
 def _at(cells: Sequence[str], *places: int) -> list[str | None]:
@@ -160,17 +161,16 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" + "s" * (number != 1)
 
 
-def _json(path: Path, columns: Columns) -> list[Pair]:
+def _json(path: Path, columns: Columns) -> Iterator[Pair]:
     """One object a line; the sides are two of its keys, or of those of its key `translation`."""
     if isinstance(columns.src, int) or isinstance(columns.tgt, int):
         raise InputError(f"{path}: the keys of JSON have no numbers; give data.columns.src=KEY data.columns.tgt=KEY")
-    pairs: list[Pair] = []
     keys: list[str] = []
     nested = False
-    for number, line in enumerate(_lines(_text(path)), start=1):
+    for number, line in enumerate(_lines(path), start=1):
         where = f"{path}, line {number}"
         if not line.strip():
-            pairs.append(("", ""))
+            yield "", ""
             continue
         try:
             item = json.loads(line)
@@ -191,22 +191,21 @@ def _json(path: Path, columns: Columns) -> list[Pair]:
             # JSON can write half a surrogate pair, which is no character.
             if not isinstance(texts[key], str) or re.search("[\ud800-\udfff]", texts[key]):
                 raise InputError(f"{where}: key {key} holds no text")
-        pairs.append((_sentence(texts[keys[0]]), _sentence(texts[keys[1]])))
-    return pairs
+        yield _sentence(texts[keys[0]]), _sentence(texts[keys[1]])
 
 
-def _parquet(path: Path, columns: Columns) -> list[Pair]:
+def _parquet(path: Path, columns: Columns) -> Iterator[Pair]:
     with _said(path):
         try:
             if path.stat().st_size == 0:
                 raise InputError(f"{path}: the file is empty")
             with path.open("rb") as file:
-                return table_pairs(str(path), pq.read_table(file), columns)
+                yield from table_pairs(str(path), pq.read_table(file), columns)
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise InputError(f"{path}: damaged or no Parquet file ({_one_line(error)}); fetch it again") from None
 
 
-READERS: dict[str, Callable[[Path, Columns], list[Pair]]] = {
+READERS: dict[str, Callable[[Path, Columns], Iterator[Pair]]] = {
     ".tsv": _tsv,
     ".txt": _tsv,
     ".csv": _csv,
@@ -222,23 +221,21 @@ def _sentence(cell: str) -> str:
     return clean(cell.replace("\r\n", "\n").replace("\n", " ") if "\n" in cell else cell)
 
 
-def _lines(text: str) -> list[str]:
-    return text.removesuffix("\n").split("\n")
-
-
-def _text(path: Path) -> str:
-    with _said(path):
-        data = path.read_bytes()
-        if data.startswith(GZIP_MAGIC):
-            data = gzip.decompress(data)
-    data = data.removeprefix(UTF8_BOM)
-    if not data:
+def _lines(path: Path) -> Iterator[str]:
+    """Those of a UTF-8 file, plain or gzip, without their ends; one after the other, so that a large file takes no memory."""
+    number = 0
+    with _said(path), path.open("rb") as stored:
+        file = gzip.GzipFile(fileobj=stored) if stored.peek(2).startswith(GZIP_MAGIC) else stored
+        for number, line in enumerate(file, start=1):
+            if number == 1 and not (line := line.removeprefix(UTF8_BOM)):
+                number = 0
+                break
+            try:
+                yield line.removesuffix(b"\n").decode("utf-8")
+            except UnicodeDecodeError:
+                raise InputError(f"{path}, line {number}: not UTF-8 text; convert the file to UTF-8 first") from None
+    if not number:
         raise InputError(f"{path}: the file is empty")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        number = data.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{path}, line {number}: not UTF-8 text; convert the file to UTF-8 first") from None
 
 
 @contextmanager

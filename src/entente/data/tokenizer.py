@@ -12,6 +12,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -22,10 +23,12 @@ from annotated_types import Interval
 from datasets import Dataset
 from torch import Tensor
 
+from entente.data.pairs import texts
 from entente.errors import InputError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
+SAMPLE = 1_000_000  # sentences that pieces are learned from at most: the trainer holds them all in memory
 LONGEST = 1024  # pieces of a sentence that is translated or scored: attention takes memory by their square
 
 Type = Literal["bpe", "unigram"]
@@ -49,7 +52,7 @@ OPTIONS: dict[str, Any] = {
 BYTES = 256
 # What the trainer cannot take in a line, or uses itself (U+2581 marks a space, U+2585 an unknown, tab ends a piece).
 # Their bytes encode them all the same.
-RESERVED = str.maketrans(dict.fromkeys("\0\t\n\r\u2581\u2585", " "))
+RESERVED = re.compile("[\0\t\n\r\u2581\u2585]")
 
 log = logging.getLogger("entente")
 
@@ -72,11 +75,10 @@ class Tokenizer:
         """At most `vocab_size` pieces (fewer if the lines have no more), the same ones for the same lines."""
         if type not in TYPES:
             raise InputError(f"data.tokenizer.type={type}: choose one of {', '.join(TYPES)}")
-        safe = [line.translate(RESERVED) for line in lines]
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(safe),
+                sentence_iterator=(RESERVED.sub(" ", line) for line in lines),
                 model_writer=model,
                 model_type=type,
                 # below this the trainer fails before it has counted the characters it must hold
@@ -144,12 +146,13 @@ class Vocabulary:
 
     @classmethod
     def train(cls, corpus_train: Dataset, vocab_size: Size, type: Type, joint: bool, cache_dir: Path) -> "Vocabulary":
-        """Learns from the training pairs only, or takes from `cache_dir` what the same lines gave before."""
-        src, tgt = list(corpus_train["src"]), list(corpus_train["tgt"])
+        """Learns from the training pairs only, or takes from `cache_dir` what the same lines gave before. Of more than SAMPLE
+        sentences it learns from every second, every third, ..."""
         if joint:
-            both = _cached(src + tgt, vocab_size, type, cache_dir)
+            both = _cached(corpus_train, ["src", "tgt"], vocab_size, type, cache_dir)
             return cls(both, both, joint)
-        return cls(_cached(src, vocab_size, type, cache_dir), _cached(tgt, vocab_size, type, cache_dir), joint)
+        src, tgt = (_cached(corpus_train, [side], vocab_size, type, cache_dir) for side in ("src", "tgt"))
+        return cls(src, tgt, joint)
 
     def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
         """What an encoder reads: pieces, EOS. So no source is ever empty."""
@@ -171,13 +174,13 @@ class Vocabulary:
         return cls(src, src if joint else Tokenizer(_bytes(state["tgt"])), joint)
 
 
-def _cached(lines: list[str], vocab_size: int, type: Type, cache_dir: Path) -> Tokenizer:
+def _cached(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path) -> Tokenizer:
     """A plain SentencePiece file whose name holds the hash of what it was made from and of what it is, so that a
     damaged one is known by its name and made again."""
-    options = (sentencepiece.__version__, vocab_size, type, sorted(OPTIONS.items()), sorted(RESERVED.items()))
+    options = (sentencepiece.__version__, vocab_size, type, sorted(OPTIONS.items()), RESERVED.pattern, SAMPLE)
     digest = hashlib.sha256(repr(options).encode())
-    for line in lines:
-        digest.update(line.encode() + b"\n")
+    for block in texts(pairs, *sides):
+        digest.update("".join(f"{line}\n" for line in block).encode())
     name = digest.hexdigest()[:32]
     tokenizer = None
     for path in sorted(cache_dir.glob(f"{name}-*.model")):
@@ -185,6 +188,8 @@ def _cached(lines: list[str], vocab_size: int, type: Type, cache_dir: Path) -> T
         if path.name == _file_name(name, model):
             tokenizer = Tokenizer(model)
     if tokenizer is None:
+        step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
+        lines = islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step)
         tokenizer = Tokenizer.train(lines, vocab_size, type)
         _write(cache_dir / _file_name(name, tokenizer.model), tokenizer.model)
     if len(tokenizer) < vocab_size:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import sentencepiece
 from datasets import Dataset, Features, Value
 
+from entente.data.pairs import texts
 from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
 
@@ -103,8 +104,8 @@ def _digest(pairs: Dataset, vocabulary: Vocabulary) -> str:
     digest = hashlib.sha256(repr((FORM, sentencepiece.__version__)).encode())
     for tokenizer, side in ((vocabulary.src, "src"), (vocabulary.tgt, "tgt")):
         digest.update(hashlib.sha256(tokenizer.model).digest())
-        for text in pairs[side][:]:
-            digest.update(text.encode() + b"\n")  # a sentence holds no line end
+        for block in texts(pairs, side):
+            digest.update("".join(f"{text}\n" for text in block).encode())  # a sentence holds no line end
     return digest.hexdigest()[:32]
 
 

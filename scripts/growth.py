@@ -1,0 +1,22 @@
+"""How cost grows with length, vocabulary, width and corpus: python scripts/growth.py [pairs=[]] [models=[birnn]]"""
+
+from pathlib import Path
+from typing import Any
+
+from entente.cli import run
+
+
+def check(config: dict[str, Any]) -> list[str]:
+    from entente.benchmark import growth  # after the overrides are known to compose, which is quick
+
+    return growth.check(config)
+
+
+def main(config: dict[str, Any]) -> None:
+    from entente.benchmark.growth import measure
+
+    measure(config)
+
+
+if __name__ == "__main__":
+    run(main, Path(__file__).resolve().parents[1] / "configs", "growth", check)

@@ -1,0 +1,92 @@
+"""Pairs in Arrow's memory are those that went in, and a corpus is never Python's strings all at once."""
+
+import gc
+import random
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entente.data import corpora, pairs, tokenizer
+from entente.data.corpora import files
+from entente.data.files import Pair
+from entente.data.pairs import Pairs, texts
+from entente.data.tokenizer import Tokenizer, Vocabulary
+
+sentence = st.text("aé œ😀\u2028", max_size=5)
+rows = st.lists(st.tuples(st.tuples(sentence, sentence), st.booleans()), max_size=23)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "AT_ONCE", 7)
+
+
+@given(rows=rows)
+def test_pairs_are_those_that_went_in(rows: list[tuple[Pair, bool]]) -> None:
+    expected = [pair for pair, _ in rows]
+    made = Pairs.of(iter(expected))
+    assert list(made) == list(made) == expected and len(made) == len(expected)
+    assert made.dataset().to_dict() == {"src": [src for src, _ in expected], "tgt": [tgt for _, tgt in expected]}
+
+    mask = np.array([kept for _, kept in rows], bool)
+    kept = [pair for pair, kept in rows if kept]
+    assert list(made.chosen(mask)) == kept and list(made) == expected
+    made.keep(mask)
+    assert list(made) == kept and len(made) == len(kept)
+    dataset = made.dataset()
+    assert [text for block in texts(dataset, "tgt", "src") for text in block] == [*dataset["tgt"], *dataset["src"]]
+
+
+def test_a_corpus_is_never_all_in_python_s_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "AT_ONCE", 101)
+    monkeypatch.setattr(tokenizer, "SAMPLE", 503)
+    generator = random.Random(1)
+    words = ["".join(generator.choices("abcdefgé", k=11)) for _ in range(997)]
+    lines = [" ".join(generator.choices(words, k=17)) for _ in range(7001)]
+    for side in ("fr", "en"):
+        (tmp_path / f"train.{side}").write_text("".join(f"{side} {line}\n" for line in lines), encoding="utf-8")
+    given = {"src": "train.fr", "tgt": "train.en"}
+    tracemalloc.start()  # of Python's own objects and numpy's; Arrow's memory is not seen
+    try:
+        corpus = files("fr", "en", str(tmp_path), given, None, None, 100, split={"valid": 101, "test": 103, "seed": 1})
+        Vocabulary.train(corpus.train, 400, "bpe", True, tmp_path)
+        held = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(corpus.train) == 7001 - 101 - 103
+    assert held < 0.3 * 2 * sum(map(len, lines))
+
+
+def test_a_tokenizer_learns_from_a_sample_of_a_large_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learned: list[list[str]] = []
+    train = Tokenizer.train
+
+    def seen(lines: list[str], vocab_size: int, type: str) -> Tokenizer:
+        learned.append(list(lines))
+        return train(learned[-1], vocab_size, type)
+
+    monkeypatch.setattr(Tokenizer, "train", seen)
+    monkeypatch.setattr(tokenizer, "SAMPLE", 20)
+    corpus = Pairs.of((f"phrase {i}", f"sentence {i}") for i in range(29)).dataset()
+    Vocabulary.train(corpus, 290, "bpe", True, tmp_path)
+    Vocabulary.train(corpus, 290, "bpe", False, tmp_path)
+    both = [*corpus["src"], *corpus["tgt"]]
+    assert learned == [both[::3], corpus["src"][::2], corpus["tgt"][::2]]
+
+    monkeypatch.setattr(tokenizer, "SAMPLE", 58)  # as many as there are: all of them, and other pieces
+    Vocabulary.train(corpus, 290, "bpe", True, tmp_path)
+    assert learned[3:] == [both]
+
+
+def test_what_was_read_is_freed_where_pairs_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "AT_ONCE", 211)
+    made = Pairs.of((f"phrase {i} " * 31, f"sentence {i} " * 31) for i in range(2011))
+    gc.collect()
+    before, size = pairs.POOL.bytes_allocated(), made.dataset().data.nbytes
+    held = corpora._held_out(made, {"valid": 101, "test": 0, "seed": 1}, with_test=True)
+    assert len(held["valid"]) == 101 and len(made) == 2011 - 101
+    assert pairs.POOL.bytes_allocated() < before + 0.2 * size
