@@ -19,7 +19,9 @@ from entente.loss import ROWS, projected_cross_entropy
 from entente.models import BiRNN, Seq2Seq, attention
 from entente.models.attention import MultiHeadAttention
 from entente.models.dropout import Dropout
+from entente.models.packed import packed
 from entente.models.seq2seq import State, causal_mask, select
+from entente.search import GROUP, largest
 from entente.workers import Workers
 
 B = len(LENGTHS)
@@ -192,6 +194,48 @@ def test_hypotheses_that_share_a_source_row_get_what_rows_of_their_own_would(mod
         close(hidden, expected)
 
 
+@pytest.mark.parametrize("columns", [5, GROUP, 7 * GROUP, 11 * GROUP + 1, 13 * GROUP - 1])
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_the_largest_are_those_that_a_sort_finds(columns: int, k: int) -> None:
+    values = torch.randperm(17 * columns).view(17, columns).float()
+    values[3] = -torch.inf
+    values[3, -2:] = torch.tensor([7.0, 3.0])  # fewer than k are finite
+    found, at = largest(values, k)
+    torch.testing.assert_close(found, values.sort(dim=1, descending=True).values[:, :k])
+    torch.testing.assert_close(values.gather(1, at), found)
+
+
+# Weights laid out for products
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch was built without oneDNN")
+@pytest.mark.parametrize("rows", [1, 2, 300])
+def test_packed_layers_give_what_plain_ones_give(rows: int) -> None:
+    model = nn.Sequential(nn.Linear(17, 31), nn.Tanh(), nn.Linear(31, 13, bias=False))
+    nn.init.normal_(model[0].bias)
+    x = torch.randn(rows, 3, 17)
+    with torch.no_grad():
+        expected = model(x)
+        with packed(model):
+            assert {"forward"} <= vars(model[0]).keys() & vars(model[2]).keys()  # else there is nothing to compare
+            torch.testing.assert_close(model(x), expected, rtol=0, atol=1e-5)
+        model[2].weight.mul_(2)
+        torch.testing.assert_close(model(x), 2 * expected)  # the copy is forgotten
+
+
+def test_packed_layers_have_gradients_and_others_are_left_alone() -> None:
+    model = nn.Sequential(nn.Linear(17, 31), nn.Linear(31, 13).double())
+    with packed(model):
+        assert "forward" not in vars(model[1])
+        model[0](torch.randn(2, 17)).sum().backward()
+        assert model[0].weight.grad is not None
+    with torch.autocast("cpu", torch.bfloat16), packed(model):
+        assert "forward" not in vars(model[0])
+    with pytest.raises(ZeroDivisionError), packed(model):
+        raise ZeroDivisionError
+    assert "forward" not in vars(model[0])
+
+
 # Workers
 
 
@@ -213,7 +257,7 @@ def test_workers_work_side_by_side_in_the_order_given(two_threads: None) -> None
             time.sleep(0.01 * (7 - i))
         return i, torch.get_num_threads()
 
-    workers = Workers(work, torch.device("cpu"))
+    workers = Workers(work, nn.Linear(2, 3))
     for i in range(7):
         workers.add(i)
     assert workers.results() == [(i, 1) for i in range(7)]
@@ -224,20 +268,24 @@ def test_what_goes_wrong_in_a_worker_is_told_and_threads_are_as_before(two_threa
     def work(i: int) -> int:
         return 1 // (i - 1)
 
-    workers = Workers(work, torch.device("cpu"))
-    with pytest.raises(ZeroDivisionError):
-        for i in range(11):
-            workers.add(i)
-        workers.results()
-    assert torch.get_num_threads() == 2
+    model = nn.Linear(2, 3)
+    for threads in (2, 1):
+        torch.set_num_threads(threads)
+        workers = Workers(work, model)
+        with pytest.raises(ZeroDivisionError):
+            for i in range(11):
+                workers.add(i)
+            workers.results()
+        assert torch.get_num_threads() == threads
+        assert "forward" not in vars(model)
 
 
 def test_elsewhere_than_on_a_cpu_the_caller_works(two_threads: None) -> None:
-    workers = Workers(lambda: threading.current_thread(), torch.device("meta"))
+    workers = Workers(lambda: threading.current_thread(), nn.Linear(2, 3, device="meta"))
     workers.add()
     assert workers.results() == [threading.current_thread()]
     with torch.autocast("cpu", torch.bfloat16):
-        workers = Workers(lambda: threading.current_thread(), torch.device("cpu"))
+        workers = Workers(lambda: threading.current_thread(), nn.Linear(2, 3))
     workers.add()
     assert workers.results() == [threading.current_thread()]
 

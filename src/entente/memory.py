@@ -8,9 +8,10 @@ for again: on a CPU that costs a third of the time (140,000 page faults a step o
 import ctypes
 
 # Of mallopt, from glibc's malloc.h.
-TRIM_THRESHOLD, MMAP_MAX = -1, -4
+TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
 NEVER = 2**31 - 1  # bytes free at the heap's end before they are given back
 SERVED_BY_THE_SYSTEM = 0  # blocks at a time
+SHARED_BY_THREADS = 1  # heap of all; one of a thread's own is given back with what is freed in it
 
 
 def keep_freed_memory() -> bool:
@@ -20,4 +21,5 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library; on Windows there is none of this name
         return False
-    return bool(mallopt(MMAP_MAX, SERVED_BY_THE_SYSTEM) and mallopt(TRIM_THRESHOLD, NEVER))
+    settings = {MMAP_MAX: SERVED_BY_THE_SYSTEM, TRIM_THRESHOLD: NEVER, ARENA_MAX: SHARED_BY_THREADS}
+    return all([mallopt(parameter, value) for parameter, value in settings.items()])

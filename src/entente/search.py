@@ -19,6 +19,9 @@ from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.models.seq2seq import Seq2Seq, State, evaluating, padding_mask, select
 from entente.workers import Workers
 
+TOGETHER = 256  # rows of a step whose logits are made and compared at a time
+GROUP = 64  # columns of them of which the largest is found first
+
 
 class Hypothesis(NamedTuple):
     """tokens without start and end symbol; score the log-probability over the length penalty; ended whether it reached the end
@@ -66,7 +69,7 @@ class Search:
 
 
 def translate(
-    model: Seq2Seq, vocabulary: Vocabulary, sentences: list[str], how: Search, max_tokens: int = 4096
+    model: Seq2Seq, vocabulary: Vocabulary, sentences: list[str], how: Search, max_tokens: int = 2048
 ) -> list[list[Hypothesis]]:
     """The n best hypotheses of each sentence, in the order given. An empty sentence has one empty translation."""
     device = next(model.parameters()).device
@@ -76,7 +79,7 @@ def translate(
     ids = vocabulary.encode_src([cleaned[i] for i in full])
     batches = EvaluationBatches(ids, ids, max_tokens)
     with evaluating(model):
-        workers = Workers(search, device)
+        workers = Workers(search, model)
         for batch in batches:
             workers.add(model, batch.src.to(device), how, BOS, EOS)
         decoded = workers.results()
@@ -100,6 +103,30 @@ def log_probabilities(model: Seq2Seq, hidden: Tensor) -> Tensor:
     return logits.log_softmax(-1)
 
 
+def best(model: Seq2Seq, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """hidden (N, D) -> the k largest log-probabilities of each row, largest first, and their tokens, both (N, k). On a CPU some
+    rows at a time: their logits are still in the cache when they are compared."""
+    parts = hidden.split(TOGETHER) if hidden.device.type == "cpu" else (hidden,)
+    values, tokens = zip(*(largest(log_probabilities(model, part), k) for part in parts), strict=True)
+    return torch.cat(values), torch.cat(tokens)
+
+
+def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """As `values.topk(k)` for values (N, V), which it asks only of the k columns' groups with the largest maxima: a group that
+    holds one of the k best has one of the k largest maxima."""
+    n, rest = divmod(values.size(1), GROUP)
+    if n < 2 * k:
+        return values.topk(k)
+    maxima = values[:, : n * GROUP].unflatten(1, (n, GROUP)).amax(-1)
+    if rest:
+        maxima = torch.cat([maxima, values[:, -rest:].amax(-1, keepdim=True)], dim=1)
+    groups = maxima.topk(k).indices  # (N, k)
+    columns = (groups.unsqueeze(-1) * GROUP + torch.arange(GROUP, device=values.device)).flatten(1)
+    beyond = columns >= values.size(1)  # the last group may be short
+    found, at = values.gather(1, columns.masked_fill(beyond, 0)).masked_fill(beyond, -torch.inf).topk(k)
+    return found, columns.gather(1, at)
+
+
 def greedy(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
     limits = how.limits(src, model.pad_id)
     state = model.encode(src)
@@ -112,8 +139,8 @@ def greedy(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
     while rows.numel():
         step += 1
         hidden, state = model.decode(token, state)
-        best, chosen = log_probabilities(model, hidden[:, -1]).max(-1)
-        total += best
+        gain, chosen = (x.squeeze(1) for x in best(model, hidden[:, -1], 1))
+        total += gain
         ended = chosen == eos
         over = ended | (limits[rows] <= step)
         for row, produced, is_end, is_over, score in zip(
@@ -155,44 +182,50 @@ def beam_search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) ->
     limits = how.limits(src, model.pad_id).tolist()
     k = how.beam
     finished = [_Finished(k) for _ in limits]
-    rows = list(range(src.size(0)))  # which sentence each group of K beams is
+    rows = list(range(src.size(0)))  # which sentence each group of beams is
     state = model.encode(src)
-    state = State(select(state.written, torch.arange(src.size(0), device=src.device).repeat_interleave(k)), state.source)
-    prefix = torch.empty(src.size(0) * k, 0, dtype=torch.long, device=src.device)
-    token = torch.full((src.size(0) * k, 1), bos, device=src.device)
-    total = torch.full((src.size(0), k), -torch.inf, device=src.device, dtype=torch.float64)
-    total[:, 0] = 0  # all beams of a sentence start equal: only one may speak
+    token = torch.full((src.size(0), 1), bos, device=src.device)
+    prefix = torch.empty(src.size(0), 1, 0, dtype=torch.long, device=src.device)  # of each beam: one at first, then K
+    total = torch.zeros(src.size(0), 1, device=src.device, dtype=torch.float64)
     step = 0
     while rows:
         step += 1
+        beams = total.size(1)
         hidden, state = model.decode(token, state)
         # At most K candidates end, so the best 2 K hold K that go on. They are among the best 2 K of each beam.
-        each, tokens = log_probabilities(model, hidden[:, -1]).topk(min(2 * k, model.output.out_features), dim=-1)
-        scores = total.unsqueeze(-1) + each.unflatten(0, (-1, k))  # (B, K, 2 K)
-        best, flat = scores.flatten(1).topk(min(2 * k, scores[0].numel()), dim=-1)
+        each, tokens = best(model, hidden[:, -1], min(2 * k, model.output.out_features))
+        scores = (total.unsqueeze(-1) + each.unflatten(0, (-1, beams))).flatten(1)
+        candidates, flat = scores.topk(min(2 * k, scores.size(1)), dim=-1)
         beam, produced = flat // each.size(-1), tokens.view(len(rows), -1).gather(1, flat)
         ends = produced == eos
-        _collect_ended(finished, rows, best, beam, ends, prefix, how, step)
-        going = best.masked_fill(ends, -torch.inf).topk(k, dim=-1)
-        total = going.values
-        source = beam.gather(1, going.indices) + torch.arange(len(rows), device=src.device).unsqueeze(1) * k
-        chosen = produced.gather(1, going.indices)
-        prefix = torch.cat([prefix[source.flatten()], chosen.view(-1, 1)], dim=1)
+        _collect_ended(finished, rows, candidates, beam, ends, prefix, how, step)
+        going = candidates.masked_fill(ends, -torch.inf).topk(min(k, candidates.size(1)), dim=-1)
+        beam, chosen, total = beam.gather(1, going.indices), produced.gather(1, going.indices), going.values
+        read = prefix.gather(1, beam.unsqueeze(-1).expand(-1, -1, step - 1))
+        prefix = torch.cat([read, chosen.unsqueeze(-1)], dim=-1)
         keep = _still_searched(finished, rows, total, prefix, how, step, limits)
         kept = torch.tensor(keep, dtype=torch.long, device=src.device)
-        state = State(select(state.written, source[kept].flatten()), select(state.source, kept))
-        prefix = prefix.unflatten(0, (-1, k))[kept].flatten(0, 1)
-        token, total = chosen[kept].view(-1, 1), total[kept]
+        origin = beam + torch.arange(len(rows), device=src.device).unsqueeze(1) * beams
+        source = select(state.source, kept) if len(keep) < len(rows) else state.source
+        state = State(select(state.written, origin[kept].flatten()), source)
+        token, prefix, total = chosen[kept].view(-1, 1), prefix[kept], total[kept]
         rows = [rows[i] for i in keep]
     return [f.hypotheses[: how.n_best] for f in finished]
 
 
 def _collect_ended(
-    finished: list[_Finished], rows: list[int], best: Tensor, beam: Tensor, ends: Tensor, prefix: Tensor, how: Search, step: int
+    finished: list[_Finished],
+    rows: list[int],
+    scores: Tensor,
+    beam: Tensor,
+    ends: Tensor,
+    prefix: Tensor,
+    how: Search,
+    step: int,
 ) -> None:
-    for i, j in (ends & best.isfinite())[:, : how.beam].nonzero().tolist():
-        tokens = prefix[i * how.beam + int(beam[i, j])].tolist()
-        finished[rows[i]].add(Hypothesis(tokens, float(best[i, j]) / how.penalty(step), True))
+    for i, j in (ends & scores.isfinite())[:, : how.beam].nonzero().tolist():
+        tokens = prefix[i, int(beam[i, j])].tolist()
+        finished[rows[i]].add(Hypothesis(tokens, float(scores[i, j]) / how.penalty(step), True))
 
 
 def _still_searched(
@@ -204,7 +237,7 @@ def _still_searched(
         if step >= limits[row]:
             for j, score in enumerate(scores):
                 if score > -torch.inf:
-                    finished[row].add(Hypothesis(prefix[i * how.beam + j].tolist(), score / how.penalty(step), False))
+                    finished[row].add(Hypothesis(prefix[i, j].tolist(), score / how.penalty(step), False))
             continue
         # Log-probabilities only fall, so the most a live beam can reach is its own over the most favourable penalty.
         now = scores[0] / how.penalty(step)

@@ -147,7 +147,7 @@ class Translator(L.LightningModule):
         self._decode(self.trainer.datamodule.test_splits[dataloader_idx], batch)  # type: ignore[attr-defined]
 
     def _decode(self, split: str, batch: Batch) -> None:
-        self._workers = self._workers or Workers(self._decoded, self.device)
+        self._workers = self._workers or Workers(self._decoded, self.model)
         self._workers.add(split, batch)
 
     @torch.inference_mode()  # a worker's thread has a mode of its own

@@ -3,21 +3,28 @@ among the cores. The products of a step of search are small, and much stands bet
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any, Generic, TypeVar
 
 import torch
+from torch import nn
+
+from entente.models.packed import packed
 
 Result = TypeVar("Result")
 
 
 class Workers(Generic[Result]):
     """Calls `work` with what is given to `add`, as often at a time as torch has threads for one product. Until `results` are
-    fetched, torch has one. On another device than a CPU, and under autocast, which other threads would not have, there is one
-    worker: the caller."""
+    fetched, torch has one, and the model's weights stay as they are. On another device than a CPU, and under autocast, which
+    other threads would not have, there is one worker: the caller."""
 
-    def __init__(self, work: Callable[..., Result], device: torch.device) -> None:
+    def __init__(self, work: Callable[..., Result], model: nn.Module) -> None:
         self._work = work
-        self._n = torch.get_num_threads() if device.type == "cpu" and not torch.is_autocast_enabled("cpu") else 1
+        on_cpu = next(model.parameters()).device.type == "cpu"
+        self._n = torch.get_num_threads() if on_cpu and not torch.is_autocast_enabled("cpu") else 1
+        self._packed = ExitStack()
+        self._packed.enter_context(packed(model))
         self._pool = ThreadPoolExecutor(self._n)
         self._calls: list[Future[Result]] = []
         self._done: list[Result] = []
@@ -26,11 +33,15 @@ class Workers(Generic[Result]):
 
     def add(self, *arguments: Any) -> None:
         """Returns when a worker is free to begin, so that who adds knows how far the work is."""
-        if self._n == 1:
-            self._done.append(self._work(*arguments))
+        if self._n > 1:
+            self._calls.append(self._pool.submit(self._work, *arguments))
+            self._wait(self._n)
             return
-        self._calls.append(self._pool.submit(self._work, *arguments))
-        self._wait(self._n)
+        try:
+            self._done.append(self._work(*arguments))
+        except BaseException:
+            self._close()
+            raise
 
     def results(self) -> list[Result]:
         """Of all that was added, in that order, when the last is done."""
@@ -48,5 +59,6 @@ class Workers(Generic[Result]):
 
     def _close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
+        self._packed.close()
         if self._n > 1:
             torch.set_num_threads(self._n)

@@ -38,6 +38,8 @@ class KV(NamedTuple):
 
     def extend(self, new: "KV") -> "KV":
         """These keys and values followed by `new` ones, along S."""
+        if not self.key.size(-2):
+            return new
         return KV(torch.cat([self.key, new.key], dim=-2), torch.cat([self.value, new.value], dim=-2))
 
 

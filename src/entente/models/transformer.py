@@ -249,7 +249,8 @@ class Transformer(Seq2Seq):
 
     def decode(self, tgt: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         read = state.written[0].key.size(-2)
-        causal = causal_mask(tgt.size(1), read, tgt.device) if self.mask_future else None
+        hides = self.mask_future and tgt.size(1) > 1  # the last token has no future
+        causal = causal_mask(tgt.size(1), read, tgt.device) if hides else None
         x = self._embed("tgt", tgt, start=read)
         written = []
         for block, past, memory in zip(self.decoder, state.written, state.source.memory, strict=True):
