@@ -30,6 +30,7 @@ log = logging.getLogger("entente")
 
 PEERS = Path(__file__).parent / "peers"
 PROFILED = 3  # steps
+JOEYNMT_TRAIN = "JoeyNMT, its own batches"
 CPU_ONLY = "measured on the CPU, in float32 only"
 Begin = Callable[[str], None]
 
@@ -94,6 +95,19 @@ class Bench:
         np.savez(path, **arrays)
         return {"task": "train", "batches": str(path), "longest": longest}
 
+    @cached_property
+    def text(self) -> dict[str, Any]:
+        """The training text, the tokenizer and its pieces, in files, for those who read text themselves."""
+        path, tokenizer, pieces = self.folder / "train", self.folder / "tokenizer.model", self.folder / "pieces.txt"
+        vocabulary, train = self.data.vocabulary.tgt, self.data.corpus.train
+        for side in ("src", "tgt"):
+            Path(f"{path}.{side}").write_text("".join(f"{line}\n" for line in train[side]), encoding="utf-8")
+        tokenizer.write_bytes(vocabulary.model)
+        names = vocabulary.pieces(range(len(vocabulary)))
+        pieces.write_text("".join(f"{piece}\n" for piece in names), encoding="utf-8")
+        max_tokens = self.config["data"]["batch"]["max_tokens"]
+        return {"text": str(path), "tokenizer": str(tokenizer), "pieces": str(pieces), "max_tokens": max_tokens}
+
     def sources(self, name: str, ids: list[list[int]], size: int, length: int) -> dict[str, Any]:
         """Sentences in batches of `size`, longest first, in a file."""
         ids = sorted(ids, key=len, reverse=True)
@@ -129,6 +143,18 @@ def split(pairs: list[tuple[Contestant, str]]) -> tuple[list[Contestant], dict[s
     return [one for one, why in pairs if not why], {one.name: Measured({}, left_out=why) for one, why in pairs if why}
 
 
+def joeynmt_trainers(bench: Bench, model: Mapping[str, Any]) -> list[tuple[Contestant, str]]:
+    """On our batches, and as its own command trains."""
+    python = bench.settings.peers.joeynmt
+    on_gpu = CPU_ONLY * (bench.device != "cpu" or bench.common["precision"] != "32-true")
+    why = on_gpu or lacks("joeynmt", python)
+    told = {**bench.common, "model": dict(model)}
+    return [
+        (Contestant("JoeyNMT", script("with_joeynmt", python or ""), {**told, **bench.batches}), why),
+        (Contestant(JOEYNMT_TRAIN, script("train_joeynmt", python or ""), {**told, **bench.text}), why),
+    ]
+
+
 def training_peers(bench: Bench) -> list[tuple[Contestant, str]]:
     peers = bench.settings.peers
     told = {**bench.common, **bench.batches}
@@ -136,7 +162,7 @@ def training_peers(bench: Bench) -> list[tuple[Contestant, str]]:
     return [
         (bench.marian(**bench.batches), lacks("transformers")),
         (Contestant("EOLE", script("train_eole", peers.eole or ""), told), on_gpu or lacks("eole", peers.eole)),
-        (Contestant("JoeyNMT", script("with_joeynmt", peers.joeynmt or ""), told), on_gpu or lacks("joeynmt", peers.joeynmt)),
+        *joeynmt_trainers(bench, bench.config["model"]),
     ]
 
 
@@ -201,11 +227,7 @@ def unequal(found: Mapping[str, Measured]) -> dict[str, str]:
 
 
 def birnn(bench: Bench) -> list[Result]:
-    peers = bench.settings.peers
-    told = {**bench.common, **bench.batches, "model": dict(bench.settings.birnn)}
-    on_gpu = CPU_ONLY * (bench.device != "cpu" or bench.common["precision"] != "32-true")
-    joeynmt = Contestant("JoeyNMT", script("with_joeynmt", peers.joeynmt or ""), told)
-    there, missing = split([(joeynmt, on_gpu or lacks("joeynmt", peers.joeynmt))])
+    there, missing = split(joeynmt_trainers(bench, bench.settings.birnn))
     contestants = bench.trainers(bench.settings.birnn, there)
     found = in_turn(contestants, bench.settings.pairs, bench.threads, {"steps": bench.settings.steps}, bench.begin)
     return [of_case("birnn", "target tokens/s", {**found, **missing}, notes=unequal(found))]

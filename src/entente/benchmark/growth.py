@@ -17,7 +17,6 @@ import json
 import math
 import os
 import platform
-import resource
 import shutil
 import statistics
 import subprocess
@@ -43,9 +42,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from entente import checkpoint
+from entente.benchmark.wire import peak_kb
 from entente.data.batches import Batch
 from entente.data.tokenizer import BOS, EOS, LONGEST, SPECIAL, Vocabulary
 from entente.errors import InputError
+from entente.models.packed import packed
 from entente.models.seq2seq import evaluating, parameter_count
 from entente.schema import defaults, problems
 from entente.search import Search, search
@@ -161,12 +162,7 @@ MEASURES = {  # of a model's point: words, unit, its size
 
 def peak_memory() -> int:
     """Of this process, resident, in bytes."""
-    try:
-        # Not ru_maxrss, which on Linux counts what the parent held when it started this process.
-        line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024
-    except (OSError, StopIteration):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return int(peak_kb() * 1024)
 
 
 class Bursts(Callback):
@@ -254,7 +250,7 @@ def model_point(
     decoding = Bursts(repeats, burst)
     how = Search(length_factor=0, length_offset=length)
     never = -1  # a symbol that no model produces, so that every sentence is decoded to its limit
-    with evaluating(net):
+    with evaluating(net), packed(net):
         while not decoding.done:
             search(net, batch.src, how, BOS, never)
             decoding.tick()
@@ -317,8 +313,8 @@ def in_a_process(kind: str, **arguments: Any) -> dict[str, Any]:
 
 def bare_memory() -> int:
     """Peak memory of a process that imports torch and does nothing."""
-    code = f"import resource, sys, torch\nfrom pathlib import Path\n{inspect.getsource(peak_memory)}print(peak_memory())"
-    return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    code = f"import resource, sys, torch\n{inspect.getsource(peak_kb)}print(peak_kb())"
+    return int(float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout) * 1024)
 
 
 # A corpus
