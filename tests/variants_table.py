@@ -32,7 +32,7 @@ READ: dict[tuple[str, str], tuple[str, str]] = {
     ("transformer", "model.mask_padding"): (TRANSFORMER, "src_mask = real if self.mask_padding"),
     ("transformer", "model.mask_future"): (
         TRANSFORMER,
-        "causal = causal_mask(tgt.size(1), read, tgt.device) if self.mask_future",
+        "hides = self.mask_future",
     ),
     ("transformer", "model.tied"): (TRANSFORMER, "if tied:"),
     ("transformer", "model.dropout"): (TRANSFORMER, "self.dropout = Dropout(dropout)"),
