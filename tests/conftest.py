@@ -1,6 +1,7 @@
 """Small models of both kinds, in float64. Sizes are small, prime where they can be, and distinct, so that any swapped dimension
 fails; the padding symbol is not 0, so that a pad id written into the code fails too."""
 
+import signal
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import pad
 
 torch.set_num_threads(1)
+# Who runs in a shell's background ignores Ctrl-C, and so would all that the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PAD, BOS, EOS = 3, 0, 2
 SRC_VOCAB, TGT_VOCAB = 31, 37
