@@ -137,6 +137,19 @@ def test_evaluation_meets_every_pair_once_with_its_row(lengths: list[tuple[int, 
     assert len(batches) == len(list(batches))
 
 
+def test_the_last_batches_of_an_evaluation_are_small_so_that_two_workers_end_together() -> None:
+    lengths = [5 + i % 31 for i in range(1009)]
+    batches = list(EvaluationBatches(rows(lengths), rows(lengths), 2048))
+    sizes = [batch.src.numel() for batch in batches]
+    left = sum(lengths) - np.cumsum([0, *(int((batch.src != PAD).sum()) for batch in batches)])[:-1]
+    assert max(sizes) <= 2048 and 2 * min(sizes[:3]) > 2048  # while much is left, they are full
+    assert all(size <= max(512, tokens / 4) for size, tokens in zip(sizes, left, strict=True))
+    workers = [0, 0]
+    for size in sizes:
+        workers[workers.index(min(workers))] += size  # the next batch goes to whom is free first
+    assert max(workers) - min(workers) <= 512
+
+
 def split(name: str, pairs: int) -> Dataset:
     words = ["un", "deux", "trois", "quatre", "cinq"]
     src = [" ".join(words[: 1 + i % 5]) + f" {name} {i}" for i in range(pairs)]

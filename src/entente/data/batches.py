@@ -21,6 +21,8 @@ Row = Sequence[int] | np.ndarray
 Together = Literal["alike", "mixed", "alone"]
 Ids = Rows | Sequence[Sequence[int]]  # one row of token ids a sentence
 
+SHARE, SMALLEST = 4, 512  # the last batches of an evaluation: a fourth of the tokens left, but no fewer than 512
+
 log = logging.getLogger("entente")
 
 
@@ -43,11 +45,12 @@ def _padded(rows: Sequence[Row]) -> Tensor:
     return torch.from_numpy(out)
 
 
-def _cut(longest: np.ndarray, max_tokens: int) -> list[slice]:
-    """Batches of rows sorted by length, longest first: rows * the first one's length <= max_tokens, or a row alone."""
+def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
+    """Batches of rows sorted by length, longest first: rows * the first one's length <= the room a batch has that begins with
+    that row, or a row alone."""
     parts, start = [], 0
     while start < len(longest):
-        stop = start + max(1, max_tokens // int(longest[start]))
+        stop = start + max(1, int(room[start]) // int(longest[start]))
         parts.append(slice(start, stop))
         start = stop
     return parts
@@ -80,7 +83,7 @@ class TrainingBatches:
         if self.dropped:
             log.warning("%d training pairs of more than %d tokens dropped", self.dropped, max_tokens)
         # The same for every epoch: shuffling changes which rows of one length come together, never the lengths.
-        self._parts = _cut(-np.sort(-longest[self._rows]), max_tokens)
+        self._parts = _cut(-np.sort(-longest[self._rows]), np.full(len(self._rows), max_tokens))
         self.position = 0
 
     @property
@@ -132,7 +135,10 @@ class EvaluationBatches:
         longest = np.maximum(src, tgt)
         if together == "alike":
             order = np.lexsort((-src, -longest))
-            self._batches = [order[part].tolist() for part in _cut(longest[order], max_tokens)]
+            left = longest[order][::-1].cumsum()[::-1]
+            # Ever smaller towards the end: who works at two at a time is done with both at about the same time.
+            room = np.minimum(max_tokens, np.maximum(left // SHARE, SMALLEST))
+            self._batches = [order[part].tolist() for part in _cut(longest[order], room)]
         else:
             order = np.random.default_rng(0).permutation(len(longest))
             size = 1 if together == "alone" else max(1, max_tokens // int(longest.max()))
