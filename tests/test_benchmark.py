@@ -4,6 +4,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +15,22 @@ from omegaconf import OmegaConf
 from torch.nn import functional as F
 
 from entente import cli
-from entente.benchmark import wire
-from entente.benchmark.cases import lacks
+from entente.benchmark import cases, wire
+from entente.benchmark.cases import Bench, lacks
 from entente.benchmark.ceiling import products
 from entente.benchmark.counting import Operations
-from entente.benchmark.ours import endless
+from entente.benchmark.ours import decoded_pairs, endless
 from entente.benchmark.parts import PARTS, Profile, reading
 from entente.benchmark.picture import picture
 from entente.benchmark.report import benchmark, remarks
 from entente.benchmark.results import Spread, of_case, ratios, share_of_ceiling
-from entente.benchmark.settings import check
+from entente.benchmark.settings import Benchmark, check
 from entente.benchmark.turns import OURS, Contestant, Measured, in_turn
+from entente.checkpoint import Run
 from entente.data.tokenizer import BOS, EOS, PAD
 from entente.errors import InputError
 from entente.models import Transformer
+from entente.schema import fill
 from entente.search import Search, search
 
 ROOT = Path(__file__).parents[1]
@@ -224,6 +227,46 @@ def test_what_is_not_installed_is_said_in_a_line(tmp_path: Path) -> None:
     python.symlink_to(sys.executable)
     assert lacks("no_such_package", str(python)) == f"no_such_package is not installed in {python}"
     assert lacks("eole", None) == "no interpreter given; benchmark.peers.eole=PYTHON"
+    (tmp_path / "text").write_text("no program")
+    (tmp_path / "text").chmod(0o755)
+    assert lacks("eole", str(tmp_path / "text")) == f"{tmp_path / 'text'} does not run (Exec format error)"
+
+
+def bench(folder: Path, *overrides: str) -> Bench:
+    config = composed(*overrides)
+    return Bench(config, fill(Benchmark, "benchmark", config.pop("benchmark")), folder, lambda name: None)
+
+
+def test_a_corpus_without_test_split_is_decoded_by_its_validation(tmp_path: Path) -> None:
+    corpus = bench(tmp_path).data.corpus
+    assert decoded_pairs(corpus) is corpus.tests["test"]
+    assert decoded_pairs(replace(corpus, tests={})) is corpus.valid
+
+
+@pytest.mark.parametrize(("precision", "told"), [("32", "32-true"), ("bf16", "bf16-mixed"), ("16-mixed", "")])
+def test_a_precision_that_the_others_have_not_leaves_them_out(tmp_path: Path, precision: str, told: str) -> None:
+    one = bench(tmp_path, f"trainer.precision={precision}")
+    assert one.common["precision"] == (told or precision)
+    assert one.other_precision == ("" if told else "measured in 32-true and bf16-mixed only")
+
+
+def test_a_ceiling_that_is_lost_takes_nothing_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    burst = {"seconds": 2.0, "tokens": 7, "peak_mb": 3}
+    found = {OURS: Measured({}, bursts=[burst]), "ceiling": Measured({}, left_out="ended with code 137: killed")}
+    monkeypatch.setattr(cases, "in_turn", lambda *_: dict(found))
+    monkeypatch.setattr(cases, "training_peers", lambda bench: [])
+    training, ceiling = cases.transformer(bench(tmp_path), {"transformer", "ceiling"})
+    assert [row.contestant for row in training.rows] == [OURS]
+    assert (ceiling.rows, ceiling.left_out) == ([], {"ceiling": "ended with code 137: killed"})
+
+
+def test_a_model_that_ctranslate2_has_not_leaves_it_out(tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    one = bench(tmp_path)
+    run = Run(one._prepared[1].model, one.data.vocabulary, {"model": {"name": "birnn"}}, {}, 0)
+    assert {why for _, why in cases.ctranslate2(one, "greedy_trained", run, [[5, 2]], 1, 0)} == {
+        "engine=ctranslate2: model.name=birnn: CTranslate2 has no such model; use engine=torch"
+    }
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -269,6 +312,10 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         ("benchmark.birnn.cell=gur", "benchmark.birnn.cell=gur: choose one of gru, lstm; did you mean gru?"),
         ("model=birnn", "give a transformer"),
         ("model.norm=none", "the peers have no such model"),
+        ("model.residual=[self,ff]", "the peers have no such model"),
+        ("benchmark.birnn.cell=lstm", "benchmark.birnn.cell=lstm: the peers have no such model"),
+        ("trainer.accumulate=2", "trainer.accumulate=2: the peers take a step for each batch"),
+        ("benchmark.peers.joeynmt=/usr/bin", "no such program"),
         ("benchmark.pairs=0", "give a whole number of at least 1"),
     ],
 )

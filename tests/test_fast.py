@@ -5,24 +5,28 @@ import math
 import resource
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from conftest import LENGTHS, PAD, SIZES, small
 from entente import memory
+from entente.data import tokenizer
 from entente.loss import ROWS, projected_cross_entropy
-from entente.models import BiRNN, Seq2Seq, attention
+from entente.models import BiRNN, Seq2Seq, Transformer, attention
 from entente.models.attention import MultiHeadAttention
 from entente.models.dropout import Dropout
 from entente.models.packed import packed
 from entente.models.seq2seq import State, causal_mask, select
-from entente.search import GROUP, largest
+from entente.search import GROUP, Search, largest, translate
 from entente.workers import Workers
+from tiny import write_corpus
 
 B = len(LENGTHS)
 
@@ -51,6 +55,18 @@ def test_projection_and_loss_in_blocks_equal_torchs_loss_of_all_logits(n: int, l
         close(actual, plain)
     with torch.no_grad():
         assert projected_cross_entropy(hidden, weight, target, label_smoothing) == (found.smoothed, found.nll)
+
+
+def test_gradients_that_float16_could_not_say_wait_for_its_loss_scale() -> None:
+    generator = torch.Generator().manual_seed(7)
+    hidden, weight = (torch.randn(*shape, generator=generator).requires_grad_() for shape in ((2 * ROWS + 13, 11), (1009, 11)))
+    target = torch.randint(1009, (len(hidden),), generator=generator)
+    expected = torch.autograd.grad(F.cross_entropy(hidden @ weight.T, target, label_smoothing=0.1), (hidden, weight))
+    with torch.autocast("cpu", torch.float16):
+        found = projected_cross_entropy(hidden, weight, target, 0.1)
+    scale = 2.0**16
+    for actual, plain in zip(torch.autograd.grad(scale * found.smoothed, (hidden, weight)), expected, strict=True):
+        assert (actual / scale - plain).norm() < 2e-3 * plain.norm()
 
 
 def test_the_loss_stays_finite_where_probabilities_vanish() -> None:
@@ -231,6 +247,8 @@ def test_packed_layers_have_gradients_and_others_are_left_alone() -> None:
         assert model[0].weight.grad is not None
     with torch.autocast("cpu", torch.bfloat16), packed(model):
         assert "forward" not in vars(model[0])
+    with packed(model), packed(model):
+        pass
     with pytest.raises(ZeroDivisionError), packed(model):
         raise ZeroDivisionError
     assert "forward" not in vars(model[0])
@@ -262,6 +280,51 @@ def test_workers_work_side_by_side_in_the_order_given(two_threads: None) -> None
         workers.add(i)
     assert workers.results() == [(i, 1) for i in range(7)]
     assert torch.get_num_threads() == 2
+
+
+def test_a_slow_piece_of_work_keeps_nobody_else_waiting(two_threads: None) -> None:
+    others_done = threading.Event()
+
+    def work(i: int) -> bool:
+        if i == 5:
+            others_done.set()
+        return i > 0 or others_done.wait(timeout=10)
+
+    with Workers(work, nn.Linear(2, 3)) as workers:
+        for i in range(6):
+            workers.add(i)
+        assert workers.results() == [True] * 6
+
+
+def test_work_broken_off_leaves_threads_and_layers_as_before(two_threads: None) -> None:
+    model = nn.Linear(2, 3)
+    with pytest.raises(KeyboardInterrupt), Workers(lambda: 1, model) as workers:
+        workers.add()
+        assert torch.get_num_threads() == 1 and "forward" in vars(model)
+        raise KeyboardInterrupt
+    assert torch.get_num_threads() == 2 and "forward" not in vars(model)
+
+
+@pytest.mark.parametrize("how", [Search(), Search(beam=3, n_best=2)], ids=str)
+def test_two_workers_translate_as_one_does(two_threads: None, tmp_path: Path, how: Search) -> None:
+    """In float32, with packed layers, in batches of all sizes."""
+    write_corpus(tmp_path)
+    lines = [(tmp_path / f"train.{side}").read_text(encoding="utf-8").splitlines() for side in ("fr", "en")]
+    vocabulary = tokenizer.Vocabulary.train(Dataset.from_dict({"src": lines[0], "tgt": lines[1]}), 340, "bpe", True, tmp_path)
+    size = len(vocabulary.tgt)
+    model = Transformer(size, size, True, tokenizer.PAD, 3, d_model=24, n_heads=2, n_layers=2, d_ff=32, tied=False)
+    generator = torch.Generator().manual_seed(7)
+    for weight in (model.src_embedding.weight, model.tgt_embedding.weight, model.output.weight):
+        nn.init.normal_(weight, generator=generator)  # so that it says various things
+    sentences = [" ".join(lines[0][i : i + 1 + i % 3]) for i in range(61)]
+    found = translate(model, vocabulary, sentences, how, max_tokens=60)
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    alone = [translate(model, vocabulary, [sentence], how)[0] for sentence in sentences]
+    assert len({tuple(n_best[0].tokens) for n_best in found}) > 20
+    for one, other in zip(found, alone, strict=True):
+        assert [h.tokens for h in one] == [h.tokens for h in other]
+        assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-4)
 
 
 def test_what_goes_wrong_in_a_worker_is_told_and_threads_are_as_before(two_threads: None) -> None:

@@ -38,6 +38,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         gradients = torch.zeros_like(hidden), torch.zeros_like(weight)
         loss = _in_blocks(hidden, weight, target, label_smoothing, gradients)
         ctx.save_for_backward(*gradients)
+        ctx.times = _times(len(target), _narrow(hidden))
         ctx.mark_non_differentiable(loss.nll)
         return tuple(loss)
 
@@ -45,15 +46,28 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_smoothed: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
         d_hidden, d_weight = ctx.saved_tensors
+        d_smoothed = d_smoothed / ctx.times
         return d_hidden * d_smoothed, d_weight * d_smoothed, None, None
+
+
+def _narrow(hidden: Tensor) -> torch.dtype:
+    """What products are made in."""
+    device = hidden.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+
+
+def _times(n: int, narrow: torch.dtype) -> int:
+    """How many times too large gradients are kept till the backward pass, which brings float16's loss scale: without it, what
+    n target tokens share is less than float16 can say."""
+    return n if narrow == torch.float16 else 1
 
 
 def _in_blocks(
     hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, gradients: tuple[Tensor, Tensor] | None
 ) -> Loss:
-    """gradients: zeros like hidden and like weight, which become those of the smoothed loss."""
+    """gradients: zeros like hidden and like weight, which become `_times` those of the smoothed loss."""
     n, vocabulary, device = len(target), len(weight), hidden.device.type
-    narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    narrow = _narrow(hidden)
     wide = torch.promote_types(hidden.dtype, torch.float32)
     smoothed, nll = hidden.new_zeros((), dtype=wide), hidden.new_zeros((), dtype=wide)
     with torch.autocast(device, enabled=False):
@@ -73,7 +87,7 @@ def _in_blocks(
                 d_hidden, d_weight = gradients
                 p -= label_smoothing / vocabulary
                 p.scatter_add_(1, y, p.new_full((1, 1), label_smoothing - 1).expand_as(y))
-                d_logits = p.div_(n).to(narrow)
+                d_logits = p.div_(n / _times(n, narrow)).to(narrow)
                 d_hidden[rows] = d_logits @ w
                 if d_weight.dtype == narrow:
                     d_weight.addmm_(d_logits.T, h)

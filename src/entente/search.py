@@ -79,10 +79,10 @@ def translate(
     ids = vocabulary.encode_src([cleaned[i] for i in full])
     batches = EvaluationBatches(ids, ids, max_tokens)
     with evaluating(model):
-        workers = Workers(search, model)
-        for batch in batches:
-            workers.add(model, batch.src.to(device), how, BOS, EOS)
-        decoded = workers.results()
+        with Workers(search, model) as workers:
+            for batch in batches:
+                workers.add(model, batch.src.to(device), how, BOS, EOS)
+            decoded = workers.results()
     for batch, hypotheses in zip(batches, decoded, strict=True):
         for row, n_best in zip(batch.index.tolist(), hypotheses, strict=True):
             found[full[row]] = n_best
@@ -93,6 +93,11 @@ def translate(
 def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
     """src (B, S) token ids -> for each sentence its n best hypotheses, best first. The model should be in evaluation mode."""
     return greedy(model, src, how, bos, eos) if how.beam == 1 else beam_search(model, src, how, bos, eos)
+
+
+def _exact(device: torch.device) -> torch.dtype:
+    """Of sums of log-probabilities. Apple's GPUs have no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def log_probabilities(model: Seq2Seq, hidden: Tensor) -> Tensor:
@@ -132,7 +137,7 @@ def greedy(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
     state = model.encode(src)
     rows = torch.arange(src.size(0), device=src.device)  # which sentence each live row is
     token = torch.full((src.size(0), 1), bos, device=src.device)
-    total = torch.zeros(src.size(0), device=src.device, dtype=torch.float64)
+    total = torch.zeros(src.size(0), device=src.device, dtype=_exact(src.device))
     tokens: list[list[int]] = [[] for _ in range(src.size(0))]
     done: list[Hypothesis] = [Hypothesis([], 0.0, False)] * src.size(0)
     step = 0
@@ -186,7 +191,7 @@ def beam_search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) ->
     state = model.encode(src)
     token = torch.full((src.size(0), 1), bos, device=src.device)
     prefix = torch.empty(src.size(0), 1, 0, dtype=torch.long, device=src.device)  # of each beam: one at first, then K
-    total = torch.zeros(src.size(0), 1, device=src.device, dtype=torch.float64)
+    total = torch.zeros(src.size(0), 1, device=src.device, dtype=_exact(src.device))
     step = 0
     while rows:
         step += 1

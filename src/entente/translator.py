@@ -136,6 +136,16 @@ class Translator(L.LightningModule):
 
     def on_validation_start(self) -> None:
         self._paused = time.perf_counter()
+        self._end_workers()
+
+    def on_test_start(self) -> None:
+        self._end_workers()
+
+    def _end_workers(self) -> None:
+        """Those of an evaluation that was broken off."""
+        if self._workers:
+            self._workers.close()
+        self._workers = None
 
     def on_validation_end(self) -> None:
         self._clock += time.perf_counter() - self._paused  # validating is not training time

@@ -4,6 +4,7 @@ among the cores. The products of a step of search are small, and much stands bet
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from threading import Semaphore
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -16,8 +17,8 @@ Result = TypeVar("Result")
 
 class Workers(Generic[Result]):
     """Calls `work` with what is given to `add`, as often at a time as torch has threads for one product. Until `results` are
-    fetched, torch has one, and the model's weights stay as they are. On another device than a CPU, and under autocast, which
-    other threads would not have, there is one worker: the caller."""
+    fetched or `close` is called, torch has one, and the model's weights stay as they are. On another device than a CPU, and
+    under autocast, which other threads would not have, there is one worker: the caller."""
 
     def __init__(self, work: Callable[..., Result], model: nn.Module) -> None:
         self._work = work
@@ -26,39 +27,47 @@ class Workers(Generic[Result]):
         self._packed = ExitStack()
         self._packed.enter_context(packed(model))
         self._pool = ThreadPoolExecutor(self._n)
+        self._free = Semaphore(self._n)
         self._calls: list[Future[Result]] = []
         self._done: list[Result] = []
         if self._n > 1:
             torch.set_num_threads(1)
 
+    def __enter__(self) -> "Workers[Result]":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def add(self, *arguments: Any) -> None:
-        """Returns when a worker is free to begin, so that who adds knows how far the work is."""
-        if self._n > 1:
-            self._calls.append(self._pool.submit(self._work, *arguments))
-            self._wait(self._n)
-            return
+        """Returns when a worker has begun, so that who adds knows how far the work is. What went wrong before is raised."""
         try:
-            self._done.append(self._work(*arguments))
+            if self._n > 1:
+                self._free.acquire()
+                self._collect(lambda call: call.done())
+                self._calls.append(self._pool.submit(self._work, *arguments))
+                self._calls[-1].add_done_callback(lambda _: self._free.release())
+            else:
+                self._done.append(self._work(*arguments))
         except BaseException:
-            self._close()
+            self.close()
             raise
 
     def results(self) -> list[Result]:
         """Of all that was added, in that order, when the last is done."""
-        self._wait(0)
-        self._close()
+        try:
+            self._collect(lambda call: True)
+        finally:
+            self.close()
         return self._done
 
-    def _wait(self, left: int) -> None:
-        try:
-            while len(self._calls) > left:
-                self._done.append(self._calls.pop(0).result())
-        except BaseException:
-            self._close()
-            raise
-
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Nothing more is begun; torch and the model are as before."""
         self._pool.shutdown(cancel_futures=True)
         self._packed.close()
         if self._n > 1:
             torch.set_num_threads(self._n)
+
+    def _collect(self, now: Callable[[Future[Result]], bool]) -> None:
+        while self._calls and now(self._calls[0]):
+            self._done.append(self._calls.pop(0).result())

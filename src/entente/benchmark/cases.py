@@ -17,12 +17,15 @@ import sacrebleu
 import torch
 
 from entente import checkpoint
+from entente.benchmark.ours import decoded_pairs
 from entente.benchmark.results import Result, of_case, share_of_ceiling
 from entente.benchmark.settings import Benchmark
 from entente.benchmark.turns import OURS, Contestant, Measured, in_turn, starts
 from entente.data.batches import collate
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
+from entente.errors import InputError
+from entente.export import write_ctranslate2
 from entente.training import prepared, read_corpus
 from entente.translator import Translator
 
@@ -32,6 +35,8 @@ PEERS = Path(__file__).parent / "peers"
 PROFILED = 3  # steps
 JOEYNMT_TRAIN = "JoeyNMT, its own batches"
 CPU_ONLY = "measured on the CPU, in float32 only"
+TOLD = ("32-true", "bf16-mixed")  # precisions that Marian's loop and the ceiling have too
+PRECISION = {"32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed", "64": "64-true"}  # Lightning's short names
 Begin = Callable[[str], None]
 
 
@@ -76,7 +81,7 @@ class Bench:
             "seed": self.config["seed"],
             "threads": self.threads,
             "device": self.device,
-            "precision": str(self.config["trainer"]["precision"]),
+            "precision": PRECISION.get(str(self.config["trainer"]["precision"]), str(self.config["trainer"]["precision"])),
             "model": self.config["model"],
             "optim": self.config["optim"],
             "clip": self.config["trainer"]["gradient_clip"],
@@ -123,6 +128,11 @@ class Bench:
         )
         return [ours, *peers]
 
+    @property
+    def other_precision(self) -> str:
+        """Why what has not ours is left out; empty where it has."""
+        return "" if self.common["precision"] in TOLD else f"measured in {' and '.join(TOLD)} only"
+
     def marian(self, **more: Any) -> Contestant:
         return Contestant("Marian (transformers)", script("with_marian"), {**self.common, **more})
 
@@ -134,7 +144,10 @@ def lacks(package: str, python: str | None = sys.executable) -> str:
     if python == sys.executable:
         return "" if importlib.util.find_spec(package) else f"{package} is not installed here"
     look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
-    code = subprocess.run([Path(python).expanduser(), "-c", look], capture_output=True, check=False).returncode
+    try:
+        code = subprocess.run([Path(python).expanduser(), "-c", look], capture_output=True, check=False).returncode
+    except OSError as error:
+        return f"{python} does not run ({error.strerror or error})"
     return f"{package} is not installed in {python}" if code else ""
 
 
@@ -160,7 +173,7 @@ def training_peers(bench: Bench) -> list[tuple[Contestant, str]]:
     told = {**bench.common, **bench.batches}
     on_gpu = CPU_ONLY * (bench.device != "cpu" or bench.common["precision"] != "32-true")
     return [
-        (bench.marian(**bench.batches), lacks("transformers")),
+        (bench.marian(**bench.batches), bench.other_precision or lacks("transformers")),
         (Contestant("EOLE", script("train_eole", peers.eole or ""), told), on_gpu or lacks("eole", peers.eole)),
         *joeynmt_trainers(bench, bench.config["model"]),
     ]
@@ -170,18 +183,20 @@ def transformer(bench: Bench, cases: set[str]) -> list[Result]:
     """Training speed; with the ceiling of matrix products measured in the same turns, and the operations counted after them."""
     peers, missing = split(training_peers(bench) if "transformer" in cases else [])
     contestants = bench.trainers(bench.config["model"], peers)
-    if "ceiling" in cases:
+    if "ceiling" in cases and not bench.other_precision:
         rows = min(2048, bench.config["data"]["batch"]["max_tokens"])
         told = {**bench.common, "rows": rows, "largest": bench.settings.largest}
         contestants.append(Contestant("ceiling", module("ceiling"), told))
     request = {"steps": bench.settings.steps}
     found = in_turn(contestants, bench.settings.pairs, bench.threads, request, bench.begin)
-    ceiling = found.pop("ceiling", None)
+    ceiling = found.pop("ceiling", Measured({}, left_out=bench.other_precision))
     results = []
     if "transformer" in cases:
         results.append(of_case("transformer", "target tokens/s", {**found, **missing}, notes=unequal(found)))
-    if ceiling:
+    if ceiling.bursts:
         results.append(against_ceiling(bench, found[OURS], ceiling))
+    elif ceiling.left_out:
+        results.append(of_case("ceiling", "GFLOP/s", {"ceiling": ceiling}, units="gflop"))
     return results
 
 
@@ -247,7 +262,7 @@ def profiled(bench: Bench) -> list[Result]:
 def startup(bench: Bench) -> list[Result]:
     """Seconds from a process' start to its first finished step. Token ids are there already: ours from its cache, Marian's from
     a file of batches."""
-    there, missing = split([(bench.marian(**bench.batches), lacks("transformers"))])
+    there, missing = split([(bench.marian(**bench.batches), bench.other_precision or lacks("transformers"))])
     contestants = bench.trainers(bench.config["model"], there)
     found = starts(contestants, bench.settings.pairs, bench.threads, {"steps": 1}, bench.begin)
     return [of_case("startup", "seconds", {**found, **missing}, as_seconds=True)]
@@ -271,11 +286,11 @@ def decoding(bench: Bench, case: str, beam: int, trained: bool) -> list[Result]:
     contestants = [Contestant(OURS, module("ours"), {**told, **about}, units="sentences")]
     if path:
         run = checkpoint.load(path)
-        pairs = next(iter(read_corpus(run.config["data"]).tests.values()))
+        pairs = decoded_pairs(read_corpus(run.config["data"]))
     else:
         data, translator = bench._prepared
         run = checkpoint.Run(translator.model.eval(), data.vocabulary, bench.config, checkpoint.provenance(), 0)
-        pairs = next(iter(data.corpus.tests.values()))
+        pairs = decoded_pairs(data.corpus)
     texts, references = pairs["src"][: bench.settings.sentences], pairs["tgt"][: bench.settings.sentences]
     ids = run.vocabulary.encode_src(texts)
     peers: list[tuple[Contestant, str]] = []
@@ -301,11 +316,13 @@ def ctranslate2(
     bench: Bench, case: str, run: checkpoint.Run, ids: list[list[int]], beam: int, length: int
 ) -> list[tuple[Contestant, str]]:
     """Each kind of numbers at both splits of the threads: all of them on one batch, or a batch for each."""
-    why = lacks("ctranslate2")
-    folder, pieces = self_made(bench, run, case), bench.folder / f"{case}.json"
+    folder, pieces = bench.folder / f"{case}-ctranslate2", bench.folder / f"{case}.json"
     pieces.write_text(json.dumps([run.vocabulary.src.pieces(row) for row in ids]), encoding="utf-8")
-    if not why and folder is None:
-        why = "this version of ours writes no models for it"
+    if not (why := lacks("ctranslate2")):
+        try:
+            write_ctranslate2(run, folder, None)
+        except InputError as error:  # it has no such model
+            why = str(error)
     found = []
     for compute_type in ("float32", "int8"):
         for workers, threads, size in ((1, bench.threads, 100), (bench.threads, 1, 32)):
@@ -323,16 +340,6 @@ def ctranslate2(
             name = f"CTranslate2 {compute_type} {workers}x{threads}, batch {size}"
             found.append((Contestant(name, script("with_ctranslate2"), told), why))
     return found
-
-
-def self_made(bench: Bench, run: checkpoint.Run, case: str) -> Path | None:
-    """The model in CTranslate2's form; None where ours cannot write it."""
-    if importlib.util.find_spec("ctranslate2") is None or importlib.util.find_spec("entente.export") is None:
-        return None
-    export = importlib.import_module("entente.export")
-    folder = bench.folder / f"{case}-ctranslate2"
-    export.write_ctranslate2(run, folder, None)
-    return folder
 
 
 def as_text(vocabulary: Vocabulary, outputs: list[Any]) -> list[str]:

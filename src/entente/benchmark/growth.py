@@ -46,6 +46,7 @@ from entente.benchmark.wire import peak_kb
 from entente.data.batches import Batch
 from entente.data.tokenizer import BOS, EOS, LONGEST, SPECIAL, Vocabulary
 from entente.errors import InputError
+from entente.inference import writable
 from entente.models.packed import packed
 from entente.models.seq2seq import evaluating, parameter_count
 from entente.schema import defaults, problems
@@ -76,7 +77,9 @@ def longest_fits(tokens: int, length: int, lengths: Sequence[int]) -> None:
         raise ValueError(f"tokens={tokens}: a batch holds one sentence at least; give {longest} or more, or shorter lengths")
 
 
-def heads_share_width(width: int, widths: Sequence[int]) -> None:
+def heads_share_width(models: Sequence[str], width: int, widths: Sequence[int]) -> None:
+    if "transformer" not in models:
+        return
     for name, values in (("width", [width]), ("widths", widths)):
         if odd := [str(value) for value in values if value % HEADS]:
             shared = f"the Transformer's {HEADS} heads share the width; give multiples of {HEADS}"
@@ -358,7 +361,11 @@ def _words(generator: np.random.Generator) -> np.ndarray:
 def measure(config: dict[str, Any]) -> None:
     """Measures every point and writes the table, the picture and the figures."""
     settings = Growth(**config)
-    folder = Path(settings.output).expanduser()
+    with writable(f"output={settings.output}"):
+        _measure(settings, Path(settings.output).expanduser())
+
+
+def _measure(settings: Growth, folder: Path) -> None:
     _refuse_full_disk(settings, folder)
     bare = bare_memory()
     report: dict[str, Any] = {
@@ -381,7 +388,8 @@ def measure(config: dict[str, Any]) -> None:
     points = model_points(settings)
     with Progress(*columns, console=console, transient=True) as progress:
         # In guessed seconds, since a corpus takes longer than a model.
-        task = progress.add_task("", total=sum([A_MODEL * len(points), *map(_seconds, settings.pairs)]))
+        corpora = [*dict.fromkeys(settings.pairs)]  # each once
+        task = progress.add_task("", total=sum([A_MODEL * len(points), *map(_seconds, corpora)]))
         for point in points:
             progress.update(task, description=_words_of(point))
             common = {key: getattr(settings, key) for key in ("tokens", "repeats", "burst", "threads")}
@@ -389,7 +397,7 @@ def measure(config: dict[str, Any]) -> None:
             write_json(folder / "growth.json", report)
             progress.console.print(f"{_words_of(point)}: {_said(report['models'][-1])}", highlight=False, soft_wrap=True)
             progress.advance(task, A_MODEL)
-        for pairs in settings.pairs:
+        for pairs in corpora:
             progress.update(task, description=f"{pairs:,} pairs")
             report["corpora"].append(corpus(settings, pairs, folder))
             write_json(folder / "growth.json", report)

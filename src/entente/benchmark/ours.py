@@ -6,6 +6,7 @@ between two bursts, in a callback that waits for the next request.
 
 import os
 import random
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from datasets import Dataset
 from torch import Tensor
 
 from entente import checkpoint
@@ -21,6 +23,7 @@ from entente.benchmark.counting import Operations
 from entente.benchmark.parts import Profile, reading, synchronise
 from entente.benchmark.wire import Answer, Wire, serve, setting_file
 from entente.data.batches import Batch, TrainingBatches
+from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS, PAD, Vocabulary
 from entente.models.seq2seq import Seq2Seq, parameter_count
@@ -32,10 +35,11 @@ ENDLESS = 10**6  # steps: the driver says when it is enough
 
 
 class Bursts(L.Callback):
-    """Answers requests with so many steps of training: {"steps": 10, "profile": false, "count": false}."""
+    """Answers requests with so many steps of training: {"steps": 10, "profile": false, "count": false}. folder: thrown away at
+    the end."""
 
-    def __init__(self, wire: Wire, about: Answer) -> None:
-        self.wire, self.about = wire, about
+    def __init__(self, wire: Wire, about: Answer, folder: str) -> None:
+        self.wire, self.about, self.folder = wire, about, folder
         self._tokens: list[Tensor] = []  # of each step, real target tokens; summed when the burst is over
         self._left = 0
         self._request: Answer = {}
@@ -78,6 +82,7 @@ class Bursts(L.Callback):
     def _wait(self, module: L.LightningModule) -> None:
         request = next(self.wire.requests(), None)
         if request is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
             os._exit(0)  # in the midst of training, which nobody wants to see ended
         self._left, self._tokens = request["steps"], []
         self._flops, self._uncounted = 0, set[str]()
@@ -104,7 +109,7 @@ def train(spec: dict[str, Any], wire: Wire) -> None:
         kept = max(config["checkpoint"][key] for key in ("keep", "average"))
         saving = Checkpoints(run_dir / "checkpoints", config["checkpoint"]["every"], kept)
         about = {"torch": torch.__version__, "lightning": L.__version__, "parameters": parameter_count(translator.model)}
-        bursts = Bursts(wire, about)
+        bursts = Bursts(wire, about, folder)
         settings = {**config["trainer"], "max_steps": ENDLESS, "validate_every": ENDLESS}
         trainer = build_trainer(settings, run_dir, [saving, *callbacks(config), bursts])
         log_settings(trainer, config, decoded(config, data.corpus))
@@ -121,6 +126,11 @@ def endless(model: Seq2Seq) -> None:
     model.output.register_forward_hook(without_end)
 
 
+def decoded_pairs(corpus: Corpus) -> Dataset:
+    """The first test split, or validation where there is none."""
+    return next(iter(corpus.tests.values()), corpus.valid)
+
+
 def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
     """With `length`, exactly so many tokens a sentence; else each until it ends."""
     length, search = spec["length"], Search(beam=spec["beam"])
@@ -135,7 +145,7 @@ def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
         endless(model)
         search = Search(beam=spec["beam"], length_factor=0.0, length_offset=length)
     model.to(spec["device"])
-    sentences: list[str] = next(iter(corpus.tests.values()))["src"][: spec["sentences"]]
+    sentences: list[str] = decoded_pairs(corpus)["src"][: spec["sentences"]]
 
     def burst(request: Answer) -> Answer:
         started = time.perf_counter()

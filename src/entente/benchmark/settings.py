@@ -1,6 +1,6 @@
 """configs/benchmark.yaml: a run's configuration, and the part `benchmark`."""
 
-import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +10,8 @@ from annotated_types import Ge, Interval
 
 from entente import checkpoint
 from entente.errors import InputError
-from entente.schema import problems
+from entente.models import MODELS
+from entente.schema import defaults, problems
 from entente.training import check as check_run
 from entente.training import no_folder
 
@@ -18,7 +19,10 @@ AtLeastOne = Annotated[int, Ge(1)]
 Case = Literal[
     "transformer", "ceiling", "profile", "birnn", "greedy", "beam", "greedy_trained", "beam_trained", "startup", "data"
 ]
-FIXED = {"norm": "pre", "tied": True, "positions": "sinusoidal", "score": "dot", "scale": "d_k", "softmax": "keys"}
+SIZES = {  # what may be other than its default: the peers have it too
+    "transformer": {"name", "d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout"},
+    "birnn": {"name", "d_embedding", "d_hidden", "d_attention", "dropout"},
+}
 
 
 @dataclass(frozen=True)
@@ -58,15 +62,20 @@ def check(config: Mapping[str, Any]) -> list[str]:
     if found:
         return found
     other = [line for line in check_run({**run, "model": own["birnn"]}) if line.startswith("model.")]
-    found += [f"benchmark.birnn.{line.removeprefix('model.')}" for line in other]
-    unlike = [f"model.{key}={run['model'][key]}" for key, value in FIXED.items() if run["model"].get(key, value) != value]
-    found += [f"{setting}: the peers have no such model; leave it out" for setting in unlike]
+    if other:
+        return [f"benchmark.birnn.{line.removeprefix('model.')}" for line in other]
+    for part, name, model in (("model", "transformer", run["model"]), ("benchmark.birnn", "birnn", own["birnn"])):
+        usual = {key: _plain(value) for key, value in defaults(MODELS[name]).items()}
+        unlike = [f"{part}.{key}={value}" for key, value in model.items() if key not in SIZES[name] and value != usual[key]]
+        found += [f"{setting}: the peers have no such model; leave it out" for setting in unlike]
+    if run["trainer"]["accumulate"] != 1:
+        found.append(f"trainer.accumulate={run['trainer']['accumulate']}: the peers take a step for each batch; leave it out")
     if not own["cases"]:
         found.append("benchmark.cases=[]: give one at least")
     if not run["data"]["tokenizer"].get("joint", True):
         found.append("data.tokenizer.joint=false: the peers share one vocabulary; leave it out")
     for name, path in own["peers"].items():
-        if path is not None and not os.access(Path(path).expanduser(), os.X_OK):
+        if path is not None and not shutil.which(Path(path).expanduser()):
             found.append(f"benchmark.peers.{name}={path}: no such program; give the path of that environment's Python")
     if own["checkpoint"]:
         try:
@@ -76,3 +85,8 @@ def check(config: Mapping[str, Any]) -> list[str]:
     if own["output"]:
         found += [line.replace("output_dir=", "benchmark.output=", 1) for line in no_folder(own["output"])]
     return found
+
+
+def _plain(value: Any) -> Any:
+    """As a configuration writes it."""
+    return list(value) if isinstance(value, tuple) else value

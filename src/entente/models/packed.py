@@ -17,11 +17,13 @@ ROWS = 256  # the layout is chosen for so many at a time; any number may come
 def packed(model: nn.Module) -> Iterator[None]:
     """Inside, float32 layers on a CPU use a copy of their weights, which must not change meanwhile; what needs gradients takes
     the plain road all the same. Other layers, and every layer under autocast, are left alone."""
-    layers = [layer for layer in model.modules() if type(layer) is nn.Linear and _packable(layer)]
-    for layer in layers:
-        weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), ROWS)
-        layer.forward = partial(_forward, layer, weight)  # type: ignore[method-assign]
+    layers = []
     try:
+        for layer in model.modules():
+            if type(layer) is nn.Linear and _packable(layer):
+                weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), ROWS)
+                layer.forward = partial(_forward, layer, weight)  # type: ignore[method-assign]
+                layers.append(layer)
         yield
     finally:
         for layer in layers:
@@ -33,6 +35,8 @@ def _packable(layer: nn.Linear) -> bool:
         layer.weight.device.type == "cpu"
         and layer.weight.dtype == torch.float32
         and torch.backends.mkldnn.is_available()
+        and all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))  # torch's own
+        and "forward" not in vars(layer)  # packed already, or somebody else's
         and not torch.is_autocast_enabled("cpu")
     )
 

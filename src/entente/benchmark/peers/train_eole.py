@@ -21,7 +21,7 @@ from eole.utils.optimizers import Optimizer
 from wire import Wire, setting_file
 
 
-def configuration(spec, vocabulary_file):
+def configuration(spec, vocabulary_file, folder):
     model, optim = spec["model"], spec["optim"]
     return TrainConfig(
         data={},
@@ -70,7 +70,7 @@ def configuration(spec, vocabulary_file):
             "batch_size": 4096,
             "world_size": 1,
             "gpu_ranks": [],
-            "model_path": tempfile.mkdtemp(),
+            "model_path": folder,
         },
     )
 
@@ -88,12 +88,16 @@ def main():
     wire = Wire()
     spec = setting_file()
     torch.set_num_threads(spec["threads"])
-    with tempfile.NamedTemporaryFile("w", suffix=".vocab", encoding="utf-8") as file:
-        pieces = ["<pad>", "<unk>", "<s>", "</s>", *(f"piece{i}" for i in range(4, spec["vocabulary"]))]
-        file.write("".join(f"{piece}\t1\n" for piece in pieces))
-        file.flush()
-        config = configuration(spec, file.name)
-        vocabs = build_vocab(config, {"src": [], "tgt": []})
+    with tempfile.TemporaryDirectory() as folder:
+        train(spec, wire, folder)
+
+
+def train(spec, wire, folder):
+    pieces = ["<pad>", "<unk>", "<s>", "</s>", *(f"piece{i}" for i in range(4, spec["vocabulary"]))]
+    file = Path(folder, "pieces.vocab")
+    file.write_text("".join(f"{piece}\t1\n" for piece in pieces), encoding="utf-8")
+    config = configuration(spec, str(file), folder)
+    vocabs = build_vocab(config, {"src": [], "tgt": []})
     there = len(vocabs["src"]), vocabs["src"]["<pad>"], vocabs["src"]["<s>"], vocabs["src"]["</s>"]
     assert there == (spec["vocabulary"], 0, 2, 3), f"EOLE numbers the vocabulary otherwise: {there}"
     set_random_seed(spec["seed"], False)
