@@ -77,11 +77,12 @@ class Bench:
     @cached_property
     def common(self) -> dict[str, Any]:
         """What every contestant is told."""
+        precision = str(self.config["trainer"]["precision"])
         return {
             "seed": self.config["seed"],
             "threads": self.threads,
             "device": self.device,
-            "precision": PRECISION.get(str(self.config["trainer"]["precision"]), str(self.config["trainer"]["precision"])),
+            "precision": PRECISION.get(precision, precision),
             "model": self.config["model"],
             "optim": self.config["optim"],
             "clip": self.config["trainer"]["gradient_clip"],
@@ -130,7 +131,7 @@ class Bench:
 
     @property
     def other_precision(self) -> str:
-        """Why what has not ours is left out; empty where it has."""
+        """Why a contestant that has not the precision of ours is left out; empty where it has."""
         return "" if self.common["precision"] in TOLD else f"measured in {' and '.join(TOLD)} only"
 
     def marian(self, **more: Any) -> Contestant:
