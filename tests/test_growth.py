@@ -92,6 +92,11 @@ def test_a_point_that_fails_says_why() -> None:
     assert key == "failed" and reason.startswith("TypeError: model_point() missing 7 required")
 
 
+def test_a_process_that_cannot_start_is_no_file_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "no/python")
+    assert growth.in_a_process("model") == {"failed": "not started: No such file or directory"}
+
+
 def test_memory_is_the_process_s_own() -> None:
     before = peak_memory()
     held = np.ones(before // 8)

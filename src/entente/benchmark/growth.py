@@ -301,12 +301,11 @@ STAMPS = ("prepared", "first_step")  # by time.time; seconds from the start of t
 def in_a_process(kind: str, **arguments: Any) -> dict[str, Any]:
     """What a point gives; `failed` is why it gave nothing."""
     started = time.time()
-    ended = subprocess.run(
-        [sys.executable, "-m", "entente.benchmark.growth", kind, json.dumps(arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "entente.benchmark.growth", kind, json.dumps(arguments)]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:  # no memory for another process, say
+        return {"failed": f"not started: {error.strerror or error}"}
     if ended.returncode:
         said = ended.stderr.strip().splitlines()[-1:] or ["nothing said"]
         return {"failed": f"killed by signal {-ended.returncode}" if ended.returncode < 0 else said[0]}
