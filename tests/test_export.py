@@ -4,6 +4,7 @@ import csv
 import json
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,10 @@ import pytest
 import torch
 
 from bad_inputs import run as command
+from entente.benchmark import cases
+from entente.benchmark.ours import decode
+from entente.benchmark.settings import Benchmark
+from entente.benchmark.turns import Contestant, Measured
 from entente.checkpoint import RUNTIME, Run, build
 from entente.data.tokenizer import BOS, LONGEST, PAD, Tokenizer, Vocabulary
 from entente.errors import InputError
@@ -168,6 +173,26 @@ def translated(folder: Path, more: str) -> list[str]:
     ended = command(f"translate checkpoint=run accelerator=cpu input=in.txt output=out.txt {more}", folder)
     assert (ended.code, ended.err) == (0, ""), ended
     return (folder / "out.txt").read_text(encoding="utf-8").splitlines()
+
+
+def test_the_benchmark_measures_what_the_commands_use(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(trained)
+    found: dict[str, Any] = {}
+
+    def translate_once(contestants: Sequence[Contestant], *_: object) -> dict[str, Measured]:
+        for one in contestants:
+            if one.command == cases.module("ours"):
+                about, burst = decode(dict(one.settings))
+                found[one.name] = about | burst({"outputs": True})
+        return {"ours": Measured({}, bursts=[found["ours"]])}
+
+    monkeypatch.setattr(cases, "in_turn", translate_once)
+    settings = Benchmark(cases=["beam_trained"], birnn={}, checkpoint="run", sentences=17)
+    config = {"trainer": {"threads": 1, "accelerator": "cpu"}}
+    cases.decoding(cases.Bench(config, settings, tmp_path, lambda name: None), "beam_trained", 5, trained=True)
+    ours, float32, int8 = (found[name] for name in ("ours", "engine=ctranslate2, float32", "engine=ctranslate2, int8"))
+    assert ours["outputs"] == float32["outputs"] and len(ours["outputs"]) == 17 and "engine" not in ours
+    assert float32["engine"].endswith(", float32") and int8["engine"].endswith(", int8_float32")
 
 
 @pytest.mark.parametrize("beam", [1, 5])

@@ -35,6 +35,7 @@ PEERS = Path(__file__).parent / "peers"
 PROFILED = 3  # steps
 JOEYNMT_TRAIN = "JoeyNMT, its own batches"
 CPU_ONLY = "measured on the CPU, in float32 only"
+COMPUTE_TYPES = ("float32", "int8")  # CTranslate2's
 TOLD = ("32-true", "bf16-mixed")  # precisions that Marian's loop and the ceiling have too
 PRECISION = {"32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed", "64": "64-true"}  # Lightning's short names
 Begin = Callable[[str], None]
@@ -282,9 +283,17 @@ def decoding(bench: Bench, case: str, beam: int, trained: bool) -> list[Result]:
     path, length = (bench.settings.checkpoint, 0) if trained else (None, bench.settings.length)
     if trained and not path:
         return [Result(case, "sentences/s", [], {OURS: "no model; benchmark.checkpoint=outputs/RUN"}, {})]
-    told = {"task": "decode", "threads": bench.threads, "device": bench.device, "beam": beam, "length": length}
-    about = {"checkpoint": path, "sentences": bench.settings.sentences, "config": bench.config}
-    contestants = [Contestant(OURS, module("ours"), {**told, **about}, units="sentences")]
+    ours = {
+        "task": "decode",
+        "threads": bench.threads,
+        "device": bench.device,
+        "beam": beam,
+        "length": length,
+        "checkpoint": path,
+        "sentences": bench.settings.sentences,
+        "config": bench.config,
+        "engine": "torch",
+    }
     if path:
         run = checkpoint.load(path)
         pairs = decoded_pairs(read_corpus(run.config["data"]))
@@ -302,9 +311,15 @@ def decoding(bench: Bench, case: str, beam: int, trained: bool) -> list[Result]:
             joeynmt = Contestant("JoeyNMT", script("with_joeynmt", bench.settings.peers.joeynmt or ""), told)
             on_gpu = CPU_ONLY * (bench.device != "cpu")
             peers.append((joeynmt, on_gpu or lacks("joeynmt", bench.settings.peers.joeynmt)))
-    peers += ctranslate2(bench, case, run, ids, beam, length)
-    there, missing = split(peers)
-    found = in_turn([*contestants, *there], bench.settings.pairs, bench.threads, {}, bench.begin)
+    others = ctranslate2(bench, case, run, ids, beam, length)
+    if trained:  # the same program through evaluate and translate
+        why = others[0][1] or CPU_ONLY * (bench.device != "cpu")
+        for compute_type in COMPUTE_TYPES:
+            engine = {"engine": "ctranslate2", "quantization": "int8" if compute_type == "int8" else None}
+            others.append((Contestant(f"engine=ctranslate2, {compute_type}", module("ours"), {**ours, **engine}), why))
+    there, missing = split(peers + others)
+    contestants = [Contestant(OURS, module("ours"), ours), *there]
+    found = in_turn(contestants, bench.settings.pairs, bench.threads, {}, bench.begin)
     notes = {}
     for name, one in found.items():
         outputs = one.warm_up.pop("outputs", None)
@@ -325,7 +340,7 @@ def ctranslate2(
         except InputError as error:  # it has no such model
             why = str(error)
     found = []
-    for compute_type in ("float32", "int8"):
+    for compute_type in COMPUTE_TYPES:
         for workers, threads, size in ((1, bench.threads, 100), (bench.threads, 1, 32)):
             told = {
                 "folder": str(folder),

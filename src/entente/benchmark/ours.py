@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,10 @@ from entente.data.batches import Batch, TrainingBatches
 from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS, PAD, Vocabulary
+from entente.export import CTranslate2
 from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.resume import Checkpoints
-from entente.search import Search, translate
+from entente.search import Hypothesis, Search, translate
 from entente.training import build_trainer, callbacks, decoded, log_settings, prepare_process, prepared, read_corpus
 
 ENDLESS = 10**6  # steps: the driver says when it is enough
@@ -132,7 +134,7 @@ def decoded_pairs(corpus: Corpus) -> Dataset:
 
 
 def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
-    """With `length`, exactly so many tokens a sentence; else each until it ends."""
+    """With `length`, exactly so many tokens a sentence; else each until it ends. engine: ctranslate2 takes a checkpoint."""
     length, search = spec["length"], Search(beam=spec["beam"])
     if spec["checkpoint"]:
         run = checkpoint.load(spec["checkpoint"])
@@ -146,10 +148,15 @@ def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
         search = Search(beam=spec["beam"], length_factor=0.0, length_offset=length)
     model.to(spec["device"])
     sentences: list[str] = decoded_pairs(corpus)["src"][: spec["sentences"]]
+    about = {"torch": torch.__version__, "parameters": parameter_count(model)}
+    engine: Callable[[list[str]], list[list[Hypothesis]]] = partial(translate, model, vocabulary, how=search)
+    if spec["engine"] == "ctranslate2":
+        engine = CTranslate2(run, search, spec["quantization"])
+        about["engine"] = engine.name
 
     def burst(request: Answer) -> Answer:
         started = time.perf_counter()
-        found = [n_best[0] for n_best in translate(model, vocabulary, sentences, search)]
+        found = [n_best[0] for n_best in engine(sentences)]
         synchronise(spec["device"])
         seconds = time.perf_counter() - started
         if length and {len(hypothesis.tokens) for hypothesis in found} != {length}:
@@ -158,7 +165,7 @@ def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
         tokens = sum(len(hypothesis.tokens) + hypothesis.ended for hypothesis in found)
         return {"seconds": seconds, "sentences": len(found), "tokens": tokens, **more}
 
-    return {"torch": torch.__version__, "parameters": parameter_count(model)}, burst
+    return about, burst
 
 
 def prepare(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:

@@ -23,14 +23,11 @@ PATIENCE = 10  # seconds for a contestant to leave when it is told that there is
 
 @dataclass(frozen=True)
 class Contestant:
-    """command: the interpreter and what it runs; the settings' file is added. units: of what a burst's answer has the number
-    that is divided by its seconds."""
+    """command: the interpreter and what it runs; the settings' file is added."""
 
     name: str
     command: Sequence[str]
     settings: Mapping[str, Any]
-    units: str = "tokens"
-    about: Answer = field(default_factory=dict)
 
 
 class Lost(Exception):
@@ -123,7 +120,7 @@ def in_turn(
             worker = Worker(contestant, threads)
             stack.callback(worker.close)
             try:
-                found[contestant.name] = Measured({**contestant.about, **worker.ready()})
+                found[contestant.name] = Measured(worker.ready())
                 workers[contestant.name] = worker
             except Lost as lost:
                 found[contestant.name] = _lost(contestant.name, lost)
