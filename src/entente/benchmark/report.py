@@ -79,13 +79,13 @@ def bursts_of(settings: Benchmark) -> int:
     joeynmt, eole, turns = peers.joeynmt is not None, peers.eole is not None, settings.pairs + 2
     trained = settings.checkpoint is not None
     of_case = {
-        "transformer": (2 + joeynmt + eole) * turns,
+        "transformer": (2 + 2 * joeynmt + eole) * turns,
         "ceiling": 2 * turns,
-        "birnn": (1 + joeynmt) * turns,
+        "birnn": (1 + 2 * joeynmt) * turns,
         "greedy": 6 * turns,
         "beam": (6 + joeynmt) * turns,
-        "greedy_trained": 5 * turns * trained,
-        "beam_trained": 5 * turns * trained,
+        "greedy_trained": 7 * turns * trained,
+        "beam_trained": 7 * turns * trained,
         "startup": 2 * (turns - 1),
         "data": turns,
         "profile": 2 * 3,
