@@ -143,11 +143,11 @@ def test_the_last_batches_of_an_evaluation_are_small_so_that_two_workers_end_tog
     sizes = [batch.src.numel() for batch in batches]
     left = sum(lengths) - np.cumsum([0, *(int((batch.src != PAD).sum()) for batch in batches)])[:-1]
     assert max(sizes) <= 2048 and 2 * min(sizes[:3]) > 2048  # while much is left, they are full
-    assert all(size <= max(512, tokens / 4) for size, tokens in zip(sizes, left, strict=True))
+    assert all(size <= max(1024, tokens / 4) for size, tokens in zip(sizes, left, strict=True))
     workers = [0, 0]
     for size in sizes:
         workers[workers.index(min(workers))] += size  # the next batch goes to whom is free first
-    assert max(workers) - min(workers) <= 512
+    assert max(workers) - min(workers) <= 1024
 
 
 def split(name: str, pairs: int) -> Dataset:

@@ -21,7 +21,7 @@ Row = Sequence[int] | np.ndarray
 Together = Literal["alike", "mixed", "alone"]
 Ids = Rows | Sequence[Sequence[int]]  # one row of token ids a sentence
 
-SHARE, SMALLEST = 4, 512  # the last batches of an evaluation: a fourth of the tokens left, but no fewer than 512
+SHARE, SMALLEST = 4, 1024  # the last batches of an evaluation: a fourth of the tokens left, but no fewer than 1,024
 
 log = logging.getLogger("entente")
 
