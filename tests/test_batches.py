@@ -34,7 +34,7 @@ def random_rows(seed: int, pairs: int) -> tuple[Ids, Ids]:
 
 
 def same(one: Batch, other: Batch) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    return all(map(torch.equal, one[:3], other[:3])) and one.step_tokens == other.step_tokens
 
 
 lengths = st.lists(st.tuples(st.integers(1, 17), st.integers(2, 19)), min_size=1, max_size=61)
@@ -88,23 +88,35 @@ def test_pairs_too_long_to_train_on_are_dropped_and_said(caplog: pytest.LogCaptu
         TrainingBatches(src, tgt, max_tokens=3, seed=1)
 
 
+@pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("stop", [0, 1, 5, 13, 29])
-def test_from_a_held_position_the_rest_is_the_same(stop: int) -> None:
+def test_from_a_held_position_the_rest_is_the_same(stop: int, accumulate: int) -> None:
     src, tgt = random_rows(seed=7, pairs=61)
-    whole = TrainingBatches(src, tgt, max_tokens=103, seed=11)
+    whole = TrainingBatches(src, tgt, max_tokens=103, seed=11, accumulate=accumulate)
     assert 2 * whole.batches_per_epoch < 29 < 5 * whole.batches_per_epoch  # so the longest goes over ends of epochs
     expected = list(itertools.islice(whole, 41))
 
-    first = TrainingBatches(src, tgt, max_tokens=103, seed=11)
+    first = TrainingBatches(src, tgt, max_tokens=103, seed=11, accumulate=accumulate)
     stream = iter(first)
     seen = [next(stream) for _ in range(stop + 2)][:stop]  # asking ahead moves nothing
     for _ in seen:
         first.consume()
     state = first.state_dict()
-    second = TrainingBatches(src, tgt, max_tokens=103, seed=11)
+    second = TrainingBatches(src, tgt, max_tokens=103, seed=11, accumulate=accumulate)
     second.load_state_dict(state)
     rest = list(itertools.islice(second, 41 - stop))
     assert all(same(a, b) for a, b in zip(seen + rest, expected, strict=True))
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 5])
+def test_each_batch_says_how_many_tokens_its_step_predicts(accumulate: int) -> None:
+    src, tgt = random_rows(seed=7, pairs=61)
+    batches = TrainingBatches(src, tgt, max_tokens=103, seed=11, accumulate=accumulate)
+    first = list(itertools.islice(batches, 12 * accumulate))
+    assert batches.batches_per_epoch % 2 and batches.batches_per_epoch % 5 and 12 > batches.batches_per_epoch
+    tokens = [int((batch.tgt[:, 1:] != PAD).sum()) for batch in first]
+    steps = [sum(tokens[i : i + accumulate]) for i in range(0, len(first), accumulate)]
+    assert [batch.step_tokens for batch in first] == [step for step in steps for _ in range(accumulate)]
 
 
 def test_epochs_follow_each_other() -> None:
@@ -119,7 +131,7 @@ def test_collate_pads_on_the_right() -> None:
     assert batch.src.tolist() == [[5, 6, EOS], [EOS, PAD, PAD]]
     assert batch.tgt.tolist() == [[BOS, EOS, PAD, PAD], [BOS, 9, 8, EOS]]
     assert batch.index.tolist() == [41, 7]
-    assert {part.dtype for part in batch} == {torch.int64}
+    assert {part.dtype for part in (batch.src, batch.tgt, batch.index)} == {torch.int64}
 
 
 @settings(max_examples=101, deadline=None)

@@ -116,7 +116,7 @@ def test_the_median_burst_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_batch_of_random_ids() -> None:
-    src, tgt, index = growth.random_batch(length=7, vocabulary=409, tokens=50)
+    src, tgt, index, _ = growth.random_batch(length=7, vocabulary=409, tokens=50)
     assert src.shape == (7, 7) and tgt.shape == (7, 8) and index.tolist() == list(range(7))
     assert (src[:, -1] == EOS).all() and (tgt[:, -1] == EOS).all() and (tgt[:, 0] == BOS).all()
     inner = torch.cat([src[:, :-1], tgt[:, 1:-1]], dim=1)

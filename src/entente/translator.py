@@ -82,6 +82,7 @@ class Translator(L.LightningModule):
         self.tokens_per_second = 0.0  # target tokens, over the last `log_every` steps
         self.last_loss: float | None = None
         self._clock, self._tokens = 0.0, 0
+        self._step_loss = torch.zeros(2)  # of the batches of a step so far: smoothed, NLL
         self._workers: Workers[_Decoded] | None = None
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -114,25 +115,33 @@ class Translator(L.LightningModule):
         self._clock, self._tokens = time.perf_counter(), 0
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """The step's loss is the mean over the target tokens of all its batches, each of which adds its share."""
         loss, tokens = self.loss(batch)
         self._tokens += tokens
-        if (batch_idx + 1) % (self.log_every * self.trainer.accumulate_grad_batches) == 0:
-            now = time.perf_counter()
-            self.tokens_per_second = self._tokens / (now - self._clock)
-            self._clock, self._tokens = now, 0
-            self.last_loss = loss.smoothed.item()
-            if not self.last_loss <= ASTRAY * math.log(self.model.output.out_features):
-                raise Diverged(f"the loss is {self.last_loss:.4g} at step {self.global_step + 1}; give a smaller optim.lr")
-            self._log(
-                {
-                    "train/loss": self.last_loss,
-                    "train/nll": loss.nll.item(),
-                    "train/tokens_per_second": self.tokens_per_second,
-                    "train/lr": self.trainer.optimizers[0].param_groups[0]["lr"],
-                },
-                step=self.global_step + 1,  # the one under way
-            )
-        return loss.smoothed
+        accumulate = self.trainer.accumulate_grad_batches
+        share = tokens / (batch.step_tokens or tokens)
+        weighted = torch.stack(loss).detach() * share
+        self._step_loss = weighted if batch_idx % accumulate == 0 else self._step_loss + weighted
+        if (batch_idx + 1) % (self.log_every * accumulate) == 0:
+            self._log_step(*self._step_loss.tolist())
+        return loss.smoothed * (share * accumulate)  # Lightning divides by `accumulate`
+
+    def _log_step(self, loss: float, nll: float) -> None:
+        now = time.perf_counter()  # the losses have been computed, so that on a GPU too the work is done
+        self.tokens_per_second = self._tokens / (now - self._clock)
+        self._clock, self._tokens = now, 0
+        self.last_loss = loss
+        if not loss <= ASTRAY * math.log(self.model.output.out_features):
+            raise Diverged(f"the loss is {loss:.4g} at step {self.global_step + 1}; give a smaller optim.lr")
+        self._log(
+            {
+                "train/loss": loss,
+                "train/nll": nll,
+                "train/tokens_per_second": self.tokens_per_second,
+                "train/lr": self.trainer.optimizers[0].param_groups[0]["lr"],
+            },
+            step=self.global_step + 1,  # the one under way
+        )
 
     def on_validation_start(self) -> None:
         self._paused = time.perf_counter()

@@ -6,7 +6,7 @@ B batch, S source length, T target length.
 
 import logging
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import chain, count, islice
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ class Batch(NamedTuple):
     src: Tensor  # (B, S) source ids ending in EOS, then PAD
     tgt: Tensor  # (B, T) BOS ... EOS, then PAD
     index: Tensor  # type: ignore[assignment]  # (B,) rows in the split; hides tuple.index, which nobody calls
+    step_tokens: int | None = None  # real target tokens in all the batches of its training step; None: it is the only one
 
 
 def collate(src: Sequence[Row], tgt: Sequence[Row], index: Sequence[int]) -> Batch:
@@ -71,10 +72,12 @@ class TrainingBatches:
     """Endless: epoch 0, 1, 2, ... from `position` on. Pairs with more than `max_tokens` tokens on a side are dropped.
 
     `position` is the number of batches consumed: whoever trains calls `consume` after each. Asking for a batch does not move
-    it, since Lightning asks for one ahead.
+    it, since Lightning asks for one ahead. An optimiser step takes `accumulate` batches, across the end of an epoch too, and
+    each of them says how many target tokens its step has.
     """
 
-    def __init__(self, src_ids: Ids, tgt_ids: Ids, max_tokens: int, seed: int) -> None:
+    def __init__(self, src_ids: Ids, tgt_ids: Ids, max_tokens: int, seed: int, accumulate: int = 1) -> None:
+        self._accumulate = accumulate
         self._src, self._tgt, self._seed = Rows.of(src_ids), Rows.of(tgt_ids), seed
         self._lengths = np.stack([self._src.lengths, self._tgt.lengths])  # (2, pairs)
         longest = self._lengths.max(axis=0)
@@ -109,10 +112,15 @@ class TrainingBatches:
         return collate([self._src[i] for i in rows], [self._tgt[i] for i in rows], rows)
 
     def __iter__(self) -> Iterator[Batch]:
-        first, done = divmod(self.position, self.batches_per_epoch)
-        for n in count(first):
-            for rows in self._epoch(n)[done if n == first else 0 :]:  # Python's own numbers would take five times the memory
-                yield self.batch(rows.tolist())
+        consumed = self.position % self._accumulate  # batches of the first step
+        first, done = divmod(self.position - consumed, self.batches_per_epoch)
+        # Arrays, because Python's own numbers would take five times the memory.
+        plan = chain.from_iterable(self._epoch(n)[done if n == first else 0 :] for n in count(first))
+        while step := list(islice(plan, self._accumulate)):
+            tokens = sum(int((self._tgt.lengths[rows] - 1).sum()) for rows in step)  # BOS is no target
+            for rows in step[consumed:]:
+                yield self.batch(rows.tolist())._replace(step_tokens=tokens)
+            consumed = 0
 
     def consume(self) -> None:
         self.position += 1

@@ -80,13 +80,14 @@ class TranslationData(L.LightningDataModule):
         return tokenise(self.corpus.split(split_of(split)), self.vocabulary, self.cache_dir)
 
     def train_dataloader(self) -> TrainingBatches:
-        return TrainingBatches(*self.ids("train"), self.max_tokens, self.seed)
+        accumulate = self.trainer.accumulate_grad_batches if self.trainer else 1
+        return TrainingBatches(*self.ids("train"), self.max_tokens, self.seed, accumulate)
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         """To a GPU from memory that it reads by itself, so that nobody waits."""
-        if device.type != "cuda":
-            return Batch(*(field.to(device) for field in batch))
-        return Batch(*(field.pin_memory().to(device, non_blocking=True) for field in batch))
+        cuda = device.type == "cuda"
+        src, tgt, index = ((t.pin_memory() if cuda else t).to(device, non_blocking=cuda) for t in batch[:3])
+        return batch._replace(src=src, tgt=tgt, index=index)
 
     def val_dataloader(self) -> EvaluationBatches:
         return self.evaluation_batches("valid")
