@@ -28,7 +28,7 @@ from tensorboard.util.tensor_util import make_ndarray
 from torch import Tensor
 
 from entente.checkpoint import read
-from entente.resume import is_finished, newest
+from entente.resume import is_finished
 from tiny import SMALL, write_corpus
 
 ROOT = Path(__file__).parents[1]
@@ -36,15 +36,16 @@ STOPPED = 75  # the exit code of a run that a signal stopped and that can go on
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """What of two finished runs is not the same. Of the checkpoints that only one kept, the last and the best count: a run that
-    was asked to stop wrote one more, and may have deleted an older one for it."""
-    last = f"step-{max(newest(run).step for run in (one, other))}.ckpt"
+    """What of two finished runs is not the same."""
     kept = [{path.name for path in (run / "checkpoints").glob("*.ckpt")} for run in (one, other)]
     found = [
         f"{name} {key}"
-        for name in sorted(kept[0] & kept[1] | {"best.ckpt", last})
+        for name in sorted(kept[0] | kept[1])
         for key in _unequal(*(_content(run / "checkpoints" / name) for run in (one, other)))
     ]
+    reports = [json.loads((run / "training.json").read_text())["mean_of_checkpoints"] for run in (one, other)]
+    if reports[0] != reports[1]:
+        found.append(f"training.json mean_of_checkpoints {reports}")
     for name in ("metrics.json", "translations/valid.tsv", "translations/test.tsv"):
         if (one / name).read_bytes() != (other / name).read_bytes():
             found.append(name)

@@ -3,11 +3,14 @@
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,9 +18,9 @@ import pytest
 import torch
 from filelock import FileLock
 from hydra import compose, initialize_config_dir
-from tensorboard.summary.writer import event_file_writer
+from sacrebleu.metrics import BLEU
 
-from entente.checkpoint import read
+from entente.checkpoint import read, write
 from entente.cli import plain
 from entente.errors import InputError, Interrupted
 from entente.resume import newest, random_state, restore_random_state, steps
@@ -44,13 +47,6 @@ def base(tmp_path: Path) -> list[str]:
         "checkpoint.every=3",
         "views.attention=false",
     ]
-
-
-@pytest.fixture(autouse=True)
-def event_files_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorBoard reads files in the order of their names, which hold the second, the process and its count of files: runs that
-    follow each other within a second and a process are in order only if that count keeps its number of digits."""
-    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(1_000_000))
 
 
 def run(base: list[str], model: str, name: str, *more: str) -> Path:
@@ -142,10 +138,10 @@ def test_tensorboard_shows_every_point_once(base: list[str], at_batch: Callable[
     shown = points(run(base, "birnn", "died", "views.attention=true", "views.attention_every=0", "resume=auto"))
     assert [step for step, _ in shown["train/loss"]] == list(range(1, STEPS + 1))
     assert {tag: [step for step, _ in shown[tag]] for tag in shown if "valid/" in tag and "final" not in tag} == {
-        tag: [5, 10, 15] for tag in ("valid/bleu", "valid/chrf", "valid/nll", "translations/valid/text_summary")
+        tag: [5, 10, 15, STEPS] for tag in ("valid/bleu", "valid/chrf", "valid/nll", "translations/valid/text_summary")
     }
     images = [tag for tag in shown if tag.startswith("attention/")]
-    assert images and all([step for step, _ in shown[tag]] == [5, 10, 15] for tag in images)
+    assert images and all([step for step, _ in shown[tag]] == [5, 10, 15, STEPS] for tag in images)
 
 
 def test_patience_comes_back(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
@@ -196,7 +192,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
         run(base, "birnn", "stopped")
     at_batch(0, die)
     saved = steps(tmp_path / "stopped" / "checkpoints")
-    assert [path.name for path in saved] == ["step-9.ckpt", "step-11.ckpt"]
+    assert [path.name for path in saved] == ["step-6.ckpt", "step-9.ckpt", "step-11.ckpt"]
     content = bytearray(saved[-1].read_bytes())
     content[len(content) // 2] ^= 1
     saved[-1].write_bytes(content)
@@ -224,6 +220,182 @@ def test_the_mean_of_checkpoints_is_the_model_where_it_is_better(base: list[str]
     before = read(averaged / "checkpoints" / "best.ckpt")["state_dict"]
     again = read(run(base, "birnn", "averaged", *more, "resume=auto") / "checkpoints" / "best.ckpt")["state_dict"]
     assert all(torch.equal(before[name], again[name]) for name in before)
+
+
+AVERAGED = ["checkpoint.average=3", "checkpoint.every=4", "trainer.max_steps=30"]
+
+
+@pytest.mark.parametrize("model", sorted(SMALL))
+def test_the_mean_is_the_same_wherever_a_run_was_stopped(base: list[str], model: str, at_batch: Callable[..., None]) -> None:
+    """Of the regular checkpoints and the last one: 24, 28, 30."""
+    whole = run(base, model, "whole", *AVERAGED)
+    assert [path.name for path in steps(whole / "checkpoints")] == ["step-24.ckpt", "step-28.ckpt", "step-30.ckpt"]
+    for stops in ((26,), (25, 27)):
+        name = f"stopped{len(stops)}-{stops[0]}"
+        at_batch(stops[0], send(signal.SIGTERM))
+        with pytest.raises(Interrupted):
+            run(base, model, name, *AVERAGED)
+        for _ in stops[1:]:
+            at_batch(1, send(signal.SIGTERM))
+            with pytest.raises(Interrupted):
+                run(base, model, name, *AVERAGED, "resume=auto")
+        assert newest(whole.parent / name).step == stops[-1]
+        at_batch(0, die)
+        assert differences(whole, run(base, model, name, *AVERAGED, "resume=auto")) == []
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_what_the_end_needs_and_has_lost_is_trained_again(
+    base: list[str], at_batch: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And a death meanwhile loses nothing of what TensorBoard shows."""
+    whole = run(base, "birnn", "whole", *AVERAGED)
+    for name, spoil, said in (
+        ("step-24.ckpt", damage, "step-24.ckpt: damaged.*: going back.* starts again from step 0"),
+        ("step-28.ckpt", Path.unlink, "step-28.ckpt: .*: going back.* goes on from step 24"),
+        ("step-30.ckpt", damage, "step-30.ckpt: damaged.*: going back.* goes on from step 28"),
+        ("best.ckpt", damage, "best.ckpt: damaged.*: going back.* (goes on|starts again) from step"),
+    ):
+        spoilt = tmp_path / f"spoilt-{name}"
+        shutil.copytree(whole, spoilt)
+        (spoilt / "metrics.json").unlink()
+        spoil(spoilt / "checkpoints" / name)
+        capsys.readouterr()
+        at_batch(2, die)
+        with pytest.raises(Killed):
+            run(base, "birnn", "whole", *AVERAGED, f"resume='{spoilt}'")
+        assert re.search(said, capsys.readouterr().out, re.DOTALL)
+        at_batch(0, die)
+        assert differences(whole, run(base, "birnn", "whole", *AVERAGED, f"resume='{spoilt}'")) == []
+
+
+def test_only_what_the_mean_needs_has_to_be_there(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
+    """At step 26 these are 24 and what 26 leads to, not 16 and 20; with patience, which may end it at any time, 24 and 20."""
+    at_batch(26, send(signal.SIGTERM))
+    for more in ([], ["trainer.patience=100"]):
+        with pytest.raises(Interrupted):
+            run(base, "birnn", "a", *AVERAGED, *more)
+    for name in ("a", "a-2"):
+        assert [path.stem for path in steps(tmp_path / name / "checkpoints")] == ["step-16", "step-20", "step-24", "step-26"]
+        damage(tmp_path / name / "checkpoints" / "step-20.ckpt")
+    assert newest(tmp_path / "a", every=4, average=3, last=30).step == 26
+    assert newest(tmp_path / "a-2", every=4, average=3).step == 16
+
+
+def test_the_end_is_always_validated(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
+    """Once, whatever validate_every and accumulate are; stopped in the last step too."""
+    for name, validate_every, expected, more in (
+        ("never", 1000, [STEPS], []),
+        ("once", STEPS, [STEPS], []),
+        ("between", 7, [7, 14, STEPS], ["trainer.accumulate=2", "trainer.patience=10"]),
+    ):
+        settings = [f"trainer.validate_every={validate_every}", "views.attention=true", "views.attention_every=100", *more]
+        whole = run(base, "birnn", name, *settings)
+        shown = points(whole)
+        images = [tag for tag in shown if tag.startswith("attention/")]
+        for tag in ("valid/bleu", "translations/valid/text_summary", "heads/near_uniform/alignment"):
+            assert [step for step, _ in shown[tag]] == expected
+        assert images and all([step for step, _ in shown[tag]] == sorted({expected[0], STEPS}) for tag in images)
+        scores = [value for _, value in shown["valid/bleu"]]
+        best = json.loads((whole / "metrics.json").read_text())["valid"]["bleu"]
+        assert best == pytest.approx(max(scores)) and read(whole / "checkpoints" / "best.ckpt")["global_step"] in expected
+        at_batch(STEPS, send(signal.SIGTERM))
+        if more:
+            at_batch(STEPS * 2, send(signal.SIGTERM))
+        with pytest.raises(Interrupted):
+            run(base, "birnn", f"{name}-stopped", *settings)
+        at_batch(0, die)
+        assert differences(whole, run(base, "birnn", f"{name}-stopped", *settings, "resume=auto")) == []
+
+
+@pytest.mark.parametrize(
+    ("split", "digest"), [("train", True), ("valid", True), ("train", False)], ids=["train", "valid", "from before"]
+)
+def test_a_run_goes_on_with_no_text_but_its_own(
+    split: str,
+    digest: bool,
+    base: list[str],
+    at_batch: Callable[..., None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    whole = run(base, "birnn", "whole")
+    at_batch(4, send(signal.SIGTERM))
+    with pytest.raises(Interrupted):
+        run(base, "birnn", "a")
+    at_batch(0, die)
+    if not digest:  # as it was written before checkpoints held one
+        for path in steps(tmp_path / "a" / "checkpoints"):
+            content = read(path)
+            content["entente"].pop("text", None)
+            write(content, path)
+    text = (tmp_path / f"{split}.fr").read_text()
+    (tmp_path / f"{split}.fr").write_text(text.replace("chat", "matou"))
+    before = {path: path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.suffix in (".ckpt", ".yaml")}
+    for resume in ("auto", str(tmp_path / "a")):
+        words = "text has changed" if digest else "its vocabulary is not the one that the text gives now"
+        with pytest.raises(InputError, match=rf"step-4\.ckpt: .*{words}") as refusal:
+            run(base, "birnn", "a", f"resume={resume}")
+        assert "\n" not in str(refusal.value)
+    assert ("only its vocabulary is compared" in capsys.readouterr().out) is not digest
+    assert {path: path.read_bytes() for path in before} == before and not (tmp_path / "a-2").exists()
+    (tmp_path / f"{split}.fr").write_text(text)
+    assert differences(whole, run(base, "birnn", "a", "resume=auto")) == []
+
+
+def test_a_changed_test_set_changes_only_its_own_score(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
+    whole = run(base, "birnn", "whole")
+    at_batch(4, send(signal.SIGTERM))
+    with pytest.raises(Interrupted):
+        run(base, "birnn", "a")
+    at_batch(0, die)
+    (tmp_path / "test.en").write_text((tmp_path / "test.en").read_text().replace("dog", "hound"))
+    assert {line.split("/")[0] for line in differences(whole, run(base, "birnn", "a", "resume=auto"))} <= {
+        "metrics.json",
+        "translations",
+        "final",
+    }
+
+
+def test_a_mean_as_good_as_the_best_is_the_model(base: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever way single precision rounds the score: up, down."""
+    for score in (12.3, 12.7):
+        monkeypatch.setattr(BLEU, "corpus_score", lambda *_, score=score: SimpleNamespace(score=score))
+        averaged = run(base, "birnn", "averaged", "checkpoint.average=2")
+        report = json.loads((averaged / "training.json").read_text())["mean_of_checkpoints"]
+        assert (report["bleu"], report["best_single_bleu"], report["chosen"]) == (score, score, True)
+
+
+def test_a_clock_set_back_changes_nothing_that_tensorboard_shows(
+    base: list[str], at_batch: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Within a run, before each of two resumes, and before an evaluation that is done again."""
+    whole, now = run(base, "birnn", "whole"), time.time
+
+    def set_back(days: int) -> None:
+        monkeypatch.setattr(time, "time", lambda: now() - days * 86_400)
+
+    at_batch(15, lambda: set_back(1))
+    assert points(run(base, "birnn", "within")) == points(whole)
+    for days in (2, 3):
+        at_batch(4, send(signal.SIGTERM))
+        with pytest.raises(Interrupted):
+            run(base, "birnn", "stopped", "resume=auto")
+        set_back(days)
+    at_batch(0, die)
+    assert differences(whole, run(base, "birnn", "stopped", "resume=auto")) == []
+    set_back(4)
+    (tmp_path / "stopped" / "metrics.json").unlink()
+    (tmp_path / "test.en").write_text((tmp_path / "test.en").read_text().replace("The", "A"))
+    metrics = json.loads((run(base, "birnn", "stopped", "resume=auto") / "metrics.json").read_text())
+    shown = points(tmp_path / "stopped")
+    assert shown["final/test/ter"] == [(STEPS + 1, pytest.approx(metrics["test"]["ter"]))]
+    assert shown["train/loss"] == points(whole)["train/loss"]
 
 
 def test_random_states_come_back() -> None:

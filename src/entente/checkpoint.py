@@ -56,9 +56,11 @@ def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2S
     return fill(MODELS[name], "model", arguments, **sizes, pad_id=PAD, seed=seed)
 
 
-def entry(config: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, Any]:
-    """What a checkpoint holds beside the weights; nothing but numbers, strings, lists, dicts and tensors."""
-    return {"schema": SCHEMA, "config": dict(config), "vocabulary": vocabulary.state(), "provenance": provenance()}
+def entry(config: Mapping[str, Any], vocabulary: Vocabulary, text: str | None = None) -> dict[str, Any]:
+    """What a checkpoint holds beside the weights; nothing but numbers, strings, lists, dicts and tensors. text: the digest of
+    the corpus; checkpoints from before it was kept have none."""
+    ours = {"schema": SCHEMA, "config": dict(config), "vocabulary": vocabulary.state(), "provenance": provenance()}
+    return ours if text is None else {**ours, "text": text}
 
 
 def provenance() -> dict[str, str]:

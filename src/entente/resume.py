@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,7 +27,8 @@ import yaml
 from lightning.fabric.plugins import CheckpointIO
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from entente.checkpoint import read, write
+from entente.checkpoint import ENTRY, checksum, read, write
+from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError, Interrupted
 
 log = logging.getLogger("entente")
@@ -42,6 +44,30 @@ class Point:
     path: Path | None  # of the checkpoint; None: from the beginning
     step: int = 0
     trained: bool = False  # what is left is the evaluation
+    best: float | None = None  # BLEU of the best validation so far, whose weights best.ckpt holds
+    vocabulary: str | None = None  # checksum of the checkpoint's
+    text: str | None = None  # digest of the corpus; None in a checkpoint from before these were kept
+
+    def refuse_text(self, digest: str) -> None:
+        """Raises InputError where the corpus is not the one that the run began with."""
+        if self.path and self.text is None:
+            log.info("%s holds no digest of the text: only its vocabulary is compared with this one's", self.path)
+        elif self.path and self.text != digest:
+            raise InputError(
+                f"{self.path}: the training or validation text has changed since this was written; "
+                "give the run its own text again, or begin a new one without resume"
+            )
+
+    def refuse_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Raises InputError where a piece would no longer mean what the weights know it as."""
+        if self.path and self.vocabulary != checksum(vocabulary.state()):
+            raise InputError(
+                f"{self.path}: its vocabulary is not the one that the text gives now; "
+                "give the run its own text and SentencePiece again, or begin a new one without resume"
+            )
+
+
+BEGINNING = Point(None)
 
 
 def unfinished(root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
@@ -70,21 +96,66 @@ def _same(stored: Path, config: Mapping[str, Any]) -> bool:
     return isinstance(there, dict) and {**there, "output_dir": None} == {**here, "output_dir": None}
 
 
-def newest(run_dir: Path) -> Point:
-    """The latest checkpoint that is whole; each damaged one is named, and left where it is."""
-    for path in steps(run_dir / "checkpoints")[::-1]:
+def newest(run_dir: Path, every: int = 1, average: int = 1, last: int | None = None) -> Point:
+    """The latest checkpoint that is whole and from which training forward gives whatever else the run's end needs and is not
+    there: the points of the mean, and best.ckpt. Each damaged or missing file is named. last: the run's last step where that is
+    known before it is reached."""
+    folder = run_dir / "checkpoints"
+
+    @cache
+    def content(name: str) -> dict[str, Any] | None:
         try:
-            content = read(path)
+            return read(folder / name)
         except InputError as error:
-            log.warning("%s: going back to the checkpoint before", error)
+            log.warning("%s: going back to a checkpoint before it", error)
+            return None
+
+    lost: float | None = None  # BLEU of the best.ckpt that must be written again
+    for path in steps(folder)[::-1]:
+        point = _point(path, content(path.name))
+        if point is None or (lost is not None and point.best == lost):
             continue
-        return Point(path, content["global_step"], content["callbacks"][Checkpoints.__qualname__]["trained"])
-    return Point(None)
+        end = point.step if point.trained else last or point.step + 1
+        if not all(content(f"step-{step}.ckpt") for step in steps_of_mean(end, every, average) if step <= point.step):
+            continue
+        if lost is None and point.best is not None and content("best.ckpt") is None:
+            lost = point.best
+            continue
+        return point
+    return BEGINNING
+
+
+def _point(path: Path, content: Mapping[str, Any] | None) -> Point | None:
+    if content is None:
+        return None
+    state, ours = content.get("callbacks", {}).get(Checkpoints.__qualname__), content[ENTRY]
+    if state is None:
+        log.warning("%s: not a checkpoint that training goes on from: going back to one before it", path)
+        return None
+    return Point(path, content["global_step"], state["trained"], state["best"], checksum(ours["vocabulary"]), ours.get("text"))
+
+
+def forget_after(run_dir: Path, point: Point) -> None:
+    """Removes the checkpoints of later steps: training writes them again, as it does their points for TensorBoard."""
+    for path in steps(run_dir / "checkpoints"):
+        if step_of(path) > point.step:
+            path.unlink()
+
+
+def steps_of_mean(last: int, every: int, n: int) -> list[int]:
+    """The steps whose weights `checkpoint.average=n` averages in a run of `last` steps, oldest first: the regular points before
+    the last step, and that. What an interrupt saved is none of them, or the mean would depend on it."""
+    regular = (last - 1) // every
+    return [*(every * i for i in range(max(1, regular - n + 2), regular + 1)), last]
+
+
+def step_of(path: Path) -> int:
+    return int(path.stem.partition("-")[2])
 
 
 def steps(folder: Path) -> list[Path]:
     """The checkpoints of steps in a folder, oldest first."""
-    return sorted(folder.glob("step-*.ckpt"), key=lambda path: int(path.stem.partition("-")[2]))
+    return sorted((path for path in folder.glob("step-*.ckpt") if path.stem[5:].isdecimal()), key=step_of)
 
 
 class VerifiedCheckpoints(CheckpointIO):
@@ -101,7 +172,8 @@ class VerifiedCheckpoints(CheckpointIO):
 
 
 class Checkpoints(L.Callback):
-    """step-N.ckpt every `every` steps and at the end, the last `keep` of them, and best.ckpt by validation BLEU.
+    """step-N.ckpt every `every` steps and at the end, the last `keep` of them, and best.ckpt by validation BLEU. The end is
+    always validated.
 
     SIGINT and SIGTERM are honoured when the step under way is complete: its checkpoint is written, `Interrupted` raised.
     A second SIGINT quits at once.
@@ -163,11 +235,13 @@ class Checkpoints(L.Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         _loader(trainer).consume()
+        if trainer.global_step == trainer.max_steps:
+            trainer.should_stop = True  # has Lightning validate, whether or not it is the turn of this step
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        bleu = trainer.callback_metrics.get("valid/bleu")
-        if not trainer.sanity_checking and bleu is not None and (self.best is None or float(bleu) > self.best):
-            self.best = float(bleu)
+        bleu = getattr(pl_module, "bleu", None)  # as it was computed, where Lightning's own copy is in single precision
+        if not trainer.sanity_checking and bleu is not None and (self.best is None or bleu > self.best):
+            self.best = bleu
             self.write_best(trainer, pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -193,8 +267,11 @@ class Checkpoints(L.Callback):
                 logger.experiment.flush()
         self._saved = trainer.global_step
         trainer.save_checkpoint(self.folder / f"step-{self._saved}.ckpt")
-        for old in steps(self.folder)[: -self.keep]:
-            old.unlink()
+        points = steps(self.folder)
+        # What an interrupt saved stays until a later point is there, and takes the place of none.
+        regular = [path for path in points if step_of(path) % self.every == 0 or (self.trained and path == points[-1])]
+        for path in set(points) - {*regular[-self.keep :], points[-1]}:
+            path.unlink()
 
     def _stop_if_asked(self, step: int) -> None:
         if self._signals.received:

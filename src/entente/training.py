@@ -31,10 +31,9 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from rich.console import Console
 from rich.table import Table
-from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
-from torch.utils.tensorboard.summary import hparams
 
 from entente import checkpoint
+from entente.board import log_final, log_settings
 from entente.callbacks import AttentionMaps, AttentionNumbers, Diagnosis, SampleTranslations, TrainingProgress, clock
 from entente.data.corpora import CORPORA, Corpus
 from entente.data.module import TranslationData
@@ -43,8 +42,19 @@ from entente.errors import InputError
 from entente.evaluation.scores import Evaluation
 from entente.memory import keep_freed_memory
 from entente.models.seq2seq import parameter_count
-from entente.resume import FINISHED, Checkpoints, Point, VerifiedCheckpoints, is_finished, newest, steps, unfinished
-from entente.schema import fill, flat
+from entente.resume import (
+    BEGINNING,
+    FINISHED,
+    Checkpoints,
+    Point,
+    VerifiedCheckpoints,
+    forget_after,
+    is_finished,
+    newest,
+    steps_of_mean,
+    unfinished,
+)
+from entente.schema import fill
 from entente.search import Search
 from entente.settings import completed, problems_of_run
 from entente.translator import Optim, Translator
@@ -93,37 +103,54 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
         log.info("%s: has finished, nothing left to do", run_dir)
         return run_dir
     L.seed_everything(config["seed"], verbose=False)
-    data, translator = prepared(config)
-    goes_on = run_dir is not None
-    proof = prove(config, data) if prove and not goes_on else None
-    run_dir = run_dir or new_run_directory(Path(config["output_dir"]), name, config)
+    if run_dir is None:
+        data, translator = prepared(config)
+        proof = prove(config, data) if prove else None
+        run_dir = new_run_directory(Path(config["output_dir"]), name, config)
+        with one_process(run_dir), LogFile(run_dir / "train.log"):
+            if proof:
+                write_json(run_dir / "proof.json", proof)
+            fit(config, run_dir, data, translator, None)
+        return run_dir
     with one_process(run_dir), LogFile(run_dir / "train.log"):
-        if proof:
-            write_json(run_dir / "proof.json", proof)
-        point = newest(run_dir) if goes_on else Point(None)
-        say_what_begins(run_dir, data.corpus, translator)
-        if goes_on:
-            log.info("%s: %s", run_dir, what_is_left(point, config["trainer"]["max_steps"]))
-        kept = max(config["checkpoint"][key] for key in ("keep", "average"))
-        saving = Checkpoints(run_dir / "checkpoints", config["checkpoint"]["every"], kept)
-        trainer = build_trainer(
-            {**config["trainer"], "max_steps": point.step} if point.trained else config["trainer"],
-            run_dir,
-            [saving, *callbacks(config)],
-            purge_step=point.step + 1 if goes_on else 0,
-        )
-        log_settings(trainer, config, decoded(config, data.corpus))
-        trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
-        finish(config, run_dir, trainer, translator, data, saving)
+        every, average = config["checkpoint"]["every"], config["checkpoint"]["average"]
+        last = None if config["trainer"]["patience"] else config["trainer"]["max_steps"]
+        point = newest(run_dir, every, average, last)
+        data, translator = prepared(config, point)
+        forget_after(run_dir, point)
+        fit(config, run_dir, data, translator, point)
     return run_dir
 
 
-def prepared(config: Mapping[str, Any]) -> tuple[TranslationData, Translator]:
-    """The data of a run, and the model on its first step; what cannot be trained is refused."""
+def fit(config: Mapping[str, Any], run_dir: Path, data: TranslationData, translator: Translator, point: Point | None) -> None:
+    """Trains a run from its beginning, or from a point of it, to its end."""
+    say_what_begins(run_dir, data.corpus, translator)
+    if point:
+        log.info("%s: %s", run_dir, what_is_left(point, config["trainer"]["max_steps"]))
+    kept = max(config["checkpoint"][key] for key in ("keep", "average"))
+    saving = Checkpoints(run_dir / "checkpoints", config["checkpoint"]["every"], kept)
+    trainer = build_trainer(
+        {**config["trainer"], "max_steps": point.step} if point and point.trained else config["trainer"],
+        run_dir,
+        [saving, *callbacks(config)],
+        purge_step=point.step + 1 if point else 0,
+    )
+    log_settings(trainer, config, decoded(config, data.corpus))
+    path = point.path if point else None
+    trainer.fit(translator, datamodule=data, ckpt_path=path, weights_only=True if path else None)
+    finish(config, run_dir, trainer, translator, data, saving)
+
+
+def prepared(config: Mapping[str, Any], point: Point = BEGINNING) -> tuple[TranslationData, Translator]:
+    """The data of a run, and the model on its first step; what cannot be trained is refused, and whatever is not the text that
+    `point` was trained on."""
     log.info("reading the corpus: %s", config["data"]["name"])
     corpus = read_corpus(config["data"])
+    text = corpus.digest()
+    point.refuse_text(text)  # before pieces are learned from it
     cache = Path(config["output_dir"]) / "cache"
     vocabulary = Vocabulary.train(corpus.train, **config["data"]["tokenizer"], cache_dir=cache / "tokenizer")
+    point.refuse_vocabulary(vocabulary)
     data = TranslationData(
         corpus,
         vocabulary,
@@ -142,7 +169,7 @@ def prepared(config: Mapping[str, Any]) -> tuple[TranslationData, Translator]:
         fill(Search, "search", config["search"]),
         max_steps=config["trainer"]["max_steps"],
         log_every=config["trainer"]["log_every"],
-        checkpoint_entry=checkpoint.entry(config, vocabulary),
+        checkpoint_entry=checkpoint.entry(config, vocabulary, text),
     )
     return data, translator
 
@@ -168,9 +195,9 @@ def finish(
     averaged = None
     if config["checkpoint"]["average"] > 1:
         averaged = keep_mean_if_better(trainer, translator, data, saving, config["checkpoint"]["average"])
-    best = run_dir / "checkpoints" / "best.ckpt"
-    if best.exists():
-        translator.load_state_dict(checkpoint.read(best)["state_dict"])
+    if saving.best is None:  # trained by a version that did not always validate
+        saving.write_best(trainer, translator)
+    translator.load_state_dict(checkpoint.read(saving.folder / "best.ckpt")["state_dict"])
     evaluations = evaluate(trainer, translator, data, decoded(config, data.corpus))
     write_translations(run_dir, evaluations)
     metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
@@ -228,8 +255,9 @@ def one_process(run_dir: Path) -> Iterator[None]:
 def keep_mean_if_better(
     trainer: L.Trainer, translator: Translator, data: TranslationData, saving: Checkpoints, n: int
 ) -> dict[str, Any]:
-    """The mean of the last n checkpoints becomes best.ckpt where it scores at least as well on validation. Returns a report."""
-    paths = steps(saving.folder)[-n:]
+    """The mean of the last n regular checkpoints becomes best.ckpt where it scores at least as well on validation. Returns a
+    report."""
+    paths = [saving.folder / f"step-{step}.ckpt" for step in steps_of_mean(trainer.global_step, saving.every, n)]
     translator.load_state_dict(checkpoint.average(paths))
     bleu = evaluate(trainer, translator, data, ["valid"])["valid"].metrics()["bleu"]
     chosen = saving.best is None or bleu >= saving.best
@@ -407,40 +435,6 @@ def write_translations(directory: Path, evaluations: Mapping[str, Evaluation]) -
         lines = zip(evaluation.sources, evaluation.references, evaluation.hypotheses, strict=True)
         text = "".join("\t".join(part.replace("\t", " ") for part in line) + "\n" for line in lines)
         (folder / f"{split}.tsv").write_text("source\treference\ttranslation\n" + text, encoding="utf-8")
-
-
-FINAL = ("bleu", "chrf", "ter", "nll")
-DIFFER = ("model.name", "seed", "variant")  # the settings by which one tells runs apart
-
-
-def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable[str]) -> None:
-    """Every setting for TensorBoard's HParams table, and which scalars are its metrics. Before training, so that a run that
-    does not come to its end has a row too, with the metrics that it has."""
-    settings = {key: value for key, value in flat(config) if not isinstance(value, Mapping)}
-    tests_first = sorted(splits, key=lambda split: split == "valid")
-    final = [f"final/{split}/{name}" for name in FINAL for split in tests_first]
-    experiment, start, _ = hparams(
-        {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in settings.items()},
-        dict.fromkeys([*final, "valid/bleu", "valid/nll", "train/loss"], 0.0),  # their values are the scalars'
-    )
-    described = experiment.value[0].metadata.plugin_data
-    content = HParamsPluginData.FromString(described.content)
-    for info in content.experiment.hparam_infos:
-        info.differs = info.name in DIFFER  # TensorBoard shows these first
-    described.content = content.SerializeToString()
-    assert isinstance(trainer.logger, TensorBoardLogger)
-    for summary in (experiment, start):
-        trainer.logger.experiment.file_writer.add_summary(summary)
-
-
-def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
-    """The final figures for TensorBoard."""
-    assert isinstance(trainer.logger, TensorBoardLogger)
-    trainer.logger.log_metrics(
-        {f"final/{split}/{name}": m[name] for split, m in metrics.items() for name in FINAL},
-        trainer.global_step + 1,  # after every step, so that an evaluation done again replaces it
-    )
-    trainer.logger.finalize("success")
 
 
 def show(metrics: Mapping[str, Any], title: str) -> None:

@@ -81,6 +81,7 @@ class Translator(L.LightningModule):
         self.evaluations: dict[str, Evaluation] = {}
         self.tokens_per_second = 0.0  # target tokens, over the last `log_every` steps
         self.last_loss: float | None = None
+        self.bleu: float | None = None  # of the last validation
         self._clock, self._tokens = 0.0, 0
         self._step_loss = torch.zeros(2)  # of the batches of a step so far: smoothed, NLL
         self._workers: Workers[_Decoded] | None = None
@@ -180,6 +181,7 @@ class Translator(L.LightningModule):
         self._evaluate()
         valid = self.evaluations["valid"]
         scores = corpus_scores(valid.hypotheses, valid.references, ["bleu", "chrf"])
+        self.bleu = scores["bleu"]
         metrics = {"valid/bleu": scores["bleu"], "valid/chrf": scores["chrf"], "valid/nll": valid.nll}
         self.log_dict(metrics, logger=False)  # for the callbacks that choose by it
         self._log(metrics, step=self.global_step)

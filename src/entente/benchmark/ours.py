@@ -23,6 +23,7 @@ from entente import checkpoint
 from entente.benchmark.counting import Operations
 from entente.benchmark.parts import Profile, reading, synchronise
 from entente.benchmark.wire import Answer, Wire, serve, setting_file
+from entente.board import log_settings
 from entente.data.batches import Batch, TrainingBatches
 from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
@@ -31,7 +32,7 @@ from entente.export import CTranslate2
 from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.resume import Checkpoints
 from entente.search import Hypothesis, Search, translate
-from entente.training import build_trainer, callbacks, decoded, log_settings, prepare_process, prepared, read_corpus
+from entente.training import build_trainer, callbacks, decoded, prepare_process, prepared, read_corpus
 
 ENDLESS = 10**6  # steps: the driver says when it is enough
 

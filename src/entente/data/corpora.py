@@ -4,6 +4,7 @@ Every corpus is one function of plain values, listed in `CORPORA` under the name
 annotations say what the configuration may hold.
 """
 
+import hashlib
 import logging
 import os
 import sys
@@ -21,7 +22,7 @@ from datasets import Dataset, DownloadConfig, DownloadManager
 from entente.data.alignments import Gold
 from entente.data.files import Columns, clean, read_pairs, read_parallel, table_pairs
 from entente.data.files import read_lines as read_lines  # who reads text looks for it beside `clean`
-from entente.data.pairs import Pair, Pairs
+from entente.data.pairs import Pair, Pairs, digest
 from entente.data.split import hold_out, shared
 from entente.errors import InputError
 
@@ -84,6 +85,12 @@ class Corpus:
         if name not in known:
             raise InputError(f"split={name}: this corpus has {', '.join(known)}; choose of these")
         return known[name]
+
+    def digest(self) -> str:
+        """SHA-256 of the pairs that decide what training gives, in their order: those that are learned from, and those of
+        validation, whose scores from before and after a resume are compared. A test set decides nothing: it is only scored at
+        the end, with the text that is there then."""
+        return hashlib.sha256((digest(self.train, "src", "tgt") + digest(self.valid, "src", "tgt")).encode()).hexdigest()
 
 
 def grammar(src: Language, tgt: Language, seed: Seed, train: Sentences, valid: Sentences, test: Sentences) -> Corpus:

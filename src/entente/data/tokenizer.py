@@ -23,7 +23,7 @@ from annotated_types import Interval
 from datasets import Dataset
 from torch import Tensor
 
-from entente.data.pairs import texts
+from entente.data.pairs import digest, texts
 from entente.errors import InputError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
@@ -178,10 +178,7 @@ def _cached(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, c
     """A plain SentencePiece file whose name holds the hash of what it was made from and of what it is, so that a
     damaged one is known by its name and made again."""
     options = (sentencepiece.__version__, vocab_size, type, sorted(OPTIONS.items()), RESERVED.pattern, SAMPLE)
-    digest = hashlib.sha256(repr(options).encode())
-    for block in texts(pairs, *sides):
-        digest.update("".join(f"{line}\n" for line in block).encode())
-    name = digest.hexdigest()[:32]
+    name = hashlib.sha256(repr((options, digest(pairs, *sides))).encode()).hexdigest()[:32]
     tokenizer = None
     for path in sorted(cache_dir.glob(f"{name}-*.model")):
         model = path.read_bytes()

@@ -16,7 +16,7 @@ import pyarrow as pa
 import sentencepiece
 from datasets import Dataset, Features, Value
 
-from entente.data.pairs import texts
+from entente.data.pairs import digest
 from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
 
@@ -101,12 +101,9 @@ def _sides(ids: Dataset) -> tuple[Rows, Rows]:
 
 def _digest(pairs: Dataset, vocabulary: Vocabulary) -> str:
     """The hash of everything that decides the ids."""
-    digest = hashlib.sha256(repr((FORM, sentencepiece.__version__)).encode())
-    for tokenizer, side in ((vocabulary.src, "src"), (vocabulary.tgt, "tgt")):
-        digest.update(hashlib.sha256(tokenizer.model).digest())
-        for block in texts(pairs, side):
-            digest.update("".join(f"{text}\n" for text in block).encode())  # a sentence holds no line end
-    return digest.hexdigest()[:32]
+    models = [hashlib.sha256(tokenizer.model).hexdigest() for tokenizer in (vocabulary.src, vocabulary.tgt)]
+    decisive = (FORM, sentencepiece.__version__, *models, digest(pairs, "src", "tgt"))
+    return hashlib.sha256(repr(decisive).encode()).hexdigest()[:32]
 
 
 def _file_name(name: str, path: Path) -> str:
