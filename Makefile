@@ -8,7 +8,7 @@ ARGS ?=
 PYTHON ?= $(shell for p in python3.12 python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup train test check tensorboard clean
+.PHONY: help setup train test soak check tensorboard clean
 
 help: ## Show these targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -29,6 +29,9 @@ train: $(READY) ## Train and evaluate; ARGS="model=birnn seed=2" overrides setti
 
 test: $(READY) ## Run the tests
 	@$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
+
+soak: $(READY) ## Stop training at 30 random moments for each model, and compare: what takes longer than a test may
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/interruptions.py $(ARGS)
 
 check: $(READY) ## Run the linters: ruff and mypy
 	@$(BIN)/ruff format --check .

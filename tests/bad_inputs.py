@@ -472,6 +472,12 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         r"run/config\.yaml: model\.d_model=32 is not divisible by model\.n_heads=3",
         replaced("run/config.yaml", "n_heads: 2", "n_heads: 3"),
     ),
+    Case(
+        "other text for a run that goes on",
+        "train resume=run",
+        r"run/checkpoints/step-2\.ckpt: the training or validation text has changed since this was written; .+",
+        (lambda: Path("run/metrics.json").unlink(), replaced("train.fr", "chat", "matou")),
+    ),
     # Checkpoints.
     Case("no checkpoint given", "translate", "checkpoint is not set: give it as checkpoint=VALUE"),
     Case(

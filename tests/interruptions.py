@@ -1,11 +1,12 @@
 """Training stopped at random moments ends with the same bits as training that never stopped.
 
-    python tests/interruptions.py                       10 times SIGKILL, 5 Ctrl-C, 5 SIGTERM, for each model
-    python tests/interruptions.py --model birnn --kill 2 --interrupt 1 --terminate 1
+    python tests/interruptions.py                       10 times each SIGKILL, Ctrl-C and SIGTERM, for each model
+    python tests/interruptions.py --model birnn --tries 3
 
-Each round starts the real command with resume=auto, sends a signal at a random moment and starts it again until it has
-finished; then weights, optimiser, random states, best checkpoint, scores and TensorBoard's points are compared with the
-reference run's. The exit code is 0 if all are equal.
+Each try starts the real command with resume=auto, sends a signal at a random moment of training or of the final evaluation, and
+starts the command again. Then weights, optimiser, random states, best checkpoint, mean of checkpoints, scores and TensorBoard's
+points are compared with those of a run that was never stopped. Two tries run at a time, one thread each. The exit code is 0 if
+all are equal.
 """
 
 import argparse
@@ -19,8 +20,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
@@ -32,7 +35,20 @@ from entente.resume import is_finished
 from tiny import SMALL, write_corpus
 
 ROOT = Path(__file__).parents[1]
-STOPPED = 75  # the exit code of a run that a signal stopped and that can go on
+# Points at steps 17, 34, 51 and 60, of which the last three are averaged; validation at 25, 50 and 60.
+SETTINGS = [
+    "trainer.max_steps=60",
+    "trainer.accumulate=2",
+    "trainer.validate_every=25",
+    "trainer.log_every=5",
+    "trainer.accelerator=cpu",
+    "trainer.threads=1",
+    "checkpoint.every=17",
+    "checkpoint.average=3",
+    "optim.lr=1e-2",
+    "optim.warmup=10",
+    "resume=auto",
+]
 
 
 def differences(one: Path, other: Path) -> list[str]:
@@ -101,71 +117,80 @@ def command(overrides: list[str]) -> list[str]:
     return [sys.executable, str(ROOT / "scripts" / "train.py"), *overrides]
 
 
-def finish(overrides: list[str]) -> str:
-    """Runs the command to its end; what it printed."""
-    done = subprocess.run(command(overrides), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"exit code {done.returncode}: {done.stdout}{done.stderr}")
-    return done.stdout
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    output: str
+    seconds: float  # from its first event file, which is there when training is about to begin
 
 
-def stop(overrides: list[str], run: Path, number: signal.Signals, after: float) -> int:
-    """Starts the command and sends the signal `after` seconds from when training begins; its exit code."""
+def start(overrides: list[str], run: Path, number: signal.Signals = signal.SIGKILL, after: float | None = None) -> Ended:
+    """Runs the command to its end, or until a signal `after` seconds from when training is about to begin."""
+    before = set(run.glob("events.*"))
     with subprocess.Popen(command(overrides), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        while process.poll() is None and not list(run.glob("events.*")):
+        while process.poll() is None and set(run.glob("events.*")) == before:
             time.sleep(0.01)
+        began = time.perf_counter()
         try:
             output, _ = process.communicate(timeout=after)
         except subprocess.TimeoutExpired:
             process.send_signal(number)
             output, _ = process.communicate()
-    if "Traceback" in output:
-        raise RuntimeError(output)
-    return process.returncode
+    return Ended(process.returncode, output, time.perf_counter() - began)
 
 
-def rounds(model: str, folder: Path, plan: list[signal.Signals], generator: random.Random, more: list[str]) -> Iterator[str]:
-    """A line a round; those that differ from the reference begin with DIFFERENT."""
-    base = [*write_corpus(folder), f"output_dir={folder}", f"model={model}", *SMALL[model], "trainer.accelerator=cpu"]
-    base += ["trainer.threads=1", "trainer.log_every=5", "optim.warmup=20", "checkpoint.every=17", *more, "resume=auto"]
-    reference = folder / "reference"
-    finish([*base, "name=reference"])
-    seconds = json.loads((reference / "training.json").read_text())["seconds"]
-    for i, number in enumerate(plan):
-        run = folder / f"round{i}"
+def rounds(model: str, folder: Path, plan: list[signal.Signals], generator: random.Random, jobs: int = 1) -> Iterator[str]:
+    """A line a try; those that differ from the reference begin with DIFFERENT."""
+    base = [*write_corpus(folder), f"output_dir={folder}", f"model={model}", *SMALL[model], *SETTINGS]
+    reference = start([*base, "name=reference"], folder / "reference")
+    if reference.code:
+        raise RuntimeError(reference.output)
+
+    def attempt(i: int, number: signal.Signals, moments: random.Random) -> str:
+        run = folder / f"try{i}"
+        here = [*base, f"name={run.name}"]
         while True:
-            after = generator.uniform(0, 1.1) * seconds
-            code = stop([*base, f"name={run.name}"], run, number, after)
+            after = moments.uniform(0, 1) * reference.seconds
+            stopped = start(here, run, number, after)
             if not is_finished(run):
                 break
             shutil.rmtree(run)  # the signal came too late: another moment
-        again = finish([*base, f"name={run.name}"])
-        went_on = re.search("goes on from.*|has trained.*|has no checkpoint.*", again)
-        wrong = differences(reference, run)
+        again = start(here, run)
+        wrong = ["a traceback"] if "Traceback" in stopped.output + again.output else []
+        if again.code or not stopped.code:
+            wrong.append(f"exit codes {stopped.code} and then {again.code}")
+        else:
+            wrong += differences(folder / "reference", run)
         verdict = f"DIFFERENT: {', '.join(wrong[:5])}" if wrong else "equal"
+        went_on = re.search("goes on from.*|has trained.*|has no checkpoint.*", again.output)
         where = went_on[0] if went_on else "?"
-        yield f"{verdict}  {model} {number.name} {after:.1f} s into training, exit code {code}; {where}"
+        return f"{verdict}  {model} {number.name} {after:.1f} s after the start, exit code {stopped.code}; {where}"
+
+    moments = [random.Random(generator.random()) for _ in plan]
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from pool.map(attempt, range(len(plan)), plan, moments)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", nargs="+", choices=sorted(SMALL), default=sorted(SMALL))
-    parser.add_argument("--kill", type=int, default=10)
-    parser.add_argument("--interrupt", type=int, default=5)
-    parser.add_argument("--terminate", type=int, default=5)
+    parser.add_argument("--tries", type=int, default=30, help="for each model")
+    parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    plan = [signal.SIGKILL] * arguments.kill + [signal.SIGINT] * arguments.interrupt + [signal.SIGTERM] * arguments.terminate
+    plan = list(islice(cycle([signal.SIGKILL, signal.SIGINT, signal.SIGTERM]), arguments.tries))
     generator = random.Random(arguments.seed)
-    lines = []
+    results = []
     for model in arguments.model:
+        equal = 0
         with tempfile.TemporaryDirectory() as folder:
-            for line in rounds(model, Path(folder), plan, generator, ["trainer.max_steps=400", "trainer.validate_every=40"]):
+            for line in rounds(model, Path(folder), plan, generator, arguments.jobs):
                 print(line, flush=True)
-                lines.append(line)
-    equal = sum(line.startswith("equal") for line in lines)
-    print(json.dumps({"rounds": len(lines), "equal": equal}))
-    return int(equal != len(lines))
+                equal += line.startswith("equal")
+        results.append(f"{model}: {equal} of {len(plan)} equal")
+    print("\n".join(results))
+    return int(any(f" {len(plan)} of " not in result for result in results))
 
 
 if __name__ == "__main__":

@@ -229,7 +229,7 @@ def test_the_mean_is_the_same_wherever_a_run_was_stopped(base: list[str], model:
     """Of the regular checkpoints and the last one: 24, 28, 30."""
     whole = run(base, model, "whole", *AVERAGED)
     assert [path.name for path in steps(whole / "checkpoints")] == ["step-24.ckpt", "step-28.ckpt", "step-30.ckpt"]
-    for stops in ((26,), (25, 27)):
+    for stops in ((26,), (25, 26)):
         name = f"stopped{len(stops)}-{stops[0]}"
         at_batch(stops[0], send(signal.SIGTERM))
         with pytest.raises(Interrupted):
@@ -431,7 +431,7 @@ def test_a_second_interrupt_quits_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", sorted(SMALL))
 def test_real_commands_stopped_at_random_moments(model: str, tmp_path: Path) -> None:
-    more = ["trainer.max_steps=60", "trainer.validate_every=20"]
-    plan = [signal.SIGKILL, signal.SIGINT]
-    lines = list(rounds(model, tmp_path, plan, random.Random(os.urandom(8)), more))
-    assert [line.partition(" ")[0] for line in lines] == ["equal", "equal"], "\n".join(lines)
+    """With accumulation, dropout and a mean of checkpoints; `make soak` does the same ten times over."""
+    plan = [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]
+    lines = list(rounds(model, tmp_path, plan, random.Random(os.urandom(8))))
+    assert [line.partition(" ")[0] for line in lines] == ["equal"] * 3, "\n".join(lines)

@@ -112,13 +112,15 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
                 write_json(run_dir / "proof.json", proof)
             fit(config, run_dir, data, translator, None)
         return run_dir
-    with one_process(run_dir), LogFile(run_dir / "train.log"):
+    with one_process(run_dir):
         every, average = config["checkpoint"]["every"], config["checkpoint"]["average"]
         last = None if config["trainer"]["patience"] else config["trainer"]["max_steps"]
-        point = newest(run_dir, every, average, last)
+        with LogFile(run_dir / "train.log"):
+            point = newest(run_dir, every, average, last)
         data, translator = prepared(config, point)
         forget_after(run_dir, point)
-        fit(config, run_dir, data, translator, point)
+        with LogFile(run_dir / "train.log"):
+            fit(config, run_dir, data, translator, point)
     return run_dir
 
 
