@@ -113,10 +113,11 @@ def test_what_differs_is_said(prove: Callable[..., dict[str, Any]]) -> None:
         ("optim.weight_decay=0.1", "other settings"),
         ("optim.beta1=0.5", "other settings"),
         ("optim.schedule=constant", "learning rates"),
+        ("optim.decay_from=5", "learning rates"),
     ],
 )
 def test_nothing_of_the_optimiser_is_overlooked(prove: Callable[..., dict[str, Any]], change: str, aspect: str) -> None:
-    assert prove("transformer", "baseline", change, both=["optim.warmup=3"])["differs"] == [aspect]
+    assert prove("transformer", "baseline", change, both=["optim.warmup=3", "optim.decay_from=3"])["differs"] == [aspect]
 
 
 def test_a_variant_that_takes_nothing_away_is_refused(prove: Callable[..., dict[str, Any]]) -> None:

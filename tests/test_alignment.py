@@ -11,7 +11,7 @@ import torch
 
 from entente.data.alignments import Gold, pharaoh, read_pharaoh
 from entente.data.corpora import grammar
-from entente.data.tokenizer import PAD, Tokenizer, Vocabulary
+from entente.data.tokenizer import BOS, PAD, Tokenizer, Vocabulary
 from entente.errors import InputError
 from entente.evaluation.alignment import (
     Alignments,
@@ -22,9 +22,10 @@ from entente.evaluation.alignment import (
     oracle_links,
     usual_head,
 )
-from entente.evaluation.attention import Pair, measure, measure_split
+from entente.evaluation.attention import HeadNumbers, Pair, measure, measure_split
+from entente.maps.diagnose import diagnose
 from entente.maps.occlusion import _ranks, correlations, occlusion
-from entente.maps.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, record
+from entente.maps.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, record, record_batch
 from entente.maps.words import Words, in_words, merged, sides_in_words, words_in, words_of
 from entente.models import MODELS, Seq2Seq
 from entente.search import Search, translate
@@ -207,28 +208,89 @@ def test_pharaoh_is_read_as_it_is_written(tmp_path: Path) -> None:
 # Numbers
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
-def test_numbers_are_means_over_rows_worked_out_one_by_one(name: str, vocabulary: Vocabulary) -> None:
-    model, of = model_of(name, vocabulary), pairs(vocabulary)
+def sharpened(model: Seq2Seq, factor: float) -> Seq2Seq:
+    """With scores so many times as large."""
+    with torch.no_grad():
+        for path, parameter in model.named_parameters():
+            if "attention.query." in path or path == "attention.score.weight":
+                parameter *= factor
+    return model
+
+
+@pytest.mark.parametrize("sharpness", [1, 500], ids=["soft", "saturated"])
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("birnn", {}),
+        ("transformer", {}),
+        ("transformer", {"mask_value": -1e9}),  # hides
+        ("transformer", {"mask_value": -1e-9}),  # hides nothing
+        ("transformer", {"mask_future": False}),
+        ("transformer", {"mask_padding": False}),
+        ("transformer", {"softmax": "queries"}),
+    ],
+    ids=str,
+)
+def test_numbers_are_means_over_rows_worked_out_one_by_one(
+    name: str, changes: dict[str, Any], sharpness: float, vocabulary: Vocabulary
+) -> None:
+    model = model_of(name, vocabulary, **changes)
+    of = sorted(pairs(vocabulary), key=lambda pair: len(pair.src))  # as a batch of `measure`: saturated scores feel rounding
+    sharpened(model, sharpness)
     numbers, alignments = measure(model, vocabulary, of)
     assert set(numbers) == ({ENCODER, DECODER, CROSS} if name == "transformer" else {ALIGNMENT})
     layer, head = (2, 1) if name == "transformer" else (0, 0)
+    causal = changes.get("mask_future", True) and changes.get("mask_value") != -1e-9
+    underflowed = 0
     for kind, found in numbers.items():
         rows: list[tuple[float, ...]] = []
-        for pair in of:
-            map = next(m for m in record(model, vocabulary, pair.src, pair.tgt) if m.kind == kind)
+        for maps in record_batch(model, vocabulary, [pair.src for pair in of], [pair.tgt for pair in of]):
+            map = next(m for m in maps if m.kind == kind)
             for t, row in enumerate(map.weights[layer, head].double().tolist()):
-                keys = t + 1 if kind == DECODER else len(row)
+                keys = t + 1 if kind == DECODER and causal else len(row)
                 if keys == 1:
                     continue
-                entropy = -sum(p * math.log(p) for p in row[:keys]) / math.log(keys)
+                underflowed += 0.0 in row[:keys]
+                row = [p / max(sum(row), 1e-12) for p in row]
+                entropy = -sum(p * math.log(p) for p in row[:keys] if p) / math.log(keys)
                 end = sum(p for p, label in zip(row, map.columns, strict=True) if label in ("<s>", "</s>"))
                 signs = sum(p for p, label in zip(row, map.columns, strict=True) if label in (".", ",", "'", "▁"))
                 far = sum(p * abs(c / (len(row) - 1) - t / (len(map.rows) - 1)) for c, p in enumerate(row))
                 rows.append((entropy, end, signs, far))
         expected = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
         assert [float(values[layer, head]) for values in found] == pytest.approx(expected, abs=1e-5)
+    assert (underflowed > 10) == (sharpness != 1)
     assert len(alignments.links(Head(layer, head, "read"))) == len(of)
+
+
+def test_a_saturated_row_over_two_equal_keys_of_ten_has_a_third_of_the_entropy() -> None:
+    scores = torch.tensor([500.0, 0, 0, 0, 500.0, 0, 0, 0, 0, 0])
+    numbers = HeadNumbers()
+    numbers.add([AttentionMap(CROSS, scores.softmax(-1).view(1, 1, 1, 10), ["x"], [*"abcdefghij"])])
+    assert float(numbers.means()[CROSS].entropy) == pytest.approx(math.log(2) / math.log(10), abs=1e-6)
+
+
+@pytest.mark.parametrize("sharpness", [1, 500], ids=["soft", "saturated"])
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("birnn", {}), ("transformer", {}), ("transformer", {"mask_value": -1e-9}), ("transformer", {"softmax": "queries"})],
+    ids=str,
+)
+def test_the_diagnosis_has_the_entropy_of_the_numbers(
+    name: str, changes: dict[str, Any], sharpness: float, vocabulary: Vocabulary
+) -> None:
+    model = sharpened(model_of(name, vocabulary, **changes), sharpness)
+    for pair in pairs(vocabulary):
+        numbers, _ = measure(model, vocabulary, [pair])
+        found = diagnose(model, torch.tensor([pair.src]), torch.tensor([[BOS, *pair.tgt]]))
+        entropies = {aspect.removeprefix("attention_entropy/"): value for aspect, value in found.items() if "entropy" in aspect}
+        places = {ENCODER: "encoder {} self", DECODER: "decoder {} self", CROSS: "decoder {} cross", ALIGNMENT: "attention"}
+        assert entropies == {
+            places[kind].format(layer + 1): pytest.approx(float(heads.mean()), abs=1e-5)
+            for kind, of_kind in numbers.items()
+            for layer, heads in enumerate(of_kind.entropy)
+        }
+        assert max(entropies.values()) < 1 + 1e-6
 
 
 def test_uniform_heads_are_counted(vocabulary: Vocabulary) -> None:

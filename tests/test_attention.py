@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from conftest import BOS, LENGTHS, PAD, T, small, sources
 from entente.models import BiRNN, Seq2Seq, Transformer
-from entente.models.attention import AdditiveAttention, AttentionWeights, MultiHeadAttention, dot_product_scores
+from entente.models.attention import AdditiveAttention, AttentionWeights, MultiHeadAttention, SoftmaxOver, dot_product_scores
 from entente.models.birnn import gru_step
 from entente.models.seq2seq import causal_mask
 from entente.models.transformer import DecoderBlock, EncoderBlock, sinusoids
@@ -106,6 +106,19 @@ def test_a_softmax_over_the_queries_does_not_give_distributions_over_the_keys() 
     scores = normal(B, T, S)
     close(AttentionWeights(softmax="queries")(scores, None).sum(-2), torch.ones(B, S, dtype=torch.float64))
     assert not torch.allclose(AttentionWeights(softmax="queries")(scores, None).sum(-1), torch.ones(B, T, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("softmax", ["keys", "queries", "batch"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("mask_value", [-1e9, -1e300])
+def test_a_mask_value_below_the_range_of_the_scores_hides_as_minus_infinity_does(
+    mask_value: float, dtype: torch.dtype, softmax: SoftmaxOver
+) -> None:
+    scores = 3 * normal(B, 3, T, S).to(dtype)
+    mask = REAL[:, None, None, :]
+    weights = AttentionWeights(softmax, mask_value)(scores, mask)
+    assert weights.dtype == dtype
+    assert torch.equal(weights, AttentionWeights(softmax)(scores, mask))
 
 
 def test_the_causal_mask_lets_each_new_token_see_the_past_and_itself() -> None:
@@ -237,6 +250,21 @@ def test_positions_equal_the_formula_of_section_3_5(d_model: int) -> None:
 
 def test_positions_that_start_later_are_a_slice_of_those_that_start_at_0() -> None:
     close(sinusoids(5, 13, 7, like=normal(1)), sinusoids(0, 23, 7, like=normal(1))[5:18])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(torch.bfloat16, 2**-8), (torch.float16, 2**-11), (torch.float32, 0.0), (torch.float64, 0.0)],
+    ids=str,
+)
+@pytest.mark.parametrize("start", [0, 1000, 70_000])  # float16 ends at 65,504
+@pytest.mark.parametrize("d_model", [7, 512])
+def test_positions_in_narrow_types_are_rounded_once(d_model: int, start: int, dtype: torch.dtype, tolerance: float) -> None:
+    actual = sinusoids(start, 300, d_model, like=torch.empty(0, dtype=dtype))
+    assert actual.dtype == dtype
+    exact = sinusoids(start, 300, d_model, like=normal(1))
+    of_angles = 0 if dtype == torch.float64 else 2e-7 * (start + 300)  # float32's, of angles in radians
+    assert (actual.double() - exact).abs().max() <= tolerance / 2 + of_angles
 
 
 def copy_shared(theirs: nn.Module, ours: EncoderBlock | DecoderBlock, norm: str) -> None:

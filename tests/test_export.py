@@ -5,6 +5,7 @@ import json
 import random
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from entente.benchmark.ours import decode
 from entente.benchmark.settings import Benchmark
 from entente.benchmark.turns import Contestant, Measured
 from entente.checkpoint import RUNTIME, Run, build
-from entente.data.tokenizer import BOS, LONGEST, PAD, Tokenizer, Vocabulary
+from entente.data.tokenizer import BOS, EOS, LONGEST, PAD, Tokenizer, Vocabulary
 from entente.errors import InputError
 from entente.export import SAME, CTranslate2, computable, write_ctranslate2
 from entente.models.transformer import LEARNED_POSITIONS, Transformer
@@ -81,6 +82,21 @@ def assert_equal(run: Run, how: Search, texts: list[str] = SRC) -> None:
 )
 def test_translations_are_those_of_torch(how: Search) -> None:
     assert_equal(loaded(), how)
+
+
+@pytest.mark.parametrize(("beam", "limit"), [(2, 3), (5, 4), (5, 8)])
+def test_what_ended_comes_before_a_likelier_loop(beam: int, limit: int) -> None:
+    run = loaded(tied=False)
+    with torch.no_grad():  # at every step the end is likely, and saying one piece once more is likelier
+        constant, weight = run.model.get_submodule("decoder_norm").bias, run.model.output.weight
+        constant.copy_(2 * constant.sign())
+        weight.copy_(0.5 * (weight - (weight @ constant)[:, None] * constant / (constant @ constant)))
+        weight[EOS] += 5 * constant / (constant @ constant)
+        weight[5] += 7 * constant / (constant @ constant)
+    how = Search(beam, length_factor=0, length_offset=limit)
+    assert_equal(run, how)
+    assert not any(n_best[0].ended for n_best in translate(run.model, run.vocabulary, SRC[1:], replace(how, beam=1)))
+    assert all(n_best[0].ended for n_best in translate(run.model, run.vocabulary, SRC, how))
 
 
 def test_so_are_those_of_a_shared_vocabulary_and_of_a_head_as_wide_as_it_would_be() -> None:

@@ -1,6 +1,7 @@
 """The fast roads against the plain ones."""
 
 import ctypes
+import inspect
 import math
 import resource
 import threading
@@ -20,7 +21,7 @@ from entente import memory
 from entente.data import tokenizer
 from entente.loss import ROWS, projected_cross_entropy
 from entente.models import BiRNN, Seq2Seq, Transformer, attention
-from entente.models.attention import MultiHeadAttention
+from entente.models.attention import PROJECTIONS, MultiHeadAttention
 from entente.models.dropout import Dropout
 from entente.models.packed import packed
 from entente.models.seq2seq import State, causal_mask, select
@@ -125,11 +126,14 @@ def test_dropout_is_a_function_of_the_random_state_and_leaves_evaluation_alone()
 # Attention
 
 
+@pytest.mark.parametrize(("d_model", "n_heads"), [(12, 3), (12, 1), (35, 5)])
 @pytest.mark.parametrize("kind", ["padding", "causal", None])
-def test_the_fused_road_of_training_equals_the_steps(kind: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = MultiHeadAttention(12, 3).double()
+def test_the_fused_road_of_training_equals_the_steps(
+    kind: str | None, d_model: int, n_heads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = MultiHeadAttention(d_model, n_heads, projections=[*PROJECTIONS]).double()  # a list, as a configuration gives it
     nn.init.normal_(layer.query.bias)
-    x, y = (torch.randn(5, n, 12, dtype=torch.float64, requires_grad=True) for n in (7, 11))
+    x, y = (torch.randn(5, n, d_model, dtype=torch.float64, requires_grad=True) for n in (7, 11))
     mask = {"padding": torch.rand(5, 1, 1, 11) < 0.7, "causal": causal_mask(7, 4, x.device), None: None}[kind]
     if mask is not None:
         mask[..., 0] = True
@@ -152,26 +156,52 @@ def test_the_fused_road_of_training_equals_the_steps(kind: str | None, monkeypat
     assert not called  # evaluation keeps the steps apart
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"score": "additive"},
-        {"score": "bilinear"},
-        {"scale": "none"},
-        {"scale": "n_keys"},
-        {"softmax": "queries"},
-        {"mask_value": -9.0},
-    ],
-    ids=str,
-)
-def test_another_attention_than_the_standard_one_never_takes_the_fused_road(
-    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+# Other values than the defaults, of every argument but those with which the fused kernel is shown to compute the same.
+NOT_FUSED: dict[str, list[Any]] = {
+    "d_k": [4, 5],  # 4 is what null means here
+    "score": ["additive", "bilinear"],
+    "scale": ["none", "n_keys"],
+    "projections": [[], ["query", "value"]],
+    "softmax": ["queries", "batch"],
+    "mask_value": [-9.0, -1e9],
+}
+
+
+def fused_calls(layer: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """How a training step calls the fused kernel, on a device where it is the faster one."""
+    calls: list[dict[str, Any]] = []
+    fused = F.scaled_dot_product_attention
     monkeypatch.setattr(attention, "STEP_BY_STEP", set())
-    monkeypatch.setattr(attention, "scaled_dot_product_attention", lambda *a, **k: pytest.fail("fused"))
-    layer = MultiHeadAttention(12, 3, **arguments)
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", lambda *a, **k: calls.append(k) or fused(*a, **k))
     x = torch.randn(5, 7, 12)
     layer(x, layer.project(x), causal_mask(7, 0, x.device))
+    return calls
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in NOT_FUSED.items() for value in values], ids=str)
+def test_another_attention_than_the_standard_one_never_takes_the_fused_road(
+    name: str, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not fused_calls(MultiHeadAttention(12, 3, **{name: value}), monkeypatch)
+
+
+def test_every_argument_of_attention_is_fused_as_it_should_be_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = inspect.signature(MultiHeadAttention).parameters
+    assert set(arguments) == {"d_model", "n_heads", "dropout", *NOT_FUSED}
+    assert all(arguments[name].default not in values for name, values in NOT_FUSED.items())
+    assert fused_calls(MultiHeadAttention(12, 3, dropout=0.25), monkeypatch) == [{"dropout_p": 0.25}]
+
+
+def test_an_argument_added_tomorrow_is_not_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, last = inspect.getsource(MultiHeadAttention), "mask_value: float | None = None,\n"
+    assert source.count(last) == 1
+    names = vars(attention)
+    monkeypatch.setitem(names, "MultiHeadAttention", MultiHeadAttention)
+    exec(source.replace(last, f"{last}        tomorrow: float = 0.5,\n"), names)
+    extended: Any = attention.MultiHeadAttention
+    assert extended is not MultiHeadAttention
+    assert fused_calls(extended(12, 3), monkeypatch) and fused_calls(extended(12, 3, tomorrow=0.5), monkeypatch)
+    assert not fused_calls(extended(12, 3, tomorrow=0.7), monkeypatch)
 
 
 # The BiRNN's encoder

@@ -301,6 +301,30 @@ def test_parameters_start_as_their_kind_asks(name: str) -> None:
     assert kinds == expected[name]
 
 
+@pytest.mark.parametrize(("dtype", "rounding"), [(torch.bfloat16, 2**-8), (torch.float16, 2**-11)], ids=str)
+def test_a_model_in_a_narrow_type_computes_nearly_the_same(name: str, dtype: torch.dtype, rounding: float) -> None:
+    """Of long sentences too, as far as the type reaches: `trainer.precision=bf16-true` and `16-true`."""
+    asked: dict[str, Any] = {"mask_value": -1e9} if name == "transformer" else {}
+    model, narrow = small(name, spread=0.05, **asked), small(name, spread=0.05, **asked).to(dtype)
+    src, tgt = sources(lengths=(307, 5, 101)), real_ids([3, 211], TGT_VOCAB, seed=2)
+    expected, actual = model(src, tgt), narrow(src, tgt)
+    assert actual.dtype == dtype
+    assert ((actual.double() - expected).norm(dim=-1) / expected.norm(dim=-1)).max().item() < 5 * rounding
+
+
+@pytest.mark.parametrize("bidirectional", [True, False], ids=["both directions", "one direction"])
+def test_an_lstm_starts_by_remembering(bidirectional: bool) -> None:
+    """The sum of the two biases of each forget gate is 1, of every other gate 0 (Jozefowicz et al. 2015)."""
+    model = small("birnn", cell="lstm", bidirectional=bidirectional)
+    biases = {path: value for path, value in model.named_parameters() if "bias_ih" in path}
+    assert len(biases) == 2 + bidirectional
+    for path, value in biases.items():
+        width = len(value) // 4
+        total = value + model.get_parameter(path.replace("_ih", "_hh"))
+        assert total.tolist() == [0.0] * width + [1.0] * width + [0.0] * 2 * width, path
+    assert all(torch.equal(value, small("birnn", cell="lstm", seed=6).get_parameter(path)) for path, value in biases.items())
+
+
 # Parts that can be taken away or shared
 
 

@@ -51,7 +51,7 @@ def naive_greedy(model: Seq2Seq, src: Tensor, limit: int) -> Scored:
 
 def naive_beam(model: Seq2Seq, src: Tensor, how: Search, limit: int) -> list[Scored]:
     """What ends among the K best of its step, until K that ended score at least what the best alive scores now; at the limit,
-    what is alive."""
+    behind all these, what is alive."""
 
     def score(s: Scored) -> float:
         return s.total / how.penalty(len(s.tokens))
@@ -71,16 +71,16 @@ def naive_beam(model: Seq2Seq, src: Tensor, how: Search, limit: int) -> list[Sco
             done += alive
         elif sum(score(s) >= score(alive[0]) for s in done) >= how.beam:
             break
-    return sorted(done, key=score, reverse=True)[: how.n_best]
+    return sorted(done, key=lambda s: (s.tokens[-1] == EOS, score(s)), reverse=True)[: how.n_best]
 
 
 def every_sequence(model: Seq2Seq, src: Tensor, how: Search, vocabulary: int, limit: int) -> list[Scored]:
-    """All that can be said in `limit` tokens, best first: what ends, and what is cut."""
+    """All that can be said in `limit` tokens: what ends, best first, then what is cut, best first."""
     words = [token for token in range(vocabulary) if token not in (PAD, EOS)]
     by_length = [[(*s, EOS) for s in itertools.product(words, repeat=n)] for n in range(limit)]
     by_length[-1] += list(itertools.product(words, repeat=limit))
     scored = [scored for sequences in by_length for scored in teacher_forced(model, src, sequences)]
-    return sorted(scored, key=lambda s: -s.total / how.penalty(len(s.tokens)))
+    return sorted(scored, key=lambda s: (s.tokens[-1] != EOS, -s.total / how.penalty(len(s.tokens))))
 
 
 def teacher_forced(model: Seq2Seq, src: Tensor, sequences: Sequence[tuple[int, ...]]) -> list[Scored]:
@@ -189,6 +189,25 @@ def test_a_sentence_goes_on_while_what_is_alive_can_still_win(length_penalty: fl
     assert beam_search(model, torch.tensor([[1, 1]]), how, BOS, EOS)[0][0].tokens == [1]
 
 
+@pytest.mark.parametrize(
+    ("ends", "limit", "expected"),
+    [
+        (0.09, 5, [([1, 1, 1, 1], True), ([1, 1, 1], True)]),  # the loop of five tokens scores -0.3, the first of these -1.7
+        (0.09, 1, [([], True), ([1], False)]),  # fewer have ended than are asked for
+        (1e-9, 1, [([1], False), ([0], False)]),  # none has
+    ],
+    ids=["enough ended", "one ended", "none ended"],
+)
+def test_at_the_limit_what_ended_comes_before_a_loop_that_scores_more(
+    ends: float, limit: int, expected: list[tuple[list[int], bool]]
+) -> None:
+    model = Table([[0.01, 0.99 - ends, ends, 1e-9]] * limit)
+    for n_best in (1, 2):
+        how = Search(2, n_best=n_best, length_factor=0, length_offset=limit)
+        (found,) = beam_search(model, torch.tensor([[1, 1]]), how, BOS, EOS)
+        assert [(h.tokens, h.ended) for h in found] == expected[:n_best]
+
+
 # narrow beams
 
 
@@ -246,7 +265,8 @@ def test_a_score_is_the_log_probability_of_teacher_forcing_over_the_penalty(
     how = Search(beam, length_penalty, n_best=beam, **LIMITED)
     model, src = speaker(name, V, 1), sources(1, V, LENGTHS)
     for b, hypotheses in enumerate(search(model, src, how, BOS, EOS)):
-        assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
+        ranks = [(h.ended, h.score) for h in hypotheses]
+        assert ranks == sorted(ranks, reverse=True)
         assert len({tuple(h.tokens) for h in hypotheses if h.ended}) == sum(h.ended for h in hypotheses)
         for h in hypotheses:
             tokens = (*h.tokens, EOS) if h.ended else tuple(h.tokens)

@@ -1,6 +1,8 @@
 """Whole runs, small: from a configuration to metrics, and back from the checkpoint."""
 
 import json
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,12 @@ from entente.errors import InputError
 from entente.evaluation.alignment import links_agreement
 from entente.inference import evaluate_checkpoint, translate_text
 from entente.training import check, train
+from entente.translator import Optim
 from entente.views import picture_attention
 from tiny import SMALL, write_corpus
 
 CONFIGS = Path(__file__).parents[1] / "configs"
+ABLATED = {"baseline": [], "no_warmup": ["ablation=no_warmup"]}
 LR = {"transformer": 5e-3, "birnn": 1e-2}
 
 
@@ -73,6 +77,45 @@ def test_a_run_leaves_everything_it_promises(base: list[str]) -> None:
     assert {"model.d_model", "optim.lr"} <= {info.name for info in experiment.hparam_infos if not info.differs}
     assert {info.name for info in experiment.hparam_infos if info.differs} == {"model.name", "seed", "variant"}
     assert events.Scalars("final/test/bleu")[-1].value == pytest.approx(metrics["test"]["bleu"])
+
+
+# The learning rate after the warm-up, at a step from 0 of so many, as a share of the peak: as published, for each file.
+FALLS: dict[str, Callable[[int, int], float]] = {
+    "cosine": lambda step, steps: (1 + math.cos(math.pi * (step - 200) / (steps - 200))) / 2,  # Loshchilov & Hutter 2017
+    "inverse_sqrt": lambda step, steps: 400**0.5 * (step + 1) ** -0.5,  # Vaswani et al. 2017, section 5.3
+    "experiment=transformer_base": lambda step, steps: 4000**0.5 * (step + 1) ** -0.5,
+    "experiment=multi30k_transformer": lambda step, steps: (1 + math.cos(math.pi * (step - 400) / (steps - 400))) / 2,
+    "experiment=multi30k_birnn": lambda step, steps: (1 + math.cos(math.pi * (step - 400) / (steps - 400))) / 2,
+}
+
+
+@pytest.mark.parametrize("file", FALLS)
+def test_without_a_warm_up_the_rates_of_the_warm_up_are_other_and_no_others(file: str) -> None:
+    choice = [file if "=" in file else f"optim={file}", "trainer.max_steps=5003", "++data.root=."]
+    settings = {name: configuration("train", [*choice, *more])["optim"] for name, more in ABLATED.items()}
+    assert [key for key in settings["baseline"] if settings["baseline"][key] != settings["no_warmup"][key]] == ["warmup"]
+    warmup = settings["baseline"]["warmup"]
+    rates = {name: [Optim(**values).factor(step, 5003) for step in range(5003)] for name, values in settings.items()}
+    assert rates["baseline"][:warmup] == pytest.approx([(step + 1) / warmup for step in range(warmup)])
+    assert rates["no_warmup"][:warmup] == [1.0] * warmup
+    assert rates["no_warmup"][warmup:] == rates["baseline"][warmup:]
+    assert rates["baseline"][warmup:] == pytest.approx([FALLS[file](step, 5003) for step in range(warmup, 5003)])
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "inverse_sqrt", "constant"])
+@pytest.mark.parametrize("decay_from", [1, 7, 300])
+def test_a_warm_up_up_to_the_fall_leaves_the_rest_as_it_is_and_a_longer_one_postpones_the_fall(
+    schedule: Any, decay_from: int
+) -> None:
+    def rates(warmup: int, decay_from: int) -> list[float]:
+        optim = Optim(warmup=warmup, schedule=schedule, decay_from=decay_from)
+        return [optim.factor(step, 307) for step in range(307)]
+
+    without = rates(0, decay_from)
+    assert without[0] == 1 and without == sorted(without, reverse=True) and without[-1] > 0
+    for warmup in {1, decay_from // 2, decay_from}:
+        assert rates(warmup, decay_from)[warmup:] == without[warmup:]
+    assert rates(decay_from + 3, decay_from) == rates(decay_from + 3, decay_from + 3)
 
 
 @pytest.mark.parametrize("model", sorted(SMALL))

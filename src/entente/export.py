@@ -27,7 +27,7 @@ from entente.models import Transformer
 from entente.models.attention import PROJECTIONS
 from entente.models.transformer import LEARNED_POSITIONS, SUBLAYERS, Block, sinusoids
 from entente.schema import defaults, shown
-from entente.search import Hypothesis, Search
+from entente.search import Hypothesis, Search, rank
 
 BATCH = 1024  # source tokens translated together by one worker
 
@@ -167,9 +167,10 @@ class CTranslate2:
     In float32, greedy search gives the same translations, unless two tokens are equally likely to float32's accuracy. Beams of
     width K grow alike too; what differs is when a sentence is over. CTranslate2 does not know our penalty ((5 + n) / 6)^alpha
     and is asked for none: it goes on until the most likely candidate of a step has ended and 2 K hypotheses have, mostly some
-    steps longer than ours, and these are ranked by our score here. So the best is ours, but for a sentence whose best one ends
-    later than 2 K others, which is lost, or later than ours waits, which is won; of n_best > 1, the later ones are now and then
-    such. int8 rounds weights and activations: it translates some sentences otherwise.
+    steps longer than ours, and these are ranked here as ours are. So the best is ours, but for a sentence whose best one ends
+    later than 2 K others, which is lost (as may be where a loop up to the limit is likelier than any end), or later than ours
+    waits, which is won; of n_best > 1, the later ones are now and then such. int8 rounds weights and activations: it translates
+    some sentences otherwise.
 
     InputError: CTranslate2 has no such model, is not installed, or has no such beam.
     """
@@ -235,7 +236,7 @@ class CTranslate2:
             tokens = [self._ids[piece] for piece in pieces]
             ended = tokens[-1] == EOS
             hypotheses.append(Hypothesis(tokens[:-1] if ended else tokens, score / self._how.penalty(len(tokens)), ended))
-        return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[: self._how.n_best]
+        return sorted(hypotheses, key=rank)[: self._how.n_best]
 
 
 def _limit(how: Search, length: int) -> int:

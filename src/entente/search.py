@@ -32,6 +32,11 @@ class Hypothesis(NamedTuple):
     ended: bool
 
 
+def rank(hypothesis: Hypothesis) -> tuple[bool, float]:
+    """The key that sorts hypotheses best first: those that ended, then those cut at the length limit, each by score."""
+    return not hypothesis.ended, -hypothesis.score
+
+
 def n_best_within_beam(n_best: int, beam: int) -> None:
     """A beam ends with that many hypotheses at most."""
     if not 1 <= n_best <= beam:
@@ -43,7 +48,8 @@ class Search:
     """How to search. beam 1 is greedy.
 
     length_penalty: alpha of Wu et al. 2016, equation 14; 0 compares plain log-probabilities. n_best <= beam.
-    The longest translation has `length_factor * source tokens + length_offset` tokens, the end symbol counted.
+    The longest translation has `length_factor * source tokens + length_offset` tokens, the end symbol counted. A
+    hypothesis that has not ended there ranks below all that have ended, whatever its score: it is the best only if none ended.
     """
 
     beam: Annotated[int, Interval(ge=1, le=1000)] = 1
@@ -163,7 +169,7 @@ def greedy(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
 
 
 class _Finished:
-    """The K best finished hypotheses of one sentence, best first."""
+    """The K best finished hypotheses of one sentence, best first, see `rank`."""
 
     def __init__(self, k: int) -> None:
         self.k = k
@@ -171,11 +177,11 @@ class _Finished:
 
     def add(self, hypothesis: Hypothesis) -> None:
         self.hypotheses.append(hypothesis)
-        self.hypotheses.sort(key=lambda h: -h.score)  # stable: the earlier of two equal ones stays first
+        self.hypotheses.sort(key=rank)  # stable: the earlier of two equal ones stays first
         del self.hypotheses[self.k :]
 
     def beats(self, n: int, bound: float) -> bool:
-        """No hypothesis that scores at most `bound` can still enter the n best."""
+        """No hypothesis that scores at most `bound` can still enter the n best. Asked while all found so far have ended."""
         return len(self.hypotheses) >= n and self.hypotheses[n - 1].score >= bound
 
 

@@ -6,7 +6,7 @@ Shapes: B batch, T target length, N real target tokens of a batch, D width of th
 import math
 import time
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, assert_never
 
 import lightning as L
 import torch
@@ -30,8 +30,10 @@ ASTRAY = 10  # times the loss of one who knows nothing, ln V: from there nothing
 class Optim:
     """Adam (Kingma & Ba 2015), a warm-up and a schedule, and label smoothing (Szegedy et al. 2016, section 7).
 
-    lr is the peak, reached after `warmup` steps; `inverse_sqrt` then falls as 1 / sqrt(step) (Vaswani et al. 2017, section
-    5.3), `cosine` to zero at the last step of the budget (Loshchilov & Hutter 2017), `constant` stays.
+    lr is the peak, reached after `warmup` steps and kept up to step `decay_from`. From there `inverse_sqrt` falls as
+    1 / sqrt(step) (Vaswani et al. 2017, section 5.3) and `cosine` to zero at the last step of the budget (Loshchilov & Hutter
+    2017); `constant` stays. Where the fall begins is a setting of its own, so that another warm-up, up to that step, changes
+    the learning rates of the warm-up and no others. A longer warm-up postpones the fall to its end.
     """
 
     lr: Annotated[float, Interval(gt=0)] = 1e-3
@@ -40,17 +42,21 @@ class Optim:
     weight_decay: Annotated[float, Interval(ge=0)] = 0.0
     warmup: Annotated[int, Interval(ge=0)] = 400
     schedule: Literal["inverse_sqrt", "cosine", "constant"] = "cosine"
+    decay_from: Annotated[int, Interval(ge=0)] = 400
     label_smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.1
 
     def factor(self, step: int, max_steps: int) -> float:
         """What lr is multiplied by at a step, counted from 0."""
         if step < self.warmup:
             return (step + 1) / self.warmup
+        start = max(self.warmup, self.decay_from)
+        if step < start or self.schedule == "constant":
+            return 1.0
         if self.schedule == "inverse_sqrt":
-            return math.sqrt(max(self.warmup, 1) / (step + 1))
+            return math.sqrt(max(start, 1) / (step + 1))
         if self.schedule == "cosine":
-            return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - self.warmup) / max(1, max_steps - self.warmup))))
-        return 1.0
+            return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - start) / max(1, max_steps - start))))
+        assert_never(self.schedule)
 
 
 class Translator(L.LightningModule):

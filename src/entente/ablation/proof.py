@@ -23,7 +23,8 @@ from entente.translator import Optim
 SENTENCES = 16  # of validation, of whatever lengths, so that there is padding
 TOLERANCE = 1e-6  # of the largest value: below it, sums in another order
 APART = ("name", "variant", "output_dir", "resume", "views", "also_evaluate", "model")  # no effect, or compared in effect
-IN_EFFECT = ("optim.lr", "optim.warmup", "optim.schedule", "optim.label_smoothing")  # compared as rates and loss
+RATES = ("optim.lr", "optim.warmup", "optim.schedule", "optim.decay_from")
+IN_EFFECT = (*RATES, "optim.label_smoothing")  # compared as rates and loss
 Aspect = tuple[bool, str]  # does it differ, and how
 
 

@@ -27,13 +27,21 @@ from entente.data.module import TranslationData, split_of
 from entente.data.tokenizer import BOS, EOS, SPECIAL, Vocabulary
 from entente.evaluation.alignment import STEPS, Alignments, Head, usual_head
 from entente.maps.occlusion import WITH_OCCLUSION, correlations, occlusion
-from entente.maps.record import NAME_OF_KIND, TO_SOURCE, AttentionMap, has_attention, record, record_batch
+from entente.maps.record import (
+    NAME_OF_KIND,
+    SMALLEST,
+    TO_SOURCE,
+    AttentionMap,
+    entropy_share,
+    has_attention,
+    record,
+    record_batch,
+)
 from entente.maps.words import Words, in_words, sides_in_words, words_of
 from entente.models import Seq2Seq
 
 NEAR_UNIFORM = 0.95
 TOGETHER = 32  # sentences recorded in one pass
-SMALLEST = 1e-12
 ONLY = Head(0, 0, "produced")
 ENDS = (SPECIAL[BOS], SPECIAL[EOS])
 
@@ -63,15 +71,16 @@ class Numbers(NamedTuple):
         return {**{name: values.tolist() for name, values in self._asdict().items()}, "near_uniform": self.near_uniform()}
 
 
-def numbers_of(map: AttentionMap, choice: Tensor) -> Tensor:
-    """map, how many keys each row may look at (rows) -> the four numbers of each row (4, L, H, rows)."""
+def numbers_of(map: AttentionMap) -> Tensor:
+    """The four numbers of each row that has a choice between keys, (4, L, H, rows)."""
+    allowed = torch.ones(map.weights.shape[-2:], dtype=torch.bool) if map.allowed is None else map.allowed
     w = map.weights / map.weights.sum(-1, keepdim=True).clamp(min=SMALLEST)  # some ablations' rows do not sum to 1
     n_rows, n_columns = w.shape[-2:]
     end = torch.tensor([float(label in ENDS) for label in map.columns])
     signs = torch.tensor([float(label not in ENDS and not any(c.isalnum() for c in label)) for label in map.columns])
     distance = (torch.linspace(0, 1, n_columns) - torch.linspace(0, 1, n_rows)[:, None]).abs()
-    entropy = -torch.xlogy(w, w).sum(-1) / choice.clamp(min=2).log()
-    return torch.stack([entropy, w @ end, w @ signs, (w * distance).sum(-1)])
+    numbers = torch.stack([entropy_share(map.weights, allowed), w @ end, w @ signs, (w * distance).sum(-1)])
+    return numbers[..., allowed.sum(-1) > 1]
 
 
 class HeadNumbers:
@@ -82,8 +91,7 @@ class HeadNumbers:
 
     def add(self, maps: Iterable[AttentionMap]) -> None:
         for map in maps:
-            choice = (map.weights > 0).any(0).any(0).sum(-1)  # a masked weight is 0 in every head
-            values = numbers_of(map, choice)[..., choice > 1]  # with one key there is nothing to choose
+            values = numbers_of(map)
             total, rows = self._sums.get(map.kind, (torch.zeros(values.shape[:-1]), 0))
             self._sums[map.kind] = (total + values.sum(-1), rows + values.size(-1))
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from entente.maps.record import entropy_share
 from entente.models import Seq2Seq
 from entente.models.attention import AttentionWeights
 from entente.models.seq2seq import Residual, evaluating, padding_mask
@@ -48,16 +49,18 @@ def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
     `score_variance` of a row of scores over the keys that the row may see.
     """
     sublayers: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
-    attentions: defaultdict[str, list[tuple[Tensor, Tensor, Tensor]]] = defaultdict(list)
+    attentions: defaultdict[str, list[tuple[Tensor, ...]]] = defaultdict(list)
 
     def see(path: str) -> Callable[[nn.Module, tuple[Any, ...], Tensor], None]:
         def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
             if isinstance(module, Residual):
                 sublayers[path] = (*inputs, output)
-            else:
+            elif isinstance(module, AttentionWeights):
                 scores, mask = inputs
                 allowed = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask.expand(scores.shape)
-                attentions[path].append((scores, allowed, output))  # a recurrent decoder calls once a step
+                attentions[path].append(
+                    (scores, allowed, module.reachable(scores, mask), output)
+                )  # a recurrent decoder calls once a step
 
         return hook
 
@@ -77,15 +80,13 @@ def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
         found[f"update_cosine/{place}"] = _mean(F.cosine_similarity(x, update, dim=-1), there)
         found[f"position_cosine/{place}"] = _mean(*_cosine_between_positions(after, there))
     for path, calls in attentions.items():
-        scores, allowed, weights = (torch.cat(parts, dim=-2) for parts in zip(*calls, strict=True))  # (B, [H,] T, S)
+        scores, allowed, reached, weights = (torch.cat(parts, dim=-2) for parts in zip(*calls, strict=True))  # (B, [H,] T, S)
         rows = real[path.startswith("encoder")].view(len(src), *[1] * (scores.dim() - 3), -1).expand(scores.shape[:-1])
         choices = allowed.sum(-1)
+        found[f"attention_entropy/{place_of(path)}"] = _mean(entropy_share(weights, reached), rows & (reached.sum(-1) > 1))
         rows = rows & (choices > 1)  # with one key there is nothing to choose
-        p = weights / weights.sum(-1, keepdim=True).clamp(min=SMALLEST)
-        entropy = -torch.xlogy(p, p).sum(-1) / choices.clamp(min=2).log()
         mean = scores.masked_fill(~allowed, 0.0).sum(-1, keepdim=True) / choices.clamp(min=1).unsqueeze(-1)
         variance = (scores - mean).masked_fill(~allowed, 0.0).square().sum(-1) / choices.clamp(min=1)
-        found[f"attention_entropy/{place_of(path)}"] = _mean(entropy, rows)
         found[f"score_variance/{place_of(path)}"] = _mean(variance, rows)
     return found
 

@@ -30,6 +30,8 @@ TO_SOURCE = (CROSS, ALIGNMENT)
 KIND_NAMES = {"encoder": ENCODER, "decoder": DECODER, "cross": CROSS, "alignment": ALIGNMENT}  # as commands name them
 NAME_OF_KIND = {kind: name for name, kind in KIND_NAMES.items()}
 Side = Literal["source", "produced", "read"]
+SMALLEST = 1e-12  # keeps a division by the sum of an empty row finite
+Call = tuple[Tensor, Tensor]  # the weights that an attention gave, and what was reachable
 KINDS = {  # the path of an attention's weights, numbers left out -> its kind
     "encoder.self_attention.weights": ENCODER,
     "decoder.self_attention.weights": DECODER,
@@ -51,6 +53,7 @@ class AttentionMap(NamedTuple):
     columns: list[str]
     unit: str = "piece"  # what rows and columns are: pieces or words
     as_decoded: bool = True  # False: rows depend on target pieces behind them, which decoding has not yet written
+    allowed: Tensor | None = None  # (rows, columns), True where a row could look, whether or not it did; None: everywhere
 
 
 def has_attention(model: nn.Module) -> bool:
@@ -86,15 +89,15 @@ def record_batch(
         for s, t in zip(src, tgt, strict=True)
     ]
     maps: list[list[AttentionMap]] = [[] for _ in sides]
-    for kind, weights in _by_kind(calls).items():
+    for kind, (weights, allowed) in _by_kind(calls).items():
         row_side, column_side = sides_of(kind)
         size = tuple(max(len(labels[side]) for labels in sides) for side in (row_side, column_side))
         if weights.shape[-2:] != size:
             raise RuntimeError(f"{kind}: weights of {tuple(weights.shape[-2:])} where {row_side} x {column_side} are {size}")
         for n, labels in enumerate(sides):
             rows, columns = labels[row_side], labels[column_side]
-            own = weights[n, :, :, : len(rows), : len(columns)].clone()
-            maps[n].append(AttentionMap(kind, own, rows, columns))
+            own = (..., slice(len(rows)), slice(len(columns)))
+            maps[n].append(AttentionMap(kind, weights[n][own].clone(), rows, columns, allowed=allowed[n][own].clone()))
     return maps
 
 
@@ -109,10 +112,10 @@ def is_causal(model: Seq2Seq, src: Tensor, tgt: Tensor) -> bool:
 
 
 @contextmanager
-def _hooked(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
-    """What each attention of the model gives inside, call by call, under its path."""
+def _hooked(model: nn.Module) -> Iterator[dict[str, list[Call]]]:
+    """Yields a dict that collects the calls of each attention of the model, under its path."""
     attentions = {path: module for path, module in model.named_modules() if isinstance(module, AttentionWeights)}
-    calls: dict[str, list[Tensor]] = {path: [] for path in attentions}
+    calls: dict[str, list[Call]] = {path: [] for path in attentions}
     handles = [module.register_forward_hook(_keep(calls[path])) for path, module in attentions.items()]
     try:
         yield calls
@@ -121,24 +124,35 @@ def _hooked(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
             handle.remove()
 
 
-def _keep(seen: list[Tensor]) -> Callable[[nn.Module, tuple[Any, ...], Tensor], None]:
-    def hook(module: nn.Module, inputs: tuple[Any, ...], weights: Tensor) -> None:
-        seen.append(weights.detach())
+def entropy_share(weights: Tensor, allowed: Tensor) -> Tensor:
+    """The entropy of each row (..., S) as a share of the entropy of a uniform row over its allowed keys; 0 where there are
+    fewer than two. Rows that do not sum to 1, as those of some ablations, are scaled first."""
+    p = weights / weights.sum(-1, keepdim=True).clamp(min=SMALLEST)
+    return -torch.xlogy(p, p).sum(-1) / allowed.sum(-1).clamp(min=2).log()
+
+
+def _keep(seen: list[Call]) -> Callable[[AttentionWeights, tuple[Any, ...], Tensor], None]:
+    def hook(module: AttentionWeights, inputs: tuple[Any, ...], weights: Tensor) -> None:
+        seen.append((weights.detach(), module.reachable(*inputs)))
 
     return hook
 
 
-def _by_kind(calls: dict[str, list[Tensor]]) -> dict[str, Tensor]:
-    """Kind -> (N, L, H, T, S). A recurrent decoder calls its attention once a step: its calls are its rows, in order."""
+def _by_kind(calls: dict[str, list[Call]]) -> dict[str, tuple[Tensor, Tensor]]:
+    """Kind -> weights (N, L, H, T, S), and where any layer or head could look (N, T, S). A recurrent decoder calls its
+    attention once a step: its calls are its rows, in order."""
     if not calls:
         raise RuntimeError("no attention was recorded: the model has no AttentionWeights")
     if silent := [path for path, seen in calls.items() if not seen]:
         raise RuntimeError(f"no attention was recorded at {', '.join(silent)}: the pass did not call it, or it is compiled")
-    layers = defaultdict(list)
+    layers: defaultdict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
     for path, seen in calls.items():
-        weights = torch.cat(seen, dim=-2).float().cpu()
-        layers[kind_of(path)].append(weights if weights.dim() == 4 else weights.unsqueeze(1))  # additive: one head
-    return {kind: torch.stack(stack, dim=1) for kind, stack in layers.items()}
+        weights, allowed = (torch.cat(parts, dim=-2).cpu() for parts in zip(*seen, strict=True))
+        if weights.dim() == 3:  # the recurrent model's one head has no dimension of its own
+            weights, allowed = weights.unsqueeze(1), allowed.unsqueeze(1)
+        layers[kind_of(path)].append((weights.float(), allowed))
+    stacked = {kind: [torch.stack(parts, dim=1) for parts in zip(*stack, strict=True)] for kind, stack in layers.items()}
+    return {kind: (weights, allowed.flatten(1, 2).any(1)) for kind, (weights, allowed) in stacked.items()}
 
 
 def kind_of(path: str) -> str:

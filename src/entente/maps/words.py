@@ -67,7 +67,8 @@ def in_words(map: AttentionMap, sides: Mapping[Side, Words]) -> AttentionMap:
     """A map of pieces as a map of words."""
     rows, columns = (sides[side] for side in sides_of(map.kind))
     weights = merged(map.weights, rows.shares, columns.shares)
-    return map._replace(weights=weights, rows=rows.labels, columns=columns.labels, unit="word")
+    allowed = None if map.allowed is None else merged(map.allowed.float(), rows.shares, columns.shares) > 0
+    return map._replace(weights=weights, rows=rows.labels, columns=columns.labels, unit="word", allowed=allowed)
 
 
 def merged(weights: Tensor, rows: Tensor, columns: Tensor) -> Tensor:

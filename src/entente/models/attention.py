@@ -11,6 +11,7 @@ Shapes: B batch, H heads, T queries, S keys, D model width, K key width of one h
 Masks are boolean, True = may attend, broadcastable to the scores.
 """
 
+import inspect
 import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, assert_never
@@ -27,6 +28,7 @@ Projection = Literal["query", "key", "value"]
 SoftmaxOver = Literal["keys", "queries", "batch"]
 AXIS: dict[SoftmaxOver, int] = {"keys": -1, "queries": -2, "batch": 0}
 PROJECTIONS: tuple[Projection, ...] = ("query", "key", "value")
+FUSED = {"d_model", "n_heads", "dropout"}  # arguments of MultiHeadAttention with which the fused kernel computes the same
 STEP_BY_STEP = {"cpu"}  # devices on which torch's fused attention is the slower one, at sentences' lengths
 
 
@@ -119,7 +121,8 @@ class AttentionWeights(nn.Module):
     layer used, before dropout. A masked score is -inf, hence its weight exactly 0; every row must allow at least one key.
 
     softmax: what the softmax runs over; other than `keys` it is a mistake to study. There a column can be masked whole, so
-    the mask is a finite minimum before and zero after. mask_value: what a masked score becomes, None is -inf.
+    the mask is a finite minimum before and zero after. mask_value: what a masked score becomes, None is -inf; a finite value
+    below the range of the scores' type becomes the lowest of that range.
     """
 
     def __init__(self, softmax: SoftmaxOver = "keys", mask_value: float | None = None) -> None:
@@ -130,10 +133,18 @@ class AttentionWeights(nn.Module):
     def forward(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         if mask is None:
             return scores.softmax(dim=AXIS[self.softmax])
-        if self.softmax == "keys":
-            return scores.masked_fill(~mask, self.mask_value).softmax(dim=-1)
         lowest = max(self.mask_value, torch.finfo(scores.dtype).min)
+        if self.softmax == "keys":
+            hidden = lowest if math.isfinite(self.mask_value) else self.mask_value
+            return scores.masked_fill(~mask, hidden).softmax(dim=-1)
         return scores.masked_fill(~mask, lowest).softmax(dim=AXIS[self.softmax]).masked_fill(~mask, 0.0)
+
+    def reachable(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        """Which keys a query could give weight to, (..., T, S): those that the mask allows, or all if `mask_value` is too high
+        to hide any. A reachable key may have the weight 0, since a saturated softmax underflows."""
+        everything = torch.ones_like(scores, dtype=torch.bool)
+        hides = self.softmax != "keys" or math.exp(self.mask_value) < torch.finfo(scores.dtype).tiny
+        return everything if mask is None or not hides else everything & mask
 
 
 def heads_divide(d_model: int, n_heads: int) -> None:
@@ -154,8 +165,8 @@ class MultiHeadAttention(nn.Module):
     d_k: K, of queries, keys and values; None is D / H. score, scale: how a query is compared with a key. projections: which of
     W_q, W_k, W_v are learned; the others are the identity. softmax, mask_value: see AttentionWeights.
 
-    Training the standard score on a GPU, torch's fused road leads from queries, keys and values to heads. Everywhere else the
-    steps stand apart, so that weights can be seen; on a CPU that is the faster road too. A test ties the two.
+    In training on a GPU, torch's fused kernel computes the heads, if every argument but those in FUSED has its default.
+    Everywhere else the steps are separate, so that weights can be recorded; on a CPU that is also faster. A test ties the two.
     """
 
     def __init__(
@@ -170,9 +181,12 @@ class MultiHeadAttention(nn.Module):
         softmax: SoftmaxOver = "keys",
         mask_value: float | None = None,
     ) -> None:
+        arguments = {**locals(), "projections": tuple(projections)}
         super().__init__()
         heads_divide(d_model, n_heads)
         unprojected_width(d_k, projections)
+        others = [p for p in inspect.signature(MultiHeadAttention).parameters.values() if p.name not in FUSED]
+        self.is_standard = all(arguments[p.name] == p.default for p in others)
         self.n_heads = n_heads
         self.d_k = d_model // n_heads if d_k is None else d_k
 
@@ -181,7 +195,6 @@ class MultiHeadAttention(nn.Module):
 
         self.query, self.key, self.value = projection("query"), projection("key"), projection("value")
         self.score = score_module(score, n_heads, self.d_k, scale)
-        self.is_standard = (score, scale, softmax, mask_value) == ("dot", "d_k", "keys", None)
         self.weights = AttentionWeights(softmax, mask_value)
         self.dropout = Dropout(dropout)
         self.out = nn.Linear(n_heads * self.d_k, d_model)

@@ -6,6 +6,9 @@ At step i, with s the decoder's state, y the token read and h the encoder's outp
     s_i = GRU([y_{i-1}; c_i], s_{i-1})                           A.2.2
     t_i = maxout(W [s_i; y_{i-1}; c_i])                          A.2.2, with s_i as in equation 4
 
+The GRU is torch's, which applies the reset gate r after the recurrent product, tanh(W x + r * (U s)); theirs applies it before,
+tanh(W x + U (r * s)) (A.1.1; Cho et al. 2014).
+
 What does not depend on the step before (keys, the embeddings' share of the gates, readout) is computed outside the loop.
 
 Shapes: B batch, S source length, T target length, E embedding width, D state width, R directions the encoder reads in, M = R D
@@ -59,7 +62,8 @@ BiRNNState = State[Recurrent, Source]  # written: the decoder's recurrent state
 
 
 def gru_step(input_gates: Tensor, hidden_gates: Tensor, state: Recurrent) -> Recurrent:
-    """One step of torch's GRUCell whose products (..., 3 D) with input and state are there already."""
+    """One step of torch's GRUCell whose products (..., 3 D) with input and state are there already; the reset gate multiplies
+    the product with the state, not the state."""
     (hidden,) = state
     input_r, input_z, input_n = input_gates.chunk(3, dim=-1)
     hidden_r, hidden_z, hidden_n = hidden_gates.chunk(3, dim=-1)

@@ -142,11 +142,13 @@ TransformerState = State[tuple[KV, ...], Source]  # written: keys and values of 
 
 
 def sinusoids(start: int, length: int, d_model: int, like: Tensor) -> Tensor:
-    """Positions start .. start + length - 1 as sines and cosines (length, D), section 3.5."""
-    position = torch.arange(start, start + length, device=like.device, dtype=like.dtype)
-    even = torch.arange(0, d_model, 2, device=like.device, dtype=like.dtype)
+    """Positions start .. start + length - 1 as sines and cosines (length, D) in the type of `like`, section 3.5. They are
+    computed in float32 at least: narrower types cannot represent most positions, let alone the angles."""
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    position = torch.arange(start, start + length, device=like.device, dtype=dtype)
+    even = torch.arange(0, d_model, 2, device=like.device, dtype=dtype)
     angle = position[:, None] * torch.exp(even * (-math.log(10_000.0) / d_model))
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :d_model]
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :d_model].to(like.dtype)
 
 
 def self_attention_stays(sublayers: Sequence[Sublayer]) -> None:
