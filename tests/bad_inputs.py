@@ -195,6 +195,8 @@ TOO_LONG = r"10,000 words are [\d,]+ pieces, more than the 1,024 a sentence may 
 NO_CHECKPOINT = (
     "not a checkpoint that can be read, or a damaged one \\(.+\\); take another copy, or give one that training wrote here"
 )
+NAME = r"a name \(1 to 200 bytes, .+\)"
+FOLDER = r"give the name of a folder under output_dir \(.+\)"
 WHOLE = "a whole number of at least"
 SEED = f"{WHOLE} 0 and less than 4294967296"
 APART = "pairs that share a sentence stay together"
@@ -439,9 +441,23 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a name that cannot be",
         "train FILES name=" + "x" * 300,
-        r"name=x+: no directory of this name can be made \(File name too long\)",
+        rf"name=x+\.\.\.: {FOLDER}",
     ),
-    Case("an empty name", "train name=''", r"name='': give text of at least 1 character"),
+    Case("an empty name", "train name=''", f"name='': {FOLDER}"),
+    Case("a name that leads elsewhere", "train FILES name=../../escape", rf"name=\.\./\.\./escape: {FOLDER}"),
+    Case("a name that begins at the root", "train FILES name=/escape", f"name=/escape: {FOLDER}"),
+    Case("a name with an escape sequence", "train FILES name='a\x1b[2Jb'", f"name=.+: {FOLDER}"),
+    Case(
+        "a test set whose name is a path",
+        "train FILES +data.test={a/b:{src:valid.fr,tgt:valid.en}}",
+        f"data.test.a/b: not {NAME}; rename it",
+    ),
+    Case(
+        "a test set of a name too long for a file",
+        f"train FILES +data.test={{{'x' * 260}:{{src:valid.fr,tgt:valid.en}}}}",
+        rf"data\.test\.x+\.\.\.: not {NAME}; rename it",
+    ),
+    Case("a language that is a path", "train FILES data.src=../fr", rf"data\.src=\.\./fr: give {NAME}"),
     Case(
         "a run to resume that is none",
         "train resume=in.txt",
@@ -524,6 +540,18 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "evaluate checkpoint=run",
         "run: in its configuration, data.batch.size=7: no such setting; .+",
         edited(f"{ENTRY}/config/data/batch", {"max_tokens": 500, "size": 7}),
+    ),
+    Case(
+        "a checkpoint whose test set would be written elsewhere",
+        "evaluate checkpoint=run split=all output=scores",
+        rf"run: in its configuration, data\.test\.\.\./\.\./victim: not {NAME}; rename it",
+        edited(f"{ENTRY}/config/data/test", {"../../victim": {"src": "valid.fr", "tgt": "valid.en"}}),
+    ),
+    Case(
+        "a checkpoint whose test set is at the root",
+        "evaluate checkpoint=run split=all output=scores",
+        rf"run: in its configuration, data\.test\./victim: not {NAME}; rename it",
+        edited(f"{ENTRY}/config/data/test", {"/victim": {"src": "valid.fr", "tgt": "valid.en"}}),
     ),
     # Scores.
     Case("an unknown split", "evaluate checkpoint=run split=tset", "split=tset: this corpus has train, valid; choose of these"),
@@ -681,8 +709,8 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "seed=3: a suite sets it for each of its runs; leave it out, see suite and seeds",
     ),
     Case("an ablation beside a suite", "ablate ablation=no_residual", "ablation=no_residual: a suite sets it .+"),
-    Case("a suite elsewhere", "ablate name=/place", "name=/place: the name of a folder under output_dir; .+"),
-    Case("a suite above", "ablate name=../place", r"name=\.\./place: the name of a folder under output_dir; .+"),
+    Case("a suite elsewhere", "ablate name=/place", f"name=/place: {FOLDER} or null"),
+    Case("a suite above", "ablate name=../place", rf"name=\.\./place: {FOLDER} or null"),
     Case("a suite of nothing", "ablate suite=mine +suites.mine={}", r"suites\.mine\.variants: give a list of variants, .+"),
     Case(
         "heads that do not divide, in a suite",
@@ -734,6 +762,12 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "compare nowhere",
         r"nowhere: no suite, it has no suite\.yaml; give the directory of one",
         real=True,
+    ),
+    Case(
+        "a suite whose variant is elsewhere",
+        "compare stolen",
+        r"stolen/suite\.yaml: cannot be read \(variants\.0: .+not a name \(.+\)\); restore it, or remove it and run again",
+        put("stolen/suite.yaml", "variants: [../../victim]\nseeds: [1]\n"),
     ),
     Case("a comparison of nothing", "compare", "suite is not set: give it as suite=VALUE"),
     Case("no samples", "compare run samples=0", f"samples=0: give {WHOLE} 1"),

@@ -12,7 +12,7 @@ PACKAGE = ROOT / "src" / "entente"
 # A room may import the rooms of lower floors, never one beside it or above.
 FLOORS = [
     {"errors", "writing"},
-    {"schema"},
+    {"schema", "names"},
     {"data", "models", "loss", "memory"},
     {"workers"},
     {"search"},
@@ -34,6 +34,7 @@ NARROW = {
     "errors": (set(), set()),
     "writing": (set(), set()),
     "schema": ({"errors"}, {"pydantic", "annotated_types"}),
+    "names": ({"errors"}, {"pydantic", "annotated_types"}),
     "models": (set(), {"torch", "annotated_types"}),
     "loss": (set(), {"torch"}),
     "memory": (set(), set()),

@@ -24,6 +24,7 @@ from entente.errors import InputError
 from entente.evaluation.attention import Measured, measure_split, pairs_of
 from entente.evaluation.scores import Evaluation
 from entente.export import CTranslate2
+from entente.names import file_in, is_name
 from entente.schema import fill, problems
 from entente.search import Hypothesis, Search, translate
 from entente.settings import TrainerSettings, completed, problems_of_data
@@ -88,7 +89,7 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
             for split, found in measured.items():
                 if not found.alignments:
                     continue
-                write_text(output / "alignments" / f"{split}.pharaoh", pharaoh(found.links()))
+                write_text(file_in(output / "alignments", split, ".pharaoh"), pharaoh(found.links()))
             write_json(output / "metrics.json", metrics)
     show(metrics, f"{config['checkpoint']}, step {run.step}, beam {how.beam}" + (f", {other.name}" if other else ""))
     for split in splits:
@@ -156,6 +157,8 @@ def _own_files(src: str | None, tgt: str | None, vocabulary: Vocabulary) -> Corp
     if not src or not tgt:
         raise InputError("src and tgt go together: give both files, src=FILE tgt=FILE")
     name = Path(src).name
+    if not is_name(name) or "@" in name:
+        name = "own"
     one, other = Path(src).expanduser(), Path(tgt).expanduser()
     pairs: Dataset = parallel_files(one, other)
     vocabulary.src.refuse_too_long(read_lines(one), src)  # here, where a line still has its number

@@ -43,6 +43,7 @@ from entente.errors import InputError
 from entente.evaluation.scores import Evaluation
 from entente.memory import keep_freed_memory
 from entente.models.seq2seq import parameter_count
+from entente.names import file_in
 from entente.resume import FINISHED, Checkpoints, Point, VerifiedCheckpoints, is_finished, newest, steps, unfinished
 from entente.schema import fill, flat
 from entente.search import Search
@@ -406,7 +407,7 @@ def write_translations(directory: Path, evaluations: Mapping[str, Evaluation]) -
     for split, evaluation in evaluations.items():
         lines = zip(evaluation.sources, evaluation.references, evaluation.hypotheses, strict=True)
         text = "".join("\t".join(part.replace("\t", " ") for part in line) + "\n" for line in lines)
-        (folder / f"{split}.tsv").write_text("source\treference\ttranslation\n" + text, encoding="utf-8")
+        file_in(folder, split, ".tsv").write_text("source\treference\ttranslation\n" + text, encoding="utf-8")
 
 
 FINAL = ("bleu", "chrf", "ter", "nll")

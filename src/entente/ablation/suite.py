@@ -46,6 +46,7 @@ from entente.ablation.variants import composed, header, refuse_unusable, sets
 from entente.callbacks import clock
 from entente.cli import key_of, quoted
 from entente.errors import InputError, Interrupted
+from entente.names import Folder, Name
 from entente.resume import is_finished
 from entente.schema import nearest, problems
 from entente.writing import write_json, write_text
@@ -82,11 +83,11 @@ LAYOUT = {
 class SuiteSettings:
     """What configs/ablate.yaml adds to a run's settings."""
 
-    suite: str | Annotated[Sequence[str], MinLen(1)]
+    suite: Name | Annotated[Sequence[Name], MinLen(1)]
     seeds: Annotated[Sequence[Annotated[int, Interval(ge=0, lt=2**32)]], MinLen(1)]
     jobs: Annotated[int, Ge(1)]
-    name: str | None
-    suites: Mapping[str, Any]
+    name: Folder | None
+    suites: Mapping[Name, Any]
 
 
 def check(config: Mapping[str, Any]) -> list[str]:
@@ -94,9 +95,6 @@ def check(config: Mapping[str, Any]) -> list[str]:
     found = problems(SuiteSettings, "", {key: config[key] for key in OWN if key in config})
     if found:
         return found
-    name = Path(config["name"] or "suite")
-    if name.is_absolute() or ".." in name.parts:
-        found = [f"name={name}: the name of a folder under output_dir; give one without / at its beginning and without .."]
     if not isinstance(config["suite"], str):
         return found
     if config["suite"] in config["suites"]:
