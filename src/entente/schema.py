@@ -33,6 +33,7 @@ from typing import (
 from annotated_types import DocInfo, Ge, GroupedMetadata, Gt, Le, Lt, MinLen
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from entente import escape
 from entente.errors import InputError
 
 T = TypeVar("T")
@@ -149,8 +150,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 def shown(value: object) -> str:
     """A value as a command line gives it, cut where it is long; text that would read as something else is quoted."""
-    text = _written(value)
-    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
+    return escape.line(_written(value), LONGEST)
 
 
 def _written(value: object) -> str:

@@ -40,6 +40,7 @@ from entente.data.corpora import CORPORA, Corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
+from entente.escape import LineFormatter
 from entente.evaluation.scores import Evaluation
 from entente.memory import keep_freed_memory
 from entente.models.seq2seq import parameter_count
@@ -135,7 +136,9 @@ def prepared(config: Mapping[str, Any]) -> tuple[TranslationData, Translator]:
     )
     data.check(decoded=["valid", *corpus.tests])
     refuse_no_batch(config["trainer"]["limit_batches"], data)
-    refuse_beyond_memory(config["model"], vocabulary)
+    with torch.device("meta"):  # shapes without memory
+        planned = checkpoint.build(config["model"], vocabulary, seed=0)
+    checkpoint.refuse_beyond_memory(planned, copies=4)  # weights, gradients, Adam's two
     translator = Translator(
         checkpoint.build(config["model"], vocabulary, config["seed"]),
         vocabulary,
@@ -250,7 +253,9 @@ def prepare_process(threads: int | None) -> None:
     log.setLevel(logging.INFO)
     log.propagate = False
     if not log.handlers:
-        log.addHandler(PrintHandler())
+        handler = PrintHandler()
+        handler.setFormatter(LineFormatter())
+        log.addHandler(handler)
     for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
         logging.getLogger(name).setLevel(logging.ERROR)
     # Lightning 2.6 asks torch 2.13 in a form that torch is giving up; nothing a user could do about it.
@@ -269,7 +274,7 @@ class LogFile:
 
     def __init__(self, path: Path) -> None:
         self._handler = logging.FileHandler(path, encoding="utf-8")
-        self._handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        self._handler.setFormatter(LineFormatter("%(asctime)s %(message)s"))
 
     def __enter__(self) -> None:
         log.addHandler(self._handler)
@@ -349,18 +354,6 @@ def no_folder(output_dir: str) -> list[str]:
     if not os.access(there, os.W_OK | os.X_OK):
         return [f"output_dir={output_dir}: you may not write in {there}; give another folder"]
     return []
-
-
-def refuse_beyond_memory(config: Mapping[str, Any], vocabulary: Vocabulary) -> None:
-    """A model that this machine cannot hold while it trains, before it takes what there is."""
-    with torch.device("meta"):  # shapes without memory
-        count = parameter_count(checkpoint.build(config, vocabulary, seed=0))
-    needed, memory = 4 * 4 * count, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # weights, gradients, Adam's two
-    if needed > memory:
-        raise InputError(
-            f"model: its {count:,} parameters take {needed / 1e9:,.0f} GB to train, this machine has {memory / 1e9:,.0f}; "
-            "make it smaller, by its widths or n_layers"
-        )
 
 
 def build_trainer(
