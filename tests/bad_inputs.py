@@ -197,6 +197,7 @@ NO_CHECKPOINT = (
 )
 NAME = r"a name \(1 to 200 bytes, .+\)"
 FOLDER = r"give the name of a folder under output_dir \(.+\)"
+TRUST = "add trust_data=true to read the corpus that this checkpoint names"
 WHOLE = "a whole number of at least"
 SEED = f"{WHOLE} 0 and less than 4294967296"
 APART = "pairs that share a sentence stay together"
@@ -553,10 +554,54 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         rf"run: in its configuration, data\.test\./victim: not {NAME}; rename it",
         edited(f"{ENTRY}/config/data/test", {"/victim": {"src": "valid.fr", "tgt": "valid.en"}}),
     ),
+    Case(
+        "a checkpoint that would read files without being asked to",
+        "evaluate checkpoint=run output=scores",
+        f"checkpoint=run: {TRUST}: train.fr, train.en, valid.fr, valid.en",
+    ),
+    Case(
+        "a checkpoint that would fetch from an address",
+        "evaluate checkpoint=run output=scores",
+        rf"checkpoint=run: {TRUST}: http://127\.0\.0\.1:9/x, of train, val, test_2016_flickr in fr and en",
+        edited(
+            f"{ENTRY}/config/data",
+            {
+                **{"name": "multi30k", "root": "http://127.0.0.1:9/x", "tests": ["test_2016_flickr"], "max_words": 100},
+                **{"src": "fr", "tgt": "en", "batch": {"max_tokens": 500}},
+                "tokenizer": {"vocab_size": 300, "type": "bpe", "joint": True},
+            },
+        ),
+    ),
+    Case(
+        "an attention whose pair would be read from files",
+        "attention checkpoint=run pair=valid/1",
+        f"checkpoint=run: {TRUST}: train.fr, train.en, valid.fr, valid.en",
+    ),
+    Case(
+        "a checkpoint whose format is a megabyte of text",
+        "TRANSLATE",
+        rf"{BEST}: written in format x{{77}}\.\.\., this version reads format 2; train it again",
+        edited(f"{ENTRY}/schema", "x" * 10**6),
+    ),
+    Case(
+        "a checkpoint whose format is an escape sequence",
+        "TRANSLATE",
+        rf"{BEST}: written in format \\x1b\[2J, this version reads format 2; train it again",
+        edited(f"{ENTRY}/schema", "\x1b[2J"),
+    ),
     # Scores.
-    Case("an unknown split", "evaluate checkpoint=run split=tset", "split=tset: this corpus has train, valid; choose of these"),
-    Case("no split", "evaluate checkpoint=run split=[]", r"split=\[\]: give one at least, or all"),
-    Case("the corpus is gone", "evaluate checkpoint=run output=scores", r"valid\.fr: no such file", gone("valid.fr")),
+    Case(
+        "an unknown split",
+        "evaluate checkpoint=run trust_data=true split=tset",
+        "split=tset: this corpus has train, valid; choose of these",
+    ),
+    Case("no split", "evaluate checkpoint=run trust_data=true split=[]", r"split=\[\]: give one at least, or all"),
+    Case(
+        "the corpus is gone",
+        "evaluate checkpoint=run trust_data=true output=scores",
+        r"valid\.fr: no such file",
+        gone("valid.fr"),
+    ),
     Case(
         "own source without target",
         "evaluate checkpoint=run src=valid.fr",
@@ -656,9 +701,15 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "kind=alignment: this model has .+; choose .+",
     ),
     Case(
-        "a pair there is not", "attention checkpoint=run pair=valid/0", "pair=valid/0: give SPLIT/NUMBER, a number from 1 to .+"
+        "a pair there is not",
+        "attention checkpoint=run trust_data=true pair=valid/0",
+        "pair=valid/0: give SPLIT/NUMBER, a number from 1 to .+",
     ),
-    Case("a pair of no split", "attention checkpoint=run pair=dev/1", "split=dev: this corpus has .+; choose of these"),
+    Case(
+        "a pair of no split",
+        "attention checkpoint=run trust_data=true pair=dev/1",
+        "split=dev: this corpus has .+; choose of these",
+    ),
     Case(
         "links for fewer sentences",
         "OWN attention=true alignments=links.txt",

@@ -107,6 +107,7 @@ class Evaluate:
     attention: bool
     alignments: str | None
     occlusion: Annotated[int, Ge(0)]
+    trust_data: bool
     output: str | None
     output_dir: str
     accelerator: str
@@ -138,6 +139,7 @@ class Attention:
     target: str | None
     beam: Annotated[int, Interval(ge=1, le=1000)]
     pair: str | None
+    trust_data: bool
     kind: Literal["encoder", "decoder", "cross", "alignment"] | None
     words: bool
     layer: AtLeastOne | None

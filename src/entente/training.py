@@ -448,4 +448,4 @@ def show(metrics: Mapping[str, Any], title: str) -> None:
         table.add_row(
             split, str(m["sentences"]), *(f"{m[k]:.{d}f}" for k, d in (("bleu", 2), ("chrf", 2), ("ter", 2), ("nll", 4)))
         )
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)

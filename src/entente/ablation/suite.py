@@ -38,7 +38,7 @@ from rich.live import Live
 from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
-from entente import training
+from entente import escape, training
 from entente.ablation.comparison import Compare
 from entente.ablation.page import report
 from entente.ablation.runs import Settings, settings_of
@@ -315,7 +315,7 @@ def status_of(root: Path) -> dict[str, dict[str, str]]:
 def work(root: Path, jobs: Sequence[Job], at_once: int, script: Path, threads: int) -> None:
     """Until every run has ended, some way or other. KeyboardInterrupt, which a SIGTERM is here too, lets those under way save
     what they have; then it is an Interrupted."""
-    console = Console()
+    console = Console(markup=False, emoji=False)
     began = said = time.monotonic()
     kept = sum(job.state in ENDED for job in jobs)
     for job in jobs:
@@ -389,7 +389,7 @@ def progress(title: str, jobs: Sequence[Job], began: float) -> Table:
     for column in ("run", "state", "step", ""):
         table.add_column(column, justify="right" if column == "step" else "left")
     for job in jobs:
-        table.add_row(job.name, job.state, f"{job.step}/{job.budget}" if job.step else "", job.message)
+        table.add_row(job.name, job.state, f"{job.step}/{job.budget}" if job.step else "", escape.line(job.message))
     return table
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 import datasets
 import numpy as np
@@ -187,6 +187,19 @@ CORPORA: dict[str, Callable[..., Corpus]] = {
     "multi30k": multi30k,
     "opus_books": opus_books,
 }
+
+
+def read_from(data: Mapping[str, Any]) -> str:
+    """The files and addresses that a configuration's `data` part has read, in words; empty for the grammar, which has none."""
+    if data["name"] == "grammar":
+        return ""
+    if data["name"] == "files":
+        given = [data["train"], data.get("valid"), *(paths for _, _, paths in _tests(data["test"]))]
+        paths = [path for one in given for path in (one.values() if isinstance(one, Mapping) else [one])]
+        return ", ".join(str(_path(data["root"], path)) for path in paths if path not in MISSING)
+    if data["name"] == "multi30k":
+        return f"{data['root']}, of {', '.join(['train', 'val', *data['tests']])} in {data['src']} and {data['tgt']}"
+    return f"{data['path']}, {data['subset']}, here or on the Hugging Face hub"
 
 
 def parallel_files(src: Path, tgt: Path) -> Dataset:
