@@ -15,6 +15,7 @@ from entente import cli, inference
 from entente.errors import InputError, Interrupted
 from entente.schema import problems
 from entente.search import Search
+from entente.training import LogFile, prepare_process
 from entente.translator import Optim
 
 ROOT = Path(__file__).parents[1]
@@ -285,7 +286,7 @@ def test_a_real_command_exits_with_2_and_leaves_nothing_behind(tmp_path: Path) -
 
 
 def test_a_line_for_the_terminal_is_cut_and_shows_what_it_would_do(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit), endings():
+    with pytest.raises(SystemExit), cli.endings():
         raise InputError("\x1b]0;owned\x07" + "x" * 10**6)
     said = capsys.readouterr().err
     assert said.startswith("error: \\x1b]0;owned\\x07xxx") and len(said) < 5000
