@@ -195,6 +195,9 @@ TOO_LONG = r"10,000 words are [\d,]+ pieces, more than the 1,024 a sentence may 
 NO_CHECKPOINT = (
     "not a checkpoint that can be read, or a damaged one \\(.+\\); take another copy, or give one that training wrote here"
 )
+NAME = r"a name \(1 to 200 bytes, .+\)"
+FOLDER = r"give the name of a folder under output_dir \(.+\)"
+TRUST = "add trust_data=true to read the corpus that this checkpoint names"
 WHOLE = "a whole number of at least"
 SEED = f"{WHOLE} 0 and less than 4294967296"
 APART = "pairs that share a sentence stay together"
@@ -439,9 +442,23 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a name that cannot be",
         "train FILES name=" + "x" * 300,
-        r"name=x+: no directory of this name can be made \(File name too long\)",
+        rf"name=x+\.\.\.: {FOLDER}",
     ),
-    Case("an empty name", "train name=''", r"name='': give text of at least 1 character"),
+    Case("an empty name", "train name=''", f"name='': {FOLDER}"),
+    Case("a name that leads elsewhere", "train FILES name=../../escape", rf"name=\.\./\.\./escape: {FOLDER}"),
+    Case("a name that begins at the root", "train FILES name=/escape", f"name=/escape: {FOLDER}"),
+    Case("a name with an escape sequence", "train FILES name='a\x1b[2Jb'", f"name=.+: {FOLDER}"),
+    Case(
+        "a test set whose name is a path",
+        "train FILES +data.test={a/b:{src:valid.fr,tgt:valid.en}}",
+        f"data.test.a/b: not {NAME}; rename it",
+    ),
+    Case(
+        "a test set of a name too long for a file",
+        f"train FILES +data.test={{{'x' * 260}:{{src:valid.fr,tgt:valid.en}}}}",
+        rf"data\.test\.x+\.\.\.: not {NAME}; rename it",
+    ),
+    Case("a language that is a path", "train FILES data.src=../fr", rf"data\.src=\.\./fr: give {NAME}"),
     Case(
         "a run to resume that is none",
         "train resume=in.txt",
@@ -531,10 +548,66 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "run: in its configuration, data.batch.size=7: no such setting; .+",
         edited(f"{ENTRY}/config/data/batch", {"max_tokens": 500, "size": 7}),
     ),
+    Case(
+        "a checkpoint whose test set would be written elsewhere",
+        "evaluate checkpoint=run split=all output=scores",
+        rf"run: in its configuration, data\.test\.\.\./\.\./victim: not {NAME}; rename it",
+        edited(f"{ENTRY}/config/data/test", {"../../victim": {"src": "valid.fr", "tgt": "valid.en"}}),
+    ),
+    Case(
+        "a checkpoint whose test set is at the root",
+        "evaluate checkpoint=run split=all output=scores",
+        rf"run: in its configuration, data\.test\./victim: not {NAME}; rename it",
+        edited(f"{ENTRY}/config/data/test", {"/victim": {"src": "valid.fr", "tgt": "valid.en"}}),
+    ),
+    Case(
+        "a checkpoint that would read files without being asked to",
+        "evaluate checkpoint=run output=scores",
+        f"checkpoint=run: {TRUST}: train.fr, train.en, valid.fr, valid.en",
+    ),
+    Case(
+        "a checkpoint that would fetch from an address",
+        "evaluate checkpoint=run output=scores",
+        rf"checkpoint=run: {TRUST}: http://127\.0\.0\.1:9/x, of train, val, test_2016_flickr in fr and en",
+        edited(
+            f"{ENTRY}/config/data",
+            {
+                **{"name": "multi30k", "root": "http://127.0.0.1:9/x", "tests": ["test_2016_flickr"], "max_words": 100},
+                **{"src": "fr", "tgt": "en", "batch": {"max_tokens": 500}},
+                "tokenizer": {"vocab_size": 300, "type": "bpe", "joint": True},
+            },
+        ),
+    ),
+    Case(
+        "an attention whose pair would be read from files",
+        "attention checkpoint=run pair=valid/1",
+        f"checkpoint=run: {TRUST}: train.fr, train.en, valid.fr, valid.en",
+    ),
+    Case(
+        "a checkpoint whose format is a megabyte of text",
+        "TRANSLATE",
+        rf"{BEST}: written in format x{{77}}\.\.\., this version reads format 2; train it again",
+        edited(f"{ENTRY}/schema", "x" * 10**6),
+    ),
+    Case(
+        "a checkpoint whose format is an escape sequence",
+        "TRANSLATE",
+        rf"{BEST}: written in format \\x1b\[2J, this version reads format 2; train it again",
+        edited(f"{ENTRY}/schema", "\x1b[2J"),
+    ),
     # Scores.
-    Case("an unknown split", "evaluate checkpoint=run split=tset", "split=tset: this corpus has train, valid; choose of these"),
-    Case("no split", "evaluate checkpoint=run split=[]", r"split=\[\]: give one at least, or all"),
-    Case("the corpus is gone", "evaluate checkpoint=run output=scores", r"valid\.fr: no such file", gone("valid.fr")),
+    Case(
+        "an unknown split",
+        "evaluate checkpoint=run trust_data=true split=tset",
+        "split=tset: this corpus has train, valid; choose of these",
+    ),
+    Case("no split", "evaluate checkpoint=run trust_data=true split=[]", r"split=\[\]: give one at least, or all"),
+    Case(
+        "the corpus is gone",
+        "evaluate checkpoint=run trust_data=true output=scores",
+        r"valid\.fr: no such file",
+        gone("valid.fr"),
+    ),
     Case(
         "own source without target",
         "evaluate checkpoint=run src=valid.fr",
@@ -634,9 +707,15 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "kind=alignment: this model has .+; choose .+",
     ),
     Case(
-        "a pair there is not", "attention checkpoint=run pair=valid/0", "pair=valid/0: give SPLIT/NUMBER, a number from 1 to .+"
+        "a pair there is not",
+        "attention checkpoint=run trust_data=true pair=valid/0",
+        "pair=valid/0: give SPLIT/NUMBER, a number from 1 to .+",
     ),
-    Case("a pair of no split", "attention checkpoint=run pair=dev/1", "split=dev: this corpus has .+; choose of these"),
+    Case(
+        "a pair of no split",
+        "attention checkpoint=run trust_data=true pair=dev/1",
+        "split=dev: this corpus has .+; choose of these",
+    ),
     Case(
         "links for fewer sentences",
         "OWN attention=true alignments=links.txt",
@@ -687,8 +766,8 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "seed=3: a suite sets it for each of its runs; leave it out, see suite and seeds",
     ),
     Case("an ablation beside a suite", "ablate ablation=no_residual", "ablation=no_residual: a suite sets it .+"),
-    Case("a suite elsewhere", "ablate name=/place", "name=/place: the name of a folder under output_dir; .+"),
-    Case("a suite above", "ablate name=../place", r"name=\.\./place: the name of a folder under output_dir; .+"),
+    Case("a suite elsewhere", "ablate name=/place", f"name=/place: {FOLDER} or null"),
+    Case("a suite above", "ablate name=../place", rf"name=\.\./place: {FOLDER} or null"),
     Case("a suite of nothing", "ablate suite=mine +suites.mine={}", r"suites\.mine\.variants: give a list of variants, .+"),
     Case(
         "heads that do not divide, in a suite",
@@ -740,6 +819,12 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "compare nowhere",
         r"nowhere: no suite, it has no suite\.yaml; give the directory of one",
         real=True,
+    ),
+    Case(
+        "a suite whose variant is elsewhere",
+        "compare stolen",
+        r"stolen/suite\.yaml: cannot be read \(variants\.0: .+not a name \(.+\)\); restore it, or remove it and run again",
+        put("stolen/suite.yaml", "variants: [../../victim]\nseeds: [1]\n"),
     ),
     Case("a comparison of nothing", "compare", "suite is not set: give it as suite=VALUE"),
     Case("no samples", "compare run samples=0", f"samples=0: give {WHOLE} 1"),

@@ -11,8 +11,8 @@ PACKAGE = ROOT / "src" / "entente"
 
 # A room may import the rooms of lower floors, never one beside it or above.
 FLOORS = [
-    {"errors", "writing"},
-    {"schema"},
+    {"errors", "writing", "escape"},
+    {"schema", "names"},
     {"data", "models", "loss", "memory"},
     {"workers"},
     {"search"},
@@ -33,7 +33,9 @@ FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 NARROW = {
     "errors": (set(), set()),
     "writing": (set(), set()),
-    "schema": ({"errors"}, {"pydantic", "annotated_types"}),
+    "escape": (set(), set()),
+    "schema": ({"errors", "escape"}, {"pydantic", "annotated_types"}),
+    "names": ({"errors"}, {"pydantic", "annotated_types"}),
     "models": (set(), {"torch", "annotated_types"}),
     "loss": (set(), {"torch"}),
     "memory": (set(), set()),

@@ -1,8 +1,11 @@
 """A checkpoint is read as data, and only if it is what was written."""
 
+import contextlib
+import os
 import pickle
 import random
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from datasets import Dataset
 from torch import Tensor
 
 from entente import checkpoint
-from entente.checkpoint import ENTRY, SCHEMA, checksum, load, read, write
+from entente.checkpoint import CHECKSUM, ENTRY, SCHEMA, checksum, load, read, write
 from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
 
@@ -132,6 +135,16 @@ def edited(key: str, value: object) -> Callable[[dict[str, Any]], None]:
     return edit
 
 
+def forge(content: Any, path: Path) -> None:
+    """Writes a checkpoint as someone may who means harm: with the right checksum where there is one."""
+    try:
+        right = checksum(content)
+    except Exception:  # of all kinds, as the contents are
+        right = "0" * 64
+    with path.open("wb") as file:
+        torch.save({**content, CHECKSUM: right} if isinstance(content, dict) else content, file)
+
+
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
@@ -151,15 +164,187 @@ def edited(key: str, value: object) -> Callable[[dict[str, Any]], None]:
         (edited("state_dict/model.cell.bias_ih", torch.zeros(1).expand(33)), "cell.bias_ih"),  # one number that says it is 33
         (edited("state_dict/model.cell.bias_ih", torch.zeros(34)), r"is \(34,\), the model has \(33,\)"),
         (edited("state_dict/model.cell.bias_ih", "zeros"), "of the wrong kind"),
+        (edited(f"{ENTRY}/schema", "x" * 10**6), f"written in format x{{77}}\\.\\.\\., this version reads format {SCHEMA}"),
+        (edited(f"{ENTRY}/schema", torch.tensor([1, 2])), "written in format Tensor"),
+        (edited(f"{ENTRY}/config/model/name", ["birnn"]), r"model\.name=\[birnn\]: choose one of"),
+        (edited(f"{ENTRY}/config", ["model"]), "of the wrong kind"),
+        (edited(f"{ENTRY}/config/model", 7), "of the wrong kind"),
+        (edited("global_step", "\x1b[2J"), "of the wrong kind"),
+        (edited(f"{ENTRY}/vocabulary/src", torch.zeros(1, dtype=torch.uint8).expand(10**12)), "not a dense tensor"),
+        (edited(f"{ENTRY}/vocabulary/src", torch.zeros(1, dtype=torch.uint8).as_strided((10**12, 1), (0, 1))), "not a dense"),
     ],
 )
 def test_what_is_not_ours_is_refused_in_a_line(saved: Path, edit: Callable[[dict[str, Any]], None], words: str) -> None:
     changed = read(saved)
     edit(changed)
-    write(changed, saved)
+    forge(changed, saved)
     with pytest.raises(InputError, match=words) as refused:
         load(str(saved))
     assert len(refused.value.problems) == 1
+
+
+def layered(n_layers: int, d_ff: int, folder: Path) -> dict[str, Any]:
+    """The content of a Transformer whose layers all share the memory of the first."""
+    pairs = Dataset.from_dict({"src": ["un deux trois", "trois"], "tgt": ["one two three", "three"]})
+    vocabulary = Vocabulary.train(pairs, vocab_size=300, type="bpe", joint=True, cache_dir=folder)
+    config = {**MODEL["transformer"], "n_layers": n_layers, "d_ff": d_ff}
+    with torch.device("meta"):
+        planned = checkpoint.build(config, vocabulary, seed=3).state_dict()
+    memory = torch.zeros(max(tensor.numel() for tensor in planned.values()))
+    return {
+        "state_dict": {f"model.{name}": memory[: one.numel()].view(one.shape) for name, one in planned.items()},
+        "global_step": 17,
+        ENTRY: checkpoint.entry({"model": config, "seed": 3}, vocabulary),
+    }
+
+
+def test_layers_that_share_their_memory_are_refused_before_each_gets_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "shared.ckpt"
+    forge(layered(11, 65536, tmp_path), path)
+    built = []
+    build = checkpoint.build
+    monkeypatch.setattr(checkpoint, "build", lambda *given: built.append(build(*given)) or built[-1])
+    with pytest.raises(InputError, match=r"say.* more than the file has room for|bytes of them, the file"):
+        load(str(path))
+    assert all(one.output.weight.is_meta for one in built)
+
+
+def test_a_model_beyond_memory_is_refused_before_it_is_made(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    with pytest.raises(InputError, match=r"model: its [\d,]+ parameters take 0 GB, this machine has 0; make it smaller"):
+        load(str(saved))
+
+
+def test_a_list_of_lists_that_says_the_same_over_and_over_is_refused(saved: Path) -> None:
+    bomb: Any = "x"
+    for _ in range(30):
+        bomb = [bomb] * 9
+    evil = {**read(saved), "loops": bomb}
+    torch.save({**evil, CHECKSUM: "0" * 64}, saved)
+    with pytest.raises(InputError, match="more than the file has room for"):
+        read(saved)
+
+
+class Reserves:
+    """Pickled, it asks for so many bytes, which torch's reader would give."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return bytearray, (self.size,)
+
+
+def cyclic() -> list[Any]:
+    one: list[Any] = [1]
+    one.append(one)
+    return one
+
+
+def deep() -> Any:
+    one: Any = 0
+    for _ in range(300):
+        one = [one]
+    return one
+
+
+ODD: dict[str, Callable[[], Any]] = {
+    "a set": lambda: {1, 2},
+    "complex": lambda: 1j,
+    "bytes": lambda: b"\x00\xff",
+    "a bytearray": lambda: bytearray(b"\x00"),
+    "bytes for the asking": lambda: Reserves(10**7),
+    "a dtype": lambda: torch.float32,
+    "a size": lambda: torch.Size([3]),
+    "a device": lambda: torch.device("cpu"),
+    "a counter": lambda: Counter("aab"),
+    "a parameter": lambda: torch.nn.Parameter(torch.zeros(3)),
+    "a sparse tensor": lambda: torch.eye(3).to_sparse(),
+    "a quantized tensor": lambda: torch.quantize_per_tensor(torch.zeros(3), 0.1, 0, torch.qint8),
+    "a complex tensor": lambda: torch.zeros(3, dtype=torch.complex64),
+    "a meta tensor": lambda: torch.zeros(3, device="meta"),
+    "a tensor with gradient": lambda: torch.zeros(3, requires_grad=True),
+    "an expanded tensor": lambda: torch.zeros(1).expand(10**9),
+    "a turned tensor": lambda: torch.zeros(2, 3).T,
+    "a tensor": lambda: torch.zeros(2, 3),
+    "an empty tensor": lambda: torch.zeros(0),
+    "keys that are numbers": lambda: {0.5: 1, None: 2},
+    "keys that are tuples": lambda: {(1, 2): 3},
+    "keys that are tensors": lambda: {torch.zeros(2): 3},
+    "a cyclic list": cyclic,
+    "a deep list": deep,
+    "a long number": lambda: 10**9000,
+    "a large number": lambda: 2**70,
+    "NaN": lambda: float("nan"),
+    "a lone surrogate": lambda: "\ud800",
+    "an escape sequence": lambda: "\x1b]0;owned\x07",
+    "long text": lambda: "x" * 10**5,
+    "nothing": lambda: None,
+    "true": lambda: True,
+    "a list": lambda: [1, "a"],
+    "an empty list": lambda: [],
+    "an empty mapping": lambda: {},
+}
+PLACES = [
+    (),
+    (ENTRY,),
+    (ENTRY, "schema"),
+    (ENTRY, "config"),
+    (ENTRY, "config", "model"),
+    (ENTRY, "config", "model", "name"),
+    (ENTRY, "config", "model", "d_hidden"),
+    (ENTRY, "config", "seed"),
+    (ENTRY, "vocabulary"),
+    (ENTRY, "vocabulary", "src"),
+    (ENTRY, "vocabulary", "joint"),
+    (ENTRY, "provenance"),
+    ("state_dict",),
+    ("state_dict", "model.cell.bias_ih"),
+    ("optimizer_states",),
+    ("global_step",),
+    (CHECKSUM,),
+    (7,),
+]
+
+
+@pytest.fixture(scope="module")
+def genuine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A folder, and what a checkpoint holds."""
+    folder = tmp_path_factory.mktemp("genuine")
+    return folder, content("birnn", folder)
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+@pytest.mark.parametrize("what", ODD)
+def test_whatever_is_anywhere_in_a_checkpoint_is_refused_in_a_line_or_does_no_harm(
+    what: str, genuine: tuple[Path, dict[str, Any]]
+) -> None:
+    folder, original = genuine
+    path = folder / "odd.ckpt"
+    for place in PLACES:
+        changed = _with(original, place, ODD[what]())
+        with contextlib.suppress(UnicodeEncodeError, ValueError, TypeError):  # what torch.save itself refuses to write
+            path.unlink(missing_ok=True)
+            forge(changed, path)
+        if not path.exists():
+            continue
+        for reader in (lambda: read(path), lambda: load(str(path))):
+            try:
+                reader()
+            except InputError as error:
+                assert len(error.problems) == 1 and len(str(error)) < 600, place
+                assert str(error).isprintable(), place
+
+
+def _with(whole: Any, place: tuple[Any, ...], value: Any) -> Any:
+    """A copy with another value in a place."""
+    if not place:
+        return value
+    return {**whole, place[0]: _with(whole.get(place[0]), place[1:], value)}
 
 
 def test_a_file_that_unpacks_to_more_than_it_is_is_refused(saved: Path, tmp_path: Path) -> None:

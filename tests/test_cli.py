@@ -1,6 +1,7 @@
 """Commands as a user gives them: all that is wrong is told at once, a line each, with exit code 2."""
 
 import io
+import logging
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from entente import cli, inference
 from entente.errors import InputError, Interrupted
 from entente.schema import problems
 from entente.search import Search
+from entente.training import LogFile, prepare_process
 from entente.translator import Optim
 
 ROOT = Path(__file__).parents[1]
@@ -266,7 +268,7 @@ def test_text_that_is_not_utf8_on_standard_input_is_refused(monkeypatch: pytest.
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
-    program = "from pathlib import Path\nfrom entente.cli import run\n"
+    program = "from pathlib import Path\nfrom entente.cli import endings, run\n"
     program += f"run(lambda c: [print('x' * 99) for _ in range(9999)], Path({str(ROOT / 'configs')!r}), 'show_corpus')"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as writer:
         assert writer.stdout and writer.stderr
@@ -281,3 +283,18 @@ def test_a_real_command_exits_with_2_and_leaves_nothing_behind(tmp_path: Path) -
     assert done.returncode == 2
     assert done.stderr == "error: checkpoint=nowhere.ckpt: no such file, and no run with checkpoints/best.ckpt in it\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_line_for_the_terminal_is_cut_and_shows_what_it_would_do(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit), cli.endings():
+        raise InputError("\x1b]0;owned\x07" + "x" * 10**6)
+    said = capsys.readouterr().err
+    assert said.startswith("error: \\x1b]0;owned\\x07xxx") and len(said) < 5000
+
+
+def test_a_line_of_the_log_is_cut_and_shows_what_it_would_do(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    prepare_process(None)
+    with LogFile(tmp_path / "train.log"):
+        logging.getLogger("entente").info("%s: going on\x1b[2J%s", "run", "x" * 10**6)
+    for said in (capsys.readouterr().out, (tmp_path / "train.log").read_text()):
+        assert "\x1b" not in said and r"run: going on\x1b[2Jxxx" in said and len(said) < 5000

@@ -337,6 +337,27 @@ def test_the_tables_hold_every_variant(comparison: Comparison) -> None:
     assert "tokens/s" in captured.get()
 
 
+HOSTILE = "=cmd|'/c calc'!A1 <img src=x onerror=alert(1)> [a](javascript:b) `c` | \x1b[2J"
+
+
+def test_no_name_is_markup_or_a_formula(comparison: Comparison) -> None:
+    first, *others = comparison.rows
+    rows = [dataclasses.replace(first, variant=HOSTILE, verdict="-1+1"), *others]
+    odd = dataclasses.replace(comparison, name=HOSTILE, command=HOSTILE, rows=rows)
+    text = markdown(odd)
+    assert "<img" not in text and "[a](" not in text and "`c`" not in text
+    assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
+    lines = list(csv_format.reader(csv(odd).splitlines()))
+    cells = [cell for line in lines for cell in line]
+    assert f"'{HOSTILE}" in cells and "'-1+1" in cells
+    numbers = [float(cell) for cell in cells if cell[:1] in ("-", "+", "=", "@")]
+    assert min(numbers) < 0  # numbers stay numbers
+    console = Console(width=400)
+    with console.capture() as captured:
+        console.print(terminal(odd, 400))
+    assert "\x1b[2J" not in captured.get()
+
+
 @pytest.mark.parametrize("width", [80, 100])
 def test_on_a_narrow_terminal_verdicts_stay_readable(comparison: Comparison, width: int) -> None:
     console = Console(width=width)

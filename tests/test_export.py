@@ -249,7 +249,9 @@ def test_the_evaluate_command_gives_the_same_table_and_says_its_engine(trained: 
         "ctranslate2": "engine=ctranslate2",
         "int8": "engine=ctranslate2 quantization=int8",
     }.items():
-        ended = command(f"evaluate checkpoint=run accelerator=cpu search.beam=5 split=all output={name} {more}", trained)
+        ended = command(
+            f"evaluate checkpoint=run trust_data=true accelerator=cpu search.beam=5 split=all output={name} {more}", trained
+        )
         assert (ended.code, ended.err) == (0, ""), ended
         metrics[name] = json.loads((trained / name / "metrics.json").read_text(encoding="utf-8"))
     assert metrics["torch"]["test"]["bleu"] > 50

@@ -19,7 +19,7 @@ from entente.data.alignments import read_pharaoh
 from entente.errors import InputError
 from entente.evaluation.alignment import links_agreement
 from entente.inference import evaluate_checkpoint, translate_text
-from entente.training import check, train
+from entente.training import check, new_run_directory, train
 from entente.translator import Optim
 from entente.views import picture_attention
 from tiny import SMALL, write_corpus
@@ -170,9 +170,12 @@ def test_a_second_run_of_one_name_has_a_directory_of_its_own(base: list[str]) ->
 
 
 def test_a_name_that_cannot_be_leaves_nothing_behind(base: list[str], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no directory of this name"):
+    with pytest.raises(InputError, match="give the name of a folder"):
         trained(base, "birnn", f"name={'x' * 300}")
-    assert [path.name for path in (tmp_path / "outputs").iterdir()] == ["cache"]
+    assert not (tmp_path / "outputs").exists()
+    with pytest.raises(InputError, match="no directory of this name"):
+        new_run_directory(tmp_path / "outputs", "x" * 300, {})
+    assert list((tmp_path / "outputs").iterdir()) == []
 
 
 def test_overfit_learns_one_batch_by_heart(base: list[str]) -> None:

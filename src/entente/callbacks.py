@@ -1,7 +1,6 @@
 """What Lightning calls during training: attention maps and sample translations for TensorBoard, and the progress of the run."""
 
 import logging
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 from torch.utils.tensorboard import SummaryWriter
 
+from entente import escape
 from entente.data.batches import Batch
 from entente.data.corpora import clean
 from entente.evaluation.attention import measure, pairs_of
@@ -140,14 +140,10 @@ class SampleTranslations(L.Callback):
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Every cell is shown as it is: what Markdown or HTML would take for a sign of its own is written as its number."""
-    lines = [[_escaped(cell) for cell in cells] for cells in (head, *rows)]
+    """Every cell is shown as it is."""
+    lines = [[escape.markdown(cell) for cell in cells] for cells in (head, *rows)]
     lines.insert(1, ["---"] * len(head))
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"[\\`*_\[\]<>&|~]", lambda sign: f"&#{ord(sign[0])};", " ".join(text.split()))
 
 
 class Diagnosis(L.Callback):

@@ -6,13 +6,16 @@ checked arguments, whose shapes are compared before memory is taken.
 """
 
 import hashlib
+import math
 import os
 import pickle
+import pickletools
 import platform
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,16 +24,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from entente import escape
 from entente.data.tokenizer import PAD, Vocabulary
 from entente.errors import InputError
 from entente.models import MODELS, Seq2Seq
-from entente.schema import fill
+from entente.models.seq2seq import parameter_count
+from entente.schema import fill, shown
 from entente.writing import whole
 
 ENTRY = "entente"
 CHECKSUM = "sha256"
 SCHEMA = 2  # 1 had no checksum
 PREFIX = "model."  # of the model's parameters among the LightningModule's
+DEPTH = 50  # of what is nested in a checkpoint; ours are 10 deep
+EXPANSION = (
+    16  # bytes that are hashed of each byte of a file; "None" and a new line are one in a pickle, a tied weight is one of 3
+)
+DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool}
+STORAGES = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Byte", "Bool")
+GLOBALS = {"collections OrderedDict", "torch._utils _rebuild_tensor_v2", *(f"torch {name}Storage" for name in STORAGES)}
 RUNTIME = {"src_vocab", "tgt_vocab", "shared_vocab", "pad_id", "seed"}  # arguments that a configuration does not give
 
 
@@ -50,8 +62,8 @@ def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2S
     by the signature."""
     arguments = dict(config)
     name = arguments.pop("name", None)
-    if name not in MODELS:
-        raise InputError(f"model.name={name}: choose one of {', '.join(MODELS)}")
+    if not isinstance(name, str) or name not in MODELS:
+        raise InputError(f"model.name={shown(name)}: choose one of {', '.join(MODELS)}")
     sizes = {"src_vocab": len(vocabulary.src), "tgt_vocab": len(vocabulary.tgt), "shared_vocab": vocabulary.joint}
     return fill(MODELS[name], "model", arguments, **sizes, pad_id=PAD, seed=seed)
 
@@ -100,15 +112,11 @@ def write(content: dict[str, Any], path: Path) -> None:
         raise InputError(f"{path}: the checkpoint cannot be written ({error.strerror or error})") from error
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint of ours, checked against its checksum. InputError if it is none, or
-    no longer what was written."""
+@contextmanager
+def _refusing(path: Path, what: str, advice: str = "") -> Iterator[None]:
+    """The one door for files of any content: whatever goes wrong with one inside becomes an InputError of a line."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            unpacked = sum(part.file_size for part in archive.infolist())
-        if unpacked > path.stat().st_size:  # torch stores tensors as they are
-            raise InputError(f"{path}: not a checkpoint (it would unpack to {unpacked:,} bytes)")
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        yield
     except InputError:
         raise
     except OSError as error:
@@ -118,69 +126,128 @@ def read(path: Path) -> dict[str, Any]:
             f"{path}: not a checkpoint that can be read: damaged, or with code in it, of which nothing was run; "
             "give one that training wrote here"
         ) from error
-    except Exception as error:  # of damaged bytes, torch's reader makes errors of every kind
+    except Exception as error:  # torch's reader, and whatever meets a value of the wrong kind, raise errors of every kind
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].removesuffix(".")
-        raise InputError(
-            f"{path}: not a checkpoint that can be read, or a damaged one ({reason[:200]}); "
-            "take another copy, or give one that training wrote here"
-        ) from error
-    ours = content.get(ENTRY) if isinstance(content, dict) else None
-    if not isinstance(ours, dict):
-        raise InputError(f"{path}: a checkpoint of another program; give one that training wrote here")
-    if ours.get("schema") != SCHEMA:
-        raise InputError(f"{path}: written in format {ours.get('schema')}, this version reads format {SCHEMA}; train it again")
-    expected = content.pop(CHECKSUM, None)
-    if checksum(content) != expected:
-        raise InputError(
-            f"{path}: damaged, its content does not match its checksum; take another copy or an earlier checkpoint"
-        )
+        raise InputError(f"{path}: {what} ({escape.line(reason, 200)}){advice}") from error
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The content of a checkpoint of ours, checked against its checksum: plain values and dense tensors, no more of them than
+    the file has room for. InputError if it is none, or no longer what was written."""
+    advice = "; take another copy, or give one that training wrote here"
+    with _refusing(path, "not a checkpoint that can be read, or a damaged one", advice):
+        size = path.stat().st_size
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(part.file_size for part in archive.infolist())
+            if unpacked > size:  # torch stores tensors as they are
+                raise InputError(f"{path}: not a checkpoint (it would unpack to {unpacked:,} bytes)")
+            _refuse_other_globals(archive)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        ours = content.get(ENTRY) if type(content) is dict else None
+        if type(ours) is not dict:
+            raise InputError(f"{path}: a checkpoint of another program; give one that training wrote here")
+        schema = ours.get("schema")
+        if type(schema) is not int or schema != SCHEMA:
+            written = shown(schema) if isinstance(schema, int | str) else type(schema).__name__
+            raise InputError(f"{path}: written in format {written}, this version reads format {SCHEMA}; train it again")
+        expected = content.pop(CHECKSUM, None)
+        if checksum(content, EXPANSION * size) != expected:
+            raise InputError(
+                f"{path}: damaged, its content does not match its checksum; take another copy or an earlier checkpoint"
+            )
     return content
 
 
-def checksum(content: object) -> str:
-    """SHA-256 over every value, its type and its place: the bytes of tensors, what numbers and strings say."""
-    digest = hashlib.sha256()
-    _feed(digest, content)
+def _refuse_other_globals(archive: zipfile.ZipFile) -> None:
+    """An UnpicklingError where the pickles of a checkpoint name anything but what ours consist of. torch's reader would call a
+    few things more, `bytearray` with a size among them."""
+    for part in archive.infolist():
+        if not part.filename.lower().endswith(".pkl"):
+            continue
+        with archive.open(part) as file:
+            for opcode, name, _ in pickletools.genops(file):
+                if opcode.name == "GLOBAL" and name not in GLOBALS:
+                    raise pickle.UnpicklingError(f"{name} in it")
+
+
+def checksum(content: object, limit: float = math.inf) -> str:
+    """SHA-256 over every value, its type and its place: the bytes of tensors, what numbers and strings say. TypeError for what
+    no checkpoint of ours holds; ValueError where all this is more than `limit` bytes, or nested without end."""
+    digest, size = hashlib.sha256(), 0
+    for part in _parts(content, ()):
+        size += len(part)
+        if size > limit:
+            raise ValueError("it says the same things over and over, more than the file has room for")
+        digest.update(part)
     return digest.hexdigest()
 
 
-def _feed(digest: Any, value: object) -> None:
+def _parts(value: object, place: tuple[object, ...]) -> Iterator[bytes | memoryview]:
+    """What is hashed of a value, in order. place: the keys that lead to it."""
+    if len(place) > DEPTH:
+        raise ValueError(f"nested more than {DEPTH} deep")
     if isinstance(value, Tensor):
-        digest.update(f"tensor {value.dtype} {tuple(value.shape)} {value.is_contiguous()}\n".encode())
-        if value.is_contiguous():  # ours are; another's bytes may be fewer than its elements
-            digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+        if not _is_plain(value):
+            raise TypeError(f"{_path(place)} is not a dense tensor of numbers with memory of its own")
+        yield f"tensor {value.dtype} {tuple(value.shape)} True\n".encode()  # True: in this format, that it is contiguous
+        yield value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data
     elif isinstance(value, Mapping):
-        digest.update(f"mapping {len(value)}\n".encode())
+        yield f"mapping {len(value)}\n".encode()
         for key, item in value.items():
-            _feed(digest, key)
-            _feed(digest, item)
+            if not isinstance(key, str | int):
+                raise TypeError(f"{_path(place)} has a {type(key).__name__} for a key")
+            yield from _parts(key, place)
+            yield from _parts(item, (*place, key))
     elif isinstance(value, list | tuple):
-        digest.update(f"{type(value).__name__} {len(value)}\n".encode())
-        for item in value:
-            _feed(digest, item)
+        yield f"{type(value).__name__} {len(value)}\n".encode()
+        for number, item in enumerate(value):
+            yield from _parts(item, (*place, number))
     elif value is None or isinstance(value, bool | int | float | str):
-        digest.update(f"{type(value).__name__} {value!r}\n".encode())
+        yield f"{type(value).__name__} {value!r}\n".encode()
     else:
-        raise TypeError(f"a checkpoint holds tensors and plain values, not a {type(value).__name__}")
+        raise TypeError(f"a checkpoint holds tensors and plain values, not a {type(value).__name__} as in {_path(place)}")
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether its bytes are its elements, each in a place of its own. Of a view with strides of 0, a byte says it is many."""
+    dense = type(tensor) is Tensor and tensor.layout is torch.strided and tensor.dtype in DTYPES
+    return dense and tensor.is_contiguous() and not (tensor.requires_grad or tensor.is_neg() or tensor.is_meta)
+
+
+def _path(place: Sequence[object]) -> str:
+    return shown("/".join(map(str, place)))
 
 
 def load(checkpoint: str) -> Run:
     """Reads a checkpoint, wherever it lies; a file that is none, or not one of ours, is an InputError."""
     path = find(checkpoint)
     content = read(path)
-    try:
-        ours, weights = content[ENTRY], model_weights(content)
+    with _refusing(path, "a part of the checkpoint is missing or of the wrong kind"):
+        ours, weights, step = content[ENTRY], model_weights(content), content["global_step"]
+        config, described = ours["config"], ours["provenance"]
+        if not (isinstance(config, dict) and isinstance(described, dict) and type(step) is int):
+            raise TypeError("config and provenance are settings, global_step is a whole number")
         vocabulary = Vocabulary.from_state(ours["vocabulary"])
-        model_config, seed = ours["config"]["model"], ours["config"]["seed"]
         with torch.device("meta"):  # shapes without memory
-            planned = build(model_config, vocabulary, seed).state_dict()
-        if wrong := _misfit(planned, weights):
+            planned = build(config["model"], vocabulary, config["seed"])
+        if wrong := _misfit(planned.state_dict(keep_vars=True), weights):
             raise InputError(f"{path}: its weights do not fit its configuration ({wrong})")
-        model = build(model_config, vocabulary, seed)
+        refuse_beyond_memory(planned, copies=1)
+        model = build(config["model"], vocabulary, config["seed"])
         model.load_state_dict(weights)
-        return Run(model.eval(), vocabulary, ours["config"], ours["provenance"], content["global_step"])
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise InputError(f"{path}: a part of the checkpoint is missing or of the wrong kind ({error})") from error
+        return Run(model.eval(), vocabulary, config, described, step)
+
+
+def refuse_beyond_memory(planned: Seq2Seq, copies: int) -> None:
+    """A model that this machine cannot hold, before it takes what there is. planned: it, on the device "meta". copies: of the
+    parameters, in float32."""
+    count = parameter_count(planned)
+    needed, memory = copies * 4 * count, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise InputError(
+            f"model: its {count:,} parameters take {needed / 1e9:,.0f} GB{' to train' * (copies > 1)}, this machine has "
+            f"{memory / 1e9:,.0f}; make it smaller, by its widths or n_layers"
+        )
 
 
 def model_weights(content: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -193,9 +260,12 @@ def _misfit(planned: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str
     for name in sorted(planned.keys() | weights.keys()):
         if name not in planned or name not in weights:
             return f"{name} is {'missing' if name in planned else 'not in the model'}"
-        if not weights[name].is_contiguous() or planned[name].shape != weights[name].shape:
+        if planned[name].shape != weights[name].shape:
             return f"{name} is {tuple(weights[name].shape)}, the model has {tuple(planned[name].shape)}"
-    return ""
+    needed = sum(weights[name].nbytes for name in {id(one): name for name, one in planned.items()}.values())  # tied ones once
+    storages = [weight.untyped_storage() for weight in weights.values()]
+    held = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+    return f"the model has {needed:,} bytes of them, the file {held:,}" if needed > held else ""
 
 
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:

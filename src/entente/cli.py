@@ -21,6 +21,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
 
+from entente import escape
 from entente.errors import Diverged, InputError, Interrupted
 from entente.schema import MISSING, flat, nearest, unknown, unset
 
@@ -74,7 +75,7 @@ def endings() -> Iterator[None]:
 
 def _end(code: int, *lines: str) -> None:
     for line in lines:
-        print(" ".join(line.split()), file=sys.stderr)
+        print(escape.line(" ".join(line.split())), file=sys.stderr)
     sys.exit(code)
 
 

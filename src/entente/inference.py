@@ -15,18 +15,19 @@ from datasets import Dataset
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from entente import checkpoint
+from entente import checkpoint, escape
 from entente.data.alignments import pharaoh, read_pharaoh
-from entente.data.corpora import Corpus, clean, parallel_files, read_lines
+from entente.data.corpora import Corpus, clean, parallel_files, read_from, read_lines
 from entente.data.module import TranslationData, split_of, together_of
 from entente.data.tokenizer import LONGEST, Tokenizer, Vocabulary, too_long
 from entente.errors import InputError
 from entente.evaluation.attention import Measured, measure_split, pairs_of
 from entente.evaluation.scores import Evaluation
 from entente.export import CTranslate2
-from entente.schema import fill, problems
+from entente.names import file_in, is_name
+from entente.schema import defaults, fill, problems
 from entente.search import Hypothesis, Search, translate
-from entente.settings import TrainerSettings, completed, problems_of_data
+from entente.settings import PARTS, problems_of_data
 from entente.training import (
     build_trainer,
     evaluate,
@@ -51,7 +52,7 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     """Decodes and scores splits of the corpus a checkpoint was trained on, or a user's own pair of files; prints the table
     and, where `output` is given, writes metrics.json and translations there. The NLL is torch's, whatever engine translates."""
     prepare_process(config["threads"])
-    run = _loaded(config["checkpoint"], config["accelerator"])
+    run = load_run(config["checkpoint"], config["accelerator"])
     given = {key: value for key, value in config["search"].items() if value is not None}
     how = fill(Search, "search", {**run.config["search"], **given})
     other = None if config["engine"] == "torch" else CTranslate2(run, how, config["quantization"])
@@ -62,7 +63,7 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
             corpus.gold[name] = read_pharaoh(Path(config["alignments"]).expanduser(), pairs["src"], pairs["tgt"])
         splits = list(corpus.tests)
     else:
-        corpus = read_corpus(run.config["data"])
+        corpus = stored_corpus(run, config["checkpoint"], config["trust_data"])
         splits = _chosen(config["split"], corpus)
     data = TranslationData(corpus, run.vocabulary, **run.config["data"]["batch"], seed=run.config["seed"])
     data.check_lengths(splits)
@@ -88,7 +89,7 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
             for split, found in measured.items():
                 if not found.alignments:
                     continue
-                write_text(output / "alignments" / f"{split}.pharaoh", pharaoh(found.links()))
+                write_text(file_in(output / "alignments", split, ".pharaoh"), pharaoh(found.links()))
             write_json(output / "metrics.json", metrics)
     show(metrics, f"{config['checkpoint']}, step {run.step}, beam {how.beam}" + (f", {other.name}" if other else ""))
     for split in splits:
@@ -119,22 +120,34 @@ def _measured(run: checkpoint.Run, data: TranslationData, splits: list[str], occ
     return {split: found[split] for split in splits}
 
 
+def stored_corpus(run: checkpoint.Run, path: str, trusted: bool, setting: str = "trust_data") -> Corpus:
+    """The corpus that a checkpoint names. Its author chose the files and addresses, so these are read or fetched only where
+    the user says so, by `setting`."""
+    if places := read_from(run.config["data"]):
+        if not trusted:
+            raise InputError(f"checkpoint={path}: add {setting}=true to read the corpus that this checkpoint names: {places}")
+        log.info("reading the corpus that %s names: %s", path, places)
+    return read_corpus(run.config["data"])
+
+
 def show_attention(split: str, found: Measured) -> None:
     """Tables of what the heads do."""
-    console = Console()
+    console = Console(markup=False, emoji=False)
     for table in found.tables(split):
         console.print(table)
 
 
-def _loaded(path: str, accelerator: str) -> checkpoint.Run:
+def load_run(path: str, accelerator: str) -> checkpoint.Run:
     """A checkpoint whose configuration says all that is asked of it here, on an accelerator that is there."""
     run = checkpoint.load(path)
     if missing := ", ".join(part for part in ("data", "search", "trainer") if part not in run.config):
         raise InputError(f"{path}: its configuration has no part {missing}; give a checkpoint that training wrote here")
-    wrong = [*problems_of_data(run.config["data"]), *problems(TrainerSettings, "trainer", run.config["trainer"])]
+    used = {part: PARTS[part] for part in ("search", "trainer")}
+    wrong = problems_of_data(run.config["data"])
+    wrong += [problem for part, kind in used.items() for problem in problems(kind, part, run.config[part])]
     if wrong:
         raise InputError(*(f"{path}: in its configuration, {problem}" for problem in wrong))
-    run.config.update(completed(run.config))
+    run.config.update({part: {**defaults(kind), **run.config[part]} for part, kind in used.items()})
     if refused := refused_by_lightning({**run.config["trainer"], "accelerator": accelerator}, part=""):
         raise InputError(*refused)
     return run
@@ -156,6 +169,8 @@ def _own_files(src: str | None, tgt: str | None, vocabulary: Vocabulary) -> Corp
     if not src or not tgt:
         raise InputError("src and tgt go together: give both files, src=FILE tgt=FILE")
     name = Path(src).name
+    if not is_name(name) or "@" in name:
+        name = "own"
     one, other = Path(src).expanduser(), Path(tgt).expanduser()
     pairs: Dataset = parallel_files(one, other)
     vocabulary.src.refuse_too_long(read_lines(one), src)  # here, where a line still has its number
@@ -168,7 +183,7 @@ def translate_text(config: Mapping[str, Any]) -> None:
     standard output), line by line; an empty line stays an empty line. With n_best > 1 each line has n: number of the
     sentence, score, translation, separated by tabs."""
     prepare_process(config["threads"])
-    run = _loaded(config["checkpoint"], config["accelerator"])
+    run = load_run(config["checkpoint"], config["accelerator"])
     how = fill(Search, "search", {**run.config["search"], **config["search"]})
     if torch.cuda.is_available() and config["accelerator"] in ("auto", "gpu", "cuda"):
         run.model.cuda()
@@ -211,7 +226,7 @@ def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
                 print(error)
                 continue
             for hypothesis in engine([sentence])[0]:
-                text = run.vocabulary.tgt.decode(hypothesis.tokens)
+                text = escape.line(run.vocabulary.tgt.decode(hypothesis.tokens))
                 print(f"{languages['tgt']}> {text}" + (f"   ({hypothesis.score:.3f})" if how.n_best > 1 else ""))
     except (EOFError, KeyboardInterrupt):
         print()

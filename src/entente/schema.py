@@ -30,9 +30,10 @@ from typing import (
     is_typeddict,
 )
 
-from annotated_types import Ge, GroupedMetadata, Gt, Le, Lt, MinLen
+from annotated_types import DocInfo, Ge, GroupedMetadata, Gt, Le, Lt, MinLen
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from entente import escape
 from entente.errors import InputError
 
 T = TypeVar("T")
@@ -149,8 +150,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 def shown(value: object) -> str:
     """A value as a command line gives it, cut where it is long; text that would read as something else is quoted."""
-    text = _written(value)
-    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
+    return escape.line(_written(value), LONGEST)
 
 
 def _written(value: object) -> str:
@@ -189,7 +189,9 @@ def _wrong(annotation: Any, key: str, value: object) -> list[str]:
 
 def _wrong_part(annotation: Any, key: str, value: Mapping[Any, Any]) -> list[str]:
     if _is_mapping(annotation):
-        return [line for name, item in value.items() for line in _wrong(_item(annotation), _key(key, name), item)]
+        keys, item = get_args(annotation) or (Any, Any)
+        odd = [f"{_key(key, shown(name))}: not {allowed(keys)}; rename it" for name in value if not _accepts(keys, name)]
+        return odd or [line for name in value for line in _wrong(item, _key(key, name), value[name])]
     return problems(annotation, key, value)
 
 
@@ -224,6 +226,8 @@ def allowed(annotation: Any) -> str:
 
 def _words(annotation: Any) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
+    if said := [entry.documentation for entry in arguments[1:] if origin is Annotated and isinstance(entry, DocInfo)]:
+        return said[0]
     if origin is Annotated:
         return f"{allowed(arguments[0])}{_range(arguments[1:])}"
     if origin is Literal:

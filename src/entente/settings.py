@@ -5,13 +5,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Interval, MinLen
+from annotated_types import Ge, Interval
 
 from entente.checkpoint import RUNTIME
 from entente.data.corpora import CORPORA
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
 from entente.models import MODELS
+from entente.names import Folder
 from entente.schema import defaults, problems
 from entente.search import Search
 from entente.translator import Optim
@@ -27,7 +28,7 @@ class Run:
     """The settings of a run that belong to no part."""
 
     seed: Annotated[int, Interval(ge=0, lt=2**32)]
-    name: Annotated[str, MinLen(1)]
+    name: Folder
     output_dir: str
     overfit: bool
     variant: str
@@ -106,6 +107,7 @@ class Evaluate:
     attention: bool
     alignments: str | None
     occlusion: Annotated[int, Ge(0)]
+    trust_data: bool
     output: str | None
     output_dir: str
     accelerator: str
@@ -137,6 +139,7 @@ class Attention:
     target: str | None
     beam: Annotated[int, Interval(ge=1, le=1000)]
     pair: str | None
+    trust_data: bool
     kind: Literal["encoder", "decoder", "cross", "alignment"] | None
     words: bool
     layer: AtLeastOne | None

@@ -39,9 +39,11 @@ from entente.data.corpora import CORPORA, Corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
+from entente.escape import LineFormatter
 from entente.evaluation.scores import Evaluation
 from entente.memory import keep_freed_memory
 from entente.models.seq2seq import parameter_count
+from entente.names import file_in
 from entente.resume import (
     BEGINNING,
     FINISHED,
@@ -163,7 +165,9 @@ def prepared(config: Mapping[str, Any], point: Point = BEGINNING) -> tuple[Trans
     )
     data.check(decoded=["valid", *corpus.tests])
     refuse_no_batch(config["trainer"]["limit_batches"], data)
-    refuse_beyond_memory(config["model"], vocabulary)
+    with torch.device("meta"):  # shapes without memory
+        planned = checkpoint.build(config["model"], vocabulary, seed=0)
+    checkpoint.refuse_beyond_memory(planned, copies=4)  # weights, gradients, Adam's two
     translator = Translator(
         checkpoint.build(config["model"], vocabulary, config["seed"]),
         vocabulary,
@@ -279,7 +283,9 @@ def prepare_process(threads: int | None) -> None:
     log.setLevel(logging.INFO)
     log.propagate = False
     if not log.handlers:
-        log.addHandler(PrintHandler())
+        handler = PrintHandler()
+        handler.setFormatter(LineFormatter())
+        log.addHandler(handler)
     for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
         logging.getLogger(name).setLevel(logging.ERROR)
     # Lightning 2.6 asks torch 2.13 in a form that torch is giving up; nothing a user could do about it.
@@ -298,7 +304,7 @@ class LogFile:
 
     def __init__(self, path: Path) -> None:
         self._handler = logging.FileHandler(path, encoding="utf-8")
-        self._handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        self._handler.setFormatter(LineFormatter("%(asctime)s %(message)s"))
 
     def __enter__(self) -> None:
         log.addHandler(self._handler)
@@ -380,18 +386,6 @@ def no_folder(output_dir: str) -> list[str]:
     return []
 
 
-def refuse_beyond_memory(config: Mapping[str, Any], vocabulary: Vocabulary) -> None:
-    """A model that this machine cannot hold while it trains, before it takes what there is."""
-    with torch.device("meta"):  # shapes without memory
-        count = parameter_count(checkpoint.build(config, vocabulary, seed=0))
-    needed, memory = 4 * 4 * count, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # weights, gradients, Adam's two
-    if needed > memory:
-        raise InputError(
-            f"model: its {count:,} parameters take {needed / 1e9:,.0f} GB to train, this machine has {memory / 1e9:,.0f}; "
-            "make it smaller, by its widths or n_layers"
-        )
-
-
 def build_trainer(
     config: Mapping[str, Any], run_dir: Path | None, chosen: Iterable[Callback] = (), purge_step: int = 0
 ) -> L.Trainer:
@@ -436,7 +430,7 @@ def write_translations(directory: Path, evaluations: Mapping[str, Evaluation]) -
     for split, evaluation in evaluations.items():
         lines = zip(evaluation.sources, evaluation.references, evaluation.hypotheses, strict=True)
         text = "".join("\t".join(part.replace("\t", " ") for part in line) + "\n" for line in lines)
-        (folder / f"{split}.tsv").write_text("source\treference\ttranslation\n" + text, encoding="utf-8")
+        file_in(folder, split, ".tsv").write_text("source\treference\ttranslation\n" + text, encoding="utf-8")
 
 
 def show(metrics: Mapping[str, Any], title: str) -> None:
@@ -450,4 +444,4 @@ def show(metrics: Mapping[str, Any], title: str) -> None:
         table.add_row(
             split, str(m["sentences"]), *(f"{m[k]:.{d}f}" for k, d in (("bleu", 2), ("chrf", 2), ("ter", 2), ("nll", 4)))
         )
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)

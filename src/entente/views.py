@@ -17,7 +17,7 @@ from entente.data.module import split_of
 from entente.data.tokenizer import BOS, EOS
 from entente.errors import InputError
 from entente.evaluation.attention import Pair, head_correlations, occlusion_table, words_of_pair
-from entente.inference import refuse_too_long, standard_output, writable, written_whole
+from entente.inference import load_run, refuse_too_long, standard_output, stored_corpus, writable, written_whole
 from entente.maps.draw import draw, draw_pair
 from entente.maps.occlusion import occlusion
 from entente.maps.record import KIND_NAMES, NAME_OF_KIND, TO_SOURCE, AttentionMap, has_attention, record
@@ -28,7 +28,7 @@ from entente.maps.trace.render import show as show_trace
 from entente.maps.trace.steps import Labels, Trace
 from entente.maps.words import in_words, sides_in_words
 from entente.search import Search, translate
-from entente.training import prepare_process, read_corpus
+from entente.training import prepare_process
 
 log = logging.getLogger("entente")
 
@@ -83,7 +83,7 @@ def _text(config: Mapping[str, Any], path: str) -> Text:
     if config["pair"] is None:
         return Text(_sentence(config), clean(config["target"] or "") or None)
     split, _, number = config["pair"].partition("/")
-    corpus = read_corpus(checkpoint.load(path).config["data"])
+    corpus = stored_corpus(load_run(path, "cpu"), path, config["trust_data"])
     rows = corpus.split(split_of(split))
     if not number.isdecimal() or not 1 <= int(number) <= len(rows):
         raise InputError(f"pair={config['pair']}: give SPLIT/NUMBER, a number from 1 to {len(rows)}")

@@ -32,6 +32,7 @@ from rich.table import Table
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
+from entente import escape
 from entente.ablation.runs import Run, Suite
 from entente.errors import InputError
 from entente.schema import problems
@@ -343,21 +344,27 @@ def terminal(comparison: Comparison, width: int) -> Table:
     """Of all columns, or where these are wider, of the first five; the files have the rest."""
     headings, *lines = _compact(comparison)
     for columns in (len(headings), 5):
-        table = Table(title=comparison.name)
+        table = Table(title=escape.line(comparison.name))
         for i, heading in enumerate(headings[:columns]):
             table.add_column(heading, justify="right" if i > 1 else "left", no_wrap=True)
         for line in lines:
-            table.add_row(*line[:columns])
+            table.add_row(*map(escape.line, line[:columns]))
         if Console(width=1000).measure(table).maximum <= width:
             break
     return table
 
 
 def markdown(comparison: Comparison) -> str:
-    headings, *lines = _compact(comparison)
-    rows = [headings, ["---", "---"] + ["---:"] * (len(headings) - 2), *([f"`{line[0]}`", *line[1:]] for line in lines)]
+    headings, *lines = [[escape.markdown(cell) for cell in line] for line in _compact(comparison)]
+    rows = [headings, ["---", "---"] + ["---:"] * (len(headings) - 2), *([_code(line[0]), *line[1:]] for line in lines)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"# {comparison.name}\n\n{table}\n\n" + "\n".join(f"- {note}" for note in comparison.notes) + "\n"
+    notes = "\n".join(f"- {escape.markdown(note)}" for note in comparison.notes)
+    return f"# {escape.markdown(comparison.name)}\n\n{table}\n\n{notes}\n"
+
+
+def _code(escaped: str) -> str:
+    """In the letters of code, where nothing in it had to be escaped: code has no escapes."""
+    return escaped if "&#" in escaped else f"`{escaped}`"
 
 
 def csv(comparison: Comparison) -> str:
@@ -368,7 +375,8 @@ def csv(comparison: Comparison) -> str:
         line["differs"] = ", ".join(row.proof)
         for split, cell in row.cells.items():
             line |= {f"{split} {name}": value for name, value in asdict(cell).items()}
-        lines.append(line | {f"{split} bleu": value for split, value in row.again.items()})
+        line |= {f"{split} bleu": value for split, value in row.again.items()}
+        lines.append({str(escape.cell(name)): escape.cell(value) for name, value in line.items()})
     out = io.StringIO()
     writer = csv_format.DictWriter(out, list(dict.fromkeys(chain.from_iterable(lines))), lineterminator="\n")
     writer.writeheader()

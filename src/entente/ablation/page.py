@@ -97,7 +97,7 @@ def report(config: Mapping[str, Any]) -> None:
                 write_text(folder / f"comparison.{ending}", text)
         except OSError as error:
             raise InputError(f"{key}={folder}: cannot be written ({error.strerror or error}); give another folder") from error
-    console = Console(width=None if sys.stdout.isatty() else 250)  # a pipe has room
+    console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # a pipe has room
     console.print(terminal(comparison, console.width))
     print(output / "comparison.html")
 

@@ -22,6 +22,7 @@ from annotated_types import MinLen
 from pydantic import TypeAdapter, ValidationError
 
 from entente.errors import InputError
+from entente.names import Name
 from entente.writing import write_text
 
 T = TypeVar("T")
@@ -107,7 +108,7 @@ class Run:
 class Settings:
     """suite.yaml. overrides: that all runs have; about: what each ablation's file says of itself; commands: as typed."""
 
-    variants: Annotated[list[str], MinLen(1)]
+    variants: Annotated[list[Name], MinLen(1)]
     seeds: Annotated[list[int], MinLen(1)]
     name: str = ""
     overrides: list[str] = field(default_factory=list)
@@ -141,7 +142,7 @@ def read_suite(directory: Path) -> Suite:
     for name, variant, seed in ((f"{v}-seed{s}", v, s) for v in settings.variants for s in settings.seeds):
         folder = directory / name
         status = states.get(name, Status())
-        metrics = _read(folder / "metrics.json", dict[str, Scores])
+        metrics = _read(folder / "metrics.json", dict[Name, Scores])
         config = _read(folder / "config.yaml", dict[str, Any]) or {}
         training, said = _read(folder / "training.json", Training), _read(folder / "proof.json", dict[str, Any]) or {}
         proof = {aspect: str(said.get(aspect, "")) for aspect in said.get("differs", [])}

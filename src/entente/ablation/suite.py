@@ -38,7 +38,7 @@ from rich.live import Live
 from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
-from entente import training
+from entente import escape, training
 from entente.ablation.comparison import Compare
 from entente.ablation.page import report
 from entente.ablation.runs import Settings, settings_of
@@ -46,6 +46,7 @@ from entente.ablation.variants import composed, header, refuse_unusable, sets
 from entente.callbacks import clock
 from entente.cli import key_of, quoted
 from entente.errors import InputError, Interrupted
+from entente.names import Folder, Name
 from entente.resume import is_finished
 from entente.schema import nearest, problems
 from entente.writing import write_json, write_text
@@ -82,11 +83,11 @@ LAYOUT = {
 class SuiteSettings:
     """What configs/ablate.yaml adds to a run's settings."""
 
-    suite: str | Annotated[Sequence[str], MinLen(1)]
+    suite: Name | Annotated[Sequence[Name], MinLen(1)]
     seeds: Annotated[Sequence[Annotated[int, Interval(ge=0, lt=2**32)]], MinLen(1)]
     jobs: Annotated[int, Ge(1)]
-    name: str | None
-    suites: Mapping[str, Any]
+    name: Folder | None
+    suites: Mapping[Name, Any]
 
 
 def check(config: Mapping[str, Any]) -> list[str]:
@@ -94,9 +95,6 @@ def check(config: Mapping[str, Any]) -> list[str]:
     found = problems(SuiteSettings, "", {key: config[key] for key in OWN if key in config})
     if found:
         return found
-    name = Path(config["name"] or "suite")
-    if name.is_absolute() or ".." in name.parts:
-        found = [f"name={name}: the name of a folder under output_dir; give one without / at its beginning and without .."]
     if not isinstance(config["suite"], str):
         return found
     if config["suite"] in config["suites"]:
@@ -317,7 +315,7 @@ def status_of(root: Path) -> dict[str, dict[str, str]]:
 def work(root: Path, jobs: Sequence[Job], at_once: int, script: Path, threads: int) -> None:
     """Until every run has ended, some way or other. KeyboardInterrupt, which a SIGTERM is here too, lets those under way save
     what they have; then it is an Interrupted."""
-    console = Console()
+    console = Console(markup=False, emoji=False)
     began = said = time.monotonic()
     kept = sum(job.state in ENDED for job in jobs)
     for job in jobs:
@@ -391,7 +389,7 @@ def progress(title: str, jobs: Sequence[Job], began: float) -> Table:
     for column in ("run", "state", "step", ""):
         table.add_column(column, justify="right" if column == "step" else "left")
     for job in jobs:
-        table.add_row(job.name, job.state, f"{job.step}/{job.budget}" if job.step else "", job.message)
+        table.add_row(job.name, job.state, f"{job.step}/{job.budget}" if job.step else "", escape.line(job.message))
     return table
 
 

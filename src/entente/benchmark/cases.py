@@ -26,7 +26,8 @@ from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
 from entente.export import write_ctranslate2
-from entente.training import prepared, read_corpus
+from entente.inference import load_run, stored_corpus
+from entente.training import prepared
 from entente.translator import Translator
 
 log = logging.getLogger("entente")
@@ -290,13 +291,14 @@ def decoding(bench: Bench, case: str, beam: int, trained: bool) -> list[Result]:
         "beam": beam,
         "length": length,
         "checkpoint": path,
+        "trust_data": bench.settings.trust_data,
         "sentences": bench.settings.sentences,
         "config": bench.config,
         "engine": "torch",
     }
     if path:
-        run = checkpoint.load(path)
-        pairs = decoded_pairs(read_corpus(run.config["data"]))
+        run = load_run(path, "auto")
+        pairs = decoded_pairs(stored_corpus(run, path, bench.settings.trust_data, "benchmark.trust_data"))
     else:
         data, translator = bench._prepared
         run = checkpoint.Run(translator.model.eval(), data.vocabulary, bench.config, checkpoint.provenance(), 0)

@@ -19,7 +19,6 @@ import torch
 from datasets import Dataset
 from torch import Tensor
 
-from entente import checkpoint
 from entente.benchmark.counting import Operations
 from entente.benchmark.parts import Profile, reading, synchronise
 from entente.benchmark.wire import Answer, Wire, serve, setting_file
@@ -29,6 +28,7 @@ from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS, PAD, Vocabulary
 from entente.export import CTranslate2
+from entente.inference import load_run, stored_corpus
 from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.resume import Checkpoints
 from entente.search import Hypothesis, Search, translate
@@ -138,9 +138,9 @@ def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
     """With `length`, exactly so many tokens a sentence; else each until it ends. engine: ctranslate2 takes a checkpoint."""
     length, search = spec["length"], Search(beam=spec["beam"])
     if spec["checkpoint"]:
-        run = checkpoint.load(spec["checkpoint"])
+        run = load_run(spec["checkpoint"], "auto")
         model, vocabulary = run.model, run.vocabulary
-        corpus = read_corpus(run.config["data"])
+        corpus = stored_corpus(run, spec["checkpoint"], spec["trust_data"], "benchmark.trust_data")
     else:
         data, translator = prepared(spec["config"])
         model, vocabulary, corpus = translator.model, translator.vocabulary, data.corpus

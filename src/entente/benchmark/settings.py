@@ -47,6 +47,7 @@ class Benchmark:
     sentences: AtLeastOne = 1000
     length: Annotated[int, Interval(ge=1, le=1000)] = 20
     checkpoint: str | None = None
+    trust_data: bool = False
     output: str | None = None
     largest: Annotated[int, Interval(ge=1, le=65536)] = 4096
 

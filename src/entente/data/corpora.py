@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 import datasets
 import numpy as np
-from annotated_types import Ge, Interval, MinLen
+from annotated_types import Ge, Interval
 from datasets import Dataset, DownloadConfig, DownloadManager
 
 from entente.data.alignments import Gold
@@ -25,13 +25,15 @@ from entente.data.files import read_lines as read_lines  # who reads text looks 
 from entente.data.pairs import Pair, Pairs, digest
 from entente.data.split import hold_out, shared
 from entente.errors import InputError
+from entente.names import Name
+from entente.names import Split as SplitName
 
 log = logging.getLogger("entente")
 
 MISSING = (None, "", "???")  # "???" is what an unfilled mandatory config value looks like
 MULTI30K = "data/task1/raw"  # where the files lie in the public repository multi30k/dataset
 
-Language = Annotated[str, MinLen(1)]
+Language = Name
 Seed = Annotated[int, Interval(ge=0, lt=2**32)]
 AtLeastOne = Annotated[int, Ge(1)]
 Sentences = Annotated[int, Interval(ge=1, le=1_000_000)]  # the grammar has more, but makes few thousand a second
@@ -123,7 +125,7 @@ def files(
     root: str | None,
     train: TwoFiles | str,
     valid: TwoFiles | str | None,
-    test: Mapping[str, TwoFiles | str | None] | str | None,
+    test: Mapping[SplitName, TwoFiles | str | None] | str | None,
     max_words: AtLeastOne,
     max_ratio: Ratio | None = None,
     columns: Places | None = None,
@@ -144,7 +146,7 @@ def files(
 
 
 def multi30k(
-    src: Language, tgt: Language, root: str, tests: Sequence[str], max_words: AtLeastOne, max_ratio: Ratio | None = None
+    src: Language, tgt: Language, root: str, tests: Sequence[SplitName], max_words: AtLeastOne, max_ratio: Ratio | None = None
 ) -> Corpus:
     """Multi30k as the public repository multi30k/dataset holds it. `root` is that repository or its folder data/task1/raw, on
     this machine or an address (https://...); what is fetched from an address is kept in the cache of `datasets`."""
@@ -192,6 +194,19 @@ CORPORA: dict[str, Callable[..., Corpus]] = {
     "multi30k": multi30k,
     "opus_books": opus_books,
 }
+
+
+def read_from(data: Mapping[str, Any]) -> str:
+    """The files and addresses that a configuration's `data` part has read, in words; empty for the grammar, which has none."""
+    if data["name"] == "grammar":
+        return ""
+    if data["name"] == "files":
+        given = [data["train"], data.get("valid"), *(paths for _, _, paths in _tests(data["test"]))]
+        paths = [path for one in given for path in (one.values() if isinstance(one, Mapping) else [one])]
+        return ", ".join(str(_path(data["root"], path)) for path in paths if path not in MISSING)
+    if data["name"] == "multi30k":
+        return f"{data['root']}, of {', '.join(['train', 'val', *data['tests']])} in {data['src']} and {data['tgt']}"
+    return f"{data['path']}, {data['subset']}, here or on the Hugging Face hub"
 
 
 def parallel_files(src: Path, tgt: Path) -> Dataset:

@@ -8,6 +8,7 @@ from rich.console import Console, Group
 from rich.table import Table as Grid
 from rich.text import Text
 
+from entente import escape
 from entente.maps.trace.steps import Table, Trace, decimals
 
 LONGEST = 40  # rows of a table, and columns that are tokens
@@ -120,7 +121,7 @@ def markdown(found: Sequence[Trace], columns: int | None) -> str:
                 lines += [f"Shapes: {_prose(step.shapes)}", ""]
             for table in step.tables:
                 head, rows = cells(table, columns)
-                lines += [f"{_prose(table.title)}", "", _row(head), _row(["---", *["--:"] * (len(head) - 1)], escape=False)]
+                lines += [f"{_prose(table.title)}", "", _row(head), _row(["---", *["--:"] * (len(head) - 1)], escaped=False)]
                 lines += [*(_row(row) for row in rows), ""]
             if step.worked:
                 lines += [f"By hand: {_prose(step.worked)}", ""]
@@ -128,10 +129,9 @@ def markdown(found: Sequence[Trace], columns: int | None) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _row(texts: Sequence[str], escape: bool = True) -> str:
+def _row(texts: Sequence[str], escaped: bool = True) -> str:
     """Every cell is shown as it is: what Markdown or HTML would take for a sign of its own is written as its number."""
-    shown = [re.sub(r"[\\`*_\[\]<>&|~]", lambda sign: f"&#{ord(sign[0])};", " ".join(text.split())) for text in texts]
-    return f"| {' | '.join(shown if escape else texts)} |"
+    return f"| {' | '.join(map(escape.markdown, texts) if escaped else texts)} |"
 
 
 def _prose(text: str) -> str:

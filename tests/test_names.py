@@ -1,0 +1,74 @@
+"""No name from a command line or a file becomes a path outside its folder."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bad_inputs import prepare, put, run
+from entente.ablation.runs import read_suite
+from entente.errors import InputError
+from entente.evaluation.scores import Evaluation
+from entente.schema import problems
+from entente.settings import Run
+from entente.training import write_translations
+
+RUN = {"seed": 1, "output_dir": "outputs", "overfit": False, "variant": "baseline", "resume": None}
+NAMES = st.text(st.sampled_from("a.-/\\~@ \0\n\x1b\u202eéx"), max_size=9) | st.text(max_size=90) | st.just("é" * 101)
+
+
+SCORED = Evaluation(["un"], ["one"], ["one"], 1.0)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small corpus and `run`."""
+    return prepare(tmp_path_factory.mktemp("names") / "base")
+
+
+@settings(deadline=None)  # a busy machine is no error
+@given(text=NAMES)
+def test_a_name_that_is_taken_is_one_file_of_its_folder(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("names")
+    refused = problems(Run, "", {**RUN, "name": text})
+    try:
+        write_translations(folder, {text: SCORED})
+    except InputError:
+        assert [path for path in folder.rglob("*") if path.is_file()] == []
+        assert refused or "/" in text  # a run may lie in a folder below output_dir
+    else:
+        assert [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()] == [Path(f"translations/{text}.tsv")]
+        assert not refused
+
+
+@pytest.mark.parametrize("name", ["a", "suite/no_residual-seed1", "lr=1e-3", "été", "a b", "x" * 200, "v1.2@noon"])
+def test_ordinary_names_of_runs_are_taken(name: str) -> None:
+    assert problems(Run, "", {**RUN, "name": name}) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/../b", "/a", "a/", "a//b", "../a", ".a", "x" * 201, "é" * 101, "a\x1bb", "a\nb"]
+)
+def test_names_that_leave_the_folder_or_no_file_can_have_are_refused(name: str) -> None:
+    [line] = problems(Run, "", {**RUN, "name": name})
+    assert line.startswith("name=") and len(line) < 300
+
+
+def test_scores_of_a_split_that_would_be_read_elsewhere_are_refused(tmp_path: Path) -> None:
+    put(str(tmp_path / "suite.yaml"), "variants: [baseline]\nseeds: [1]\n")()
+    put(str(tmp_path / "baseline-seed1" / "metrics.json"), json.dumps({"../../victim": {"bleu": 1.0}}))()
+    with pytest.raises(InputError, match=r"metrics\.json: cannot be read"):
+        read_suite(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a@b.fr", ".hidden"])
+def test_own_files_of_any_name_are_scored(trained: Path, name: str) -> None:
+    shutil.rmtree(trained / "scores", ignore_errors=True)
+    put(str(trained / name), "Le chat voit le chien.\n")()
+    put(str(trained / "my.en"), "The cat sees the dog.\n")()
+    ended = run(f"evaluate checkpoint=run src={name} tgt=my.en output=scores accelerator=cpu", trained)
+    assert (ended.code, ended.err) == (0, ""), ended
+    assert [path.name for path in (trained / "scores" / "translations").iterdir()] == ["own.tsv"]
