@@ -18,13 +18,16 @@ import torch
 import yaml
 from hydra import compose, initialize_config_dir
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
 
+from entente import checkpoint
 from entente.ablation.proof import proof
 from entente.checkpoint import read
 from entente.cli import plain
 from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.inference import evaluate_checkpoint
+from entente.models.attention import MultiHeadAttention
 from entente.training import completed, prepared, train
 from entente.views import picture_attention
 from tiny import SMALL, write_corpus
@@ -75,10 +78,11 @@ def prove(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable
 
     def of(model: str, ablation: str, *more: str, both: Sequence[str] = ()) -> dict[str, Any]:
         own = [*shared, f"model={model}", *sizes[model], *both]
-        baseline = composed(*own)
-        if model not in data:
-            data[model] = prepared(baseline)[0]
-        return proof(baseline, composed(*own, f"ablation={ablation}", *more), data[model])
+        baseline, variant = composed(*own), composed(*own, f"ablation={ablation}", *more)
+        read = str((variant["data"], variant["overfit"]))
+        if read not in data:
+            data[read] = prepared(variant)[0]
+        return proof(baseline, variant, data[read])
 
     return of
 
@@ -90,7 +94,7 @@ CASES = [("transformer", v) for v in VARIANTS if v not in OF_BIRNN] + [("birnn",
 def test_each_variant_differs_from_the_baseline(model: str, ablation: str, prove: Callable[..., dict[str, Any]]) -> None:
     shown = prove(model, ablation)
     assert shown["variant"] == ablation
-    assert shown["differs"] and not set(shown["differs"]) & set(shown["equal"])
+    assert set(shown["differs"]) - {"parameters", "modules"} and not set(shown["differs"]) & set(shown["equal"])
     assert set(shown) == {"variant", "differs", "equal", *shown["differs"], *shown["equal"]}
     if ablation in ("no_warmup", "no_label_smoothing", "no_dropout"):
         assert "evaluation output" in shown["equal"]
@@ -104,20 +108,100 @@ def test_what_differs_is_said(prove: Callable[..., dict[str, Any]]) -> None:
     untied = prove("transformer", "untied")
     assert "parameters" in untied["differs"] and "with src_embedding.weight and 1 more" in untied["parameters"]
     assert "without decoder.0.before.cross.weight and" in prove("transformer", "no_cross_attention")["parameters"]
-    assert prove("transformer", "baseline", "data.batch.max_tokens=400")["differs"] == ["other settings"]
 
 
-@pytest.mark.parametrize(
-    ("change", "aspect"),
-    [
-        ("optim.weight_decay=0.1", "other settings"),
-        ("optim.beta1=0.5", "other settings"),
-        ("optim.schedule=constant", "learning rates"),
-        ("optim.decay_from=5", "learning rates"),
-    ],
-)
-def test_nothing_of_the_optimiser_is_overlooked(prove: Callable[..., dict[str, Any]], change: str, aspect: str) -> None:
-    assert prove("transformer", "baseline", change, both=["optim.warmup=3", "optim.decay_from=3"])["differs"] == [aspect]
+STEP, WEIGHTS, BATCHES = "optimiser step", "weights evaluated", "batches read"
+SHOWN = {
+    "optim.lr=0.01": {"learning rates"},
+    "optim.schedule=constant": {"learning rates"},
+    "optim.warmup=5": {"learning rates"},
+    "optim.decay_from=5": {"learning rates"},
+    "optim.beta1=0.5": {STEP},
+    "optim.beta2=0.9": {STEP},
+    "optim.weight_decay=0.1": {STEP},
+    "trainer.gradient_clip=0": {STEP},
+    "trainer.gradient_clip=0.5": {STEP},
+    "optim.label_smoothing=0": {"training loss", "gradients"},
+    "trainer.precision=bf16-mixed": {"precision"},
+    "trainer.validate_every=4": {WEIGHTS},
+    "trainer.patience=1": {WEIGHTS},
+    "checkpoint.average=2": {WEIGHTS},
+    "trainer.accumulate=2": {BATCHES},
+    "trainer.limit_batches=0.5": {BATCHES},
+    "trainer.max_steps=15": {"learning rates", WEIGHTS, BATCHES},
+    "data.batch.max_tokens=400": {BATCHES},
+    "overfit=true": {"evaluation output", "training loss", "gradients", BATCHES},
+    "search.beam=3": {"translations"},
+    "search.length_offset=3": {"translations"},
+}
+NOTHING = [
+    "optim.lr=3e-3",  # the same in other words
+    "trainer.gradient_clip=1",
+    "trainer.precision=32",
+    "trainer.limit_batches=101",  # more than there are
+    "trainer.patience=101",
+    "trainer.log_every=7",
+    "trainer.suffix=other",
+    "trainer.threads=2",
+    "trainer.accelerator=auto",
+    "checkpoint.keep=5",
+    "checkpoint.every=5",  # of which none is averaged
+    "views.translations=3",
+    "search.length_penalty=0.5",  # of one hypothesis
+    "data.batch.eval_max_tokens=512",
+    "also_evaluate=[alone]",
+]
+
+
+@pytest.mark.parametrize("change", SHOWN)
+def test_whatever_a_setting_changes_is_shown(change: str, prove: Callable[..., dict[str, Any]]) -> None:
+    assert (
+        set(prove("transformer", "baseline", change, both=["optim.warmup=3", "optim.decay_from=3"])["differs"]) == SHOWN[change]
+    )
+
+
+@pytest.mark.parametrize("change", NOTHING)
+def test_a_setting_that_changes_nothing_is_no_difference(change: str, prove: Callable[..., dict[str, Any]]) -> None:
+    with pytest.raises(InputError, match="equal to the baseline"):
+        prove("transformer", "baseline", change, both=["optim.warmup=3", "optim.decay_from=3"])
+
+
+def test_no_setting_is_forgotten() -> None:
+    tried = {change.partition("=")[0] for change in [*SHOWN, *NOTHING]}
+    for part in ("optim", "trainer", "checkpoint"):
+        assert set(composed()[part]) == {key.partition(".")[2] for key in tried if key.startswith(f"{part}.")}
+
+
+def scale_queries(model: nn.Module) -> None:
+    """Before the product and not after it: with `scale=none`, another way to write the baseline."""
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention):
+            module.query.register_forward_hook(lambda *call: call[-1] * (32 / 4) ** -0.5)
+
+
+def add_unread(model: nn.Module) -> None:
+    model.unread = nn.Linear(3, 5)
+
+
+@pytest.mark.parametrize(("form", "change"), [(scale_queries, "model.scale=none"), (add_unread, "model.scale=d_k")])
+def test_another_form_of_the_same_model_is_no_difference(
+    form: Callable[[nn.Module], None],
+    change: str,
+    prove: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    build = checkpoint.build
+
+    def built(config: dict[str, Any], vocabulary: Any, seed: int) -> nn.Module:
+        settings = {key: value for key, value in config.items() if key != "form"}
+        model = build(settings, vocabulary, seed)
+        if "form" in config:
+            form(model)
+        return model
+
+    monkeypatch.setattr(checkpoint, "build", built)
+    with pytest.raises(InputError, match="equal to the baseline"):
+        prove("transformer", "baseline", change, "+model.form=other", both=["model.n_heads=4"])
 
 
 def test_a_variant_that_takes_nothing_away_is_refused(prove: Callable[..., dict[str, Any]]) -> None:

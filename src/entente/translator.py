@@ -5,6 +5,7 @@ Shapes: B batch, T target length, N real target tokens of a batch, D width of th
 
 import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, assert_never
 
@@ -44,6 +45,10 @@ class Optim:
     schedule: Literal["inverse_sqrt", "cosine", "constant"] = "cosine"
     decay_from: Annotated[int, Interval(ge=0)] = 400
     label_smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.1
+
+    def adamw(self, parameters: Iterable[Tensor], fused: bool = False) -> torch.optim.Optimizer:
+        betas = (self.beta1, self.beta2)
+        return torch.optim.AdamW(parameters, self.lr, betas, eps=1e-9, weight_decay=self.weight_decay, fused=fused)
 
     def factor(self, step: int, max_steps: int) -> float:
         """What lr is multiplied by at a step, counted from 0."""
@@ -97,11 +102,9 @@ class Translator(L.LightningModule):
             checkpoint[ENTRY] = self.checkpoint_entry
 
     def configure_optimizers(self) -> Any:
-        o = self.optim
-        betas = (o.beta1, o.beta2)
         fused = str(self.trainer.precision) != "16-mixed"  # whose gradients are scaled until a step that is not fused
-        adam = torch.optim.AdamW(self.parameters(), o.lr, betas, eps=1e-9, weight_decay=o.weight_decay, fused=fused)
-        schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: o.factor(step, self.max_steps))
+        adam = self.optim.adamw(self.parameters(), fused)
+        schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: self.optim.factor(step, self.max_steps))
         return {"optimizer": adam, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def configure_gradient_clipping(
