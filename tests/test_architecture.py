@@ -11,7 +11,7 @@ PACKAGE = ROOT / "src" / "entente"
 
 # A room may import the rooms of lower floors, never one beside it or above.
 FLOORS = [
-    {"errors", "writing"},
+    {"errors", "signals", "writing"},
     {"schema"},
     {"data", "models", "loss", "memory"},
     {"workers"},
@@ -32,13 +32,14 @@ FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 # These know only what is named: of our rooms, and of other packages.
 NARROW = {
     "errors": (set(), set()),
+    "signals": (set(), set()),
     "writing": (set(), set()),
     "schema": ({"errors"}, {"pydantic", "annotated_types"}),
     "models": (set(), {"torch", "annotated_types"}),
     "loss": (set(), {"torch"}),
     "memory": (set(), set()),
     "workers": ({"models"}, {"torch"}),
-    "search": ({"data", "models", "workers"}, {"torch", "annotated_types"}),
+    "search": ({"data", "errors", "models", "workers"}, {"torch", "annotated_types"}),
 }
 LIGHTNING = {"lightning", "pytorch_lightning", "lightning_fabric"}
 WITH_LIGHTNING = {

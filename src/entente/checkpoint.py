@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 
 from entente.data.tokenizer import PAD, Vocabulary
-from entente.errors import InputError
+from entente.errors import Diverged, InputError
 from entente.models import MODELS, Seq2Seq
 from entente.schema import fill
-from entente.writing import whole
+from entente.writing import made, whole
 
 ENTRY = "entente"
 CHECKSUM = "sha256"
@@ -91,11 +91,13 @@ def find(checkpoint: str) -> Path:
 def write(content: dict[str, Any], path: Path) -> None:
     """Whoever reads finds the whole file or the one before."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(path) as file:
+        with made(path.parent), whole(path) as file:
             torch.save({**content, CHECKSUM: checksum(content)}, file)
-    except OSError as error:
-        raise InputError(f"{path}: the checkpoint cannot be written ({error.strerror or error})") from error
+    except (OSError, RuntimeError) as error:
+        reason = error if isinstance(error, OSError) else error.__context__  # torch's writer may fail because a write failed
+        if not isinstance(reason, OSError):
+            raise
+        raise InputError(f"{path}: the checkpoint cannot be written ({reason.strerror or reason})") from error
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -174,6 +176,8 @@ def load(checkpoint: str) -> Run:
             planned = build(model_config, vocabulary, seed).state_dict()
         if wrong := _misfit(planned, weights):
             raise InputError(f"{path}: its weights do not fit its configuration ({wrong})")
+        if bad := next((name for name, weight in weights.items() if not weight.isfinite().all()), None):
+            raise Diverged(f"{path}: {bad} holds values that are not finite; train it again with a smaller optim.lr")
         model = build(model_config, vocabulary, seed)
         model.load_state_dict(weights)
         return Run(model.eval(), vocabulary, ours["config"], ours["provenance"], content["global_step"])
