@@ -11,7 +11,7 @@ PACKAGE = ROOT / "src" / "entente"
 
 # A room may import the rooms of lower floors, never one beside it or above.
 FLOORS = [
-    {"errors", "writing", "escape"},
+    {"errors", "signals", "writing", "escape"},
     {"schema", "names"},
     {"data", "models", "loss", "memory"},
     {"workers"},
@@ -32,6 +32,7 @@ FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 # These know only what is named: of our rooms, and of other packages.
 NARROW = {
     "errors": (set(), set()),
+    "signals": (set(), set()),
     "writing": (set(), set()),
     "escape": (set(), set()),
     "schema": ({"errors", "escape"}, {"pydantic", "annotated_types"}),
@@ -40,7 +41,7 @@ NARROW = {
     "loss": (set(), {"torch"}),
     "memory": (set(), set()),
     "workers": ({"models"}, {"torch"}),
-    "search": ({"data", "models", "workers"}, {"torch", "annotated_types"}),
+    "search": ({"data", "errors", "models", "workers"}, {"torch", "annotated_types"}),
 }
 LIGHTNING = {"lightning", "pytorch_lightning", "lightning_fabric"}
 WITH_LIGHTNING = {

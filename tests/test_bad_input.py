@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bad_inputs import CASES, ROOT, WORDS, Case, Ended, arguments, content, prepare, run, spoilt
+from bad_inputs import BEST, CASES, ROOT, WORDS, Case, Ended, arguments, content, prepare, run, spoilt
+from entente.checkpoint import read, write
 
 
 @pytest.fixture(scope="module")
@@ -133,3 +134,47 @@ def test_a_full_disk_is_said_in_a_line(folder: Path) -> None:
     ended = run("translate checkpoint=run input=in.txt output=/dev/full", folder)
     assert ended.code == 2
     assert ended.err == "error: output=/dev/full: cannot be written (No space left on device); give another place\n"
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+@pytest.mark.parametrize("command", ["TRANSLATE", "OWN", "attention checkpoint=run sentence='Le chat' output=maps"])
+def test_a_model_that_has_diverged_is_refused(folder: Path, command: str, value: str) -> None:
+    whole = read(folder / BEST)
+    weight = next(name for name in whole["state_dict"] if name.endswith("key.weight"))
+    whole["state_dict"][weight][3, 5] = float(value)
+    write(whole, folder / BEST)
+    for name in ("my.fr", "my.en"):
+        (folder / name).write_text("Le chat\n")
+    before = content(folder)
+    ended = run(command, folder)
+    assert ended.code == 3 and re.fullmatch(r"diverged: \S+: \S*key\.weight holds values that are not finite; .+\n", ended.err)
+    assert (ended.out, content(folder)) == ("", before)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_predictions_that_overflow_are_no_translation(folder: Path, beam: int) -> None:
+    whole = read(folder / BEST)
+    for name, weight in whole["state_dict"].items():
+        if name.endswith("norm.weight"):
+            weight.mul_(1e30)  # finite, and so are the weights of the output
+    write(whole, folder / BEST)
+    ended = run(f"TRANSLATE search.beam={beam}", folder)
+    assert ended.code == 3 and ended.err.startswith("diverged: what the model predicts is not a number")
+    assert not (folder / "out.txt").exists()
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("output", ["run", "./run", "link", "scores/../run"])
+def test_scores_are_not_written_into_a_run(folder: Path, output: str, finished: bool) -> None:
+    (folder / "link").symlink_to("run")
+    (folder / "scores").mkdir()
+    if not finished:
+        (folder / "run" / "metrics.json").unlink()
+    before = content(folder)
+    ended = run(f"evaluate checkpoint=run output={output} accelerator=cpu", folder)
+    assert ended.code == 2
+    assert (
+        ended.err
+        == f"error: output={output}: this is the directory of a run, which keeps its own scores; give another folder\n"
+    )
+    assert content(folder) == before

@@ -26,11 +26,11 @@ from torch import Tensor
 
 from entente import escape
 from entente.data.tokenizer import PAD, Vocabulary
-from entente.errors import InputError
+from entente.errors import Diverged, InputError
 from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import parameter_count
 from entente.schema import fill, shown
-from entente.writing import whole
+from entente.writing import made, whole
 
 ENTRY = "entente"
 CHECKSUM = "sha256"
@@ -105,11 +105,13 @@ def find(checkpoint: str) -> Path:
 def write(content: dict[str, Any], path: Path) -> None:
     """Whoever reads finds the whole file or the one before."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(path) as file:
+        with made(path.parent), whole(path) as file:
             torch.save({**content, CHECKSUM: checksum(content)}, file)
-    except OSError as error:
-        raise InputError(f"{path}: the checkpoint cannot be written ({error.strerror or error})") from error
+    except (OSError, RuntimeError) as error:
+        reason = error if isinstance(error, OSError) else error.__context__  # torch's writer may fail because a write failed
+        if not isinstance(reason, OSError):
+            raise
+        raise InputError(f"{path}: the checkpoint cannot be written ({reason.strerror or reason})") from error
 
 
 @contextmanager
@@ -117,7 +119,7 @@ def _refusing(path: Path, what: str, advice: str = "") -> Iterator[None]:
     """The one door for files of any content: whatever goes wrong with one inside becomes an InputError of a line."""
     try:
         yield
-    except InputError:
+    except (InputError, Diverged, MemoryError):
         raise
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
@@ -233,6 +235,8 @@ def load(checkpoint: str) -> Run:
         if wrong := _misfit(planned.state_dict(keep_vars=True), weights):
             raise InputError(f"{path}: its weights do not fit its configuration ({wrong})")
         refuse_beyond_memory(planned, copies=1)
+        if bad := next((name for name, weight in weights.items() if not weight.isfinite().all()), None):
+            raise Diverged(f"{path}: {bad} holds values that are not finite; train it again with a smaller optim.lr")
         model = build(config["model"], vocabulary, config["seed"])
         model.load_state_dict(weights)
         return Run(model.eval(), vocabulary, config, described, step)

@@ -1,14 +1,15 @@
 """How the scripts begin and end: Hydra composes the configuration, and all that the user got wrong is told at once.
 
 Exit codes: 0 done; 2 something to correct, a line `error: ...` for each problem; 3 training diverged; 75 interrupted, able to
-go on; 130 Ctrl-C.
+go on; 130 Ctrl-C and 143 SIGTERM where there is nothing to go on with.
 """
 
+import io
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
 
 from entente import escape
-from entente.errors import Diverged, InputError, Interrupted
+from entente.errors import Diverged, InputError, Interrupted, shortage
 from entente.schema import MISSING, flat, nearest, unknown, unset
+from entente.signals import Stopped, StopSignals
 
 Command = Callable[[dict[str, Any]], None]
 Check = Callable[[dict[str, Any]], Sequence[str]]
@@ -39,13 +41,16 @@ def run(command: Command, configs: Path, name: str, check: Check | None = None) 
         with endings():  # here, before Hydra adds lines of its own
             command(settled(config, HydraConfig.get().overrides.task, check))
 
+    _occupy_standard_streams()
     with endings():
+        if not _working_directory_exists():
+            raise InputError("the working directory has been deleted; change to another one")
         # Python keeps bytes that are not UTF-8 as lone surrogates.
         if strange := [ascii(argument) for argument in sys.argv[1:] if re.search("[\ud800-\udfff]", argument)]:
             raise InputError(*(f"{argument}: not UTF-8 text; convert it, or rename the file" for argument in strange))
     sys.argv[1:] = [quoted(argument) for argument in sys.argv[1:]]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are; what is printed of them is decided here
-    with endings():
+    with endings(), StopSignals():
         try:
             hydra.main(version_base="1.3", config_path=str(configs), config_name=name)(main)()
         except UNUSABLE as error:
@@ -55,22 +60,60 @@ def run(command: Command, configs: Path, name: str, check: Check | None = None) 
             raise InputError(*(found or [_first_line(error)])) from error
 
 
+def _occupy_standard_streams() -> None:
+    """Where standard input, output or error is closed, the next file opened would become it. The output is one that cannot be
+    written, so that losing what is printed is an error."""
+    for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, mode)  # the lowest that is free
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without the letters of a translation
+
+
+def _working_directory_exists() -> bool:
+    try:
+        return bool(os.getcwd())
+    except OSError:
+        return False
+
+
 @contextmanager
 def endings() -> Iterator[None]:
     """The exceptions a user is meant to read, as lines and exit codes."""
     try:
         yield
+        if sys.stdout:
+            sys.stdout.flush()
     except InputError as error:
         _end(2, *(f"error: {problem}" for problem in error.problems))
     except Diverged as divergence:
         _end(3, f"diverged: {divergence}")
     except Interrupted as interruption:
         _end(75, str(interruption))
+    except Stopped as stopped:
+        _end(128 + stopped.number, str(stopped))
     except KeyboardInterrupt:
         _end(130)
-    except BrokenPipeError:  # whoever read our output (head, less) has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of our output (head, less) has gone
+        _drop_output()
         _end(1)
+    except (OSError, MemoryError, RuntimeError) as error:
+        if (line := shortage(error)) is None:
+            raise
+        _drop_output()
+        _end(2, f"error: {line}")
+
+
+def _drop_output() -> None:
+    """What standard output still holds is not written at exit, where it would fail again."""
+    with suppress(OSError):
+        sys.stdout.flush()
+        return
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _end(code: int, *lines: str) -> None:

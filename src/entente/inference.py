@@ -38,7 +38,7 @@ from entente.training import (
     write_translations,
 )
 from entente.translator import Optim, Translator
-from entente.writing import whole, write_json, write_text
+from entente.writing import made, whole, write_json, write_text
 
 log = logging.getLogger("entente")
 
@@ -70,7 +70,9 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     output = Path(config["output"]).expanduser() if config["output"] else None
     if output:
         with writable(f"output={output}"):
-            output.mkdir(parents=True, exist_ok=True)
+            refuse_run(output)
+            with made(output):
+                pass  # before any work
     trainer = build_trainer({**run.config["trainer"], "accelerator": config["accelerator"], "limit_batches": 1.0}, None)
     translator = Translator(run.model, run.vocabulary, Optim(), ONE_TOKEN if other else how, max_steps=1)
     evaluations = evaluate(trainer, translator, data, splits)
@@ -100,6 +102,12 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     for name, signature in metrics[splits[0]]["signature"].items():
         log.info("%s signature  %s", name, signature)
     return metrics
+
+
+def refuse_run(output: Path) -> None:
+    """The directory of a run, whose own scores and translations would be lost, and which counts as finished by its scores."""
+    if (output / "config.yaml").exists():
+        raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
 
 
 def _translated_by(engine: Engine, run: checkpoint.Run, evaluation: Evaluation) -> Evaluation:
@@ -228,7 +236,7 @@ def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
             for hypothesis in engine([sentence])[0]:
                 text = escape.line(run.vocabulary.tgt.decode(hypothesis.tokens))
                 print(f"{languages['tgt']}> {text}" + (f"   ({hypothesis.score:.3f})" if how.n_best > 1 else ""))
-    except (EOFError, KeyboardInterrupt):
+    except EOFError:
         print()
 
 

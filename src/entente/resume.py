@@ -7,17 +7,14 @@ after it are purged when a run goes on from it, so no point is lost or shown twi
 """
 
 import logging
-import os
 import random
 import re
-import signal
-import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import lightning as L
@@ -29,7 +26,8 @@ from lightning.pytorch.loggers import TensorBoardLogger
 
 from entente.checkpoint import ENTRY, checksum, read, write
 from entente.data.tokenizer import Vocabulary
-from entente.errors import InputError, Interrupted
+from entente.errors import InputError, Interrupted, shortage
+from entente.signals import Stopped, StopSignals
 
 log = logging.getLogger("entente")
 
@@ -158,6 +156,24 @@ def steps(folder: Path) -> list[Path]:
     return sorted((path for path in folder.glob("step-*.ckpt") if path.stem[5:].isdecimal()), key=step_of)
 
 
+def how_to_resume(run_dir: Path) -> str:
+    return f"go on: python scripts/train.py resume={run_dir}"
+
+
+@contextmanager
+def resumable(run_dir: Path) -> Iterator[None]:
+    """Turns what ends the run in `run_dir` early into a line that says how to resume it."""
+    try:
+        with StopSignals():
+            yield
+    except Stopped as stopped:
+        raise Interrupted(f"{stopped}; {how_to_resume(run_dir)}") from None
+    except (OSError, MemoryError, RuntimeError) as error:
+        if isinstance(error, BrokenPipeError) or (line := shortage(error)) is None:
+            raise
+        raise InputError(f"{run_dir}: {line}; {how_to_resume(run_dir)}") from error
+
+
 class VerifiedCheckpoints(CheckpointIO):
     """Lightning's way to a file: ours, with its checksum."""
 
@@ -187,7 +203,7 @@ class Checkpoints(L.Callback):
         self._saved: int | None = None  # the last step with a checkpoint
         self._ahead = False  # a batch is counted as begun and is not
         self._random: dict[str, Any] | None = None  # to be restored before the next step
-        self._signals = StopSignals()
+        self._signals = StopSignals(keep="stopping when this step is complete and saved; Ctrl-C once more to quit at once")
 
     @property
     def seconds(self) -> float:
@@ -229,7 +245,7 @@ class Checkpoints(L.Callback):
             self._ahead = True
             self._save(trainer)
             self._ahead = False
-        self._stop_if_asked(step)
+        self.stop_if_asked(step)
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -247,7 +263,7 @@ class Checkpoints(L.Callback):
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.trained = True
         self._save(trainer)
-        self._stop_if_asked(trainer.global_step)
+        self.stop_if_asked(trainer.global_step)
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         self._signals.remove()
@@ -273,38 +289,14 @@ class Checkpoints(L.Callback):
         for path in set(points) - {*regular[-self.keep :], points[-1]}:
             path.unlink()
 
-    def _stop_if_asked(self, step: int) -> None:
+    def stop_if_asked(self, step: int) -> None:
         if self._signals.received:
-            how = f"python scripts/train.py resume={self.folder.parent}"
-            raise Interrupted(f"stopped by {self._signals.received.name} after step {step}, which is saved; go on: {how}")
+            done = f"{Stopped(self._signals.received)} after step {step}, which is saved"
+            raise Interrupted(f"{done}; {how_to_resume(self.folder.parent)}")
 
 
 def _loader(trainer: L.Trainer) -> Any:
     return trainer.train_dataloader
-
-
-class StopSignals:
-    """While installed, SIGINT and SIGTERM set a flag."""
-
-    def __init__(self) -> None:
-        self.received: signal.Signals | None = None
-        self._before: dict[int, Any] = {}
-
-    def install(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._receive)
-
-    def remove(self) -> None:
-        while self._before:
-            signal.signal(*self._before.popitem())
-
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and self.received == signal.SIGINT:
-            os._exit(128 + signal.SIGINT)
-        self.received = signal.Signals(number)
-        # Not by print, which may be the very call that the signal interrupted.
-        os.write(2, b"\nstopping when this step is complete and saved; Ctrl-C once more to quit at once\n")
 
 
 def random_state() -> dict[str, Any]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from entente.data.batches import EvaluationBatches
 from entente.data.corpora import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
+from entente.errors import Diverged
 from entente.models.seq2seq import Seq2Seq, State, evaluating, padding_mask, select
 from entente.workers import Workers
 
@@ -119,7 +120,9 @@ def best(model: Seq2Seq, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
     rows at a time: their logits are still in the cache when they are compared."""
     parts = hidden.split(TOGETHER) if hidden.device.type == "cpu" else (hidden,)
     values, tokens = zip(*(largest(log_probabilities(model, part), k) for part in parts), strict=True)
-    return torch.cat(values), torch.cat(tokens)
+    if (found := torch.cat(values)).isnan().any():  # softmax makes a whole row NaN of a single value that is not finite
+        raise Diverged("what the model predicts is not a number; train it again with a smaller optim.lr")
+    return found, torch.cat(tokens)
 
 
 def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:

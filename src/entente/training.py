@@ -13,8 +13,6 @@ outputs/NAME/config.yaml            the composed configuration
 import errno
 import logging
 import os
-import shutil
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -53,6 +51,7 @@ from entente.resume import (
     forget_after,
     is_finished,
     newest,
+    resumable,
     steps_of_mean,
     unfinished,
 )
@@ -60,7 +59,7 @@ from entente.schema import fill
 from entente.search import Search
 from entente.settings import completed, problems_of_run
 from entente.translator import Optim, Translator
-from entente.writing import write_json
+from entente.writing import clear, made, scratch, write_json, write_text
 
 log = logging.getLogger("entente")
 
@@ -109,12 +108,12 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
         data, translator = prepared(config)
         proof = prove(config, data) if prove else None
         run_dir = new_run_directory(Path(config["output_dir"]), name, config)
-        with one_process(run_dir), LogFile(run_dir / "train.log"):
+        with resumable(run_dir), one_process(run_dir), LogFile(run_dir / "train.log"):
             if proof:
                 write_json(run_dir / "proof.json", proof)
             fit(config, run_dir, data, translator, None)
         return run_dir
-    with one_process(run_dir):
+    with resumable(run_dir), one_process(run_dir):
         every, average = config["checkpoint"]["every"], config["checkpoint"]["average"]
         last = None if config["trainer"]["patience"] else config["trainer"]["max_steps"]
         with LogFile(run_dir / "train.log"):
@@ -128,6 +127,8 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
 
 def fit(config: Mapping[str, Any], run_dir: Path, data: TranslationData, translator: Translator, point: Point | None) -> None:
     """Trains a run from its beginning, or from a point of it, to its end."""
+    clear(run_dir, run_dir / "checkpoints", run_dir / "translations", pattern=".*.new")
+    clear(Path(config["output_dir"]), *(Path(config["output_dir"]) / "cache" / kind for kind in ("tokenizer", "tokens")))
     say_what_begins(run_dir, data.corpus, translator)
     if point:
         log.info("%s: %s", run_dir, what_is_left(point, config["trainer"]["max_steps"]))
@@ -142,6 +143,7 @@ def fit(config: Mapping[str, Any], run_dir: Path, data: TranslationData, transla
     log_settings(trainer, config, decoded(config, data.corpus))
     path = point.path if point else None
     trainer.fit(translator, datamodule=data, ckpt_path=path, weights_only=True if path else None)
+    saving.stop_if_asked(trainer.global_step)  # by a signal that came while Lightning tore down
     finish(config, run_dir, trainer, translator, data, saving)
 
 
@@ -318,23 +320,20 @@ def new_run_directory(root: Path, name: str, config: Mapping[str, Any]) -> Path:
     """Makes root/name, or root/name-2 and so on where that is taken: a run never writes over another. It appears with its
     configuration in it or not at all."""
     try:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=".new-", dir=root))
-        (beside / "config.yaml").write_text(yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True), encoding="utf-8")
-        beside.chmod(0o755)
+        with made((root / name).parent), scratch(root) as new:
+            write_text(new / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
+            number = 1
+            while True:
+                path = root / (name if number == 1 else f"{name}-{number}")
+                try:
+                    os.rename(new, path)  # fails where there is a file, or a directory with anything in it
+                    return path
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                        raise InputError(f"name={name}: no directory of this name can be made ({error.strerror})") from error
+                    number += 1
     except OSError as error:
-        raise InputError(f"output_dir={root} name={name}: cannot be written ({error.strerror})") from error
-    number = 1
-    while True:
-        path = root / (name if number == 1 else f"{name}-{number}")
-        try:
-            os.rename(beside, path)  # fails where a file, or a directory with anything in it, stands
-            return path
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                shutil.rmtree(beside)
-                raise InputError(f"name={name}: no directory of this name can be made ({error.strerror})") from error
-            number += 1
+        raise InputError(f"output_dir={root} name={name}: cannot be written ({error.strerror or error})") from error
 
 
 def callbacks(config: Mapping[str, Any]) -> list[Callback]:
@@ -425,12 +424,10 @@ def evaluate(trainer: L.Trainer, translator: Translator, data: TranslationData, 
 
 def write_translations(directory: Path, evaluations: Mapping[str, Evaluation]) -> None:
     """translations/SPLIT.tsv of each split, under a line of headings."""
-    folder = directory / "translations"
-    folder.mkdir(parents=True, exist_ok=True)
     for split, evaluation in evaluations.items():
         lines = zip(evaluation.sources, evaluation.references, evaluation.hypotheses, strict=True)
         text = "".join("\t".join(part.replace("\t", " ") for part in line) + "\n" for line in lines)
-        file_in(folder, split, ".tsv").write_text("source\treference\ttranslation\n" + text, encoding="utf-8")
+        write_text(file_in(directory / "translations", split, ".tsv"), "source\treference\ttranslation\n" + text)
 
 
 def show(metrics: Mapping[str, Any], title: str) -> None:

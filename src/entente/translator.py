@@ -182,6 +182,8 @@ class Translator(L.LightningModule):
     @torch.inference_mode()  # a worker's thread has a mode of its own
     def _decoded(self, split: str, batch: Batch) -> "_Decoded":
         loss, tokens = self.loss(batch)
+        if not loss.nll.isfinite():
+            raise Diverged(f"the loss of {split} is {float(loss.nll)}; give a smaller optim.lr")
         hypotheses = search(self.model, batch.src, self.search, BOS, EOS)
         texts = {row: n_best[0].tokens for row, n_best in zip(batch.index.tolist(), hypotheses, strict=True)}
         return _Decoded(split, float(loss.nll) * tokens, tokens, texts)

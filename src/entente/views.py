@@ -29,6 +29,7 @@ from entente.maps.trace.steps import Labels, Trace
 from entente.maps.words import in_words, sides_in_words
 from entente.search import Search, translate
 from entente.training import prepare_process
+from entente.writing import made
 
 log = logging.getLogger("entente")
 
@@ -70,9 +71,7 @@ def picture_attention(config: Mapping[str, Any]) -> None:
     title = "\n".join([text.source, *read, *([FRAMES] if text.gold else [])])
     for name, figure in _figures(config, looked, title, alone):
         for path in [output] if alone else [output / f"{name}{suffix}" for suffix in IN_FOLDER]:
-            with writable(f"output={config['output']}"):
-                path.parent.mkdir(parents=True, exist_ok=True)
-            with written_whole(path) as file:
+            with writable(f"output={config['output']}"), made(path.parent), written_whole(path) as file:
                 figure.savefig(file, format=path.suffix[1:].lower())
             log.info("%s", path)
         if alone:

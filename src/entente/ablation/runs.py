@@ -195,10 +195,9 @@ def _publish_run(run: Run, target: Path) -> None:
         (target / name).unlink(missing_ok=True)  # of an earlier publication
     if not run.directory.is_dir():
         return
-    target.mkdir(parents=True, exist_ok=True)
     for name in KEPT:
         if (run.directory / name).exists():
-            shutil.copyfile(run.directory / name, target / name)
+            write_text(target / name, (run.directory / name).read_text(encoding="utf-8"))
     for path in sorted((run.directory / "translations").glob("*.tsv")):
         columns = run.translations(path.stem)
         shared, common = target.parent / "translations" / path.name, {name: columns[name] for name in ("source", "reference")}

@@ -26,7 +26,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import yaml
@@ -49,12 +48,14 @@ from entente.errors import InputError, Interrupted
 from entente.names import Folder, Name
 from entente.resume import is_finished
 from entente.schema import nearest, problems
+from entente.signals import Stopped
 from entente.writing import write_json, write_text
 
 log = logging.getLogger("entente")
 
 ENDED = ("finished", "diverged")  # would end the same way again
-CODES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted"}  # of train.py; see entente.cli
+STOPPED = dict.fromkeys((75, 130, 143), "interrupted")
+CODES = {0: "finished", 2: "refused", 3: "diverged", **STOPPED}  # of train.py; see entente.cli
 QUIET = 120  # seconds between lines where there is no terminal
 OWN = ("suite", "seeds", "jobs", "suites", "name")  # settings that are not of a run
 SET_HERE = ("ablation", "variant", "seed", "resume")  # settings of a run that the suite decides
@@ -215,8 +216,7 @@ def ablate(config: Mapping[str, Any], script: Path) -> Path:
     with one_suite(root, variants, config["seeds"], overrides):
         recall(root, jobs)
         threads = config["trainer"]["threads"] or max(1, (os.cpu_count() or 1) // config["jobs"])
-        with stopping_is_an_exception():
-            work(root, jobs, config["jobs"], script, threads)
+        work(root, jobs, config["jobs"], script, threads)
     report(asdict(Compare(suite=str(root))))
     return root
 
@@ -313,8 +313,8 @@ def status_of(root: Path) -> dict[str, dict[str, str]]:
 
 
 def work(root: Path, jobs: Sequence[Job], at_once: int, script: Path, threads: int) -> None:
-    """Until every run has ended, some way or other. KeyboardInterrupt, which a SIGTERM is here too, lets those under way save
-    what they have; then it is an Interrupted."""
+    """Until every run has ended, some way or other. A signal lets those under way save what they have; then it is an
+    Interrupted."""
     console = Console(markup=False, emoji=False)
     began = said = time.monotonic()
     kept = sum(job.state in ENDED for job in jobs)
@@ -340,7 +340,7 @@ def work(root: Path, jobs: Sequence[Job], at_once: int, script: Path, threads: i
                     under_way = ", ".join(f"{job.name} {job.step}/{job.budget}" for job in jobs if job.state == "running")
                     log.info("%s: %s (%s)", root, under_way, _summary(jobs, began))
                 time.sleep(0.5)
-        except KeyboardInterrupt:
+        except Stopped:
             stop(jobs)
             write_status(root, jobs)
             left = sum(job.state not in ENDED for job in jobs)
@@ -360,20 +360,6 @@ def stop(jobs: Sequence[Job]) -> None:
         job.look()
         if job.state not in (*ENDED, "refused"):
             job.state, job.message = "interrupted", ""
-
-
-@contextmanager
-def stopping_is_an_exception() -> Iterator[None]:
-    """SIGTERM as Ctrl-C."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def write_status(root: Path, jobs: Sequence[Job]) -> None:

@@ -7,9 +7,7 @@ marker U+2581 aside. Text is brought to NFC at the door (`corpora.clean`), not h
 import hashlib
 import io
 import logging
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -25,6 +23,7 @@ from torch import Tensor
 
 from entente.data.pairs import digest, texts
 from entente.errors import InputError
+from entente.writing import made, whole
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
@@ -199,13 +198,9 @@ def _file_name(name: str, model: bytes) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Beside, then renamed: a reader sees all of it or nothing."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            beside = Path(folder) / path.name
-            beside.write_bytes(data)
-            os.replace(beside, path)
+        with made(path.parent), whole(path) as file:
+            file.write(data)
     except OSError as error:
         why = error.strerror or error
         raise InputError(f"{path.parent}: the tokenizer cannot be kept here ({why}); choose another output_dir") from None

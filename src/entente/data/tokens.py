@@ -3,7 +3,6 @@
 import hashlib
 import os
 import sys
-import tempfile
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from datasets import Dataset, Features, Value
 from entente.data.pairs import digest
 from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
+from entente.writing import made, scratch
 
 FORM = 1  # of the files; another number where what is written changes
 AT_ONCE = 10_000  # pairs encoded together, and a block of the file
@@ -63,9 +63,8 @@ def tokenise(pairs: Dataset, vocabulary: Vocabulary, cache_dir: Path | None) -> 
         for path in sorted(cache_dir.glob(f"{name}-*.arrow")):
             if path.name == _file_name(name, path):
                 return _sides(Dataset.from_file(str(path)))
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache_dir) as folder:  # beside, then renamed: others see all of it or nothing
-            beside = Path(folder) / "tokens.arrow"
+        with made(cache_dir), scratch(cache_dir) as folder:
+            beside = folder / "tokens.arrow"
             _encoded(pairs, vocabulary, cache_file_name=str(beside))
             path = cache_dir / _file_name(name, beside)
             os.replace(beside, path)
