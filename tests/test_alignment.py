@@ -3,14 +3,17 @@
 import itertools
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
 
 from entente.data.alignments import Gold, pharaoh, read_pharaoh
-from entente.data.corpora import grammar
+from entente.data.corpora import Corpus, grammar
+from entente.data.module import TranslationData
 from entente.data.tokenizer import BOS, PAD, Tokenizer, Vocabulary
 from entente.errors import InputError
 from entente.evaluation.alignment import (
@@ -22,7 +25,16 @@ from entente.evaluation.alignment import (
     oracle_links,
     usual_head,
 )
-from entente.evaluation.attention import HeadNumbers, Pair, measure, measure_split
+from entente.evaluation.attention import (
+    HeadNumbers,
+    Numbers,
+    Pair,
+    _mean,
+    head_correlations,
+    measure,
+    measure_split,
+    pairs_of,
+)
 from entente.maps.diagnose import diagnose
 from entente.maps.occlusion import _ranks, correlations, occlusion
 from entente.maps.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, record, record_batch
@@ -180,6 +192,42 @@ def test_links_are_where_most_attention_is_at_either_step() -> None:
     assert usual_head(alignments.heads()) == Head(0, None, "produced")
 
 
+def test_the_links_of_a_mean_are_those_of_one_head_with_the_mean_weights() -> None:
+    weights = (2 * torch.randn(2, 5, 8, 7, generator=torch.Generator().manual_seed(3))).softmax(-1)
+    source, target = (Words([*"abcdefg"[:n]], torch.eye(n)) for n in (6, 7))
+    several, one = Alignments(), Alignments()
+    for alignments, heads in [(several, weights), (one, weights.mean(1, keepdim=True))]:
+        map = AttentionMap(CROSS, heads, [*target.labels, "</s>"], [*source.labels, "</s>"])
+        alignments.add(0, map, source, target, None)
+    for head in one.heads():
+        assert several.links(replace(head, head=None)) == one.links(head)
+    assert len({str(several.links(head)) for head in several.heads()}) == 4 * 6  # no head links as another does
+
+
+def test_each_sentence_is_compared_with_its_own_gold_whatever_came_first() -> None:
+    source, target = (Words(["a", "b"], torch.eye(2)) for _ in range(2))
+    straight, crossed = frozenset({(0, 0), (1, 1)}), frozenset({(0, 1), (1, 0)})
+    alignments = Alignments()
+    for number, links in [(7, crossed), (3, straight)]:
+        weights = torch.eye(3)[[1, 0, 2] if links == crossed else [0, 1, 2]].expand(1, 1, 3, 3)
+        map = AttentionMap(CROSS, weights, ["x", "y", "</s>"], ["a", "b", "</s>"])
+        alignments.add(number, map, source, target, Gold([(0, 1)] * 2, [(0, 1)] * 2, links, links))
+    assert alignments.agreement(Head(0, 0, "produced")) == alignments.oracle() == (1, 1, 0)
+
+
+def test_the_best_head_has_the_lowest_error_rate_and_not_the_highest_recall() -> None:
+    first = [[0.6, 0.2, 0.2, 0.0], [0.1, 0.4, 0.5, 0.0], [0.1, 0.5, 0.4, 0.0], [0.0, 0.0, 0.0, 1.0]]  # finds the sure link
+    second = [[0.4, 0.1, 0.0, 0.5], [0.1, 0.9, 0.0, 0.0], [0.1, 0.0, 0.9, 0.0], [0.0, 0.0, 0.0, 1.0]]  # the two possible ones
+    source, target = (Words([*letters], torch.eye(3)) for letters in ("abc", "xyz"))
+    map = AttentionMap(CROSS, torch.tensor([[first, second]]), ["x", "y", "z", "</s>"], ["a", "b", "c", "</s>"])
+    gold = Gold([(0, 1)] * 3, [(0, 1)] * 3, frozenset({(0, 0)}), frozenset({(0, 0), (1, 1), (2, 2)}))
+    alignments = Alignments()
+    alignments.add(0, map, source, target, gold)
+    assert alignments.best() == Head(0, None, "produced")  # finds all three
+    assert alignments.best(means=False) == Head(0, 1, "produced")
+    assert alignments.agreement(Head(0, 0, "produced")).recall == 1 > alignments.agreement(Head(0, 1, "produced")).recall
+
+
 def test_the_grammar_knows_its_links_in_both_directions() -> None:
     fr, en = grammar("fr", "en", 1, 20, 31, 7), grammar("en", "fr", 1, 20, 31, 7)
     assert set(fr.gold) == {"valid", "test", "test_long", "test_compositional"}
@@ -318,6 +366,19 @@ def test_the_head_is_chosen_where_it_is_said(vocabulary: Vocabulary) -> None:
     assert len(blind.links()) == len(FRENCH)
 
 
+def test_a_head_is_near_uniform_from_95_percent_on() -> None:
+    values = torch.tensor([[0.95, 0.949], [1.0, 0.2]])
+    assert Numbers(*[values] * 4).near_uniform() == 0.5
+
+
+def test_pairs_to_measure_on_are_the_first_ones_without_start_and_with_one_end(vocabulary: Vocabulary) -> None:
+    sentences = Dataset.from_dict({"src": FRENCH, "tgt": ENGLISH})
+    gold = [Gold([(0, 1)], [(0, 1)], frozenset({(i, i)}), frozenset({(i, i)})) for i in range(3)]
+    data = TranslationData(Corpus("three", sentences, sentences, {"test": sentences}, gold={"test": gold}), vocabulary, 100, 1)
+    assert pairs_of(data, "valid") == pairs(vocabulary)
+    assert pairs_of(data, "test@alone", 2) == [p._replace(gold=g) for p, g in zip(pairs(vocabulary)[:2], gold, strict=False)]
+
+
 # Leaving words out
 
 
@@ -359,6 +420,23 @@ def test_correlations_of_rows() -> None:
     assert found["spearman"] == pytest.approx((1 + math.sqrt(3) / 2 - 1) / 3)
     assert _ranks(torch.tensor([0.3, 0.1, 0.3, 0.2])).tolist() == [2.5, 0, 2.5, 1]
     assert all(math.isnan(value) for value in correlations(a[3:], c[3:]).values())
+
+
+def test_correlations_of_a_layer_are_those_of_its_heads_and_of_their_mean() -> None:
+    generator = torch.Generator().manual_seed(3)
+    weights, change = torch.rand(2, 2, 5, 4, generator=generator), torch.rand(5, 4, generator=generator)
+    found = head_correlations(weights, change)
+    assert list(found) == [Head(layer, head, "produced") for layer in range(2) for head in (0, 1, None)]
+    for head, numbers in found.items():
+        rows = weights[head.layer].mean(0) if head.head is None else weights[head.layer, head.head]
+        assert numbers == correlations(rows, change)
+    assert list(head_correlations(weights[:, :1], change)) == [Head(0, 0, "produced"), Head(1, 0, "produced")]
+
+
+def test_a_mean_over_sentences_is_over_those_that_have_a_value() -> None:
+    nan = float("nan")
+    assert _mean([1.0, nan, 4.0], [2, 5, 1]) == 2
+    assert math.isnan(_mean([nan], [5]))
 
 
 def test_occlusion_of_a_split_is_the_mean_over_its_words(vocabulary: Vocabulary) -> None:

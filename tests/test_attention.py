@@ -90,9 +90,12 @@ def test_the_birnn_records_one_alignment_for_each_target_token(src: Tensor, tgt:
 def test_what_is_recorded_is_what_stands_before_dropout() -> None:
     attention = MultiHeadAttention(21, 3, dropout=0.5).double().train()
     x = normal(B, S, 21)
+    dropped: list[Tensor] = []
+    attention.dropout.register_forward_pre_hook(lambda _, inputs: dropped.extend(inputs))
     with recorded(attention) as seen:
         first, second = (attention(x, attention.project(x), REAL[:, None, None, :]) for _ in range(2))
     assert not torch.allclose(first, second)
+    assert len(dropped) == 2 and all(map(torch.equal, dropped, seen["weights"]))
     for weights in seen["weights"]:
         assert_distributions(weights, REAL[:, None, None, :])
 

@@ -65,6 +65,13 @@ def test_batches_are_full_and_hold_little_padding() -> None:
     assert 0 < batches.padding(5) < 0.15
 
 
+def test_a_batch_holds_exactly_as_many_as_fit() -> None:
+    src, tgt = rows([5] * 12), rows([3] * 12)
+    assert {len(batch) for batch in TrainingBatches(src, tgt, max_tokens=20, seed=1).epoch(0)} == {4}
+    assert [len(batch.index) for batch in EvaluationBatches(src, tgt, max_tokens=20)] == [4, 4, 4]
+    assert [len(batch.index) for batch in EvaluationBatches(src, tgt, max_tokens=19)] == [3, 3, 3, 3]
+
+
 def test_the_order_is_a_function_of_seed_and_epoch() -> None:
     src, tgt = random_rows(seed=5, pairs=307)
     orders = {(seed, n): TrainingBatches(src, tgt, max_tokens=101, seed=seed).epoch(n) for seed in (1, 2) for n in (0, 1, 2)}
@@ -156,10 +163,30 @@ def test_the_last_batches_of_an_evaluation_are_small_so_that_two_workers_end_tog
     left = sum(lengths) - np.cumsum([0, *(int((batch.src != PAD).sum()) for batch in batches)])[:-1]
     assert max(sizes) <= 2048 and 2 * min(sizes[:3]) > 2048  # while much is left, they are full
     assert all(size <= max(1024, tokens / 4) for size, tokens in zip(sizes, left, strict=True))
+    assert all(size > 1024 - max(lengths) for size in sizes[:-1])  # and not smaller than they need be
     workers = [0, 0]
     for size in sizes:
         workers[workers.index(min(workers))] += size  # the next batch goes to whom is free first
     assert max(workers) - min(workers) <= 1024
+
+
+def test_evaluation_reads_the_longest_first_and_like_with_like() -> None:
+    src, tgt = random_rows(seed=3, pairs=211)
+    order = [row for batch in EvaluationBatches(src, tgt, max_tokens=101) for row in batch.index.tolist()]
+    sizes = [(max(len(src[i]), len(tgt[i])), len(src[i])) for i in order]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_evaluation_of_mixed_lengths_has_an_order_of_its_own_and_keeps_to_the_limit() -> None:
+    src, tgt = random_rows(seed=3, pairs=211)
+    batches, again = ([batch.index.tolist() for batch in EvaluationBatches(src, tgt, 101, "mixed")] for _ in range(2))
+    assert batches == again
+    order = list(itertools.chain(*batches))
+    assert sorted(order) == list(range(211)) and order != sorted(order)
+    assert max(len(batch) for batch in batches) == 101 // max(map(len, tgt)) > 1
+    lengths = [len(tgt[i]) for i in order]
+    assert lengths not in (sorted(lengths), sorted(lengths)[::-1])
+    assert [len(batch.index) for batch in EvaluationBatches(src, tgt, 101, "alone")] == [1] * 211
 
 
 def split(name: str, pairs: int) -> Dataset:

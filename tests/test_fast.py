@@ -94,6 +94,17 @@ def test_under_autocast_the_loss_is_compared_in_float32() -> None:
 # Dropout
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_without_autocast_products_keep_their_precision_and_the_loss_is_summed_in_float32(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(7)
+    hidden, weight = (torch.randn(rows, 11, generator=generator).to(dtype).requires_grad_() for rows in (ROWS + 13, 101))
+    target = torch.randint(101, (len(hidden),), generator=generator)
+    found = projected_cross_entropy(hidden, weight, target, 0.1)
+    assert found.smoothed.dtype == found.nll.dtype == torch.float32
+    expected = F.cross_entropy((hidden @ weight.T).float(), target, label_smoothing=0.1)
+    torch.testing.assert_close(found.smoothed, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("p", [0.1, 0.25, 0.9])
 @pytest.mark.parametrize("shape", [(1009, 101), (503, 3, 67)], ids=str)
 def test_dropout_drops_so_many_and_keeps_the_mean(p: float, shape: tuple[int, ...]) -> None:
@@ -110,6 +121,14 @@ def test_dropout_drops_so_many_and_keeps_the_mean(p: float, shape: tuple[int, ..
         assert abs((flat[lag:] * flat[:-lag]).mean().item()) < 5 * p * (1 - p) / math.sqrt(n)
     (gradient,) = torch.autograd.grad(y.sum(), x)
     torch.testing.assert_close(gradient, y.detach() / 2)
+
+
+def test_dropout_of_one_in_65536_is_that_at_both_ends() -> None:
+    torch.manual_seed(7)
+    x = torch.ones(64 * 65536)
+    for p, count in [(2**-16, lambda y: (y == 0).sum()), (1 - 2**-16, lambda y: (y != 0).sum())]:
+        assert abs(int(count(Dropout(p)(x))) - 64) < 5 * 8
+    assert bool(Dropout(1 - 1e-9)(x).isfinite().all())
 
 
 def test_dropout_is_a_function_of_the_random_state_and_leaves_evaluation_alone() -> None:
@@ -204,6 +223,15 @@ def test_an_argument_added_tomorrow_is_not_fused(monkeypatch: pytest.MonkeyPatch
     assert not fused_calls(extended(12, 3, tomorrow=0.7), monkeypatch)
 
 
+def test_the_fused_kernel_drops_as_many_weights_as_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+    monkeypatch.setattr(attention, "STEP_BY_STEP", set())
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", lambda q, *_, dropout_p: rates.append(dropout_p) or q)
+    layer, x = MultiHeadAttention(12, 3, dropout=0.25), torch.randn(5, 7, 12)
+    layer(x, layer.project(x), None)
+    assert rates == [0.25]
+
+
 # The BiRNN's encoder
 
 
@@ -246,6 +274,7 @@ def test_the_largest_are_those_that_a_sort_finds(columns: int, k: int) -> None:
     values = torch.randperm(17 * columns).view(17, columns).float()
     values[3] = -torch.inf
     values[3, -2:] = torch.tensor([7.0, 3.0])  # fewer than k are finite
+    values[5, 0], values[5, -1] = 1e6, 1e5  # in the first group and in the last, which may be short
     found, at = largest(values, k)
     torch.testing.assert_close(found, values.sort(dim=1, descending=True).values[:, :k])
     torch.testing.assert_close(values.gather(1, at), found)
@@ -269,12 +298,19 @@ def test_packed_layers_give_what_plain_ones_give(rows: int) -> None:
         torch.testing.assert_close(model(x), 2 * expected)  # the copy is forgotten
 
 
+class Doubled(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
 def test_packed_layers_have_gradients_and_others_are_left_alone() -> None:
-    model = nn.Sequential(nn.Linear(17, 31), nn.Linear(31, 13).double())
+    model = nn.Sequential(nn.Linear(17, 31), nn.Linear(31, 13).double(), Doubled(17, 31))
     with packed(model):
-        assert "forward" not in vars(model[1])
-        model[0](torch.randn(2, 17)).sum().backward()
-        assert model[0].weight.grad is not None
+        assert "forward" not in vars(model[1]) and "forward" not in vars(model[2])
+        for layer in (model[0], model[0].eval()):
+            layer.zero_grad()
+            layer(torch.randn(2, 17)).sum().backward()
+            assert layer.weight.grad is not None
     with torch.autocast("cpu", torch.bfloat16), packed(model):
         assert "forward" not in vars(model[0])
     with packed(model), packed(model):

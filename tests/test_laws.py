@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 from conftest import BOS, EOS, LENGTHS, PAD, SIZES, SRC_VOCAB, TGT_VOCAB, T, real_ids, small, sources
 from entente.models import MODELS, BiRNN, Seq2Seq, Transformer
 from entente.models.attention import MultiHeadAttention
+from entente.models.dropout import Dropout
 from entente.models.seq2seq import STACKED, pad, parameter_count, select
 from entente.models.transformer import DecoderBlock, EncoderBlock
 from entente.search import Search, search
@@ -226,6 +228,51 @@ def test_dropout_acts_in_training_only(name: str, src: Tensor, tgt: Tensor) -> N
         assert a.dtype == torch.bool or a.numel() == 0 or not torch.allclose(a, b)
 
 
+def test_each_dropout_acts_once_in_each_place_and_the_model_goes_on_from_its_output(
+    name: str, src: Tensor, tgt: Tensor
+) -> None:
+    model = small(name, spread=0.3, dropout=0.4, **({"attention_dropout": 0.2} if name == "transformer" else {}))
+    calls: list[str] = []
+    doubled = -1  # the place whose output is twice as large
+
+    def hook(path: str, output: Tensor) -> Tensor:
+        calls.append(path)
+        return 2 * output if len(calls) - 1 == doubled else output
+
+    for path, module in model.named_modules():
+        if isinstance(module, Dropout) and module.p:
+            assert module.p == (0.2 if path.endswith("attention.dropout") else 0.4)
+            module.register_forward_hook(lambda _, __, output, path=path: hook(path, output))
+    outputs = [logits(model, src, tgt)]
+    places = Counter(calls)
+    if name == "birnn":
+        assert places == {"dropout": 4}  # source and target embeddings, memory, readout
+    else:
+        blocks = [(f"encoder.{i}", ("self", "ff")) for i in range(2)] + [
+            (f"decoder.{i}", ("self", "cross", "ff")) for i in range(2)
+        ]
+        residuals = [f"{block}.residual.{sublayer}.dropout" for block, sublayers in blocks for sublayer in sublayers]
+        attentions = [f"{block}.{which}_attention.dropout" for block, sublayers in blocks for which in sublayers[:-1]]
+        assert places == {"dropout": 2, **dict.fromkeys([*residuals, *attentions], 1)}
+    for place in range(places.total()):
+        doubled = place
+        calls.clear()
+        outputs.append(logits(model, src, tgt))
+    for i, one in enumerate(outputs):
+        assert all(not torch.allclose(one, other) for other in outputs[:i])
+
+
+def test_reading_padding_teaches_its_embedding_nothing(name: str, src: Tensor, tgt: Tensor) -> None:
+    """Even where attention may look at it."""
+    seen = {"mask_future": False} if name == "transformer" else {}
+    model = small(name, spread=0.3, tied=False, mask_padding=False, **seen).train()
+    logits(model, F.pad(src, (0, 2), value=PAD), F.pad(tgt, (0, 2), value=PAD)).square().sum().backward()
+    for side in ("src", "tgt"):
+        gradient = model.get_submodule(f"{side}_embedding").weight.grad
+        assert isinstance(gradient, Tensor)
+        assert bool((gradient[PAD] == 0).all()) and bool((gradient != 0).any())
+
+
 # 9 equal start
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
@@ -323,6 +370,27 @@ def test_an_lstm_starts_by_remembering(bidirectional: bool) -> None:
         total = value + model.get_parameter(path.replace("_ih", "_hh"))
         assert total.tolist() == [0.0] * width + [1.0] * width + [0.0] * 2 * width, path
     assert all(torch.equal(value, small("birnn", cell="lstm", seed=6).get_parameter(path)) for path, value in biases.items())
+
+
+def test_each_gate_and_each_heads_matrix_starts_as_one_by_itself() -> None:
+    """Of an LSTM four are stacked in a parameter, of the bilinear score one for each head."""
+
+    def assert_xavier(block: Tensor) -> None:
+        bound = math.sqrt(6 / sum(block.shape))
+        assert 0.95 * bound < block.abs().max().item() <= bound * (1 + 1e-6)
+
+    lstm = MODELS["birnn"](31, 37, False, PAD, seed=1, cell="lstm")
+    for path, value in lstm.named_parameters():
+        for gate in value.unflatten(0, (4, -1)) if "weight_hh" in path or "weight_ih" in path else []:
+            if "weight_ih" in path:
+                assert_xavier(gate)
+            else:
+                torch.testing.assert_close(gate @ gate.T, torch.eye(256), rtol=0, atol=1e-5)
+    bilinear = dict(MODELS["transformer"](31, 37, False, PAD, seed=1, score="bilinear").named_parameters())
+    heads = [head for path, value in bilinear.items() if path.endswith("attention.score.weight") for head in value]
+    assert len(heads) == 9 * 4
+    for head in heads:
+        assert_xavier(head)
 
 
 # Parts that can be taken away or shared

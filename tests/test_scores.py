@@ -37,6 +37,25 @@ def test_every_sentence_is_in_one_bucket_of_its_source_length() -> None:
     assert rows[0]["bleu"] == corpus_scores(HYPOTHESES[:2], REFERENCES[:2], ["bleu"])["bleu"]
 
 
+def test_each_length_falls_into_its_bucket_and_each_bucket_has_the_bleu_of_its_sentences() -> None:
+    sources = [" ".join("x" * n) for n in range(60)]  # the first without a word
+    references = [f"the {n} cats sat on the mat of {n % 7} dogs" for n in range(60)]
+    hypotheses = [" ".join(line.split()[: 5 + n % 4]) for n, line in enumerate(references)]
+    rows = bleu_by_length(sources, hypotheses, references)
+    assert [row["words"] for row in rows] == ["1-5", "6-10", "11-15", "16-20", "21-30", "31-50", "51+"]
+    bounds = [0, 6, 11, 16, 21, 31, 51, 60]
+    for row, low, high in zip(rows, bounds, bounds[1:], strict=False):
+        assert row["sentences"] == high - low
+        assert row["bleu"] == corpus_scores(hypotheses[low:high], references[low:high], ["bleu"])["bleu"]
+
+
+def test_a_split_is_scored_against_its_references() -> None:
+    metrics = Evaluation(SOURCES, REFERENCES, HYPOTHESES, nll=0.5).metrics()
+    expected = corpus_scores(HYPOTHESES, REFERENCES, ["bleu", "chrf", "ter"])
+    assert {name: metrics[name] for name in expected} == expected and metrics["sentences"] == len(SOURCES)
+    assert metrics["bleu_by_source_length"] == bleu_by_length(SOURCES, HYPOTHESES, REFERENCES)
+
+
 def test_a_perfect_translation_has_100_bleu_and_no_edits() -> None:
     metrics = Evaluation(SOURCES, REFERENCES, REFERENCES, nll=0.5).metrics()
     assert metrics["bleu"] == pytest.approx(100) and metrics["ter"] == 0 and metrics["nll"] == 0.5

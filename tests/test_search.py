@@ -1,6 +1,7 @@
 """Search against references that recompute everything: no state, no batch, no pruning but the one that is meant."""
 
 import itertools
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -9,9 +10,11 @@ import torch
 from torch import Tensor
 
 from conftest import BOS, EOS, PAD, small, sources
+from entente.data import tokenizer
+from entente.data.tokenizer import Tokenizer, Vocabulary
 from entente.models import BiRNN, Seq2Seq, Transformer
 from entente.models.seq2seq import State, pad
-from entente.search import Hypothesis, Search, beam_search, greedy, log_probabilities, search
+from entente.search import Hypothesis, Search, beam_search, greedy, log_probabilities, search, translate
 
 PENALTIES = [0.0, 1.0, 2.5, -1.5]
 pytestmark = pytest.mark.usefixtures("without_gradients")
@@ -103,9 +106,9 @@ def limit_of(how: Search, src: Tensor) -> int:
     return int(how.length_factor * int((src != PAD).sum())) + how.length_offset
 
 
-def speaker(name: str, vocabulary: int, seed: int) -> Seq2Seq:
+def speaker(name: str, vocabulary: int, seed: int, **changes: int) -> Seq2Seq:
     """A model that says various things and ends early, late and never: embeddings weigh much, and the end symbol more."""
-    model = small(name, seed, spread=0.2, src_vocab=vocabulary, tgt_vocab=vocabulary, tied=False)
+    model = small(name, seed, spread=0.2, src_vocab=vocabulary, tgt_vocab=vocabulary, tied=False, **changes)
     assert isinstance(model, Transformer | BiRNN)
     for weight, factor in [(model.src_embedding.weight, 4), (model.tgt_embedding.weight, 4), (model.output.weight[EOS], 1.5)]:
         weight *= factor
@@ -330,6 +333,19 @@ def test_log_probabilities_have_at_least_single_precision(model: Seq2Seq) -> Non
 def test_a_search_that_cannot_be_is_refused(wrong: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Search(**wrong)
+
+
+def test_texts_are_translated_as_if_alone_whatever_is_empty_between_them(name: str) -> None:
+    lines = ["L'été, Jane n'a pas dormi.", "Le chat noir dort.", "Il a faim."]
+    pieces = Tokenizer.train(lines * 3, 290)
+    vocabulary, how = Vocabulary(pieces, pieces, joint=True), Search(2, n_best=2, **LIMITED)
+    model = speaker(name, len(pieces), seed=1, pad_id=tokenizer.PAD)
+    texts = ["", lines[2], "  ", *lines[:2], " " + unicodedata.normalize("NFD", lines[0])]
+    found = translate(model, vocabulary, texts, how, max_tokens=13)
+    alone = [translate(model, vocabulary, [text], how)[0] for text in texts]
+    assert [[h.tokens for h in n_best] for n_best in found] == [[h.tokens for h in n_best] for n_best in alone]
+    assert found[0] == found[2] == [Hypothesis([], 0.0, True)]
+    assert found[5] == found[3] != found[4]
 
 
 def test_searching_leaves_the_model_as_it_was(name: str) -> None:

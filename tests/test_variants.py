@@ -349,6 +349,16 @@ def test_columns_sum_to_1_over_what_they_may_see_and_to_0_where_they_see_nothing
     assert bool((gradient[~mask.expand_as(weights)] == 0).all())
 
 
+@pytest.mark.parametrize("mask_value", [0.0, -2.0, -1e9])
+@pytest.mark.parametrize("softmax", ["queries", "batch"])
+def test_over_queries_or_batch_a_masked_score_takes_the_share_of_its_value_and_gives_nothing(
+    softmax: SoftmaxOver, mask_value: float
+) -> None:
+    scores, mask = normal(5, 3, T, T), ~FUTURE
+    expected = scores.masked_fill(FUTURE, mask_value).softmax(AXIS[softmax]) * mask
+    close(AttentionWeights(softmax, mask_value)(scores, mask), expected)
+
+
 @pytest.mark.parametrize("mask", [REAL[:, None, None, :], FUTURE[:, :S].flip(1)], ids=["padding", "future"])
 def test_a_mask_value_near_zero_hides_nothing_and_a_very_low_one_everything(mask: Tensor) -> None:
     scores = normal(B, 3, T, S)
