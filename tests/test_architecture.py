@@ -136,7 +136,7 @@ def test_no_file_is_a_drawer_for_everything() -> None:
         ("models.attention", "from entente.data.tokenizer import PAD"),
         ("models.attention", "from ..search import Search"),
         ("models.attention", "def f():\n    from entente import search"),
-        ("search", "from entente.errors import InputError"),
+        ("loss", "from entente.errors import InputError"),
         ("search", "import lightning"),
         ("data.corpora", "from entente.models import MODELS"),
         ("data.batches", "import lightning as L"),

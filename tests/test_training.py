@@ -140,7 +140,10 @@ def test_a_model_learns_to_translate_and_its_checkpoint_scores_the_same(
 
     monkeypatch.chdir(tmp_path)  # a checkpoint is found and complete from anywhere
     again = evaluate_checkpoint(
-        configuration("evaluate", [f"checkpoint={run}", "split=all", "accelerator=cpu", f"output={tmp_path / 'out'}"])
+        configuration(
+            "evaluate",
+            [f"checkpoint={run}", "trust_data=true", "split=all", "accelerator=cpu", f"output={tmp_path / 'out'}"],
+        )
     )
     assert again == metrics
     assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == metrics
@@ -175,7 +178,7 @@ def test_a_name_that_cannot_be_leaves_nothing_behind(base: list[str], tmp_path: 
     assert not (tmp_path / "outputs").exists()
     with pytest.raises(InputError, match="no directory of this name"):
         new_run_directory(tmp_path / "outputs", "x" * 300, {})
-    assert list((tmp_path / "outputs").iterdir()) == []
+    assert not (tmp_path / "outputs").exists()
 
 
 def test_overfit_learns_one_batch_by_heart(base: list[str]) -> None:
