@@ -19,7 +19,7 @@ FLOORS = [
     {"maps", "checkpoint"},
     {"evaluation", "export"},
     {"translator", "resume"},
-    {"callbacks", "settings"},
+    {"board", "callbacks", "settings"},
     {"training"},
     {"inference"},
     {"views"},
@@ -47,6 +47,7 @@ LIGHTNING = {"lightning", "pytorch_lightning", "lightning_fabric"}
 WITH_LIGHTNING = {
     "translator",
     "resume",
+    "board",
     "callbacks",
     "training",
     "inference",
