@@ -162,7 +162,7 @@ def test_data_are_the_same_with_and_without_a_cache(
             loaders = [data.val_dataloader(), *data.test_dataloader()]
             batches = [data.train_dataloader().batch(rows) for n in (0, 1) for rows in data.train_dataloader().epoch(n)]
             batches += [batch for loader in loaders for batch in loader]
-            seen.append([[part.tolist() for part in batch] for batch in batches])
+            seen.append([[part.tolist() for part in (batch.src, batch.tgt, batch.index)] for batch in batches])
     assert seen[0] == seen[1] == seen[2]
     assert caplog.records == []
     assert [path.suffix for path in tmp_path.iterdir()] == [".arrow"] * 3
