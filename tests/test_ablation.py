@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 import re
 import shutil
@@ -183,30 +184,48 @@ def add_unread(model: nn.Module) -> None:
     model.unread = nn.Linear(3, 5)
 
 
-@pytest.mark.parametrize(("form", "change"), [(scale_queries, "model.scale=none"), (add_unread, "model.scale=d_k")])
-def test_another_form_of_the_same_model_is_no_difference(
-    form: Callable[[nn.Module], None],
-    change: str,
-    prove: Callable[..., dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def apply_form(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[nn.Module], object]], None]:
+    """Has a function change each model whose configuration says `model.form`."""
     build = checkpoint.build
 
-    def built(config: dict[str, Any], vocabulary: Any, seed: int) -> nn.Module:
-        settings = {key: value for key, value in config.items() if key != "form"}
-        model = build(settings, vocabulary, seed)
-        if "form" in config:
-            form(model)
-        return model
+    def use(form: Callable[[nn.Module], object]) -> None:
+        def built(config: dict[str, Any], vocabulary: Any, seed: int) -> nn.Module:
+            model = build({key: value for key, value in config.items() if key != "form"}, vocabulary, seed)
+            if "form" in config:
+                form(model)
+            return model
 
-    monkeypatch.setattr(checkpoint, "build", built)
+        monkeypatch.setattr(checkpoint, "build", built)
+
+    return use
+
+
+@pytest.mark.parametrize(("form", "change"), [(scale_queries, "model.scale=none"), (add_unread, "model.scale=d_k")])
+def test_another_form_of_the_same_model_is_no_difference(
+    form: Callable[[nn.Module], None], change: str, prove: Callable[..., dict[str, Any]], apply_form: Callable[..., None]
+) -> None:
+    apply_form(form)
     with pytest.raises(InputError, match="equal to the baseline"):
         prove("transformer", "baseline", change, "+model.form=other", both=["model.n_heads=4"])
+
+
+def test_a_model_that_computes_no_numbers_differs(
+    prove: Callable[..., dict[str, Any]], apply_form: Callable[..., None]
+) -> None:
+    apply_form(lambda model: model.get_submodule("output").register_forward_hook(lambda *call: call[-1] * math.nan))
+    shown = prove("transformer", "baseline", "+model.form=other")
+    assert {"evaluation output", "training loss", "gradients"} <= set(shown["differs"])
 
 
 def test_a_variant_that_takes_nothing_away_is_refused(prove: Callable[..., dict[str, Any]]) -> None:
     with pytest.raises(InputError, match="ablation no_residual: equal to the baseline"):
         prove("transformer", "no_residual", "model.residual=[self,cross,ff]")
+
+
+def test_a_variant_of_another_seed_is_refused(prove: Callable[..., dict[str, Any]]) -> None:
+    with pytest.raises(InputError, match="weight does not start equal to the baseline's; leave the seed as it is"):
+        prove("transformer", "no_residual", "seed=2")
 
 
 def test_each_setting_of_an_ablation_is_read_by_one_line() -> None:

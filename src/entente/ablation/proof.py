@@ -44,7 +44,7 @@ def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: Transla
         "parameters": _parameters(one.model, two.model, name),
         "modules": _modules(one.model, two.model),
         "evaluation output": _tensors({"logits": one.logits}, {"logits": two.logits}, "logit"),
-        "training loss": (abs(one.loss - two.loss) > TOLERANCE * abs(one.loss), f"{one.loss:.6f}, then {two.loss:.6f}"),
+        "training loss": (not abs(one.loss - two.loss) <= TOLERANCE * abs(one.loss), f"{one.loss:.6f}, then {two.loss:.6f}"),
         "gradients": _tensors(one.gradients, two.gradients, "gradient"),
         "learning rates": _rates(one.rates, two.rates),
         "optimiser step": _tensors({"step": one.steps}, {"step": two.steps}, "step"),
@@ -147,7 +147,7 @@ def _tensors(one: Mapping[str, Tensor], two: Mapping[str, Tensor], what: str) ->
     norm = max(sum(float(side[path].square().sum()) for path in common) ** 0.5 for side in (one, two))
     gap = sum(value**2 for value in gaps.values()) ** 0.5 / (norm or 1.0)
     place = f", most in {max(common, key=lambda path: gaps[path])}" if len(one) > 1 and gap else ""
-    return gap > TOLERANCE, f"{what}s differ by {gap:.2g} of their norm{place}"
+    return not gap <= TOLERANCE, f"{what}s differ by {gap:.2g} of their norm{place}"
 
 
 def _rates(one: list[float], two: list[float]) -> Aspect:
