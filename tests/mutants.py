@@ -59,9 +59,6 @@ class Mutant(NamedTuple):
         return mutated
 
 
-Result = tuple[Mutant, str, float]  # what noticed it, "" if nothing did; seconds of CPU
-
-
 def start(folder: Path, stages: Iterable[str]) -> int:
     """The id of a process that runs the stages in this copy until a test fails. What pytest prints is in the file `log`."""
     if pid := os.fork():
@@ -104,19 +101,23 @@ def results(
 ) -> Iterator[tuple[Mutant, str, float]]:
     """Each mutant with what noticed it and the seconds of CPU that took, in the order in which they finish."""
     waiting, free, running = mutants[::-1], list(range(jobs)), dict[int, tuple[Mutant, int, float]]()
-    while waiting or running:
-        while waiting and free:
-            mutant, job = waiting.pop(), free.pop()
-            folder = copied(scratch / "original", scratch / str(job))
-            (folder / "src/entente" / mutant.file).write_text(mutant.source(folder), encoding="utf-8")
-            stages = [mutant.tests] if mutant.equivalent else [mutant.tests, *wider]
-            running[start(folder, stages)] = mutant, job, time.monotonic() + timeout
-        time.sleep(0.05)
-        for pid, (mutant, job, end) in list(running.items()):
-            if result := finished(scratch / str(job), pid, end - time.monotonic()):
-                del running[pid]
-                free.append(job)
-                yield mutant, *result
+    try:
+        while waiting or running:
+            while waiting and free:
+                mutant, job = waiting.pop(), free.pop()
+                folder = copied(scratch / "original", scratch / str(job))
+                (folder / "src/entente" / mutant.file).write_text(mutant.source(folder), encoding="utf-8")
+                stages = [mutant.tests] if mutant.equivalent else [mutant.tests, *wider]
+                running[start(folder, stages)] = mutant, job, time.monotonic() + timeout
+            time.sleep(0.05)
+            for pid, (mutant, job, end) in list(running.items()):
+                if result := finished(scratch / str(job), pid, end - time.monotonic()):
+                    del running[pid]
+                    free.append(job)
+                    yield mutant, *result
+    finally:
+        for pid in running:
+            os.killpg(pid, signal.SIGKILL)
 
 
 def copied(checkout: Path, folder: Path) -> Path:
@@ -138,6 +139,8 @@ def main() -> None:
     with LIST.open(encoding="utf-8", newline="") as lines:
         mutants = [Mutant(*row) for row in csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)][1:]
     mutants = [mutant for mutant in mutants if not given.files or mutant.file in given.files]
+    if not mutants:
+        parser.error(f"{LIST.name} has no mutant of these files")
     wider = [] if given.first else [WIDER]
     with tempfile.TemporaryDirectory() as temporary:
         scratch = Path(temporary)

@@ -140,6 +140,7 @@ NOTHING = [
     "trainer.gradient_clip=1",
     "trainer.precision=32",
     "trainer.limit_batches=101",  # more than there are
+    "trainer.patience=2",  # as many as there are validations, of which the first is the best so far
     "trainer.patience=101",
     "trainer.log_every=7",
     "trainer.suffix=other",

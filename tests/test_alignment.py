@@ -366,6 +366,22 @@ def test_the_head_is_chosen_where_it_is_said(vocabulary: Vocabulary) -> None:
     assert len(blind.links()) == len(FRENCH)
 
 
+def test_links_are_in_the_order_of_the_pairs(vocabulary: Vocabulary) -> None:
+    model, of = model_of("transformer", vocabulary), pairs(vocabulary)
+    together, alone = measure(model, vocabulary, of)[1], [measure(model, vocabulary, [pair])[1] for pair in of]
+    for head in together.heads():
+        assert together.links(head) == [alignments.links(head)[0] for alignments in alone]
+    assert any(len(set(map(str, together.links(head)))) == len(of) for head in together.heads())
+
+
+def test_the_best_of_all_may_be_a_mean_and_the_best_head_is_none(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Alignments, "best", lambda _, means=True: Head(0, None if means else 1, "read"))
+    found = measure_split(model_of("transformer", vocabulary), vocabulary, pairs(vocabulary, gold=True), 0, None)
+    assert (found.best.head, found.best_head.head) == (None, 1)
+
+
 def test_a_head_is_near_uniform_from_95_percent_on() -> None:
     values = torch.tensor([[0.95, 0.949], [1.0, 0.2]])
     assert Numbers(*[values] * 4).near_uniform() == 0.5

@@ -19,7 +19,7 @@ FLOORS = [
     {"maps", "checkpoint"},
     {"evaluation", "export"},
     {"translator", "resume"},
-    {"board", "callbacks", "settings"},
+    {"callbacks", "settings"},
     {"training"},
     {"inference"},
     {"views"},
@@ -47,7 +47,6 @@ LIGHTNING = {"lightning", "pytorch_lightning", "lightning_fabric"}
 WITH_LIGHTNING = {
     "translator",
     "resume",
-    "board",
     "callbacks",
     "training",
     "inference",
