@@ -1,5 +1,6 @@
 """Commands as a user gives them: all that is wrong is told at once, a line each, with exit code 2."""
 
+import contextlib
 import io
 import logging
 import subprocess
@@ -151,6 +152,24 @@ def test_all_that_is_wrong_is_told_together(overrides: list[str], lines: list[st
 )
 def test_settings_are_judged_by_the_choices_that_were_meant(overrides: list[str], wrong: list[str], command: Command) -> None:
     assert [line.partition(":")[0] for line in refused(command, "train", *overrides)] == wrong
+
+
+@pytest.mark.parametrize("flag", ["--cfg=job", "--cfg=all", "--help", "--hydra-help"])
+def test_what_hydra_shows_of_itself_still_works(
+    flag: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", flag])
+    with contextlib.suppress(SystemExit):
+        cli.run(lambda config: None, ROOT / "configs", "train")
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) > 10 and err == ""
+
+
+def test_a_package_there_is_not_is_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", "--cfg=job", "--package=nosuch"])
+    with pytest.raises(SystemExit) as ended:
+        cli.run(lambda config: None, ROOT / "configs", "train")
+    assert ended.value.code == 2 and capsys.readouterr().err == "package 'nosuch' not found in config\n"
 
 
 def test_several_runs_are_made_of_several_values(command: Command) -> None:
