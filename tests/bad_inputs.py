@@ -315,7 +315,7 @@ CASES = [
                 ("translate checkpoint=", ""),
                 ("TRANSLATE input=", ""),
                 ("TRANSLATE output=", ""),
-                ("evaluate checkpoint=run split=valid output=", ""),
+                ("evaluate checkpoint=run src=valid.fr tgt=valid.en output=", ""),
                 ("evaluate checkpoint=run tgt=valid.en src=", ""),
                 ("evaluate checkpoint=run attention=true src=valid.fr tgt=valid.en alignments=", ""),
                 ("train FILES data.train.src=", ""),
