@@ -208,6 +208,7 @@ NO_CHECKPOINT = (
 NAME = r"a name \(1 to 200 bytes, .+\)"
 FOLDER = r"give the name of a folder under output_dir \(.+\)"
 TRUST = "add trust_data=true to read the corpus that this checkpoint names"
+NO_PROC = r"/proc/x: cannot be read or written \(No such file or directory\)"
 NO_HOME = "no user has this home folder; write the path out, or with ~/ for your own"
 TOO_MUCH = "longer than 1,000,000 bytes, the most that is read at a time; break it into sentences"
 WHOLE = "a whole number of at least"
@@ -946,17 +947,17 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a directory that cannot be made",
         "train hydra.run.dir=/proc/x",
-        r"/proc/x: cannot be read or written \(No such file or directory\)",
+        NO_PROC,
     ),
     Case(
         "another below it",
         "train hydra.output_subdir=/proc/x",
-        r"/proc/x: cannot be read or written \(No such file or directory\)",
+        NO_PROC,
     ),
     Case(
         "a sweep's that cannot",
         "train -m seed=1,2 hydra.sweep.dir=/proc/x",
-        r"/proc/x: cannot be read or written \(No such file or directory\)",
+        NO_PROC,
     ),
     Case("a pickle to run again", "train --experimental-rerun=run/config.pickle", "--experimental-rerun: reads a pickle, .+"),
     Case("no such flag", "train --nosuch", "unrecognized arguments: --nosuch; --help lists the flags, .+"),

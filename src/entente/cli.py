@@ -70,7 +70,7 @@ def run(command: Command, configs: Path, name: str, check: Check | None = None) 
         except SystemExit as ended:
             sys.exit(2 if ended.code == 1 and not ours else ended.code)  # Hydra has told of a flag it cannot follow
         except UNUSABLE as error:
-            if isinstance(error, OSError | MemoryError) or (ours and not isinstance(error, COMPOSING)):
+            if not isinstance(error, COMPOSING) and (ours or isinstance(error, OSError | MemoryError)):
                 raise  # what the machine denies, or a fault of the command's own
             raise InputError(*(misfits(configs, name, check, arguments) or [_first_line(error)])) from error
 
