@@ -6,6 +6,7 @@ A case is a command, given in a folder with a small corpus and a trained run, in
 import contextlib
 import gzip
 import io
+import os
 import pickle
 import re
 import runpy
@@ -152,6 +153,15 @@ def gone(name: str) -> Spoil:
     return lambda: Path(name).unlink()
 
 
+def grown(name: str) -> Spoil:
+    """100 MB longer, of which the disk holds nothing."""
+    return lambda: os.truncate(name, 100_000_000)
+
+
+def pipe(name: str) -> tuple[Spoil, Spoil]:
+    return lambda: Path(name).unlink(missing_ok=True), lambda: os.mkfifo(name)
+
+
 def parquet(name: str, **columns: list[Any]) -> Spoil:
     return lambda: pq.write_table(pa.table(columns), name)
 
@@ -198,6 +208,9 @@ NO_CHECKPOINT = (
 NAME = r"a name \(1 to 200 bytes, .+\)"
 FOLDER = r"give the name of a folder under output_dir \(.+\)"
 TRUST = "add trust_data=true to read the corpus that this checkpoint names"
+NO_PROC = r"/proc/x: cannot be read or written \(No such file or directory\)"
+NO_HOME = "no user has this home folder; write the path out, or with ~/ for your own"
+TOO_MUCH = "longer than 1,000,000 bytes, the most that is read at a time; break it into sentences"
 WHOLE = "a whole number of at least"
 SEED = f"{WHOLE} 0 and less than 4294967296"
 APART = "pairs that share a sentence stay together"
@@ -219,13 +232,13 @@ CASES = [
     Case(
         "Latin-1",
         "train FILES",
-        r"valid\.fr, line 2: not UTF-8 text; convert the file to UTF-8 first",
+        r"valid\.fr, line 2: not UTF-8 text; convert it to UTF-8 first",
         put("valid.fr", "un\nété\n".encode("latin-1")),
     ),
     Case(
         "UTF-16",
         "train FILES",
-        r"train\.fr, line 1: not UTF-8 text; convert the file to UTF-8 first",
+        r"train\.fr, line 1: not UTF-8 text; convert it to UTF-8 first",
         put("train.fr", "été\n".encode("utf-16")),
     ),
     Case(
@@ -270,6 +283,63 @@ CASES = [
         "train data=files data.train.src=train.fr",
         r"data\.train\.tgt is not set: give it as data\.train\.tgt=VALUE",
     ),
+    Case("100 MB without a line's end", "train FILES", rf"train\.fr, line 212: {TOO_MUCH}", grown("train.fr")),
+    Case("a device that never ends", "TRANSLATE input=/dev/zero", f"/dev/zero, line 1: {TOO_MUCH}"),
+    Case(
+        "a gz that unpacks to 500 MB in a line",
+        "TRANSLATE",
+        rf"in\.txt, line 1: {TOO_MUCH}",
+        put("in.txt", gzip.compress(bytes(10**6)) * 500),
+    ),
+    Case(
+        "2 MB in a line of standard input",
+        "translate checkpoint=run output=out.txt",
+        f"standard input, line 2: {TOO_MUCH}",
+        stdin=b"un\n" + b"x" * 2_000_000,
+    ),
+    Case("text to train on from a pipe", "train FILES", r"train\.fr: .+ read only once, .+; give a file", pipe("train.fr")),
+    Case(
+        "one pipe for both sides",
+        "evaluate checkpoint=run src=both tgt=both",
+        "src=both tgt=both: this is one stream, which can be read only once; give two",
+        pipe("both"),
+    ),
+    # Paths.
+    *(
+        Case(
+            f"the home of no user, {command.split()[0]} {number}",
+            f"{command}~nobodyhere/x.md",
+            rf"{key}~nobodyhere/x\.md: {NO_HOME}",
+        )
+        for number, (command, key) in enumerate(
+            (
+                ("translate checkpoint=", ""),
+                ("TRANSLATE input=", ""),
+                ("TRANSLATE output=", ""),
+                ("evaluate checkpoint=run src=valid.fr tgt=valid.en output=", ""),
+                ("evaluate checkpoint=run tgt=valid.en src=", ""),
+                ("evaluate checkpoint=run attention=true src=valid.fr tgt=valid.en alignments=", ""),
+                ("train FILES data.train.src=", ""),
+                ("train FILES data.train.tgt=", ""),
+                ("train FILES output_dir=", "output_dir="),
+                ("train resume=", ""),
+                ("train data=opus_books data.path=", ""),
+                ("attention checkpoint=run sentence=chat output=", ""),
+                ("trace example=true output=", ""),
+                ("compare suite=", ""),
+                ("ablate suite=[baseline] output_dir=", ""),
+                ("growth output=", "output="),
+                ("benchmark benchmark.output=", r"benchmark\.output="),
+                ("benchmark benchmark.peers.eole=", r"benchmark\.peers\.eole="),
+            ),
+            start=1,
+        )
+    ),
+    Case(
+        "a name too long for a path",
+        f"translate checkpoint={'x' * 300}",
+        "checkpoint=x{300}: no such file, and no run with checkpoints/best.ckpt in it",
+    ),
     # Files of pairs.
     Case(
         "TSV without a heading",
@@ -312,6 +382,30 @@ CASES = [
         "train PAIRS data.train=x.parquet",
         r"x\.parquet: damaged or no Parquet file \(.+\); fetch it again",
         (parquet("x.parquet", fr=["un"], en=["one"]), cut("x.parquet", 0.9)),
+    ),
+    Case(
+        "TSV of 100 MB in a line",
+        "train PAIRS data.train=x.tsv",
+        rf"x\.tsv, line 1: {TOO_MUCH}",
+        (put("x.tsv", ""), grown("x.tsv")),
+    ),
+    Case(
+        "CSV with a row that never ends",
+        "train PAIRS data.train=x.csv",
+        rf"x\.csv, line 333334: a row whose quote may be left open, with its lines before: {TOO_MUCH}",
+        put("x.csv", 'fr,en\nun,"' + '","\n' * 400_000),
+    ),
+    Case(
+        "JSON lines of 100 MB in a line",
+        "train PAIRS data.train=x.jsonl",
+        rf"x\.jsonl, line 2: {TOO_MUCH}",
+        (put("x.jsonl", '{"fr": "un", "en": "one"}\n'), grown("x.jsonl")),
+    ),
+    Case(
+        "Parquet with a cell of 20 MB",
+        "train PAIRS data.train=x.parquet",
+        rf"x\.parquet, row 2: column en: {TOO_MUCH}",
+        parquet("x.parquet", fr=["un", "deux"], en=["one", "two " * 5_000_000]),
     ),
     Case(
         "a form we do not know",
@@ -644,7 +738,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "no text but bytes",
         "TRANSLATE",
-        r"in\.txt, line 2: not UTF-8 text; convert the file to UTF-8 first",
+        r"in\.txt, line 2: not UTF-8 text; convert it to UTF-8 first",
         put("in.txt", bytes(range(256))),
     ),
     Case("10,000 words to translate", "TRANSLATE", rf"in\.txt, line 3: {TOO_LONG}", put("in.txt", f"un\n\n{WORDS}\nquatre\n")),
@@ -721,6 +815,12 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "OWN attention=true alignments=links.txt",
         r"links\.txt: 1 lines of links for 2 pairs of sentences; give one for each .+",
         (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-0\n")),
+    ),
+    Case(
+        "links that never end",
+        "OWN attention=true alignments=/dev/zero",
+        f"/dev/zero, line 1: {TOO_MUCH}",
+        both("my", "un chat\n", "a cat\n"),
     ),
     Case(
         "no link",
@@ -828,6 +928,48 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     ),
     Case("a comparison of nothing", "compare", "suite is not set: give it as suite=VALUE"),
     Case("no samples", "compare run samples=0", f"samples=0: give {WHOLE} 1"),
+    # What Hydra itself reads.
+    Case(
+        "a mistyped key beside a glob",
+        "train -m model=glob(*) trainer.max_stepz=3",
+        r"trainer\.max_stepz=3: no such setting; did you mean trainer\.max_steps\?",
+        real=True,
+    ),
+    Case("a glob without a match", "train -m model=glob(x*)", r"model=glob\(x\*\): there is no value to run with; give one"),
+    Case("a range of step 0", "train -m seed=range(0,9,0)", r"seed=range\(0,9,0\): range\(\) arg 3 must not be zero"),
+    Case(
+        "too long a range",
+        "train -m seed=range(1,1000000000)",
+        r"seed=range\(1,1000000000\): more than 10,000 values; give fewer",
+    ),
+    Case("an interval", "train -m seed=interval(1,2)", r"seed=interval\(1,2\): these values cannot be listed; .+"),
+    Case("two things to do", "train -m --cfg job", "Only one of --run, --multirun, --cfg, .+ can be specified"),
+    Case(
+        "a directory that cannot be made",
+        "train hydra.run.dir=/proc/x",
+        NO_PROC,
+    ),
+    Case(
+        "another below it",
+        "train hydra.output_subdir=/proc/x",
+        NO_PROC,
+    ),
+    Case(
+        "a sweep's that cannot",
+        "train -m seed=1,2 hydra.sweep.dir=/proc/x",
+        NO_PROC,
+    ),
+    Case("a pickle to run again", "train --experimental-rerun=run/config.pickle", "--experimental-rerun: reads a pickle, .+"),
+    Case("no such flag", "train --nosuch", "unrecognized arguments: --nosuch; --help lists the flags, .+"),
+    Case("a flag without its value", "train --cfg", "argument --cfg/-c: expected one argument; .+"),
+    Case("a flag that goes with others", "train --resolve", "The --resolve flag can only be used .+"),
+    Case("a shell there is not", "train --shell-completion", "Expecting one subcommand .+"),
+    Case(
+        "a variable that is not set",
+        "train hydra.job.env_copy=[NO_SUCH]",
+        r"hydra\.job\.env_copy=\[NO_SUCH\]: there is no 'NO_SUCH'",
+    ),
+    Case("a launcher there is not", "train -m hydra/launcher=x seed=1,2", "hydra/launcher=x: .+Could not find.+"),
     # The embedded corpus.
     Case("fewer than no sentences", "show_corpus n=-1", f"n=-1: give {WHOLE} 0", real=True),
     Case(

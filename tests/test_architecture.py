@@ -11,7 +11,8 @@ PACKAGE = ROOT / "src" / "entente"
 
 # A room may import the rooms of lower floors, never one beside it or above.
 FLOORS = [
-    {"errors", "signals", "writing", "escape"},
+    {"errors", "signals", "escape"},
+    {"reading", "writing"},
     {"schema", "names"},
     {"data", "models", "loss", "memory"},
     {"workers"},
@@ -33,6 +34,7 @@ FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 NARROW = {
     "errors": (set(), set()),
     "signals": (set(), set()),
+    "reading": ({"errors"}, set()),
     "writing": (set(), set()),
     "escape": (set(), set()),
     "schema": ({"errors", "escape"}, {"pydantic", "annotated_types"}),

@@ -1,11 +1,15 @@
 """Bad input gets one clear line and exit code 2, and leaves nothing behind; odd sentences are translated."""
 
+import contextlib
+import gzip
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -178,3 +182,58 @@ def test_scores_are_not_written_into_a_run(folder: Path, output: str, finished: 
         == f"error: output={output}: this is the directory of a run, which keeps its own scores; give another folder\n"
     )
     assert content(folder) == before
+
+
+@contextlib.contextmanager
+def piped(*texts: bytes) -> Iterator[list[str]]:
+    """A path for each text, as a shell's <(...) gives it: one that can be read a single time."""
+    with contextlib.ExitStack() as stack:
+        paths = []
+        for text in texts:
+            reader, writer = os.pipe()
+            stack.callback(os.close, reader)
+            with os.fdopen(writer, "wb") as file:
+                file.write(text)
+            paths.append(f"/dev/fd/{reader}")
+        yield paths
+
+
+@pytest.mark.parametrize("stored", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_files_to_score_may_be_pipes(folder: Path, stored: Callable[[bytes], bytes]) -> None:
+    src, tgt = (b"un chat\n\n\xc3\xa9t\xc3\xa9\nchien\n", b"a cat\nb\nsummer\ndog\n")
+    (folder / "my.fr").write_bytes(src)
+    (folder / "my.en").write_bytes(tgt)
+    assert run("OWN", folder).code == 0
+    with piped(stored(src), stored(tgt)) as (one, other):
+        ended = run(f"evaluate checkpoint=run src={one} tgt={other} output=piped", folder)
+        assert (ended.code, ended.err) == (0, "")
+    [(_, expected)] = json.loads((folder / "scores" / "metrics.json").read_text()).items()
+    [(_, scored)] = json.loads((folder / "piped" / "metrics.json").read_text()).items()
+    assert {key: value for key, value in scored.items() if "seconds" not in key} == {
+        key: value for key, value in expected.items() if "seconds" not in key
+    }
+    with piped(stored(f"un\n\n{WORDS}\n".encode()), stored(b"one\n\nthree\n")) as (one, other):
+        ended = run(f"evaluate checkpoint=run src={one} tgt={other}", folder)
+    assert ended.code == 2 and re.match(rf"error: {one}, line 3: 10,000 words", ended.err)
+
+
+def test_a_text_to_translate_may_be_a_pipe(folder: Path) -> None:
+    text = (folder / "in.txt").read_bytes()
+    expected = run("translate checkpoint=run input=in.txt search.beam=2", folder).out
+    with piped(text, text + WORDS.encode() + b"\nun\n") as (good, bad):
+        assert run(f"translate checkpoint=run search.beam=2 input={good}", folder) == (0, expected, "")
+        ended = run(f"translate checkpoint=run search.beam=2 input={bad}", folder)
+    assert (ended.code, ended.out) == (2, expected) and ended.err.startswith(f"error: {bad}, line 3: ")
+
+
+@pytest.mark.parametrize("side", ["src", "tgt"])
+def test_a_pipe_with_more_lines_than_the_other_file_is_not_read_to_its_end(folder: Path, side: str) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"un\n" * 13_000)  # and it is not closed: who waits for its end waits for ever
+    try:
+        given = {"src": "train.fr", "tgt": "train.en", side: f"/dev/fd/{reader}"}
+        ended = run(f"evaluate checkpoint=run src={given['src']} tgt={given['tgt']}", folder)
+    finally:
+        os.close(writer)
+        os.close(reader)
+    assert ended.code == 2 and f"error: /dev/fd/{reader} has more lines than train." in ended.err

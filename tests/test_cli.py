@@ -153,6 +153,20 @@ def test_settings_are_judged_by_the_choices_that_were_meant(overrides: list[str]
     assert [line.partition(":")[0] for line in refused(command, "train", *overrides)] == wrong
 
 
+@pytest.mark.parametrize("flag", ["--help", "--info=config"])
+def test_what_hydra_shows_of_itself_still_works(flag: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "train.py"), flag]  # not in this process, where it sets up logging
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "") and "max_steps: 3000" in done.stdout
+
+
+def test_a_package_there_is_not_is_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", "--cfg=job", "--package=nosuch"])
+    with pytest.raises(SystemExit) as ended:
+        cli.run(lambda config: None, ROOT / "configs", "train")
+    assert ended.value.code == 2 and capsys.readouterr().err == "package 'nosuch' not found in config\n"
+
+
 def test_several_runs_are_made_of_several_values(command: Command) -> None:
     code, lines, ran = command("train", "-m", "model=birnn,transformer", "seed=1,2", check=check)
     assert (code, lines) == (0, [])

@@ -31,9 +31,9 @@ def test_clean() -> None:
 def test_only_newline_ends_a_line(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes("a\rb\r\n\u2028c\u2028d\x0c e\x0bf\x85g\n\n h ".encode())
-    assert read_lines(path) == ["a\rb", "c\u2028d\x0c e\x0bf\x85g", "", "h"]
+    assert [*read_lines(path)] == ["a\rb", "c\u2028d\x0c e\x0bf\x85g", "", "h"]
     path.write_bytes(path.read_bytes() + b"\n")  # a newline at the end begins no line
-    assert len(read_lines(path)) == 4
+    assert len([*read_lines(path)]) == 4
 
 
 @pytest.mark.parametrize("name", ["text", "text.gz"])
@@ -41,9 +41,9 @@ def test_plain_and_gzip_are_told_by_content(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     for data in (b"", b"\xef\xbb\xbf"):  # without and with a byte order mark
         path.write_bytes(data + "é\nb".encode())
-        plain = read_lines(path)
+        plain = [*read_lines(path)]
         path.write_bytes(gzip.compress(data + "é\nb".encode()))
-        assert read_lines(path) == plain == ["é", "b"]
+        assert [*read_lines(path)] == plain == ["é", "b"]
 
 
 def as_csv(pairs: list[Pair]) -> bytes:

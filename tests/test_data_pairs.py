@@ -1,20 +1,25 @@
 """Pairs in Arrow's memory are those that went in, and a corpus is never Python's strings all at once."""
 
 import gc
+import os
 import random
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from entente.data import corpora, pairs, tokenizer
 from entente.data.corpora import files
-from entente.data.files import Pair
+from entente.data.files import Columns, Pair, read_pairs
 from entente.data.pairs import Pairs, texts
 from entente.data.tokenizer import Tokenizer, Vocabulary
+from entente.errors import InputError
 
 sentence = st.text("aé œ😀\u2028", max_size=5)
 rows = st.lists(st.tuples(st.tuples(sentence, sentence), st.booleans()), max_size=23)
@@ -90,3 +95,31 @@ def test_what_was_read_is_freed_where_pairs_are_held_out(monkeypatch: pytest.Mon
     held = corpora._held_out(made, {"valid": 101, "test": 0, "seed": 1}, with_test=True)
     assert len(held["valid"]) == 101 and len(made) == 2011 - 101
     assert pairs.POOL.bytes_allocated() < before + 0.2 * size
+
+
+def test_text_takes_no_more_than_half_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 30}.__getitem__)
+    fits = [("phrase", "sentence")] * 2003
+    assert len(Pairs.of(fits)) == len(fits)  # some 45 kB
+    with pytest.raises(InputError, match=r"more text than half the memory of this machine holds \(0\.0 GB\); give less of it"):
+        Pairs.of(fits * 2)
+
+
+def test_a_few_bytes_of_parquet_are_not_unpacked_beyond_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 20_000}.__getitem__)
+    monkeypatch.setattr(pairs, "AT_ONCE", 10_000)  # the bytes alone end a block
+    repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 211, pa.int32()), pa.array(["x" * 999_983]))
+    table = pa.table({"fr": repeated.cast(pa.string()), "en": ["y"] * 211})
+    pq.write_table(table, tmp_path / "x.parquet", compression="zstd")
+    assert (tmp_path / "x.parquet").stat().st_size < 10_000
+    read = 0
+
+    def counted() -> Iterator[Pair]:
+        nonlocal read
+        for pair in read_pairs(tmp_path / "x.parquet", Columns(("fr", "en"))):
+            read += 1
+            yield pair
+
+    with pytest.raises(InputError, match=r"more text than half the memory of this machine holds"):
+        Pairs.of(counted())
+    assert read < 100

@@ -29,6 +29,7 @@ from entente.data.tokenizer import PAD, Vocabulary
 from entente.errors import Diverged, InputError
 from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import parameter_count
+from entente.reading import path_of
 from entente.schema import fill, shown
 from entente.writing import made, whole
 
@@ -94,10 +95,10 @@ def provenance() -> dict[str, str]:
 
 def find(checkpoint: str) -> Path:
     """The file meant: itself, or the best checkpoint of a run's directory."""
-    path = Path(checkpoint).expanduser()
-    if path.is_dir():
+    path = path_of(checkpoint)
+    if os.path.isdir(path):  # unlike Path.is_dir, False where we may not look
         path = path / "checkpoints" / "best.ckpt"
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise InputError(f"checkpoint={checkpoint}: no such file, and no run with checkpoints/best.ckpt in it")
     return path
 

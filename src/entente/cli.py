@@ -4,12 +4,14 @@ Exit codes: 0 done; 2 something to correct, a line `error: ...` for each problem
 go on; 130 Ctrl-C and 143 SIGTERM where there is nothing to go on with.
 """
 
+import argparse
 import io
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +20,36 @@ import yaml
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
 
 from entente import escape
 from entente.errors import Diverged, InputError, Interrupted, shortage
+from entente.reading import path_of
 from entente.schema import MISSING, flat, nearest, unknown, unset
 from entente.signals import Stopped, StopSignals
 
 Command = Callable[[dict[str, Any]], None]
 Check = Callable[[dict[str, Any]], Sequence[str]]
 
-UNUSABLE = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError)  # what composing raises; Hydra has no one root
+COMPOSING = (HydraException, OmegaConfBaseException, yaml.YAMLError)  # what a command that composes more raises
+MOST_VALUES = 10_000  # of a sweep; Hydra lists them all
+UNUSABLE = Exception  # what Hydra makes of a command line that it cannot use: a KeyError, an OSError, ... have no one root
 
 
 def run(command: Command, configs: Path, name: str, check: Check | None = None) -> None:
     """Calls `command` with the plain dict composed from `configs/name.yaml` and the command line's overrides. `check` says what
     is wrong with such a dict, a line for each problem; the command runs when there is none."""
+    ours = False  # whether what runs is not Hydra
 
     def main(config: DictConfig) -> None:
+        nonlocal ours
+        ours = True
         with endings():  # here, before Hydra adds lines of its own
             command(settled(config, HydraConfig.get().overrides.task, check))
+        ours = False
 
     _occupy_standard_streams()
     with endings():
@@ -49,15 +59,20 @@ def run(command: Command, configs: Path, name: str, check: Check | None = None) 
         if strange := [ascii(argument) for argument in sys.argv[1:] if re.search("[\ud800-\udfff]", argument)]:
             raise InputError(*(f"{argument}: not UTF-8 text; convert it, or rename the file" for argument in strange))
     sys.argv[1:] = [quoted(argument) for argument in sys.argv[1:]]
+    with endings():
+        arguments = flags()
+        if arguments.multirun and listed(arguments, configs, name)[1]:  # here, before Hydra makes a directory
+            raise InputError(*misfits(configs, name, check, arguments))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are; what is printed of them is decided here
     with endings(), StopSignals():
         try:
             hydra.main(version_base="1.3", config_path=str(configs), config_name=name)(main)()
+        except SystemExit as ended:
+            sys.exit(2 if ended.code == 1 and not ours else ended.code)  # Hydra has told of a flag it cannot follow
         except UNUSABLE as error:
-            found = misfits(configs, name, check)
-            if not found and not isinstance(error, UNUSABLE[:-1]):
-                raise  # a fault of the command's own
-            raise InputError(*(found or [_first_line(error)])) from error
+            if not isinstance(error, COMPOSING) and (ours or isinstance(error, OSError | MemoryError)):
+                raise  # what the machine denies, or a fault of the command's own
+            raise InputError(*(misfits(configs, name, check, arguments) or [_first_line(error)])) from error
 
 
 def _occupy_standard_streams() -> None:
@@ -189,7 +204,7 @@ def resumed(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, An
 
 
 def stored_in(directory: str) -> Path:
-    return Path(directory).expanduser() / "config.yaml"
+    return path_of(directory) / "config.yaml"
 
 
 def ignored(directory: str, overrides: Sequence[str]) -> list[str]:
@@ -198,19 +213,33 @@ def ignored(directory: str, overrides: Sequence[str]) -> list[str]:
     return [f"resume={directory} goes on with that run's own settings; leave out {override}" for override in others]
 
 
-def misfits(configs: Path, name: str, check: Check | None) -> list[str]:
+def flags() -> argparse.Namespace:
+    """The command line as Hydra will read it; an InputError where it cannot, or shall not."""
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            arguments = get_args_parser().parse_args()
+    except SystemExit as ended:
+        if not ended.code:
+            raise  # --version has said its line
+        reason = said.getvalue().strip().splitlines()[-1].partition("error: ")[2]
+        raise InputError(f"{reason}; --help lists the flags, which go before the settings") from None
+    if arguments.experimental_rerun is not None:
+        raise InputError("--experimental-rerun: reads a pickle, which can run any code; give the settings instead")
+    return arguments
+
+
+def misfits(configs: Path, name: str, check: Check | None, arguments: argparse.Namespace) -> list[str]:
     """A line for each override of the command line that does not compose, and for all that is wrong with what the others
     compose; none where the fault is not theirs."""
-    arguments = get_args_parser().parse_args()
     if arguments.config_path or arguments.config_dir:
         return []  # other files decide what there is
     groups = groups_of(configs, arguments.config_name or name)
-    given = [one for override in arguments.overrides for one in (swept(override) if arguments.multirun else [override])]
+    given, lines = listed(arguments, configs, name)
     resume = next((one.partition("=")[2] for one in given if key_of(one) == "resume"), "null")
     if resume not in ("null", "auto") and (found := ignored(resume, given)):
         return found
     given.sort(key=lambda one: key_of(one) not in groups)  # which settings there are depends on the choices of groups
-    lines: list[str] = []
     good: dict[str, str] = {}
     unclear: set[str] = set()  # groups of which nothing is known, since it cannot even be guessed which choice was meant
 
@@ -242,15 +271,43 @@ def misfits(configs: Path, name: str, check: Check | None) -> list[str]:
     return list(dict.fromkeys([*lines, *found, *(check(values) if lines and check and values else [])]))
 
 
-def swept(override: str) -> list[str]:
-    """One override for each value of a sweep; the override itself where it is none that can be listed."""
+def listed(arguments: argparse.Namespace, configs: Path, name: str) -> tuple[list[str], list[str]]:
+    """The overrides, each value of a sweep as one of its own; and a line for each sweep whose values cannot be listed."""
+    if not arguments.multirun or arguments.config_path or arguments.config_dir:
+        return arguments.overrides, []
+    groups = groups_of(configs, arguments.config_name or name)
+    given: list[str] = []
+    lines = []
+    for override in arguments.overrides:
+        try:
+            given += swept(override, groups, configs)
+        except UNUSABLE as error:  # of what a user's range is made of
+            lines.append(f"{override}: {_first_line(error)}")
+    return given, lines
+
+
+def swept(override: str, groups: Sequence[str], configs: Path) -> list[str]:
+    """One override for each value of a sweep; the override itself where it is none. A ValueError where it has no values, or
+    more than can be meant."""
     try:
         parsed = OverridesParser.create().parse_override(override)
     except HydraException:
         return [override]
-    if not (parsed.is_choice_sweep() or parsed.is_range_sweep()):
+    if not parsed.is_sweep_override():
         return [override]
-    return [f"{parsed.get_key_element()}={value}" for value in parsed.sweep_string_iterator()]
+    key, values = parsed.get_key_element(), parsed.value()
+    if isinstance(values, Glob):
+        known = choices(configs / key) if key in groups else []
+        found = values.filter(known)
+    elif parsed.is_discrete_sweep():
+        found = list(islice(parsed.sweep_string_iterator(), MOST_VALUES + 1))
+    else:
+        raise ValueError("these values cannot be listed; write them out, or as range(START,STOP,STEP)")
+    if not found:
+        raise ValueError("there is no value to run with; give one")
+    if len(found) > MOST_VALUES:
+        raise ValueError(f"more than {MOST_VALUES:,} values; give fewer")
+    return [f"{key}={value}" for value in found]
 
 
 def explain(override: str, error: Exception, config: DictConfig, configs: Path, groups: Sequence[str]) -> str:
@@ -292,5 +349,7 @@ def _first_line(error: BaseException) -> str:
         error = error.__cause__
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"line {error.problem_mark.line + 1}: {error.problem}"
+    if isinstance(error, KeyError):
+        return f"there is no {error}"
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"{error.full_key}: {text}" if isinstance(error, OmegaConfBaseException) and error.full_key else text

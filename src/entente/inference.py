@@ -11,20 +11,22 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 import torch
-from datasets import Dataset
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from entente import checkpoint, escape
 from entente.data.alignments import pharaoh, read_pharaoh
-from entente.data.corpora import Corpus, clean, parallel_files, read_from, read_lines
+from entente.data.corpora import Corpus, read_from, with_text
+from entente.data.files import clean, read_lines, read_parallel
 from entente.data.module import TranslationData, split_of, together_of
-from entente.data.tokenizer import LONGEST, Tokenizer, Vocabulary, too_long
+from entente.data.pairs import Pairs
+from entente.data.tokenizer import Tokenizer, Vocabulary
 from entente.errors import InputError
 from entente.evaluation.attention import Measured, measure_split, pairs_of
 from entente.evaluation.scores import Evaluation
 from entente.export import CTranslate2
 from entente.names import file_in, is_name
+from entente.reading import is_stream, path_of, text_lines
 from entente.schema import defaults, fill, problems
 from entente.search import Hypothesis, Search, translate
 from entente.settings import PARTS, problems_of_data
@@ -60,14 +62,14 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
         corpus = _own_files(config["src"], config["tgt"], run.vocabulary)
         if config["alignments"]:
             [(name, pairs)] = corpus.tests.items()
-            corpus.gold[name] = read_pharaoh(Path(config["alignments"]).expanduser(), pairs["src"], pairs["tgt"])
+            corpus.gold[name] = read_pharaoh(path_of(config["alignments"]), pairs["src"], pairs["tgt"])
         splits = list(corpus.tests)
     else:
         corpus = stored_corpus(run, config["checkpoint"], config["trust_data"])
         splits = _chosen(config["split"], corpus)
     data = TranslationData(corpus, run.vocabulary, **run.config["data"]["batch"], seed=run.config["seed"])
     data.check_lengths(splits)
-    output = Path(config["output"]).expanduser() if config["output"] else None
+    output = path_of(config["output"]) if config["output"] else None
     if output:
         with writable(f"output={output}"):
             refuse_run(output)
@@ -176,14 +178,17 @@ def _chosen(given: str | list[str], corpus: Corpus) -> list[str]:
 def _own_files(src: str | None, tgt: str | None, vocabulary: Vocabulary) -> Corpus:
     if not src or not tgt:
         raise InputError("src and tgt go together: give both files, src=FILE tgt=FILE")
-    name = Path(src).name
-    if not is_name(name) or "@" in name:
-        name = "own"
-    one, other = Path(src).expanduser(), Path(tgt).expanduser()
-    pairs: Dataset = parallel_files(one, other)
-    vocabulary.src.refuse_too_long(read_lines(one), src)  # here, where a line still has its number
-    vocabulary.tgt.refuse_too_long(read_lines(other), tgt)
-    return Corpus(name, train=pairs, valid=pairs, tests={name: pairs})
+    one, other = path_of(src), path_of(tgt)
+    if is_stream(one) and is_stream(other) and one.samefile(other):
+        raise InputError(f"src={src} tgt={tgt}: this is one stream, which can be read only once; give two")
+    where = f"{one} and {other}"
+    pairs = Pairs.of(read_parallel(one, other), where)
+    for tokenizer, side, file in ((vocabulary.src, 0, src), (vocabulary.tgt, 1, tgt)):
+        for number, pair in enumerate(pairs, start=1):  # before any is dropped, so that a line has its number
+            tokenizer.refuse_too_long(pair[side], f"{file}, line {number}")
+    name = one.name if is_name(one.name) and "@" not in one.name else "own"
+    usable = with_text(where, pairs)
+    return Corpus(name, train=usable, valid=usable, tests={name: usable})
 
 
 def translate_text(config: Mapping[str, Any]) -> None:
@@ -201,20 +206,18 @@ def translate_text(config: Mapping[str, Any]) -> None:
     if not config["input"] and sys.stdin and sys.stdin.isatty():
         _prompt(run, how, engine)
         return
-    lines = read_lines(Path(config["input"]).expanduser()) if config["input"] else None
-    if lines is not None:
-        run.vocabulary.src.refuse_too_long(lines, config["input"])
+    lines, count = _to_translate(config["input"], run.vocabulary.src)
     with ExitStack() as stack:
         if config["output"]:
-            file = stack.enter_context(written_whole(Path(config["output"]).expanduser()))
+            file = stack.enter_context(written_whole(path_of(config["output"])))
             out: TextIO = stack.enter_context(io.TextIOWrapper(file, encoding="utf-8"))
         else:
             stack.enter_context(writable("standard output"))
             out = standard_output()
         progress = stack.enter_context(_progress(sys.stderr.isatty()))
-        task = progress.add_task("sentences", total=len(lines) if lines is not None else None)
+        task = progress.add_task("sentences", total=count)
         number = 0
-        for chunk in _chunks(lines if lines is not None else _short_enough(_standard_input(), run.vocabulary)):
+        for chunk in _chunks(lines):
             for n_best in engine(chunk):
                 number += 1
                 out.writelines(_written(run, n_best, number, how.n_best))
@@ -229,7 +232,7 @@ def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
         while True:
             sentence = input(f"{languages['src']}> ")
             try:
-                refuse_too_long(run.vocabulary.src, sentence, "sentence")
+                run.vocabulary.src.refuse_too_long(clean(sentence), "sentence")
             except InputError as error:
                 print(error)
                 continue
@@ -246,27 +249,29 @@ def _written(run: checkpoint.Run, n_best: list[Hypothesis], number: int, n: int)
         yield f"{text}\n" if n == 1 else f"{number}\t{hypothesis.score:.4f}\t{text}\n"
 
 
+def _to_translate(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str], int | None]:
+    """The lines of a file, or of standard input, and how many they are. A file is read once before: if a line of it is refused,
+    no line is translated. Of what can be read only once the lines before that one are translated, and no one counts them."""
+
+    def short_enough(lines: Iterable[str], where: str) -> Iterator[str]:
+        for number, line in enumerate(lines, start=1):
+            tokenizer.refuse_too_long(line, f"{where}, line {number}")
+            yield line
+
+    if given is None:
+        return short_enough(_standard_input(), "standard input"), None
+    path = path_of(given)
+    count = None if is_stream(path) else sum(1 for _ in short_enough(read_lines(path), given))
+    return short_enough(read_lines(path), given), count
+
+
 def _standard_input() -> Iterator[str]:
     if not sys.stdin:
         raise InputError("standard input is closed: give input=FILE")
-    lines = enumerate(sys.stdin.buffer, start=1)
-    while True:
-        try:
-            number, line = next(lines)
-            text = line.decode("utf-8").removesuffix("\n")
-        except StopIteration:
-            return
-        except UnicodeDecodeError:
-            raise InputError(f"standard input, line {number}: not UTF-8 text; convert it to UTF-8 first") from None
-        except OSError as error:
-            raise InputError(f"standard input: cannot be read ({error.strerror}); give input=FILE") from None
-        yield text
-
-
-def _short_enough(lines: Iterable[str], vocabulary: Vocabulary) -> Iterator[str]:
-    for number, line in enumerate(lines, start=1):
-        refuse_too_long(vocabulary.src, line, f"standard input, line {number}")
-        yield line
+    try:
+        yield from map(clean, text_lines(sys.stdin.buffer, "standard input"))
+    except OSError as error:
+        raise InputError(f"standard input: cannot be read ({error.strerror}); give input=FILE") from None
 
 
 def standard_output() -> TextIO:
@@ -274,12 +279,6 @@ def standard_output() -> TextIO:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     return sys.stdout
-
-
-def refuse_too_long(tokenizer: Tokenizer, sentence: str, where: str) -> None:
-    pieces = len(tokenizer.encode(clean(sentence)))
-    if pieces > LONGEST:
-        raise InputError(f"{where}: {too_long(sentence, pieces)}")
 
 
 @contextmanager

@@ -42,6 +42,7 @@ from entente.evaluation.scores import Evaluation
 from entente.memory import keep_freed_memory
 from entente.models.seq2seq import parameter_count
 from entente.names import file_in
+from entente.reading import path_of
 from entente.resume import (
     BEGINNING,
     FINISHED,
@@ -95,7 +96,7 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
     kept as proof.json."""
     if found := check(config):
         raise InputError(*found)
-    config = {**completed(config), "output_dir": str(Path(config["output_dir"]).expanduser())}
+    config = {**completed(config), "output_dir": str(path_of(config["output_dir"]))}
     prepare_process(config["trainer"]["threads"])
     resume, config = config["resume"], {key: value for key, value in config.items() if key != "resume"}
     name = config["name"] + ("-overfit" if config["overfit"] else "")
@@ -235,7 +236,7 @@ def to_go_on_with(resume: str | None, root: Path, name: str, config: Mapping[str
     if resume is None:
         return None
     if resume != "auto":
-        return Path(resume).expanduser()
+        return path_of(resume)
     found = unfinished(root, name, config)
     if found is None:
         log.info("resume=auto: no run %s of this configuration yet, a new one begins", root / name)
@@ -376,7 +377,10 @@ def refuse_no_batch(limit: float, data: TranslationData) -> None:
 
 def no_folder(output_dir: str) -> list[str]:
     """Why nothing can be written there, in a line; nothing is made to find out."""
-    path = Path(output_dir).expanduser()
+    try:
+        path = path_of(output_dir)
+    except InputError as error:
+        return [f"output_dir={problem}" for problem in error.problems]
     there = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
     if not there.is_dir():
         return [f"output_dir={output_dir}: {there} is a file; give a folder"]

@@ -12,12 +12,12 @@ from rich.console import Console
 
 from entente import checkpoint
 from entente.data.alignments import Gold
-from entente.data.corpora import clean
+from entente.data.files import clean
 from entente.data.module import split_of
 from entente.data.tokenizer import BOS, EOS
 from entente.errors import InputError
 from entente.evaluation.attention import Pair, head_correlations, occlusion_table, words_of_pair
-from entente.inference import load_run, refuse_too_long, standard_output, stored_corpus, writable, written_whole
+from entente.inference import load_run, standard_output, stored_corpus, writable, written_whole
 from entente.maps.draw import draw, draw_pair
 from entente.maps.occlusion import occlusion
 from entente.maps.record import KIND_NAMES, NAME_OF_KIND, TO_SOURCE, AttentionMap, has_attention, record
@@ -27,6 +27,7 @@ from entente.maps.trace.render import markdown
 from entente.maps.trace.render import show as show_trace
 from entente.maps.trace.steps import Labels, Trace
 from entente.maps.words import in_words, sides_in_words
+from entente.reading import path_of
 from entente.search import Search, translate
 from entente.training import prepare_process
 from entente.writing import made
@@ -160,7 +161,7 @@ def _beside_change(one: Looked) -> Iterator[tuple[str, AttentionMap]]:
 
 def _output(path: str) -> Path:
     """A folder, or a picture that can be written."""
-    output = Path(path).expanduser()
+    output = path_of(path)
     if output.suffix and output.suffix.lower() not in PICTURES and not output.is_dir():
         raise InputError(f"output={path}: no kind of picture; give a folder, or a name that ends in {', '.join(PICTURES)}")
     if output.suffix and output.is_dir():
@@ -174,7 +175,7 @@ def trace_attention(config: Mapping[str, Any]) -> None:
     """Prints one attention of a checkpoint step by step, with its numbers; of the example, all of them one after another. And
     writes it as Markdown where `output` is given."""
     prepare_process(config["threads"])
-    output = Path(config["output"]).expanduser() if config["output"] else None
+    output = path_of(config["output"]) if config["output"] else None
     if output and output.suffix.lower() != ".md":
         raise InputError(f"output={output}: give a name that ends in .md")
     chosen = [config[key] for key in ("kind", "layer", "head", "step")]
@@ -216,9 +217,9 @@ def _sentence(config: Mapping[str, Any]) -> str:
 
 def _read(run: checkpoint.Run, source: str, target: str | None, beam: int = 1) -> tuple[list[int], list[int]]:
     """Ids of the source, with EOS, and of the target or, where that is None, of the model's own translation."""
-    refuse_too_long(run.vocabulary.src, source, "sentence")
+    run.vocabulary.src.refuse_too_long(source, "sentence")
     [src] = run.vocabulary.encode_src([source])
     if target is None:
         return src, translate(run.model, run.vocabulary, [source], Search(beam=beam))[0][0].tokens
-    refuse_too_long(run.vocabulary.tgt, target, "target")
+    run.vocabulary.tgt.refuse_too_long(clean(target), "target")
     return src, run.vocabulary.tgt.encode(clean(target))

@@ -34,6 +34,7 @@ from entente.ablation.comparison import (
 )
 from entente.ablation.runs import Run, Suite, publish, read_suite
 from entente.errors import InputError
+from entente.reading import path_of
 from entente.writing import write_text
 
 # Okabe and Ito's colours, which the colour-blind can tell apart too.
@@ -83,13 +84,13 @@ Line = tuple[Sequence[float], Sequence[float]]
 
 def report(config: Mapping[str, Any]) -> None:
     """Writes the comparison of a suite in three forms and prints it; publishes the suite where `publish` is a folder."""
-    suite = read_suite(Path(config["suite"]).expanduser())
+    suite = read_suite(path_of(config["suite"]))
     comparison = compare(suite, config["samples"])
-    output = Path(config["output"]).expanduser() if config["output"] else suite.directory
+    output = path_of(config["output"]) if config["output"] else suite.directory
     forms = {"md": markdown(comparison), "csv": csv(comparison), "html": page(comparison, suite)}
     folders = {"output": output}
     if config["publish"]:
-        folders["publish"] = Path(config["publish"]).expanduser()
+        folders["publish"] = path_of(config["publish"])
         publish(suite, folders["publish"])
     for key, folder in folders.items():
         try:

@@ -46,6 +46,7 @@ from entente.callbacks import clock
 from entente.cli import key_of, quoted
 from entente.errors import InputError, Interrupted
 from entente.names import Folder, Name
+from entente.reading import path_of
 from entente.resume import is_finished
 from entente.schema import nearest, problems
 from entente.signals import Stopped
@@ -208,7 +209,7 @@ def ablate(config: Mapping[str, Any], script: Path) -> Path:
         raise InputError(*(f"{one}: a suite sets it for each of its runs; leave it out, see suite and seeds" for one in wrong))
     refuse_unusable(variants)
     overrides = [*given, *own]
-    root = Path(config["output_dir"]).expanduser() / (
+    root = path_of(config["output_dir"]) / (
         config["name"] or (config["suite"] if isinstance(config["suite"], str) else "suite")
     )
     jobs = planned(config, root, variants, overrides)
@@ -231,7 +232,7 @@ def chosen(config: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 def planned(config: Mapping[str, Any], root: Path, variants: Sequence[str], overrides: Sequence[str]) -> list[Job]:
     """Every run, seeds outermost, so that a first table is soon whole. InputError with all that is wrong with any of them."""
-    within = root.relative_to(Path(config["output_dir"]).expanduser())
+    within = root.relative_to(path_of(config["output_dir"]))
     jobs = []
     for seed in dict.fromkeys(config["seeds"]):
         for variant in variants:

@@ -27,6 +27,7 @@ from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
 from entente.export import write_ctranslate2
 from entente.inference import load_run, stored_corpus
+from entente.reading import path_of
 from entente.training import prepared
 from entente.translator import Translator
 
@@ -47,7 +48,7 @@ def module(name: str) -> list[str]:
 
 
 def script(name: str, python: str = sys.executable) -> list[str]:
-    return [str(Path(python).expanduser()), str(PEERS / f"{name}.py")]
+    return [str(path_of(python)), str(PEERS / f"{name}.py")]
 
 
 @dataclass
@@ -148,7 +149,7 @@ def lacks(package: str, python: str | None = sys.executable) -> str:
         return "" if importlib.util.find_spec(package) else f"{package} is not installed here"
     look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
     try:
-        code = subprocess.run([Path(python).expanduser(), "-c", look], capture_output=True, check=False).returncode
+        code = subprocess.run([path_of(python), "-c", look], capture_output=True, check=False).returncode
     except OSError as error:
         return f"{python} does not run ({error.strerror or error})"
     return f"{package} is not installed in {python}" if code else ""

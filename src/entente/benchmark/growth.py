@@ -49,6 +49,7 @@ from entente.errors import InputError
 from entente.inference import writable
 from entente.models.packed import packed
 from entente.models.seq2seq import evaluating, parameter_count
+from entente.reading import path_of
 from entente.schema import defaults, problems
 from entente.search import Search, search
 from entente.settings import Threads, TrainerSettings
@@ -361,7 +362,7 @@ def measure(config: dict[str, Any]) -> None:
     """Measures every point and writes the table, the picture and the figures."""
     settings = Growth(**config)
     with writable(f"output={settings.output}"):
-        _measure(settings, Path(settings.output).expanduser())
+        _measure(settings, path_of(settings.output))
 
 
 def _measure(settings: Growth, folder: Path) -> None:

@@ -24,6 +24,7 @@ from entente.benchmark.picture import picture
 from entente.benchmark.results import Result, Row, Spread
 from entente.benchmark.settings import Benchmark, check
 from entente.errors import InputError
+from entente.reading import path_of
 from entente.schema import fill
 from entente.settings import completed
 from entente.training import prepare_process
@@ -42,7 +43,7 @@ def benchmark(config: Mapping[str, Any]) -> list[Result]:
     settings = fill(Benchmark, "benchmark", config["benchmark"])
     run = completed({key: value for key, value in config.items() if key not in ("benchmark", "resume")})
     prepare_process(run["trainer"]["threads"])
-    output = Path(settings.output).expanduser() if settings.output else None
+    output = path_of(settings.output) if settings.output else None
     console, results = Console(), list[Result]()
     with tempfile.TemporaryDirectory() as folder, showing(settings) as begin:
         bench = Bench(run, settings, Path(folder), begin)

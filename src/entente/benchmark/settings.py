@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Interval
@@ -11,6 +10,7 @@ from annotated_types import Ge, Interval
 from entente import checkpoint
 from entente.errors import InputError
 from entente.models import MODELS
+from entente.reading import path_of
 from entente.schema import defaults, problems
 from entente.training import check as check_run
 from entente.training import no_folder
@@ -76,8 +76,11 @@ def check(config: Mapping[str, Any]) -> list[str]:
     if not run["data"]["tokenizer"].get("joint", True):
         found.append("data.tokenizer.joint=false: the peers share one vocabulary; leave it out")
     for name, path in own["peers"].items():
-        if path is not None and not shutil.which(Path(path).expanduser()):
-            found.append(f"benchmark.peers.{name}={path}: no such program; give the path of that environment's Python")
+        try:
+            if path is not None and not shutil.which(path_of(path)):
+                found.append(f"benchmark.peers.{name}={path}: no such program; give the path of that environment's Python")
+        except InputError as error:
+            found += [f"benchmark.peers.{name}={problem}" for problem in error.problems]
     if own["checkpoint"]:
         try:
             checkpoint.find(own["checkpoint"])

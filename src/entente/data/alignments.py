@@ -6,6 +6,7 @@ is written so; a possible one, which a system may make and need not (Och & Ney 2
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,11 +40,13 @@ def white_space_words(text: str) -> list[Span]:
 
 def read_pharaoh(path: Path, sources: Sequence[str], targets: Sequence[str]) -> list[Gold]:
     """The links of each pair of sentences; their words are what white space parts. InputError for a file that does not fit."""
-    lines = read_lines(path)
-    if len(lines) != len(sources):
+    given = read_lines(path)
+    lines = [*islice(given, len(sources))]
+    more = any(True for _ in given)
+    if more or len(lines) != len(sources):
         raise InputError(
-            f"{path}: {len(lines)} lines of links for {len(sources)} pairs of sentences; give one for each pair that has text "
-            "on both sides"
+            f"{path}: {'more than ' * more}{len(lines)} lines of links for {len(sources)} pairs of sentences; "
+            "give one for each pair that has text on both sides"
         )
     return [
         _gold(line, white_space_words(src), white_space_words(tgt), f"{path}, line {number}")

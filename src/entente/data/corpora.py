@@ -21,12 +21,12 @@ from datasets import Dataset, DownloadConfig, DownloadManager
 
 from entente.data.alignments import Gold
 from entente.data.files import Columns, clean, read_pairs, read_parallel, table_pairs
-from entente.data.files import read_lines as read_lines  # who reads text looks for it beside `clean`
 from entente.data.pairs import Pair, Pairs, digest
 from entente.data.split import hold_out, shared
 from entente.errors import InputError
 from entente.names import Name
 from entente.names import Split as SplitName
+from entente.reading import is_stream, path_of
 
 log = logging.getLogger("entente")
 
@@ -157,7 +157,7 @@ def multi30k(
     parts = {}
     for name, stem in {"train": "train", "valid": "val", **{test: test for test in tests}}.items():
         one, other = (_fetched(f"{folder}/{stem}.{language}.gz") for language in languages)
-        parts[name] = Part(f"{folder}/{stem}", Pairs.of(read_parallel(one, other)))
+        parts[name] = Part(f"{folder}/{stem}", Pairs.of(read_parallel(one, other), f"{folder}/{stem}"))
     return _corpus(f"multi30k-{src}-{tgt}", parts, max_words, max_ratio, None)
 
 
@@ -173,9 +173,9 @@ def opus_books(
     """A translation set of the Hugging Face hub that has a training split only, of which validation and test are held out.
     `path` is its name there, or a Parquet file or a folder of some (within it, those of the folder `subset`)."""
     places = Columns(_languages(src, tgt))
-    here = Path(path).expanduser()
+    here = path_of(path)
     if os.path.exists(here):
-        pairs = Pairs.of(pair for file in _parquet_files(here, subset) for pair in read_pairs(file, places))
+        pairs = Pairs.of((pair for file in _parquet_files(here, subset) for pair in read_pairs(file, places)), path)
     else:
         try:
             table = datasets.load_dataset(path, subset, split="train").with_format("arrow")[:]
@@ -184,7 +184,7 @@ def opus_books(
             raise InputError(
                 f"data.path={path} data.subset={subset}: neither here nor to be had from the hub ({why})"
             ) from None
-        pairs = Pairs.of(table_pairs(path, table, places))
+        pairs = Pairs.of(table_pairs(path, table.schema, lambda _: table.to_batches(), places), path)
     return _corpus(f"opus_books-{src}-{tgt}", {"train": Part(path, pairs)}, max_words, max_ratio, split)
 
 
@@ -209,14 +209,13 @@ def read_from(data: Mapping[str, Any]) -> str:
     return f"{data['path']}, {data['subset']}, here or on the Hugging Face hub"
 
 
-def parallel_files(src: Path, tgt: Path) -> Dataset:
-    """Every pair of two parallel files that has text on both sides."""
+def with_text(where: str, pairs: Pairs) -> Dataset:
+    """The pairs that have text on both sides; the others are dropped from `pairs` too."""
     dropped: Counter[str] = Counter()
-    pairs = Pairs.of(read_parallel(src, tgt))
     _drop(pairs, "", dropped)
     for why, count in dropped.items():
         log.info("dropped %d pairs: %s", count, why)
-    return _dataset(f"{src} and {tgt}", pairs)
+    return _dataset(where, pairs)
 
 
 def _languages(src: str, tgt: str) -> tuple[str, str]:
@@ -295,18 +294,22 @@ def _dataset(where: str, pairs: Pairs) -> Dataset:
 def _read(root: str | None, given: object, key: str, places: Columns) -> Part:
     if isinstance(given, str) and given not in MISSING:
         path = _path(root, given)
-        return Part(str(path), Pairs.of(read_pairs(path, places)))
+        return Part(str(path), Pairs.of(read_pairs(path, places), str(path)))
     sides = []
     for side in ("src", "tgt"):
         file = given.get(side) if isinstance(given, Mapping) else None
         if file in MISSING:
             raise InputError(f"{key}.{side} is not set: give the file, {key}.{side}=FILE")
         sides.append(_path(root, str(file)))
-    return Part(f"{sides[0]} and {sides[1]}", Pairs.of(read_parallel(*sides)))
+    where = f"{sides[0]} and {sides[1]}"
+    return Part(where, Pairs.of(read_parallel(*sides), where))
 
 
 def _path(root: str | None, path: str) -> Path:
-    return Path(root or "").expanduser() / Path(path).expanduser()
+    place = path_of(root or "") / path_of(path)
+    if is_stream(place):
+        raise InputError(f"{place}: can be read only once, and a run that goes on reads its data again; give a file")
+    return place
 
 
 def _tests(test: Mapping[str, TwoFiles | str | None] | str | None) -> list[tuple[str, str, object]]:
@@ -336,7 +339,7 @@ def _folder(root: str, first: str) -> str:
 def _fetched(address: str) -> Path:
     """The file at a path or an address, on this machine."""
     if not address.startswith(("http://", "https://")):
-        return Path(address).expanduser()
+        return path_of(address)
     # Without asking whether it has changed (use_etag): what is published stays, and a second run needs no network.
     config = DownloadConfig(use_etag=False, disable_tqdm=not sys.stderr.isatty())
     try:

@@ -6,12 +6,13 @@ CR, U+2028 or a form feed is text; and a line without text is a pair without tex
 
 import csv
 import gzip
+import io
 import json
 import re
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
@@ -22,11 +23,15 @@ import pyarrow.parquet as pq
 
 from entente.data.pairs import AT_ONCE, Pair
 from entente.errors import InputError
+from entente.reading import LONGEST_LINE, is_stream, readable, text_lines, too_long
 
 GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
-UTF8_BOM = b"\xef\xbb\xbf"
 NO_BREAK = re.compile("[\u00a0\u2007\u202f]")
+ROWS = 100  # of a table that are Python's strings at a time
 NESTED = "translation"  # the column of the hub's translation sets: a text by language
+
+
+Batches = Callable[[list[str]], Iterable[pa.RecordBatch]]  # paths of columns -> these columns
 
 
 class Columns(NamedTuple):
@@ -63,16 +68,19 @@ def clean(line: str) -> str:
     return NO_BREAK.sub(" ", unicodedata.normalize("NFC", line)).strip()
 
 
-def read_lines(path: Path) -> list[str]:
+def read_lines(path: Path) -> Iterator[str]:
     """The cleaned lines of a UTF-8 file, plain or gzip (told by its first bytes, not by its name)."""
-    return [clean(line) for line in _lines(path)]
+    return map(clean, _lines(path))
 
 
 def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
     """Line N of one file with line N of the other."""
-    sides = [map(clean, _lines(path)) for path in (src, tgt)]
+    sides = [read_lines(path) for path in (src, tgt)]
     for number, (one, other) in enumerate(zip_longest(*sides)):
         if one is None or other is None:
+            longer, shorter = (tgt, src) if one is None else (src, tgt)
+            if is_stream(longer):  # which may never end
+                raise InputError(f"{longer} has more lines than {shorter}, which has {number}: line N must translate line N")
             counts = [number, number]
             counts[one is None] += 1 + sum(1 for _ in sides[one is None])
             raise InputError(f"{src} has {_count(counts[0], 'line')} and {tgt} has {counts[1]}: line N must translate line N")
@@ -90,27 +98,47 @@ def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
     return READERS[form](path, columns)
 
 
-def table_pairs(where: str, table: pa.Table, columns: Columns) -> Iterator[Pair]:
+def table_pairs(where: str, schema: pa.Schema, batches: Batches, columns: Columns) -> Iterator[Pair]:
     """The pairs of an Arrow table: two columns of text, or the fields of a column `translation`."""
-    names = table.column_names
-    if NESTED in names and pa.types.is_struct(table[NESTED].type) and not all({*n} & {*names} for n in columns.names()):
-        table = pa.table({field.name: pc.struct_field(table[NESTED], field.name) for field in table[NESTED].type})
-        names = table.column_names
-    sides = []
-    for place in columns.places(where, names):
+    names = schema.names
+    of_sides = all({*allowed} & {*names} for allowed in columns.names())
+    nested = not of_sides and NESTED in names and pa.types.is_struct(schema.field(NESTED).type)
+    if nested:
+        names = [field.name for field in schema.field(NESTED).type]
+    places = columns.places(where, names)
+    for place in places:
         if place >= len(names):
             raise InputError(f"{where}: {_count(len(names), 'column')} and no column {place + 1}")
-        side = table[place]
-        if not (pa.types.is_string(side.type) or pa.types.is_large_string(side.type)):
-            raise InputError(f"{where}: column {names[place]} holds {side.type}, not text")
-        if side.null_count:
-            row = pc.index(pc.is_null(side), True).as_py()
-            raise InputError(f"{where}, row {row + 1}: column {names[place]} is null, not text")
-        side.validate(full=True)  # that it is UTF-8
-        sides.append(side)
-    for start in range(0, len(table), AT_ONCE):
-        src, tgt = (map(_sentence, side.slice(start, AT_ONCE).to_pylist()) for side in sides)
-        yield from zip(src, tgt, strict=True)
+        if names.count(names[place]) > 1:
+            raise InputError(f"{where}: {names.count(names[place])} columns are named {names[place]}; rename one")
+    chosen = [names[place] for place in places]
+    row = 0
+    for batch in batches([f"{NESTED}.{name}" if nested else name for name in chosen]):
+        sides = [_checked(where, row, name, pc.struct_field(batch[NESTED], name) if nested else batch[name]) for name in chosen]
+        for start in range(0, len(batch), ROWS):
+            src, tgt = (map(_sentence, _plain(side.slice(start, ROWS)).to_pylist()) for side in sides)
+            yield from zip(src, tgt, strict=True)
+        row += len(batch)
+
+
+def _checked(where: str, row: int, name: str, side: pa.Array) -> pa.Array:
+    """A column of a batch that begins behind `row` rows, once it is known to be text of a length that may be."""
+    coded = pa.types.is_dictionary(side.type)
+    values = side.dictionary if coded else side
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        raise InputError(f"{where}: column {name} holds {values.type}, not text")
+    if side.null_count:
+        raise InputError(f"{where}, row {row + 1 + pc.index(pc.is_null(side), True).as_py()}: column {name} is null, not text")
+    lengths = pc.binary_length(values)
+    too_many = pc.greater(lengths.take(side.indices) if coded else lengths, LONGEST_LINE)
+    if (long := pc.index(too_many, True).as_py()) >= 0:
+        raise too_long(f"{where}, row {row + 1 + long}: column {name}")
+    values.validate(full=True)  # that it is UTF-8
+    return side
+
+
+def _plain(side: pa.Array) -> pa.Array:
+    return side.dictionary_decode() if pa.types.is_dictionary(side.type) else side
 
 
 def _tsv(path: Path, columns: Columns) -> Iterator[Pair]:
@@ -126,9 +154,21 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     r"""(number of its last line, cells) of each row; a quoted cell may go over lines."""
     # The parser would end a row at a lone "\r". A lone surrogate, which no UTF-8 text can hold, takes its place.
     stand_in = "\udc0d"
-    reader = csv.reader((re.sub("\r(?!\n)", stand_in, f"{line}\n") for line in _lines(path)), strict=True)
+    held = 0  # characters of the row so far
+
+    def lines() -> Iterator[str]:
+        nonlocal held
+        for number, line in enumerate(_lines(path), start=1):
+            held += len(line)
+            if held > LONGEST_LINE:
+                raise too_long(f"{path}, line {number}: a row whose quote may be left open, with its lines before")
+            yield re.sub("\r(?!\n)", stand_in, f"{line}\n")
+
+    csv.field_size_limit(2 * LONGEST_LINE)  # a row is bounded here
+    reader = csv.reader(lines(), strict=True)
     try:
         for row in reader:
+            held = 0
             yield reader.line_num, [cell.replace(stand_in, "\r") for cell in row]
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: no proper CSV ({error})") from None
@@ -195,12 +235,16 @@ def _json(path: Path, columns: Columns) -> Iterator[Pair]:
 
 
 def _parquet(path: Path, columns: Columns) -> Iterator[Pair]:
-    with _said(path):
+    with readable(path):
         try:
             if path.stat().st_size == 0:
                 raise InputError(f"{path}: the file is empty")
             with path.open("rb") as file:
-                yield from table_pairs(str(path), pq.read_table(file), columns)
+                texts = [leaf.path for leaf in pq.ParquetFile(file).schema if leaf.physical_type == "BYTE_ARRAY"]
+                # A value that repeats is held once, however often a few bytes of the file repeat it.
+                stored = pq.ParquetFile(file, read_dictionary=texts)
+                batches = partial(stored.iter_batches, AT_ONCE, None)
+                yield from table_pairs(str(path), stored.schema_arrow, batches, columns)
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise InputError(f"{path}: damaged or no Parquet file ({_one_line(error)}); fetch it again") from None
 
@@ -223,34 +267,17 @@ def _sentence(cell: str) -> str:
 
 def _lines(path: Path) -> Iterator[str]:
     """Those of a UTF-8 file, plain or gzip, without their ends; one after the other, so that a large file takes no memory."""
-    number = 0
-    with _said(path), path.open("rb") as stored:
-        file = gzip.GzipFile(fileobj=stored) if stored.peek(2).startswith(GZIP_MAGIC) else stored
-        for number, line in enumerate(file, start=1):
-            if number == 1 and not (line := line.removeprefix(UTF8_BOM)):
-                number = 0
-                break
-            try:
-                yield line.removesuffix(b"\n").decode("utf-8")
-            except UnicodeDecodeError:
-                raise InputError(f"{path}, line {number}: not UTF-8 text; convert the file to UTF-8 first") from None
-    if not number:
+    empty = True
+    with readable(path), path.open("rb") as stored:
+        gzipped = stored.peek(2).startswith(GZIP_MAGIC)
+        try:
+            for line in text_lines(io.BufferedReader(gzip.GzipFile(fileobj=stored)) if gzipped else stored, path):
+                empty = False
+                yield line
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InputError(f"{path}: damaged or truncated gzip file ({error}); fetch it again") from None
+    if empty:
         raise InputError(f"{path}: the file is empty")
-
-
-@contextmanager
-def _said(path: Path) -> Iterator[None]:
-    """What keeps a file from being read, in a line."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise InputError(f"{path}: this is a folder; give a file") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{path}: damaged or truncated gzip file ({error}); fetch it again") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or _one_line(error)})") from None
 
 
 def _one_line(error: Exception) -> str:

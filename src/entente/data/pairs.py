@@ -1,18 +1,21 @@
 """Text pairs in Arrow's memory, where a sentence takes its bytes and little more; Python's strings take three times that."""
 
 import hashlib
+import os
 import uuid
 from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset
 
+from entente.errors import InputError
+
 Pair = tuple[str, str]  # source, target
 
 AT_ONCE = 10_000  # pairs that are Python's strings at a time, and a block
+LONGEST_BLOCK = 1 << 26  # characters of a block; Python and Arrow hold it at the same time for a moment
 SCHEMA = pa.schema({"src": pa.string(), "tgt": pa.string()})
 POOL = pa.system_memory_pool()  # the usual one keeps half as much again for itself
 
@@ -24,11 +27,17 @@ class Pairs(Collection[Pair]):
         self._blocks = blocks
 
     @classmethod
-    def of(cls, pairs: Iterable[Pair]) -> "Pairs":
-        rest, blocks = iter(pairs), []
-        while block := list(islice(rest, AT_ONCE)):
+    def of(cls, pairs: Iterable[Pair], where: str = "these pairs") -> "Pairs":
+        """An InputError that says where they are from if they take more memory than text may."""
+        blocks, held, most = [], 0, most_text()
+        for block in _blocks(pairs):
             sides = [pa.array(side, pa.string(), memory_pool=POOL) for side in zip(*block, strict=True)]
             blocks.append(pa.record_batch(sides, schema=SCHEMA))
+            held += blocks[-1].nbytes
+            if held > most:
+                raise InputError(
+                    f"{where}: more text than half the memory of this machine holds ({most / 1e9:.1f} GB); give less of it"
+                )
         return cls(blocks)
 
     def __len__(self) -> int:
@@ -58,6 +67,25 @@ class Pairs(Collection[Pair]):
     def dataset(self) -> Dataset:
         """In the same memory. With a name by chance, or `datasets` would pickle all of it for a hash."""
         return Dataset(pa.Table.from_batches(self._blocks, SCHEMA), fingerprint=uuid.uuid4().hex)
+
+
+def _blocks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """Pairs in blocks that are no longer than memory allows, however long their sentences are."""
+    block: list[Pair] = []
+    size = 0
+    for pair in pairs:
+        block.append(pair)
+        size += len(pair[0]) + len(pair[1])
+        if len(block) == AT_ONCE or size > LONGEST_BLOCK:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def most_text() -> int:
+    """Bytes of text that are read at most: token ids and the model take as much again."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def _filtered(block: pa.RecordBatch, mask: np.ndarray) -> pa.RecordBatch:

@@ -105,11 +105,10 @@ class Tokenizer:
         ids: list[list[int]] = self._processor.encode(list(texts))
         return ids
 
-    def refuse_too_long(self, sentences: Sequence[str], where: str) -> None:
-        """An InputError that names the first line, counted from 1, whose sentence has more than LONGEST pieces."""
-        for number, (sentence, ids) in enumerate(zip(sentences, self.encode_all(sentences), strict=True), start=1):
-            if len(ids) > LONGEST:
-                raise InputError(f"{where}, line {number}: {too_long(sentence, len(ids))}")
+    def refuse_too_long(self, sentence: str, where: str) -> None:
+        """An InputError where a sentence has more than LONGEST pieces."""
+        if (pieces := len(self.encode(sentence))) > LONGEST:
+            raise InputError(f"{where}: {too_long(sentence, pieces)}")
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the pieces; the special ids are nothing in it."""
