@@ -20,7 +20,7 @@ FLOORS = [
     {"maps", "checkpoint"},
     {"evaluation", "export"},
     {"translator", "resume"},
-    {"callbacks", "settings"},
+    {"board", "callbacks", "settings"},
     {"training"},
     {"inference"},
     {"views"},
@@ -49,6 +49,7 @@ LIGHTNING = {"lightning", "pytorch_lightning", "lightning_fabric"}
 WITH_LIGHTNING = {
     "translator",
     "resume",
+    "board",
     "callbacks",
     "training",
     "inference",
