@@ -157,7 +157,7 @@ def test_settings_are_judged_by_the_choices_that_were_meant(overrides: list[str]
 def test_what_hydra_shows_of_itself_still_works(flag: str, tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "train.py"), flag]  # not in this process, where it sets up logging
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "") and "max_steps: 3000" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "") and "max_steps: 1600" in done.stdout
 
 
 def test_a_package_there_is_not_is_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
