@@ -43,7 +43,7 @@ class Optim:
     weight_decay: Annotated[float, Interval(ge=0)] = 0.0
     warmup: Annotated[int, Interval(ge=0)] = 400
     schedule: Literal["inverse_sqrt", "cosine", "constant"] = "cosine"
-    decay_from: Annotated[int, Interval(ge=0)] = 400
+    decay_from: Annotated[int, Interval(ge=0)] = 0  # so that a run stored without it resumes as it began
     label_smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.1
 
     def adamw(self, parameters: Iterable[Tensor], fused: bool = False) -> torch.optim.Optimizer:
