@@ -109,6 +109,8 @@ def test_what_differs_is_said(prove: Callable[..., dict[str, Any]]) -> None:
     untied = prove("transformer", "untied")
     assert "parameters" in untied["differs"] and "with src_embedding.weight and 1 more" in untied["parameters"]
     assert "without decoder.0.before.cross.weight and" in prove("transformer", "no_cross_attention")["parameters"]
+    averaged = prove("transformer", "baseline", "checkpoint.average=2")
+    assert averaged["weights evaluated"].endswith(f"or the mean of {STEPS - 2}, {STEPS}")
 
 
 STEP, WEIGHTS, BATCHES = "optimiser step", "weights evaluated", "batches read"
