@@ -26,7 +26,7 @@ from torch import Tensor
 
 from entente import escape
 from entente.data.tokenizer import PAD, Vocabulary
-from entente.errors import Diverged, InputError
+from entente.errors import Diverged, InputError, disk_error
 from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import parameter_count
 from entente.reading import path_of
@@ -109,8 +109,7 @@ def write(content: dict[str, Any], path: Path) -> None:
         with made(path.parent), whole(path) as file:
             torch.save({**content, CHECKSUM: checksum(content)}, file)
     except (OSError, RuntimeError) as error:
-        reason = error if isinstance(error, OSError) else error.__context__  # torch's writer may fail because a write failed
-        if not isinstance(reason, OSError):
+        if (reason := disk_error(error)) is None:
             raise
         raise InputError(f"{path}: the checkpoint cannot be written ({reason.strerror or reason})") from error
 

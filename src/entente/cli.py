@@ -114,19 +114,18 @@ def endings() -> Iterator[None]:
     except KeyboardInterrupt:
         _end(130)
     except BrokenPipeError:  # the reader of our output (head, less) has gone
-        _drop_output()
         _end(1)
-    except (OSError, MemoryError, RuntimeError) as error:
+    except (OSError, MemoryError, RuntimeError, ValueError) as error:
         if (line := shortage(error)) is None:
             raise
-        _drop_output()
         _end(2, f"error: {line}")
 
 
 def _drop_output() -> None:
-    """What standard output still holds is not written at exit, where it would fail again."""
+    """Where standard output cannot be written, what it still holds is not written at exit either."""
     with suppress(OSError):
-        sys.stdout.flush()
+        if sys.stdout:
+            sys.stdout.flush()
         return
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
@@ -134,6 +133,7 @@ def _drop_output() -> None:
 def _end(code: int, *lines: str) -> None:
     for line in lines:
         print(escape.line(" ".join(line.split())), file=sys.stderr)
+    _drop_output()
     sys.exit(code)
 
 

@@ -1,7 +1,9 @@
 """The exceptions a user is meant to read."""
 
+import errno
 import re
 
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 # torch raises RuntimeErrors of its own: on a CPU, on a GPU, and from C++.
 OUT_OF_MEMORY = re.compile("not enough memory|can't allocate memory|out of memory|bad_alloc")
 
@@ -22,11 +24,20 @@ class InputError(Exception):
 
 def shortage(error: BaseException) -> str | None:
     """What the machine denies a command (memory, or a file or its space), in a line; None for an error of another kind."""
-    if isinstance(error, OSError):
-        return f"{error.filename or 'output'}: cannot be read or written ({error.strerror or error})"
+    if cause := disk_error(error):
+        return f"{cause.filename or 'output'}: cannot be read or written ({cause.strerror or cause})"
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error))):
         return "out of memory; free some, or lower data.batch.max_tokens, the model's widths or search.beam"
     return None
+
+
+def disk_error(error: BaseException) -> OSError | None:
+    """The OSError that an error is, or that a library's error hides: torch, datasets and Lightning raise others when a write
+    fails."""
+    if isinstance(error, OSError):
+        return error
+    below = disk_error(error.__context__) if error.__context__ else None
+    return below if below and below.errno in DISK else None
 
 
 class Diverged(Exception):

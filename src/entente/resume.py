@@ -9,6 +9,7 @@ after it are purged when a run goes on from it, so no point is lost or shown twi
 import logging
 import random
 import re
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -153,11 +154,17 @@ def step_of(path: Path) -> int:
 
 def steps(folder: Path) -> list[Path]:
     """The checkpoints of steps in a folder, oldest first."""
-    return sorted((path for path in folder.glob("step-*.ckpt") if path.stem[5:].isdecimal()), key=step_of)
+    return sorted((path for path in folder.glob("step-*.ckpt") if path.stem[5:].isdecimal() and path.is_file()), key=step_of)
 
 
 def how_to_resume(run_dir: Path) -> str:
     return f"go on: python scripts/train.py resume={run_dir}"
+
+
+def _without_disk_errors(error: threading.ExceptHookArgs) -> None:
+    """TensorBoard's writer is a thread, whose error the main thread raises again at the next write."""
+    if not isinstance(error.exc_value, OSError):
+        threading.__excepthook__(error)
 
 
 @contextmanager
@@ -165,10 +172,11 @@ def resumable(run_dir: Path) -> Iterator[None]:
     """Turns what ends the run in `run_dir` early into a line that says how to resume it."""
     try:
         with StopSignals():
+            threading.excepthook = _without_disk_errors
             yield
     except Stopped as stopped:
         raise Interrupted(f"{stopped}; {how_to_resume(run_dir)}") from None
-    except (OSError, MemoryError, RuntimeError) as error:
+    except (OSError, MemoryError, RuntimeError, ValueError) as error:
         if isinstance(error, BrokenPipeError) or (line := shortage(error)) is None:
             raise
         raise InputError(f"{run_dir}: {line}; {how_to_resume(run_dir)}") from error

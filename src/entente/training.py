@@ -16,7 +16,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -299,14 +299,19 @@ class PrintHandler(logging.Handler):
     """Prints to whatever standard output is now, so that a live progress display can step aside."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), flush=True)
+        with suppress(OSError):  # work goes on without a reader; what is printed at its end raises again
+            print(self.format(record), flush=True)
 
 
 class LogFile:
-    """While open, what is logged is also written to a file, with the time."""
+    """While open, what is logged is also written to a file, with the time. An OSError where it cannot be."""
+
+    class _Handler(logging.FileHandler):
+        def handleError(self, record: logging.LogRecord) -> None:
+            raise
 
     def __init__(self, path: Path) -> None:
-        self._handler = logging.FileHandler(path, encoding="utf-8")
+        self._handler = self._Handler(path, encoding="utf-8")
         self._handler.setFormatter(LineFormatter("%(asctime)s %(message)s"))
 
     def __enter__(self) -> None:

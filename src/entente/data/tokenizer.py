@@ -9,6 +9,7 @@ import io
 import logging
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -179,9 +180,10 @@ def _cached(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, c
     name = hashlib.sha256(repr((options, digest(pairs, *sides))).encode()).hexdigest()[:32]
     tokenizer = None
     for path in sorted(cache_dir.glob(f"{name}-*.model")):
-        model = path.read_bytes()
-        if path.name == _file_name(name, model):
-            tokenizer = Tokenizer(model)
+        with suppress(OSError):  # another user's, say: one of ours is made
+            model = path.read_bytes()
+            if path.name == _file_name(name, model):
+                tokenizer = Tokenizer(model)
     if tokenizer is None:
         step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
         lines = islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step)

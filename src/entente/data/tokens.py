@@ -17,7 +17,7 @@ from datasets import Dataset, Features, Value
 
 from entente.data.pairs import digest
 from entente.data.tokenizer import Vocabulary
-from entente.errors import InputError
+from entente.errors import InputError, disk_error
 from entente.writing import made, scratch
 
 FORM = 1  # of the files; another number where what is written changes
@@ -69,8 +69,10 @@ def tokenise(pairs: Dataset, vocabulary: Vocabulary, cache_dir: Path | None) -> 
             path = cache_dir / _file_name(name, beside)
             os.replace(beside, path)
         return _sides(Dataset.from_file(str(path)))
-    except OSError as error:
-        why = error.strerror or error
+    except (OSError, ValueError) as error:
+        if (reason := disk_error(error)) is None:
+            raise
+        why = reason.strerror or reason
         raise InputError(f"{cache_dir}: the token ids cannot be kept here ({why}); choose another output_dir") from None
 
 

@@ -1,0 +1,199 @@
+"""A full disk, wherever it is met: a line and an exit code, nothing half-written or left behind, and the same bits in the end.
+
+ALL_FAULTS=1 tries every operation instead of some of them.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bad_inputs import ROOT, Ended, arguments, prepare, run
+from entente.checkpoint import read
+from entente.translator import Translator
+from entente.writing import whole
+from faults import FullDisk
+from interruptions import differences
+
+TRAIN = "train FILES data.test.src=test.fr data.test.tgt=test.en output_dir=out checkpoint.every=1 checkpoint.average=2"
+TRAIN += " views.translations=0 name="
+EVALUATE = "evaluate checkpoint=run src=valid.fr tgt=valid.en output=scores/new accelerator=cpu"
+ALL = bool(os.environ.get("ALL_FAULTS"))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = prepare(tmp_path_factory.mktemp("faults") / "base")
+    whole = run(f"{TRAIN}whole", folder)
+    assert (whole.code, whole.err) == (0, "")
+    shutil.rmtree(folder / "out" / "cache")
+    return folder
+
+
+def points(operations: list[str], every: int) -> list[int]:
+    """Which operations fail: all, or (of a stretch of writes to one file the first, the second and the last) every few."""
+    alike = [one == after for one, after in zip(operations, operations[1:], strict=False)]
+    repeated = {i + 2 for i in range(1, len(alike) - 1) if alike[i - 1] and alike[i] and alike[i + 1]}
+    left = [n for n in range(1, len(operations) + 1) if n not in repeated]
+    return left if ALL else left[len(left) % every :: every]
+
+
+def on_a_full_disk(command: str, folder: Path, n: int) -> tuple[Ended, list[str]]:
+    disk = FullDisk(folder, n, for_good=n % 2 == 1)  # every other time, the next operation succeeds again
+    with disk.mounted():
+        ended = run(command, folder)
+    if n:
+        assert "Traceback" not in ended.err and ended.code == 2, (disk.operations[n - 1], ended)
+        lines = ended.err.splitlines()
+        assert len(lines) == 1 and lines[0].startswith("error: ") and "No space left on device" in lines[0], ended.err
+    return ended, disk.operations
+
+
+def sound(folder: Path) -> None:
+    """What there is, is whole; nothing temporary is left."""
+    names = [str(path.relative_to(folder)) for path in folder.rglob("*")]
+    assert not [name for name in names if name.endswith(".new") or "/tmp" in name]
+    for path in folder.rglob("*.ckpt"):
+        read(path)
+    for path in folder.rglob("*.json"):
+        assert json.loads(path.read_text())
+    for path in folder.rglob("*.yaml"):
+        assert yaml.safe_load(path.read_text()) is not None, path
+    for path in folder.rglob("*.tsv"):
+        assert path.read_text().endswith("\n") and path.read_text().count("\n") in (24, 30)
+
+
+def test_training_on_a_full_disk(base: Path, tmp_path: Path) -> None:
+    def fresh(name: str) -> Path:
+        return Path(shutil.copytree(base, tmp_path / name))
+
+    _, operations = on_a_full_disk(f"{TRAIN}a", fresh("counted"), 0)
+    assert len(operations) > 40 and {one.split()[0] for one in operations} >= {"create", "write", "fsync", "replace", "rename"}
+    for n in points(operations, 13):
+        folder = fresh(str(n))
+        on_a_full_disk(f"{TRAIN}a", folder, n)
+        sound(folder / "out")
+        again = run(f"{TRAIN}a resume=auto", folder)
+        assert (again.code, again.err) == (0, ""), operations[n - 1]
+        assert differences(folder / "out" / "whole", folder / "out" / "a") == [], operations[n - 1]
+        sound(folder / "out")
+        shutil.rmtree(folder)
+
+
+def test_evaluating_on_a_full_disk(base: Path, tmp_path: Path) -> None:
+    _, operations = on_a_full_disk(EVALUATE, Path(shutil.copytree(base, tmp_path / "whole")), 0)
+    for n in points(operations, 3):
+        folder = Path(shutil.copytree(base, tmp_path / str(n)))
+        on_a_full_disk(EVALUATE, folder, n)
+        assert not (folder / "scores" / "new" / "metrics.json").exists() or n == len(operations)
+        if not list(folder.glob("scores/**/*.*")):
+            assert not (folder / "scores").exists()
+        sound(folder / "run")
+        assert run(EVALUATE, folder).code == 0
+        for name in ("metrics.json", "translations/valid.fr.tsv"):
+            assert (folder / "scores/new" / name).read_bytes() == (tmp_path / "whole/scores/new" / name).read_bytes()
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 12")], ids=repr)
+def test_a_step_without_memory_leaves_a_run_that_can_be_resumed(
+    error: Exception, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(base, tmp_path / "folder"))
+
+    def training_step(*arguments: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Translator, "training_step", training_step)
+        ended = run(f"{TRAIN}a", folder)
+    assert ended.code == 2 and ended.err == (
+        "error: out/a: out of memory; free some, or lower data.batch.max_tokens, the model's widths or search.beam; "
+        "go on: python scripts/train.py resume=out/a\n"
+    )
+    assert run(f"{TRAIN}a resume=auto", folder).code == 0
+    assert differences(folder / "out" / "whole", folder / "out" / "a") == []
+
+
+def test_odd_files_in_a_run_are_no_checkpoints(base: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(base, tmp_path / "folder"))
+    run(f"{TRAIN}a", folder)
+    checkpoints = folder / "out" / "a" / "checkpoints"
+    (folder / "out" / "a" / "metrics.json").unlink()
+    for name in ("step-x.ckpt", "step-.ckpt", "step-3.ckpt.bak", "events.out", ".DS_Store"):
+        (checkpoints / name).write_text("odd")
+    (checkpoints / "step-7.ckpt").mkdir()
+    again = run(f"{TRAIN}a resume=auto", folder)
+    assert (again.code, again.err) == (0, "")
+    for name in ("step-x.ckpt", "step-.ckpt"):
+        (checkpoints / name).unlink()
+    (checkpoints / "step-7.ckpt").rmdir()
+    assert differences(folder / "out" / "whole", folder / "out" / "a") == []
+
+
+def test_a_cache_that_cannot_be_read_is_a_line(base: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(base, tmp_path / "folder"))
+    run(f"{TRAIN}a", folder)
+    [model] = folder.glob("out/cache/tokenizer/*.model")
+    model.unlink()
+    model.mkdir()  # as unreadable to root as to anyone
+    ended = run(f"{TRAIN}b", folder)
+    assert ended.code == 2
+    assert re.fullmatch(
+        "error: out/cache/tokenizer: the tokenizer cannot be kept here .+; choose another output_dir\n", ended.err
+    )
+
+
+def test_a_start_clears_what_a_dead_writer_left_and_only_that(base: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(base, tmp_path / "folder"))
+    program = "import os, signal, sys; from pathlib import Path; from entente.writing import whole, scratch\n"
+    program += "with whole(Path('run/checkpoints/step-9.ckpt')) as file, scratch(Path('out')):\n"
+    program += "    file.write(b'half'); file.flush(); os.kill(os.getpid(), signal.SIGKILL)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=folder, check=False).returncode == -signal.SIGKILL
+    left = [*folder.glob("*/.*.new"), *folder.glob("run/checkpoints/.*.new")]
+    assert len(left) == 2
+    (folder / "run" / "metrics.json").unlink()
+    with whole(folder / "run" / "checkpoints" / "step-11.ckpt") as file:  # alive
+        file.write(b"half")
+        assert run("train resume=run", folder).code == 0
+        assert run(f"{TRAIN}a", folder).code == 0
+        assert len(list(folder.rglob(".*.new"))) == 1
+
+
+BAD_OUTPUT = {"full": (">/dev/full", "No space left on device"), "closed": (">&-", "Bad file descriptor")}
+
+
+@pytest.mark.parametrize(("redirection", "reason"), BAD_OUTPUT.values(), ids=BAD_OUTPUT)
+def test_output_that_cannot_be_printed_is_a_line_and_training_is_not_lost(
+    redirection: str, reason: str, base: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(base, tmp_path / "folder"))
+    for command in (f"{TRAIN}a", "translate checkpoint=run input=in.txt accelerator=cpu"):
+        name, *overrides = arguments(command)
+        line = shlex.join([sys.executable, str(ROOT / "scripts" / f"{name}.py"), *overrides])
+        done = subprocess.run(f"{line} {redirection}", shell=True, cwd=folder, stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+        assert reason in done.stderr
+    assert differences(folder / "out" / "whole", folder / "out" / "a") == []
+
+
+def test_a_terminal_without_letters_and_a_working_directory_that_is_gone(base: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(base, tmp_path / "folder"))
+    translate = [sys.executable, str(ROOT / "scripts" / "translate.py"), "checkpoint=run", "input=in.txt", "output=out.txt"]
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
+    evaluate = [*translate[:1], str(ROOT / "scripts" / "evaluate.py"), *EVALUATE.split()[1:]]
+    for command in (translate, evaluate):
+        done = subprocess.run(command, cwd=folder, env=ascii_only, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert (folder / "out.txt").read_text(encoding="utf-8").count("\n") == 2
+    gone = f"mkdir gone && cd gone && rmdir ../gone && {shlex.join(translate)}"
+    done = subprocess.run(gone, shell=True, cwd=folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "error: the working directory has been deleted; change to another one\n")
