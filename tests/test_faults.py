@@ -154,8 +154,8 @@ def test_a_cache_that_cannot_be_read_is_a_line(base: Path, tmp_path: Path) -> No
 
 def test_a_start_clears_what_a_dead_writer_left_and_only_that(base: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(base, tmp_path / "folder"))
-    program = "import os, signal, sys; from pathlib import Path; from entente.writing import whole, scratch\n"
-    program += "with whole(Path('run/checkpoints/step-9.ckpt')) as file, scratch(Path('out')):\n"
+    program = "import os, signal, sys; from pathlib import Path; from entente.writing import whole\n"
+    program += "with whole(Path('run/checkpoints/step-9.ckpt')) as file, whole(Path('out/x')):\n"
     program += "    file.write(b'half'); file.flush(); os.kill(os.getpid(), signal.SIGKILL)"
     assert subprocess.run([sys.executable, "-c", program], cwd=folder, check=False).returncode == -signal.SIGKILL
     left = [*folder.glob("*/.*.new"), *folder.glob("run/checkpoints/.*.new")]
@@ -190,7 +190,8 @@ def test_a_terminal_without_letters_and_a_working_directory_that_is_gone(base: P
     translate = [sys.executable, str(ROOT / "scripts" / "translate.py"), "checkpoint=run", "input=in.txt", "output=out.txt"]
     ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
     evaluate = [*translate[:1], str(ROOT / "scripts" / "evaluate.py"), *EVALUATE.split()[1:]]
-    for command in (translate, evaluate):
+    corpus = [*translate[:1], str(ROOT / "scripts" / "show_corpus.py"), "n=2"]
+    for command in (corpus, translate, evaluate):
         done = subprocess.run(command, cwd=folder, env=ascii_only, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
     assert (folder / "out.txt").read_text(encoding="utf-8").count("\n") == 2
