@@ -203,7 +203,7 @@ def test_the_benchmark_measures_what_the_commands_use(trained: Path, tmp_path: P
         return {"ours": Measured({}, bursts=[found["ours"]])}
 
     monkeypatch.setattr(cases, "in_turn", translate_once)
-    settings = Benchmark(cases=["beam_trained"], birnn={}, checkpoint="run", sentences=17)
+    settings = Benchmark(cases=["beam_trained"], birnn={}, checkpoint="run", trust_data=True, sentences=17)
     config = {"trainer": {"threads": 1, "accelerator": "cpu"}}
     cases.decoding(cases.Bench(config, settings, tmp_path, lambda name: None), "beam_trained", 5, trained=True)
     ours, float32, int8 = (found[name] for name in ("ours", "engine=ctranslate2, float32", "engine=ctranslate2, int8"))
