@@ -209,6 +209,7 @@ NAME = r"a name \(1 to 200 bytes, .+\)"
 FOLDER = r"give the name of a folder under output_dir \(.+\)"
 TRUST = "add trust_data=true to read the corpus that this checkpoint names"
 NO_PROC = r"/proc/x: cannot be read or written \(No such file or directory\)"
+LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
 NO_HOME = "no user has this home folder; write the path out, or with ~/ for your own"
 TOO_MUCH = "longer than 1,000,000 bytes, the most that is read at a time; break it into sentences"
 WHOLE = "a whole number of at least"
@@ -589,6 +590,17 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         r"run/checkpoints/step-2\.ckpt: the training or validation text has changed since this was written; .+",
         (lambda: Path("run/metrics.json").unlink(), replaced("train.fr", "chat", "matou")),
     ),
+    *(
+        Case(
+            f"a config.yaml that {what}", "train resume=run", rf"resume=run: run/config\.yaml cannot be read \({line}\)", spoil
+        )
+        for what, line, spoil in (
+            ("is a pipe", "a pipe or a device, no file", pipe("run/config.yaml")),
+            ("is as large as a corpus", "larger than 10,000,000 bytes", grown("run/config.yaml")),
+            ("is nested without end", "nested too deeply", put("run/config.yaml", "[" * 10_000)),
+            ("repeats itself into billions", "more than 100,000 values", put("run/config.yaml", LAUGHS)),
+        )
+    ),
     # Checkpoints.
     Case("no checkpoint given", "translate", "checkpoint is not set: give it as checkpoint=VALUE"),
     Case(
@@ -926,6 +938,39 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         r"stolen/suite\.yaml: cannot be read \(variants\.0: .+not a name \(.+\)\); restore it, or remove it and run again",
         put("stolen/suite.yaml", "variants: [../../victim]\nseeds: [1]\n"),
     ),
+    *(
+        Case(
+            f"a suite whose {what}",
+            "compare suite",
+            line,
+            (put("suite/suite.yaml", "variants: [baseline]\nseeds: [1]\n"), *spoil),
+        )
+        for what, line, spoil in (
+            (
+                "settings are a pipe",
+                r"suite/suite\.yaml: cannot be read \(a pipe or a device, no file\); .+",
+                pipe("suite/suite.yaml"),
+            ),
+            (
+                "settings are nested without end",
+                r"suite/suite\.yaml: cannot be read \(nested too deeply\); .+",
+                (put("suite/suite.yaml", "[" * 10_000),),
+            ),
+            (
+                "proof is none",
+                r"suite/baseline-seed1/proof\.json: cannot be read \(differs: Input should be a valid array\); .+",
+                (put("suite/baseline-seed1/proof.json", '{"differs": 3}'),),
+            ),
+            (
+                "events are a folder",
+                r"suite/baseline-seed1/events\.out\.tfevents\.9: no file, and named like one of events; remove it",
+                (
+                    lambda: shutil.copytree("run", "suite/baseline-seed1"),
+                    lambda: Path("suite/baseline-seed1/events.out.tfevents.9").mkdir(),
+                ),
+            ),
+        )
+    ),
     Case("a comparison of nothing", "compare", "suite is not set: give it as suite=VALUE"),
     Case("no samples", "compare run samples=0", f"samples=0: give {WHOLE} 1"),
     # What Hydra itself reads.
@@ -960,6 +1005,17 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         NO_PROC,
     ),
     Case("a pickle to run again", "train --experimental-rerun=run/config.pickle", "--experimental-rerun: reads a pickle, .+"),
+    Case(
+        "the configuration of another command",
+        "show_corpus --config-name=quiet",
+        "n is not set: give it as n=VALUE\nsplit is not set: .+\nseed is not set: .+\noutput_dir is not set: .+",
+    ),
+    Case(
+        "a configuration that is a number",
+        "train --config-dir=own --config-name=own",
+        ".*Invalid loaded object type: int",
+        put("own/own.yaml", "3"),
+    ),
     Case("no such flag", "train --nosuch", "unrecognized arguments: --nosuch; --help lists the flags, .+"),
     Case("a flag without its value", "train --cfg", "argument --cfg/-c: expected one argument; .+"),
     Case("a flag that goes with others", "train --resolve", "The --resolve flag can only be used .+"),

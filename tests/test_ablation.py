@@ -23,6 +23,7 @@ from torch import nn
 
 from entente import checkpoint
 from entente.ablation.proof import proof
+from entente.ablation.suite import status_of
 from entente.checkpoint import read
 from entente.cli import plain
 from entente.data.module import TranslationData
@@ -465,3 +466,9 @@ def test_hydras_own_multirun_trains_the_same_variants(project: Path, base: list[
     runs = {path.parent.name for path in (project / "outputs").glob("*/metrics.json")}
     assert runs == {f"files-transformer-{name}-seed1" for name in ("baseline", "no_residual")}
     assert (project / "outputs" / "files-transformer-no_residual-seed1" / "proof.json").exists()
+
+
+@pytest.mark.parametrize("content", ["", "[" * 99_999, "[1]", '{"baseline-seed1": []}', '{"baseline-seed1": {"state": 3}}'])
+def test_a_status_that_cannot_be_one_is_as_none(content: str, tmp_path: Path) -> None:
+    (tmp_path / "status.json").write_text(content)
+    assert status_of(tmp_path) == {}

@@ -34,7 +34,7 @@ FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 NARROW = {
     "errors": (set(), set()),
     "signals": (set(), set()),
-    "reading": ({"errors"}, set()),
+    "reading": ({"errors"}, {"yaml"}),
     "writing": (set(), set()),
     "escape": (set(), set()),
     "schema": ({"errors", "escape"}, {"pydantic", "annotated_types"}),

@@ -129,6 +129,9 @@ def test_an_output_is_replaced_when_it_is_whole(folder: Path) -> None:
     assert (ended.code, ended.err) == (0, "")
     assert (folder / "link.txt").is_symlink() and (folder / "in.txt").read_text().count("\n") == 2
     assert "Le chat" not in (folder / "in.txt").read_text()
+    (folder / "loop.txt").symlink_to("loop.txt")
+    assert run("translate checkpoint=run input=in.txt output=loop.txt", folder).code == 0
+    assert (folder / "loop.txt").read_text().count("\n") == 2
     assert run("translate checkpoint=run input=in.txt output=/dev/null", folder).code == 0
     assert Path("/dev/null").is_char_device()
 

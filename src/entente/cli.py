@@ -27,7 +27,7 @@ from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseExce
 
 from entente import escape
 from entente.errors import Diverged, InputError, Interrupted, shortage
-from entente.reading import path_of
+from entente.reading import path_of, read_yaml
 from entente.schema import MISSING, flat, nearest, unknown, unset
 from entente.signals import Stopped, StopSignals
 
@@ -70,7 +70,8 @@ def run(command: Command, configs: Path, name: str, check: Check | None = None) 
         except SystemExit as ended:
             sys.exit(2 if ended.code == 1 and not ours else ended.code)  # Hydra has told of a flag it cannot follow
         except UNUSABLE as error:
-            if not isinstance(error, COMPOSING) and (ours or isinstance(error, OSError | MemoryError)):
+            denied = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
+            if not isinstance(error, COMPOSING) and (ours or denied):
                 raise  # what the machine denies, or a fault of the command's own
             raise InputError(*(misfits(configs, name, check, arguments) or [_first_line(error)])) from error
 
@@ -162,7 +163,7 @@ def settled(config: DictConfig, overrides: Sequence[str], check: Check | None) -
     if isinstance(directory, str) and directory != "auto":
         values = resumed(values, overrides)
         found = [f"{stored_in(directory)}: {problem}" for problem in (check(values) if check else ())]
-    elif check and values:
+    elif check and (values or not found):
         found += check(values)
     if found:
         raise InputError(*dict.fromkeys(found))
@@ -191,7 +192,7 @@ def resumed(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, An
         raise InputError(*found)
     path = stored_in(directory)
     try:
-        stored = yaml.safe_load(path.read_text(encoding="utf-8"))
+        stored = read_yaml(path)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"resume={directory}: no directory of a run, with a config.yaml in it; give one, or auto") from None
     except (OSError, ValueError, yaml.YAMLError) as error:

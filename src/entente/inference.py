@@ -2,6 +2,7 @@
 
 import io
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -301,7 +302,7 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
             with path.open("wb") as file:
                 yield file
             return
-        with whole(path.resolve()) as file:  # a link stays one
+        with whole(Path(os.path.realpath(path))) as file:  # a link stays one
             yield file
 
 

@@ -1,15 +1,21 @@
-"""What a user names to be read: the path that a text means, and lines that take no more memory than one may."""
+"""What is read of what others may have written: the path that a text means, lines that take no more memory than one may, and
+small files of settings and figures.
+"""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+import yaml
 
 from entente.errors import InputError
 
 UTF8_BOM = b"\xef\xbb\xbf"
+LARGEST_FILE = 10_000_000  # bytes of settings or figures; ours take some thousands
+MOST_VALUES = 100_000  # of settings; a few lines of YAML can repeat one another into billions
 LONGEST_LINE = 1_000_000  # bytes; a sentence has a thousand pieces at most, and a table's row holds more than the sentences
 
 
@@ -61,3 +67,30 @@ def too_long(where: str) -> InputError:
 def is_stream(path: Path) -> bool:
     """Whether a path names something that may not give the same content again: a pipe, a device."""
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
+def small_file(path: Path) -> bytes:
+    """The content of a file of settings or figures. An OSError where it cannot be read, a ValueError where it is none."""
+    if is_stream(path):
+        raise ValueError("a pipe or a device, no file")
+    with path.open("rb") as file:
+        content = file.read(LARGEST_FILE + 1)
+    if len(content) > LARGEST_FILE:
+        raise ValueError(f"larger than {LARGEST_FILE:,} bytes")
+    return content
+
+
+def read_yaml(path: Path) -> Any:
+    """The settings in a file. An OSError, a ValueError or a YAMLError where there are none that can be read."""
+    try:
+        settings = yaml.safe_load(small_file(path).decode())
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    left, count = [settings], 0
+    while left:
+        count += 1
+        if count > MOST_VALUES:
+            raise ValueError(f"more than {MOST_VALUES:,} values")
+        value = left.pop()
+        left += value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple | set) else ()
+    return settings

@@ -28,6 +28,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from entente.checkpoint import ENTRY, checksum, read, write
 from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError, Interrupted, shortage
+from entente.reading import read_yaml
 from entente.signals import Stopped, StopSignals
 
 log = logging.getLogger("entente")
@@ -88,7 +89,7 @@ def is_finished(run_dir: Path) -> bool:
 
 def _same(stored: Path, config: Mapping[str, Any]) -> bool:
     try:
-        there = yaml.safe_load(stored.read_text(encoding="utf-8"))
+        there = read_yaml(stored)
     except (OSError, ValueError, yaml.YAMLError):
         return False
     here = yaml.safe_load(yaml.safe_dump(dict(config)))

@@ -19,10 +19,11 @@ from typing import Annotated, Any, TypeVar
 
 import yaml
 from annotated_types import MinLen
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from entente.errors import InputError
 from entente.names import Name
+from entente.reading import is_stream, read_yaml, small_file
 from entente.writing import write_text
 
 T = TypeVar("T")
@@ -65,6 +66,12 @@ class Training:
 class Status:
     state: str = "waiting"
     message: str | None = None
+
+
+class Proof(BaseModel, extra="allow"):
+    """proof.json. differs: aspects, each of which is a key too, and says how."""
+
+    differs: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -144,8 +151,9 @@ def read_suite(directory: Path) -> Suite:
         status = states.get(name, Status())
         metrics = _read(folder / "metrics.json", dict[Name, Scores])
         config = _read(folder / "config.yaml", dict[str, Any]) or {}
-        training, said = _read(folder / "training.json", Training), _read(folder / "proof.json", dict[str, Any]) or {}
-        proof = {aspect: str(said.get(aspect, "")) for aspect in said.get("differs", [])}
+        training = _read(folder / "training.json", Training)
+        said = _read(folder / "proof.json", Proof)
+        proof = {aspect: str((said.model_extra or {}).get(aspect, "")) for aspect in said.differs} if said else {}
         runs.append(Run(variant, seed, folder, status.state, status.message or "", config, metrics, training, proof))
     command = "; ".join(settings.commands)
     return Suite(
@@ -161,7 +169,10 @@ def settings_of(directory: Path) -> Settings | None:
 def history(directory: Path) -> Curves:
     """The scalars of a run by tag, each a list of (step, value): from its events, or from history.json where they were not
     kept; none where there is neither. Values are the same from both; one that is no finite number is NaN."""
-    if any(directory.glob("events.out.tfevents.*")):
+    events_files = [*directory.glob("events.out.tfevents.*")]
+    if odd := next((path for path in events_files if not path.is_file()), None):
+        raise InputError(f"{odd}: no file, and named like one of events; remove it")
+    if events_files:
         # Here, since it takes a second and published suites do without.
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -213,6 +224,8 @@ def _publish_run(run: Run, target: Path) -> None:
 
 def _columns(path: Path) -> dict[str, list[str]]:
     """A file of columns under their headings; ValueError where a line has not one for each."""
+    if is_stream(path):
+        raise ValueError("a pipe or a device, no file")
     head, *lines = path.read_bytes().decode().removesuffix("\n").split("\n")  # a lone \r is part of a sentence
     names = head.split("\t")
     rows = [line.split("\t") for line in lines]
@@ -229,10 +242,9 @@ def _write_columns(path: Path, columns: dict[str, list[str]]) -> None:
 def _read(path: Path, kind: type[T]) -> T | None:
     """The content of a JSON or YAML file, judged; None where there is no such file."""
     try:
-        content = path.read_bytes()
         if path.suffix == ".yaml":
-            return TypeAdapter(kind).validate_python(yaml.safe_load(content))
-        return TypeAdapter(kind).validate_json(content)
+            return TypeAdapter(kind).validate_python(read_yaml(path))
+        return TypeAdapter(kind).validate_json(small_file(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, yaml.YAMLError) as error:

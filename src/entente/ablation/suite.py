@@ -32,6 +32,7 @@ import yaml
 from annotated_types import Ge, Interval, MinLen
 from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
+from pydantic import TypeAdapter
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -46,7 +47,7 @@ from entente.callbacks import clock
 from entente.cli import key_of, quoted
 from entente.errors import InputError, Interrupted
 from entente.names import Folder, Name
-from entente.reading import path_of
+from entente.reading import path_of, small_file
 from entente.resume import is_finished
 from entente.schema import nearest, problems
 from entente.signals import Stopped
@@ -295,7 +296,7 @@ def recall(root: Path, jobs: Sequence[Job]) -> None:
             job.state = "finished"
             job.step = job.first_step = job.budget
         elif before.get("state") in ENDED:
-            job.state, job.message = before["state"], before["message"]
+            job.state, job.message = before["state"], before.get("message", "")
         elif (lock := job.lock()) is None:  # a suite that was killed leaves its runs behind
             job.state, job.message = "running", "in another process"
             job.look()
@@ -307,10 +308,9 @@ def recall(root: Path, jobs: Sequence[Job]) -> None:
 def status_of(root: Path) -> dict[str, dict[str, str]]:
     """status.json of the suite; nothing where it is missing or no longer readable, for the runs' own files say more."""
     try:
-        status = json.loads((root / "status.json").read_text(encoding="utf-8"))
+        return TypeAdapter(dict[str, dict[str, str]]).validate_json(small_file(root / "status.json"))
     except (OSError, ValueError):
         return {}
-    return status if isinstance(status, dict) else {}
 
 
 def work(root: Path, jobs: Sequence[Job], at_once: int, script: Path, threads: int) -> None:

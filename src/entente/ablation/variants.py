@@ -11,6 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 
 from entente.cli import plain
 from entente.errors import InputError
+from entente.reading import read_yaml
 from entente.schema import flat, nearest
 
 BASELINE = "baseline"
@@ -30,7 +31,7 @@ def without_ablation() -> dict[str, Any]:
 
 def chosen() -> str:
     """The ablation of the run under way."""
-    return str(HydraConfig.get().runtime.choices["ablation"])
+    return str(HydraConfig.get().runtime.choices.get("ablation", BASELINE))
 
 
 def file_of(ablation: str) -> Path:
@@ -40,7 +41,7 @@ def file_of(ablation: str) -> Path:
 
 def sets(ablation: str) -> dict[str, object]:
     """What an ablation's file sets, by dotted key."""
-    content = yaml.safe_load(file_of(ablation).read_text(encoding="utf-8"))
+    content = read_yaml(file_of(ablation))
     return {key: value for key, value in flat(content) if not isinstance(value, Mapping) and key not in ("variant", "defaults")}
 
 
@@ -66,8 +67,8 @@ def refuse_unusable(ablations: Sequence[str]) -> None:
 
 def _wrong(file: Path, ablation: str) -> list[str]:
     try:
+        content = read_yaml(file)
         text = file.read_text(encoding="utf-8")
-        content = yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError) as error:
         return [f"{file}: cannot be read ({' '.join(str(error).split())})"]
     if not text.startswith(FIRST_LINE):
