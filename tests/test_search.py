@@ -192,6 +192,14 @@ def test_a_sentence_goes_on_while_what_is_alive_can_still_win(length_penalty: fl
     assert beam_search(model, torch.tensor([[1, 1]]), how, BOS, EOS)[0][0].tokens == [1]
 
 
+def test_a_sentence_is_over_when_a_whole_beam_has_ended_above_what_is_alive() -> None:
+    # After two tokens [] and [1] have ended at -0.69 and -1.01; [1, 1] is at -1.03, but at -0.43 if it may end at the limit.
+    e = 1e-9
+    model = Table([[0.05, 0.45, 0.5, e], [0.01, 0.49, 0.5, e], *[[e, 0.99, 0.01, e]] * 2, [e, 0.01, 0.99, e]])
+    how = Search(beam=2, length_penalty=2.5, length_factor=0, length_offset=5)
+    assert beam_search(model, torch.tensor([[1, 1]]), how, BOS, EOS)[0][0].tokens == []
+
+
 @pytest.mark.parametrize(
     ("ends", "limit", "expected"),
     [
