@@ -17,6 +17,13 @@ FINAL = ("bleu", "chrf", "ter", "nll")
 DIFFER = ("model.name", "seed", "variant")  # the settings by which one tells runs apart
 
 
+class Board(TensorBoardLogger):
+    """Lightning's logger without its hparams.yaml, which held nothing and was not written whole; see config.yaml."""
+
+    def save(self) -> None:
+        self.experiment.flush()
+
+
 def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable[str]) -> None:
     """Every setting for TensorBoard's HParams table, and which scalars are its metrics. Before training, so that a run that
     does not come to its end has a row too, with the metrics that it has."""

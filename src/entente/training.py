@@ -25,13 +25,12 @@ import torch
 import yaml
 from filelock import FileLock, Timeout
 from lightning.pytorch.callbacks import Callback, EarlyStopping
-from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from rich.console import Console
 from rich.table import Table
 
 from entente import checkpoint
-from entente.board import log_final, log_settings
+from entente.board import Board, log_final, log_settings
 from entente.callbacks import AttentionMaps, AttentionNumbers, Diagnosis, SampleTranslations, TrainingProgress, clock
 from entente.data.corpora import CORPORA, Corpus
 from entente.data.module import TranslationData
@@ -414,7 +413,7 @@ def build_trainer(
         limit_test_batches=config["limit_batches"],
         num_sanity_val_steps=0,
         log_every_n_steps=1,  # the module decides which steps have something to log
-        logger=TensorBoardLogger(run_dir, **board) if run_dir else False,
+        logger=Board(run_dir, **board) if run_dir else False,
         plugins=[VerifiedCheckpoints()],
         callbacks=list(chosen),
         default_root_dir=run_dir,
