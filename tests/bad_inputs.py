@@ -972,7 +972,10 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         )
     ),
     Case("a comparison of nothing", "compare", "suite is not set: give it as suite=VALUE"),
-    Case("no samples", "compare run samples=0", f"samples=0: give {WHOLE} 1"),
+    Case("no samples", "compare run samples=0", "samples=0: give a whole number from 1 to 100000"),
+    Case(
+        "more samples than memory", f"compare run samples={10**20}", f"samples={10**20}: give a whole number from 1 to 100000"
+    ),
     # What Hydra itself reads.
     Case(
         "a mistyped key beside a glob",

@@ -83,11 +83,10 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("road", ["file", "standard input"])
-def test_an_odd_sentence_is_translated_to_one_line(folder: Path, road: str) -> None:
+@pytest.mark.parametrize("given", [" input=odd.txt", "", " input="], ids=["file", "standard input", "no file"])
+def test_an_odd_sentence_is_translated_to_one_line(folder: Path, given: str) -> None:
     text = "".join(f"{sentence}\n" for sentence in ODD.values()).encode()
     (folder / "odd.txt").write_bytes(text)
-    given = " input=odd.txt" if road == "file" else ""
     ended = run(f"translate checkpoint=run search.beam=2 accelerator=cpu{given}", folder, text)
     assert (ended.code, ended.err) == (0, "")
     lines = ended.out.split("\n")

@@ -464,7 +464,7 @@ def test_the_command_takes_a_directory_and_writes_three_files(root: Path, compar
 
 def test_the_command_without_a_suite_gets_a_line() -> None:
     config = {"suite": "???", "output": None, "samples": 0, "publish": None, "output_dir": "outputs"}
-    assert check(config) == [unset("suite"), "samples=0: give a whole number of at least 1"]
+    assert check(config) == [unset("suite"), "samples=0: give a whole number from 1 to 100000"]
     assert check({**config, "suite": "a", "samples": 1}) == []
 
 

@@ -259,7 +259,7 @@ def _to_translate(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str
             tokenizer.refuse_too_long(line, f"{where}, line {number}")
             yield line
 
-    if given is None:
+    if not given:
         return short_enough(_standard_input(), "standard input"), None
     path = path_of(given)
     count = None if is_stream(path) else sum(1 for _ in short_enough(read_lines(path), given))

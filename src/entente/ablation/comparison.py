@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Annotated, Any
 
-from annotated_types import Ge
+from annotated_types import Interval
 from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
@@ -50,7 +50,7 @@ class Compare:
 
     suite: str
     output: str | None = None
-    samples: Annotated[int, Ge(1)] = 2000
+    samples: Annotated[int, Interval(ge=1, le=100_000)] = 2000  # all drawn at a time, each as long as the test set
     publish: str | None = None
     output_dir: str = "outputs"
 
