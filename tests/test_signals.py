@@ -133,4 +133,5 @@ def test_a_second_ctrl_c_does_not_wait(folder: Path) -> None:
         process.stdout.read(1)
         while process.poll() is None:
             process.send_signal(signal.SIGINT)
-        assert (process.returncode, b"Traceback" in process.stderr.read()) == (130, False)
+        # One more signal may end the interpreter on its way out: to a shell that is 130 too.
+        assert process.returncode in (130, -signal.SIGINT) and b"Traceback" not in process.stderr.read()

@@ -55,6 +55,10 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     """Decodes and scores splits of the corpus a checkpoint was trained on, or a user's own pair of files; prints the table
     and, where `output` is given, writes metrics.json and translations there. The NLL is torch's, whatever engine translates."""
     prepare_process(config["threads"])
+    output = path_of(config["output"]) if config["output"] else None
+    if output:
+        with writable(f"output={output}"):
+            refuse_run(output)
     run = load_run(config["checkpoint"], config["accelerator"])
     given = {key: value for key, value in config["search"].items() if value is not None}
     how = fill(Search, "search", {**run.config["search"], **given})
@@ -70,12 +74,9 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
         splits = _chosen(config["split"], corpus)
     data = TranslationData(corpus, run.vocabulary, **run.config["data"]["batch"], seed=run.config["seed"])
     data.check_lengths(splits)
-    output = path_of(config["output"]) if config["output"] else None
     if output:
-        with writable(f"output={output}"):
-            refuse_run(output)
-            with made(output):
-                pass  # before any work
+        with writable(f"output={output}"), made(output):
+            pass  # before any work
     trainer = build_trainer({**run.config["trainer"], "accelerator": config["accelerator"], "limit_batches": 1.0}, None)
     translator = Translator(run.model, run.vocabulary, Optim(), ONE_TOKEN if other else how, max_steps=1)
     evaluations = evaluate(trainer, translator, data, splits)
