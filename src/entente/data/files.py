@@ -267,17 +267,16 @@ def _sentence(cell: str) -> str:
 
 def _lines(path: Path) -> Iterator[str]:
     """Those of a UTF-8 file, plain or gzip, without their ends; one after the other, so that a large file takes no memory."""
-    empty = True
     with readable(path), path.open("rb") as stored:
         gzipped = stored.peek(2).startswith(GZIP_MAGIC)
         try:
-            for line in text_lines(io.BufferedReader(gzip.GzipFile(fileobj=stored)) if gzipped else stored, path):
-                empty = False
-                yield line
+            lines = text_lines(io.BufferedReader(gzip.GzipFile(fileobj=stored)) if gzipped else stored, path)
+            if (first := next(lines, None)) is None:
+                raise InputError(f"{path}: the file is empty")
+            yield first
+            yield from lines
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InputError(f"{path}: damaged or truncated gzip file ({error}); fetch it again") from None
-    if empty:
-        raise InputError(f"{path}: the file is empty")
 
 
 def _one_line(error: Exception) -> str:

@@ -4,6 +4,7 @@ import hashlib
 import os
 import uuid
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain, islice
 
 import numpy as np
 import pyarrow as pa
@@ -71,12 +72,11 @@ class Pairs(Collection[Pair]):
 
 def _blocks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
     """Pairs in blocks that are no longer than memory allows, however long their sentences are."""
-    block: list[Pair] = []
-    size = 0
-    for pair in pairs:
-        block.append(pair)
-        size += len(pair[0]) + len(pair[1])
-        if len(block) == AT_ONCE or size > LONGEST_BLOCK:
+    rest, block, size = iter(pairs), list[Pair](), 0
+    while some := list(islice(rest, min(AT_ONCE, 20))):
+        block += some
+        size += sum(map(len, chain.from_iterable(some)))
+        if len(block) >= AT_ONCE or size > LONGEST_BLOCK:
             yield block
             block, size = [], 0
     if block:
