@@ -1,4 +1,4 @@
-"""A run as TensorBoard shows it, beside what its callbacks log: its settings, its final figures, and its files in order."""
+"""A run as TensorBoard shows it, apart from what its callbacks log: its settings, its final figures, and its files in order."""
 
 import time
 from collections.abc import Iterable, Mapping

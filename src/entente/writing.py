@@ -1,6 +1,6 @@
 """Files that are there whole or not at all.
 
-They are prepared beside their place, in a file or folder named `.entente-*.new` that its writer holds a lock on. A lock ends
+They are prepared next to their place, in a file or folder named `.entente-*.new` that its writer holds a lock on. A lock ends
 with its process, so the next writer in the same folder knows what a dead one left behind, and removes it.
 """
 
