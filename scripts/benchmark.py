@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from entente.cli import run
+from entente.config.command_line import run
 
 
 def check(config: dict[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from entente.cli import run
+from entente.config.command_line import run
 
 
 def check(config: dict[str, Any]) -> list[str]:

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from entente.cli import run
+from entente.config.command_line import run
+from entente.config.schema import problems
 from entente.data.grammar.show import Show, show
-from entente.schema import problems
 
 
 def check(config: dict[str, Any]) -> list[str]:

@@ -4,24 +4,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from entente.cli import run
+from entente.config.command_line import run
 
 
 def check(config: dict[str, Any]) -> list[str]:
     from hydra.core.hydra_config import HydraConfig
 
-    from entente import training  # after the overrides are known to compose, which is quick
     from entente.ablation.variants import chosen, refuse_unusable
+    from entente.training.train import check_run  # after the overrides are known to compose, which is quick
 
     if HydraConfig.initialized():
         refuse_unusable([chosen()])
-    return training.check(config)
+    return check_run(config)
 
 
 def main(config: dict[str, Any]) -> None:
     from entente.ablation.proof import proof
     from entente.ablation.variants import BASELINE, chosen, refuse_contradiction, without_ablation
-    from entente.training import completed, train
+    from entente.training.settings import completed
+    from entente.training.train import train
 
     variant = chosen() != BASELINE and config["resume"] in (None, "auto")
     if variant:

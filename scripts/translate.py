@@ -3,17 +3,17 @@
 from pathlib import Path
 from typing import Any
 
-from entente.cli import run
+from entente.config.command_line import run
 
 
 def check(config: dict[str, Any]) -> list[str]:
-    from entente.settings import Translate, problems_of  # after the overrides are known to compose, which is quick
+    from entente.training.settings import Translate, problems_of  # after the overrides are known to compose, which is quick
 
     return problems_of(Translate, config)
 
 
 def main(config: dict[str, Any]) -> None:
-    from entente.inference import translate_text
+    from entente.commands.translate import translate_text
 
     translate_text(config)
 

@@ -32,7 +32,7 @@ from tensorboard.util.tensor_util import make_ndarray
 from torch import Tensor
 
 from entente.checkpoint import read
-from entente.resume import is_finished
+from entente.training.run_directory import is_finished
 from tiny import SMALL, write_corpus
 
 ROOT = Path(__file__).parents[1]

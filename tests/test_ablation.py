@@ -25,13 +25,14 @@ from entente import checkpoint
 from entente.ablation.proof import proof
 from entente.ablation.suite import status_of
 from entente.checkpoint import read
-from entente.cli import plain
+from entente.commands.attention import picture_attention
+from entente.commands.evaluate import evaluate_checkpoint
+from entente.config.command_line import plain
 from entente.data.module import TranslationData
 from entente.errors import InputError
-from entente.inference import evaluate_checkpoint
 from entente.models.attention import MultiHeadAttention
-from entente.training import completed, prepared, train
-from entente.views import picture_attention
+from entente.training.settings import completed
+from entente.training.train import prepared, train
 from tiny import SMALL, write_corpus
 from variants_table import line_that_reads, settings
 

@@ -12,11 +12,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import Tensor
 from torch.nn import functional as F
 
-from entente.cli import plain
+from entente.config.command_line import plain
 from entente.data.batches import Batch, collate
 from entente.data.tokenizer import PAD
-from entente.training import build_trainer, completed, prepared
-from entente.translator import Translator
+from entente.training.settings import completed
+from entente.training.train import prepared
+from entente.training.trainer import build_trainer
+from entente.training.translator import Translator
 from tiny import SMALL, write_corpus
 
 CONFIGS = Path(__file__).parents[1] / "configs"

@@ -11,36 +11,19 @@ import pytest
 import torch
 from datasets import Dataset
 
+from entente.attention.alignment import Alignments, Head, agreement, linked, links_agreement, oracle_links, usual_head
+from entente.attention.diagnose import diagnose
+from entente.attention.numbers import HeadNumbers, Numbers, Pair, _mean, head_correlations, measure, measure_split, pairs_of
+from entente.attention.occlusion import _ranks, correlations, occlusion
+from entente.attention.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, record, record_batch
+from entente.attention.words import Words, in_words, merged, sides_in_words, words_in, words_of
 from entente.data.alignments import Gold, pharaoh, read_pharaoh
 from entente.data.corpora import Corpus, grammar
 from entente.data.module import TranslationData
 from entente.data.tokenizer import BOS, PAD, Tokenizer, Vocabulary
+from entente.decoding.search import Search, translate
 from entente.errors import InputError
-from entente.evaluation.alignment import (
-    Alignments,
-    Head,
-    agreement,
-    linked,
-    links_agreement,
-    oracle_links,
-    usual_head,
-)
-from entente.evaluation.attention import (
-    HeadNumbers,
-    Numbers,
-    Pair,
-    _mean,
-    head_correlations,
-    measure,
-    measure_split,
-    pairs_of,
-)
-from entente.maps.diagnose import diagnose
-from entente.maps.occlusion import _ranks, correlations, occlusion
-from entente.maps.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, record, record_batch
-from entente.maps.words import Words, in_words, merged, sides_in_words, words_in, words_of
 from entente.models import MODELS, Seq2Seq
-from entente.search import Search, translate
 
 FRENCH = ["L'été, Jane n'a pas dormi.", "Le chat noir dort.", "Il a faim."]
 ENGLISH = ["In summer, Jane did not sleep.", "The black cat sleeps here.", "He is hungry."]

@@ -9,57 +9,33 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "entente"
 
-# A room may import the rooms of lower floors, never one beside it or above.
+# A package may import those of lower floors, never one beside it or above.
 FLOORS = [
-    {"errors", "signals", "escape"},
-    {"reading", "writing"},
-    {"schema", "names"},
-    {"data", "models", "loss", "memory"},
-    {"workers"},
-    {"search"},
-    {"maps", "checkpoint"},
-    {"evaluation", "export"},
-    {"translator", "resume"},
-    {"board", "callbacks", "settings"},
+    {"errors"},
+    {"console"},
+    {"files"},
+    {"config"},
+    {"fast", "models"},
+    {"data"},
+    {"checkpoint", "process"},
+    {"decoding"},
+    {"attention", "evaluation"},
     {"training"},
-    {"inference"},
-    {"views"},
-    {"cli"},
+    {"commands"},
     {"ablation"},
     {"benchmark"},
     {"scripts"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
-# These know only what is named: of our rooms, and of other packages.
+# These know only what is named: of our packages, and of other packages.
 NARROW = {
     "errors": (set(), set()),
-    "signals": (set(), set()),
-    "reading": ({"errors"}, {"yaml"}),
-    "writing": (set(), set()),
-    "escape": (set(), set()),
-    "schema": ({"errors", "escape"}, {"pydantic", "annotated_types"}),
-    "names": ({"errors"}, {"pydantic", "annotated_types"}),
     "models": (set(), {"torch", "annotated_types"}),
-    "loss": (set(), {"torch"}),
-    "memory": (set(), set()),
-    "workers": ({"models"}, {"torch"}),
-    "search": ({"data", "errors", "models", "workers"}, {"torch", "annotated_types"}),
+    "fast": ({"models"}, {"torch"}),
 }
 LIGHTNING = {"lightning", "pytorch_lightning", "lightning_fabric"}
-WITH_LIGHTNING = {
-    "translator",
-    "resume",
-    "board",
-    "callbacks",
-    "training",
-    "inference",
-    "ablation",
-    "cli",
-    "benchmark",
-    "scripts",
-    "data.module",
-}
-WITH_HYDRA = {"ablation", "cli", "scripts"}
+WITH_LIGHTNING = {"training", "commands", "ablation", "benchmark", "scripts", "data.module"}
+WITH_HYDRA = {"ablation", "config", "scripts"}
 
 
 def files() -> list[tuple[str, Path]]:
@@ -104,7 +80,7 @@ def violations(module: str, source: str) -> list[str]:
         elif others is not None and top not in others | sys.stdlib_module_names:
             wrong.append(f"{module} imports {name} and may know only {', '.join(sorted(others)) or 'what Python brings'}")
         elif top in LIGHTNING and not {room, module} & WITH_LIGHTNING:
-            wrong.append(f"{module} imports {name}: Lightning begins at the translator")
+            wrong.append(f"{module} imports {name}: Lightning begins at training")
         elif top == "hydra" and room not in WITH_HYDRA:
             wrong.append(f"{module} imports {name}: Hydra is for the commands")
     return wrong
@@ -116,7 +92,7 @@ def test_each_file_imports_only_what_it_may_know(module: str, path: Path) -> Non
 
 
 def test_the_files_read_are_those_of_the_package() -> None:
-    assert {"search", "models.attention", "models.__init__", "data.module"} <= {module for module, _ in files()}
+    assert {"checkpoint", "models.attention", "models.__init__", "data.module"} <= {module for module, _ in files()}
 
 
 def test_no_file_is_a_drawer_for_everything() -> None:
@@ -129,30 +105,28 @@ def test_no_file_is_a_drawer_for_everything() -> None:
     ("module", "source"),
     [
         ("errors", "import torch"),
-        ("schema", "import torch"),
-        ("schema", "from entente.models import MODELS"),
+        ("config.schema", "from entente.models import MODELS"),
         ("models.attention", "import numpy as np"),
-        ("models.attention", "from entente import schema"),
+        ("models.attention", "from entente.config import schema"),
         ("models.attention", "from pydantic import Field"),
         ("models.attention", "from entente.errors import InputError"),
         ("models.attention", "from entente.data.tokenizer import PAD"),
-        ("models.attention", "from ..search import Search"),
-        ("models.attention", "def f():\n    from entente import search"),
-        ("loss", "from entente.errors import InputError"),
-        ("search", "import lightning"),
-        ("data.corpora", "from entente.models import MODELS"),
+        ("models.attention", "from ..decoding.search import Search"),
+        ("models.attention", "def f():\n    from entente.decoding import search"),
+        ("fast.loss", "from entente.errors import InputError"),
+        ("decoding.search", "import lightning"),
+        ("data.corpora", "from entente.checkpoint import build"),
         ("data.batches", "import lightning as L"),
         ("data.module", "import hydra"),
-        ("maps.record", "from entente.evaluation.scores import Evaluation"),
-        ("evaluation.scores", "from entente import translator"),
-        ("maps.draw", "from lightning.pytorch import Callback"),
+        ("attention.record", "from entente.training.train import train"),
+        ("evaluation.scores", "from entente.training import translator"),
+        ("attention.draw", "from lightning.pytorch import Callback"),
         ("checkpoint", "from hydra.utils import instantiate"),
-        ("translator", "import entente.callbacks"),
-        ("callbacks", "from entente.training import run"),
-        ("training", "import hydra"),
-        ("cli", "import scripts.train\nfrom entente import scripts"),
+        ("training.translator", "import entente.commands.evaluate"),
+        ("training.train", "import hydra"),
+        ("config.command_line", "import scripts.train\nfrom entente import scripts"),
         ("drawer", "import math"),
-        ("search", "import entente.drawer"),
+        ("decoding.search", "import entente.drawer"),
         ("__init__", "from entente.models import MODELS"),
     ],
 )
@@ -167,14 +141,13 @@ def test_a_forbidden_import_is_found(module: str, source: str) -> None:
             "models.transformer",
             "import math\nimport torch.nn\nfrom entente.models.attention import KV\nfrom .seq2seq import State",
         ),
-        ("schema", "from pydantic import TypeAdapter\nfrom annotated_types import Ge\nfrom entente.errors import InputError"),
+        ("config.schema", "from pydantic import TypeAdapter\nfrom entente.errors import InputError"),
         ("models.seq2seq", "from annotated_types import Interval"),
-        ("data.module", "from entente.schema import fill"),
-        ("search", "from entente.data import batches\nfrom entente.models.seq2seq import Seq2Seq"),
-        ("data.module", "import lightning as L\nfrom entente.data.batches import Batch\nfrom entente import errors"),
-        ("evaluation.scores", "import sacrebleu\nfrom entente import data, models, search"),
-        ("translator", "import lightning as L\nfrom entente.evaluation import scores\nfrom entente.checkpoint import save"),
-        ("scripts.train", "import hydra\nfrom entente.cli import main\nfrom entente.translator import Translator"),
+        ("data.module", "import lightning as L\nfrom entente.config.schema import fill\nfrom entente import errors"),
+        ("decoding.search", "from entente.data import batches\nfrom entente.models.seq2seq import Seq2Seq"),
+        ("evaluation.scores", "import sacrebleu\nfrom entente import data, models, decoding"),
+        ("training.translator", "import lightning as L\nfrom entente.evaluation import scores"),
+        ("scripts.train", "import hydra\nfrom entente.config.command_line import run"),
     ],
 )
 def test_an_allowed_import_is_let_pass(module: str, source: str) -> None:

@@ -14,7 +14,6 @@ import torch
 from omegaconf import OmegaConf
 from torch.nn import functional as F
 
-from entente import cli
 from entente.benchmark import cases, wire
 from entente.benchmark.cases import Bench, lacks
 from entente.benchmark.ceiling import products
@@ -27,11 +26,12 @@ from entente.benchmark.results import Spread, of_case, ratios, share_of_ceiling
 from entente.benchmark.settings import Benchmark, check
 from entente.benchmark.turns import OURS, Contestant, Measured, in_turn
 from entente.checkpoint import Run
+from entente.config import command_line as cli
+from entente.config.schema import fill
 from entente.data.tokenizer import BOS, EOS, PAD
+from entente.decoding.search import Search, search
 from entente.errors import InputError
 from entente.models import Transformer
-from entente.schema import fill
-from entente.search import Search, search
 
 ROOT = Path(__file__).parents[1]
 TINY = [

@@ -16,15 +16,17 @@ from PIL import Image
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from entente import callbacks
-from entente.callbacks import AttentionMaps, SampleTranslations, TrainingProgress, attention_images, clock, markdown_table
+from entente.attention.record import AttentionMap
 from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import PAD, Tokenizer, Vocabulary
-from entente.maps.record import AttentionMap
+from entente.decoding.search import Search
 from entente.models import MODELS
-from entente.search import Search
-from entente.translator import Optim, Translator
+from entente.training import progress, views
+from entente.training.optim import Optim
+from entente.training.progress import TrainingProgress, clock
+from entente.training.translator import Translator
+from entente.training.views import AttentionMaps, SampleTranslations, attention_images, markdown_table
 
 SRC = ["Le chat noir dort.", "Il a faim | soif.", "Elle dort.", "Le chat a faim.", "Il dort *ici*."]
 TGT = ["The black cat sleeps.", "He is hungry | thirsty.", "She sleeps.", "The cat is hungry.", "He sleeps *here*."]
@@ -109,8 +111,8 @@ def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeyp
         rows.append((map.kind, map.rows, map.columns))
         return plain(map, caption)
 
-    plain = callbacks.draw
-    monkeypatch.setattr(callbacks, "draw", draw)
+    plain = views.draw
+    monkeypatch.setattr(views, "draw", draw)
     assert len(list(attention_images(module, [("chat", " Le chat\u00a0dort. ")]))) == 3
     [[best]] = module.translate(["Le chat dort."], module.search)
     greedy = module.translate(["Le chat dort."])[0][0]
@@ -216,7 +218,7 @@ def test_progress_on_a_terminal(
     vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr(callbacks.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     console, times = terminal(), []
 
     class Clock(L.Callback):
@@ -257,7 +259,7 @@ def test_best_bleu_survives_a_resume(vocabulary: Vocabulary, tmp_path: Path, cap
 
 def test_nothing_to_write_to(vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without TensorBoard nothing is decoded or drawn."""
-    monkeypatch.setattr(callbacks, "attention_images", lambda *_: pytest.fail("drawn for nobody"))
+    monkeypatch.setattr(views, "attention_images", lambda *_: pytest.fail("drawn for nobody"))
     trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
     AttentionMaps(FIXED).on_validation_end(trainer, translator(vocabulary))
     SampleTranslations().on_validation_end(trainer, translator(vocabulary))
@@ -265,7 +267,7 @@ def test_nothing_to_write_to(vocabulary: Vocabulary, tmp_path: Path, monkeypatch
 
 def test_only_for_a_translator() -> None:
     with pytest.raises(TypeError, match="not with a LightningModule"):
-        callbacks._translator(L.LightningModule())
+        views._translator(L.LightningModule())
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (130, "2:10"), (3600 + 130, "1:02:10")])

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
-from entente import cli, inference
+from entente.commands import translate
+from entente.config import command_line as cli
+from entente.config.schema import problems
+from entente.console.log import LogFile
+from entente.decoding.search import Search
 from entente.errors import InputError, Interrupted
-from entente.schema import problems
-from entente.search import Search
-from entente.training import LogFile, prepare_process
-from entente.translator import Optim
+from entente.process import prepare_process
+from entente.training.optim import Optim
 
 ROOT = Path(__file__).parents[1]
 
@@ -275,7 +277,7 @@ def test_a_sentence_is_taken_as_it_is_typed(sentence: str, monkeypatch: pytest.M
 
 def test_text_that_is_not_utf8_on_standard_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("un\nété\n".encode("latin-1"))))
-    lines = inference._standard_input()
+    lines = translate._standard_input()
     assert next(lines) == "un"
     with pytest.raises(InputError, match="standard input, line 2: not UTF-8"):
         next(lines)

@@ -23,11 +23,11 @@ from torch.utils.tensorboard import SummaryWriter
 from entente.ablation.comparison import Comparison, Row, check, compare, csv, holm, markdown, terminal
 from entente.ablation.page import page, report
 from entente.ablation.runs import history, publish, read_suite
+from entente.config.schema import unset
 from entente.errors import InputError
 from entente.evaluation.scores import Evaluation
-from entente.schema import unset
-from entente.training import write_translations
-from entente.writing import write_json
+from entente.files.writing import write_json
+from entente.training.report import write_translations
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = 200

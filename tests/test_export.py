@@ -18,12 +18,12 @@ from entente.benchmark.ours import decode
 from entente.benchmark.settings import Benchmark
 from entente.benchmark.turns import Contestant, Measured
 from entente.checkpoint import RUNTIME, Run, build
+from entente.config.schema import defaults, settings_of
 from entente.data.tokenizer import BOS, EOS, LONGEST, PAD, Tokenizer, Vocabulary
+from entente.decoding.ctranslate2 import SAME, CTranslate2, computable, write_ctranslate2
+from entente.decoding.search import Search, translate
 from entente.errors import InputError
-from entente.export import SAME, CTranslate2, computable, write_ctranslate2
 from entente.models.transformer import LEARNED_POSITIONS, Transformer
-from entente.schema import defaults, settings_of
-from entente.search import Search, translate
 from test_variants import BROKEN, change
 from tiny import SMALL, VERBS, WORDS, write_corpus
 

@@ -17,16 +17,16 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from conftest import LENGTHS, PAD, SIZES, small
-from entente import memory
 from entente.data import tokenizer
-from entente.loss import ROWS, projected_cross_entropy
+from entente.decoding.search import GROUP, Search, largest, translate
+from entente.decoding.workers import Workers
+from entente.fast import memory
+from entente.fast.loss import ROWS, projected_cross_entropy
+from entente.fast.packed import packed
 from entente.models import BiRNN, Seq2Seq, Transformer, attention
 from entente.models.attention import PROJECTIONS, MultiHeadAttention
 from entente.models.dropout import Dropout
-from entente.models.packed import packed
 from entente.models.seq2seq import State, causal_mask, select
-from entente.search import GROUP, Search, largest, translate
-from entente.workers import Workers
 from tiny import write_corpus
 
 B = len(LENGTHS)

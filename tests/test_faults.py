@@ -18,8 +18,8 @@ import yaml
 
 from bad_inputs import ROOT, Ended, arguments, prepare, run
 from entente.checkpoint import read
-from entente.translator import Translator
-from entente.writing import whole
+from entente.files.writing import whole
+from entente.training.translator import Translator
 from faults import FullDisk
 from interruptions import differences
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from entente.data.grammar import (
+from entente.data.grammar import (  # fmt: skip
     FIXED,
     HELD_OUT,
     HELD_OUT_FEATURES,
@@ -27,7 +27,7 @@ from entente.data.grammar import (
     pair_of,
     splits,
     usual_french,
-)  # fmt: skip
+)
 from entente.data.grammar.derivation import Derivation
 from entente.data.grammar.lexicon import ADJECTIVE_LIST, ADJECTIVES_OF, NOUN, VERB, VERB_LIST
 from entente.data.grammar.morphology import (

@@ -17,8 +17,8 @@ import yaml
 
 from entente.benchmark import growth
 from entente.benchmark.growth import Bursts, Growth, bare_memory, check, draw, peak_memory, shares, slope, write_corpus
+from entente.config.schema import settings_of
 from entente.data.tokenizer import BOS, EOS, PAD, SPECIAL
-from entente.schema import settings_of
 
 ROOT = Path(__file__).parents[1]
 

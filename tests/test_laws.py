@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from conftest import BOS, EOS, LENGTHS, PAD, SIZES, SRC_VOCAB, TGT_VOCAB, T, real_ids, small, sources
+from entente.decoding.search import Search, search
 from entente.models import MODELS, BiRNN, Seq2Seq, Transformer
 from entente.models.attention import MultiHeadAttention
 from entente.models.dropout import Dropout
-from entente.models.seq2seq import STACKED, pad, parameter_count, select
+from entente.models.initialise import STACKED
+from entente.models.seq2seq import pad, parameter_count, select
 from entente.models.transformer import DecoderBlock, EncoderBlock
-from entente.search import Search, search
 
 B, S = len(LENGTHS), max(LENGTHS)
 

@@ -10,9 +10,9 @@ from matplotlib._pylab_helpers import Gcf
 from matplotlib.colors import to_rgba
 from torch import Tensor, nn
 
+from entente.attention.draw import MARK, NOT_AS_DECODED, draw, draw_pair, mark
+from entente.attention.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, kind_of, record, record_batch
 from entente.data.tokenizer import BOS, PAD, Tokenizer, Vocabulary
-from entente.maps.draw import MARK, NOT_AS_DECODED, draw, draw_pair, mark
-from entente.maps.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, kind_of, record, record_batch
 from entente.models import BiRNN, Seq2Seq, Transformer
 from entente.models.attention import AttentionWeights
 

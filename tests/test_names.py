@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from bad_inputs import prepare, put, run
 from entente.ablation.runs import read_suite
+from entente.config.schema import problems
 from entente.errors import InputError
 from entente.evaluation.scores import Evaluation
-from entente.schema import problems
-from entente.settings import Run
-from entente.training import write_translations
+from entente.training.report import write_translations
+from entente.training.settings import Run
 
 RUN = {"seed": 1, "output_dir": "outputs", "overfit": False, "variant": "baseline", "resume": None}
 NAMES = st.text(st.sampled_from("a.-/\\~@ \0\n\x1b\u202eéx"), max_size=9) | st.text(max_size=90) | st.just("é" * 101)

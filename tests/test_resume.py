@@ -20,11 +20,13 @@ from hydra import compose, initialize_config_dir
 from sacrebleu.metrics.bleu import BLEUScore
 
 from entente.checkpoint import read, write
-from entente.cli import plain
+from entente.config.command_line import plain
 from entente.errors import InputError, Interrupted
-from entente.resume import newest, random_state, restore_random_state, steps
-from entente.training import train
-from entente.translator import Translator
+from entente.training.resume import newest
+from entente.training.run_directory import steps
+from entente.training.saving import random_state, restore_random_state
+from entente.training.train import train
+from entente.training.translator import Translator
 from interruptions import command, differences, points, rounds
 from tiny import SMALL, write_corpus
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from pydantic import AllowInfNan
 
 from entente.checkpoint import RUNTIME
+from entente.config.schema import fill, nearest, problems, settings_of, shown
+from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.models import MODELS
-from entente.schema import fill, nearest, problems, settings_of, shown
-from entente.search import Search
-from entente.translator import Optim
+from entente.training.optim import Optim
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from conftest import BOS, EOS, PAD, small, sources
 from entente.data import tokenizer
 from entente.data.tokenizer import Tokenizer, Vocabulary
+from entente.decoding.search import Hypothesis, Search, beam_search, greedy, log_probabilities, search, translate
 from entente.models import BiRNN, Seq2Seq, Transformer
 from entente.models.seq2seq import State, pad
-from entente.search import Hypothesis, Search, beam_search, greedy, log_probabilities, search, translate
 
 PENALTIES = [0.0, 1.0, 2.5, -1.5]
 pytestmark = pytest.mark.usefixtures("without_gradients")

@@ -17,7 +17,7 @@ from bad_inputs import Ended, content, prepare, run
 from interruptions import differences
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-DECODE = "entente.search.greedy"
+DECODE = "entente.decoding.search.greedy"
 # A real command that has itself sent a signal; last, it says how often the function was called.
 DRIVER = """
 import sys
@@ -88,7 +88,7 @@ def test_a_signal_ends_a_command_within_a_batch(name: str, number: signal.Signal
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_before_there_is_a_run_leaves_none(number: signal.Signals, folder: Path) -> None:
     before = content(folder)
-    ended, _ = signalled("train FILES name=new output_dir=.", folder, "entente.training.read_corpus", 1, number)
+    ended, _ = signalled("train FILES name=new output_dir=.", folder, "entente.training.train.read_corpus", 1, number)
     assert (ended.code, ended.err) == (128 + number, f"stopped by {number.name}\n")
     assert content(folder) == before
 
@@ -96,10 +96,10 @@ def test_a_signal_before_there_is_a_run_leaves_none(number: signal.Signals, fold
 @pytest.mark.parametrize(
     ("function", "n"),
     [
-        ("entente.training.log_settings", 1),  # before the first step
+        ("entente.training.train.log_settings", 1),  # before the first step
         ("lightning.pytorch.trainer.call._call_teardown_hook", 1),  # after the last step
         (DECODE, -1),  # in the final evaluation
-        ("entente.training.write_translations", 1),
+        ("entente.training.train.write_translations", 1),
     ],
 )
 def test_a_run_can_be_resumed_wherever_a_signal_ends_it(function: str, n: int, folder: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_run_can_be_resumed_wherever_a_signal_ends_it(function: str, n: int, f
 def test_a_second_ctrl_c_does_not_wait(folder: Path) -> None:
     """The first one finds a worker that never ends its batch."""
     program = "import os, threading, entente.search\nwait = threading.Event().wait\n"
-    program += "entente.search.greedy = lambda *_: (os.write(1, b'.'), wait())\n" + DRIVER
+    program += "entente.decoding.search.greedy = lambda *_: (os.write(1, b'.'), wait())\n" + DRIVER
     path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
     driver = [sys.executable, "-c", program, COMMANDS["translate"], "os.replace", "0", "0"]
     with subprocess.Popen(driver, cwd=folder, env=path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -20,13 +20,14 @@ from PIL import Image
 from torch.utils.tensorboard import SummaryWriter
 
 from browser import Browser, executable, until
-from entente import callbacks
-from entente.callbacks import attention_images
+from entente.attention.record import CROSS, DECODER, ENCODER, AttentionMap
 from entente.data.tokenizer import PAD, Tokenizer, Vocabulary
-from entente.maps.record import CROSS, DECODER, ENCODER, AttentionMap
+from entente.decoding.search import Search
 from entente.models import Transformer
-from entente.search import Search
-from entente.translator import Optim, Translator
+from entente.training import views
+from entente.training.optim import Optim
+from entente.training.translator import Translator
+from entente.training.views import attention_images
 
 MAKEFILE = Path(__file__).parents[1] / "Makefile"
 IMAGES = 13  # TensorBoard by itself keeps 10 a tag
@@ -112,8 +113,8 @@ def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Drawn]:
         figures.append(plain(map, title))
         return figures[-1]
 
-    plain = callbacks.draw
-    monkeypatch.setattr(callbacks, "draw", draw)
+    plain = views.draw
+    monkeypatch.setattr(views, "draw", draw)
     maps: dict[str, Drawn] = {}
     with SummaryWriter(str(tmp_path / "logs" / "run")) as writer:
         for tag, pixels in attention_images(module, [("garçon", FRENCH[0]), ("l'été & Noël", FRENCH[1])]):

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from bad_inputs import run
 from conftest import BOS, PAD, SRC_VOCAB, TGT_VOCAB, real_ids, small
+from entente.attention.record import KIND_NAMES, record
+from entente.attention.trace import trace
+from entente.attention.trace.example import examples
+from entente.attention.trace.render import LONGEST, cells, markdown, show
+from entente.attention.trace.steps import Kind, Labels, Table, Trace
 from entente.checkpoint import entry, write
 from entente.data.tokenizer import Tokenizer, Vocabulary
 from entente.errors import InputError
-from entente.maps.record import KIND_NAMES, record
-from entente.maps.trace import trace
-from entente.maps.trace.example import examples
-from entente.maps.trace.render import LONGEST, cells, markdown, show
-from entente.maps.trace.steps import Kind, Labels, Table, Trace
 from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import pad
 

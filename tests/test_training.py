@@ -14,14 +14,16 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from entente import checkpoint
-from entente.cli import plain
+from entente.attention.alignment import links_agreement
+from entente.commands.attention import picture_attention
+from entente.commands.evaluate import evaluate_checkpoint
+from entente.commands.translate import translate_text
+from entente.config.command_line import plain
 from entente.data.alignments import read_pharaoh
 from entente.errors import InputError
-from entente.evaluation.alignment import links_agreement
-from entente.inference import evaluate_checkpoint, translate_text
-from entente.training import check, new_run_directory, train
-from entente.translator import Optim
-from entente.views import picture_attention
+from entente.training.optim import Optim
+from entente.training.run_directory import new_run_directory
+from entente.training.train import check_run, train
 from tiny import SMALL, write_corpus
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -196,7 +198,7 @@ def test_multi30k_is_an_experiment_that_only_lacks_its_folder(model: str, steps:
     assert config["name"] == f"multi30k-{src}-{tgt}-{model}-baseline-seed1"
     assert (config["data"]["name"], config["data"]["tests"]) == ("multi30k", ["test_2016_flickr"])
     assert (config["model"]["name"], config["trainer"]["max_steps"]) == (model, steps)
-    assert check(config) == []
+    assert check_run(config) == []
 
 
 def test_debug_runs_two_batches_of_everything(base: list[str]) -> None:

@@ -14,14 +14,7 @@ from torch.nn import functional as F
 
 from conftest import LENGTHS, PAD, TGT_VOCAB, T, real_ids, small, sources
 from entente.models import MODELS, BiRNN, Seq2Seq, Transformer
-from entente.models.attention import (
-    AXIS,
-    PROJECTIONS,
-    AttentionWeights,
-    DotProductAttention,
-    MultiHeadAttention,
-    SoftmaxOver,
-)
+from entente.models.attention import AXIS, PROJECTIONS, AttentionWeights, DotProductAttention, MultiHeadAttention, SoftmaxOver
 from entente.models.seq2seq import select
 from entente.models.transformer import LEARNED_POSITIONS, DecoderBlock, EncoderBlock, sinusoids
 from test_attention import FUTURE, REAL, disturb, normal, recorded

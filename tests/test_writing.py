@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from entente.writing import whole, write_json
+from entente.files.writing import whole, write_json
 
 
 def test_a_file_that_fails_on_the_way_leaves_what_was_there(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from entente.schema import flat
+from entente.config.schema import flat
 from test_variants import BREAKS, BROKEN
 
 ROOT = Path(__file__).parents[1]

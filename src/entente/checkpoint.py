@@ -24,14 +24,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from entente import escape
+from entente.config.schema import fill, shown
+from entente.console import escape
 from entente.data.tokenizer import PAD, Vocabulary
 from entente.errors import Diverged, InputError, disk_error
+from entente.files.reading import path_of
+from entente.files.writing import made, whole
 from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import parameter_count
-from entente.reading import path_of
-from entente.schema import fill, shown
-from entente.writing import made, whole
 
 ENTRY = "entente"
 CHECKSUM = "sha256"

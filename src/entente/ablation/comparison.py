@@ -32,10 +32,10 @@ from rich.table import Table
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from entente import escape
 from entente.ablation.runs import Run, Suite
+from entente.config.schema import problems
+from entente.console import escape
 from entente.errors import InputError
-from entente.schema import problems
 
 ALPHA = 0.05  # error probability of a split's claims "worse" and "better" all together
 REACHED = 0.9  # share of the baseline's validation BLEU

@@ -34,8 +34,8 @@ from entente.ablation.comparison import (
 )
 from entente.ablation.runs import Run, Suite, publish, read_suite
 from entente.errors import InputError
-from entente.reading import path_of
-from entente.writing import write_text
+from entente.files.reading import path_of
+from entente.files.writing import write_text
 
 # Okabe and Ito's colours, which the colour-blind can tell apart too.
 COLORS = {WORSE: "#d55e00", "never left the plateau": "#7a0c1e", "diverged": "#cc79a7", BETTER: "#009e73", AS_GOOD: "#56b4e9"}

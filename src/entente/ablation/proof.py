@@ -16,16 +16,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from entente import checkpoint
+from entente.config.schema import fill
 from entente.data.batches import Batch
 from entente.data.module import TranslationData
 from entente.data.tokenizer import BOS, EOS
+from entente.decoding.search import Search, search
 from entente.errors import InputError
 from entente.models import Seq2Seq
 from entente.models.seq2seq import evaluating, parameter_count
-from entente.schema import fill
-from entente.search import Search, search
-from entente.training import build_trainer, prepared
-from entente.translator import Optim
+from entente.training.optim import Optim
+from entente.training.train import prepared
+from entente.training.trainer import build_trainer
 
 SENTENCES = 16  # of validation, of whatever lengths, so that there is padding
 BATCHES = 16  # of training, of which the tokens are compared

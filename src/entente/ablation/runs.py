@@ -22,9 +22,9 @@ from annotated_types import MinLen
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from entente.errors import InputError
-from entente.names import Name
-from entente.reading import is_stream, read_yaml, small_file
-from entente.writing import write_text
+from entente.files.names import Name
+from entente.files.reading import is_stream, read_yaml, small_file
+from entente.files.writing import write_text
 
 T = TypeVar("T")
 Curves = dict[str, list[tuple[int, float]]]

@@ -38,20 +38,23 @@ from rich.live import Live
 from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
-from entente import escape, training
+from entente import checkpoint
 from entente.ablation.comparison import Compare
 from entente.ablation.page import report
 from entente.ablation.runs import Settings, settings_of
 from entente.ablation.variants import composed, header, refuse_unusable, sets
-from entente.callbacks import clock
-from entente.cli import key_of, quoted
+from entente.config.command_line import key_of, quoted
+from entente.config.schema import nearest, problems
+from entente.console import escape
+from entente.console.signals import Stopped
 from entente.errors import InputError, Interrupted
-from entente.names import Folder, Name
-from entente.reading import path_of, small_file
-from entente.resume import is_finished
-from entente.schema import nearest, problems
-from entente.signals import Stopped
-from entente.writing import write_json, write_text
+from entente.files.names import Folder, Name
+from entente.files.reading import path_of, small_file
+from entente.files.writing import write_json, write_text
+from entente.process import prepare_process
+from entente.training.progress import clock
+from entente.training.run_directory import is_finished
+from entente.training.train import check_run
 
 log = logging.getLogger("entente")
 
@@ -196,7 +199,7 @@ class Job:
 @cache
 def digest(variant: str) -> str:
     """Of the code that trains, and of what an ablation sets: who has changed either looks at numbers of something else."""
-    package = Path(training.__file__).parent
+    package = Path(checkpoint.__file__).parent
     sources = [path for path in sorted(package.rglob("*.py")) if "ablation" not in path.relative_to(package).parts]
     content = b"".join(path.read_bytes() for path in sources) + json.dumps(sets(variant), sort_keys=True).encode()
     return hashlib.sha256(content).hexdigest()[:16]
@@ -214,7 +217,7 @@ def ablate(config: Mapping[str, Any], script: Path) -> Path:
         config["name"] or (config["suite"] if isinstance(config["suite"], str) else "suite")
     )
     jobs = planned(config, root, variants, overrides)
-    training.prepare_process(None)
+    prepare_process(None)
     with one_suite(root, variants, config["seeds"], overrides):
         recall(root, jobs)
         threads = config["trainer"]["threads"] or max(1, (os.cpu_count() or 1) // config["jobs"])
@@ -243,7 +246,7 @@ def planned(config: Mapping[str, Any], root: Path, variants: Sequence[str], over
             arguments = [*shared, f"ablation={variant}", f"seed={seed}", quoted(f"name={within}/{name}")]
             jobs.append(Job(variant, seed, root / name, arguments))
     settings = {job.variant: composed(job.overrides) for job in jobs[: len(variants)]}  # seeds are of one kind
-    found = [f"ablation={variant}: {problem}" for variant in variants for problem in training.check(settings[variant])]
+    found = [f"ablation={variant}: {problem}" for variant in variants for problem in check_run(settings[variant])]
     for job in jobs:
         if job.directory.exists() and not (job.directory / "config.yaml").is_file():
             found.append(f"{job.directory}: in the way, it is no run (it has no config.yaml); remove it")

@@ -9,10 +9,10 @@ import yaml
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 
-from entente.cli import plain
+from entente.config.command_line import plain
+from entente.config.schema import flat, nearest
 from entente.errors import InputError
-from entente.reading import read_yaml
-from entente.schema import flat, nearest
+from entente.files.reading import read_yaml
 
 BASELINE = "baseline"
 FIRST_LINE = "# @package _global_"

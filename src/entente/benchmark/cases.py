@@ -21,15 +21,15 @@ from entente.benchmark.ours import decoded_pairs
 from entente.benchmark.results import Result, of_case, share_of_ceiling
 from entente.benchmark.settings import Benchmark
 from entente.benchmark.turns import OURS, Contestant, Measured, in_turn, starts
+from entente.commands.trained import load_run, stored_corpus
 from entente.data.batches import collate
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
+from entente.decoding.ctranslate2 import write_ctranslate2
 from entente.errors import InputError
-from entente.export import write_ctranslate2
-from entente.inference import load_run, stored_corpus
-from entente.reading import path_of
-from entente.training import prepared
-from entente.translator import Translator
+from entente.files.reading import path_of
+from entente.training.train import prepared
+from entente.training.translator import Translator
 
 log = logging.getLogger("entente")
 

@@ -43,19 +43,22 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from entente import checkpoint
 from entente.benchmark.wire import peak_kb
+from entente.config.schema import defaults, problems
 from entente.data.batches import Batch
 from entente.data.tokenizer import BOS, EOS, LONGEST, SPECIAL, Vocabulary
+from entente.decoding.search import Search, search
 from entente.errors import InputError
-from entente.inference import writable
-from entente.models.packed import packed
+from entente.fast.packed import packed
+from entente.files.reading import path_of
+from entente.files.writing import whole, writable, write_json, write_text
 from entente.models.seq2seq import evaluating, parameter_count
-from entente.reading import path_of
-from entente.schema import defaults, problems
-from entente.search import Search, search
-from entente.settings import Threads, TrainerSettings
-from entente.training import build_trainer, no_folder, prepare_process, prepared
-from entente.translator import Optim, Translator
-from entente.writing import whole, write_json, write_text
+from entente.process import prepare_process
+from entente.training.optim import Optim
+from entente.training.run_directory import no_folder
+from entente.training.settings import Threads, TrainerSettings
+from entente.training.train import prepared
+from entente.training.trainer import build_trainer
+from entente.training.translator import Translator
 
 HEADS, LAYERS = 4, 3  # of the Transformer; as many layers in the decoder as in the encoder
 A_PAIR = 600  # bytes on the disk, text and caches; measured: 350

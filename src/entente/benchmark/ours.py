@@ -22,17 +22,19 @@ from torch import Tensor
 from entente.benchmark.counting import Operations
 from entente.benchmark.parts import Profile, reading, synchronise
 from entente.benchmark.wire import Answer, Wire, serve, setting_file
-from entente.board import log_settings
+from entente.commands.trained import load_run, stored_corpus
 from entente.data.batches import Batch, TrainingBatches
-from entente.data.corpora import Corpus
+from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS, PAD, Vocabulary
-from entente.export import CTranslate2
-from entente.inference import load_run, stored_corpus
+from entente.decoding.ctranslate2 import CTranslate2
+from entente.decoding.search import Hypothesis, Search, translate
 from entente.models.seq2seq import Seq2Seq, parameter_count
-from entente.resume import Checkpoints
-from entente.search import Hypothesis, Search, translate
-from entente.training import build_trainer, callbacks, decoded, prepare_process, prepared, read_corpus
+from entente.process import prepare_process
+from entente.training.board import log_settings
+from entente.training.saving import Checkpoints
+from entente.training.train import decoded, prepared
+from entente.training.trainer import build_trainer, callbacks
 
 ENDLESS = 10**6  # steps: the driver says when it is enough
 

@@ -23,12 +23,12 @@ from entente.benchmark.cases import Bench, measure
 from entente.benchmark.picture import picture
 from entente.benchmark.results import Result, Row, Spread
 from entente.benchmark.settings import Benchmark, check
+from entente.config.schema import fill
 from entente.errors import InputError
-from entente.reading import path_of
-from entente.schema import fill
-from entente.settings import completed
-from entente.training import prepare_process
-from entente.writing import write_json, write_text
+from entente.files.reading import path_of
+from entente.files.writing import write_json, write_text
+from entente.process import prepare_process
+from entente.training.settings import completed
 
 log = logging.getLogger("entente")
 

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Interval
 
 from entente import checkpoint
+from entente.config.schema import defaults, problems
 from entente.errors import InputError
+from entente.files.reading import path_of
 from entente.models import MODELS
-from entente.reading import path_of
-from entente.schema import defaults, problems
-from entente.training import check as check_run
-from entente.training import no_folder
+from entente.training.run_directory import no_folder
+from entente.training.train import check_run
 
 AtLeastOne = Annotated[int, Ge(1)]
 Case = Literal[

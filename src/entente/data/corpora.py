@@ -24,11 +24,12 @@ from entente.data.files import Columns, clean, read_pairs, read_parallel, table_
 from entente.data.pairs import Pair, Pairs, digest
 from entente.data.split import hold_out, shared
 from entente.errors import InputError
-from entente.names import Name
-from entente.names import Split as SplitName
-from entente.reading import is_stream, path_of
+from entente.files.names import Name
+from entente.files.names import Split as SplitName
+from entente.files.reading import is_stream, path_of
 
 log = logging.getLogger("entente")
+
 
 MISSING = (None, "", "???")  # "???" is what an unfilled mandatory config value looks like
 MULTI30K = "data/task1/raw"  # where the files lie in the public repository multi30k/dataset
@@ -356,3 +357,14 @@ def _parquet_files(path: Path, subset: str | None) -> list[Path]:
     if not (found := sorted(folder.glob("*.parquet"))):
         raise InputError(f"data.path={path}: there is no Parquet file in {folder}")
     return found
+
+
+def read_corpus(data: Mapping[str, Any]) -> Corpus:
+    """The corpus a configuration's `data` part names; what it says of tokenizer and batches is not the reader's."""
+    arguments = {key: value for key, value in data.items() if key not in ("name", "tokenizer", "batch")}
+    if data["name"] not in CORPORA:
+        raise InputError(f"data.name={data['name']}: choose one of {', '.join(CORPORA)}")
+    try:
+        return CORPORA[data["name"]](**arguments)
+    except TypeError as error:
+        raise InputError(f"data={data['name']}: {error}") from error

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from entente.data.pairs import digest, texts
 from entente.errors import InputError
-from entente.writing import made, whole
+from entente.files.writing import made, whole
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")

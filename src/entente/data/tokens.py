@@ -18,7 +18,7 @@ from datasets import Dataset, Features, Value
 from entente.data.pairs import digest
 from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError, disk_error
-from entente.writing import made, scratch
+from entente.files.writing import made, scratch
 
 FORM = 1  # of the files; another number where what is written changes
 AT_ONCE = 10_000  # pairs encoded together, and a block of the file

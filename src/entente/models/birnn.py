@@ -32,18 +32,8 @@ from entente.models.attention import (
     SoftmaxOver,
 )
 from entente.models.dropout import Dropout
-from entente.models.seq2seq import (
-    DropoutRate,
-    Residual,
-    Seed,
-    Seq2Seq,
-    State,
-    TokenId,
-    VocabularySize,
-    Width,
-    initialise,
-    padding_mask,
-)
+from entente.models.initialise import initialise
+from entente.models.seq2seq import DropoutRate, Residual, Seed, Seq2Seq, State, TokenId, VocabularySize, Width, padding_mask
 
 Cell = Literal["gru", "lstm"]
 RecurrentScore = Literal["additive", "dot", "bilinear", "none"]

@@ -6,7 +6,6 @@ what is cached cannot drift from what was trained. Search, loss and recording kn
 Shapes: B batch, S source length, T target length, D width of the decoder's output, V vocabulary.
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
@@ -18,6 +17,8 @@ from torch import Tensor, nn
 from entente.models.dropout import Dropout
 
 Written = TypeVar("Written")
+
+
 Source = TypeVar("Source")
 
 
@@ -31,9 +32,17 @@ class State(NamedTuple, Generic[Written, Source]):
 
 # What an argument of a model may be. The upper ends are far beyond use: a configuration may come with a stranger's checkpoint.
 VocabularySize = Annotated[int, Interval(ge=1, le=1_000_000)]
+
+
 TokenId = Annotated[int, Interval(ge=0, lt=1_000_000)]
+
+
 Seed = Annotated[int, Interval(ge=0, lt=2**32)]
+
+
 Width = Annotated[int, Interval(ge=1, le=8192)]
+
+
 DropoutRate = Annotated[float, Interval(ge=0, lt=1)]  # the probability that a value is dropped
 
 
@@ -98,47 +107,6 @@ def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
 def causal_mask(new: int, past: int, device: torch.device) -> Tensor:
     """(new, past + new): the token at position `past + i` may attend to every position up to itself."""
     return torch.ones(new, past + new, dtype=torch.bool, device=device).tril(past)
-
-
-# Recurrent cells stack the matrices of their gates along dim 0; each is initialised by itself.
-STACKED = {nn.GRU: 3, nn.GRUCell: 3, nn.LSTM: 4, nn.LSTMCell: 4}
-FORGET_GATE = 1  # among an LSTM's: input, forget, cell, output
-
-
-def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
-    """Fills every parameter from a generator seeded by hash(seed, its name): matrices Xavier-uniform (Glorot & Bengio 2010),
-    recurrent ones orthogonal (Bahdanau et al. 2015, B.1), embeddings normal, biases 0; the two of an LSTM's forget gate
-    sum to 1 (Jozefowicz et al. 2015). Norms keep ones and zeros. Embeddings are small enough that a tied output starts near
-    uniform: the loss at step 0 is close to ln V.
-
-    A part taken away takes its own names away and leaves every other initial value as it was.
-    """
-    owners = dict(model.named_modules())
-    for name, parameter in model.named_parameters():
-        owner = owners[name.rpartition(".")[0]]
-        if isinstance(owner, nn.LayerNorm) or parameter.is_meta:  # a meta tensor has a shape and no values
-            continue
-        digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
-        values = torch.empty(parameter.shape, dtype=torch.float32)  # on the CPU: the same start on every device
-        _fill(values, name.rpartition(".")[2], owner, generator, embedding_std)
-        with torch.no_grad():
-            parameter.copy_(values)
-
-
-def _fill(values: Tensor, leaf: str, owner: nn.Module, generator: torch.Generator, embedding_std: float) -> None:
-    if values.dim() < 2:
-        nn.init.zeros_(values)
-        if isinstance(owner, nn.LSTM | nn.LSTMCell) and leaf.startswith("bias_ih"):  # torch adds bias_hh to it
-            nn.init.ones_(values.chunk(STACKED[type(owner)])[FORGET_GATE])
-    elif isinstance(owner, nn.Embedding):
-        nn.init.normal_(values, std=embedding_std, generator=generator)
-    else:
-        for block in values.unbind() if values.dim() == 3 else values.chunk(STACKED.get(type(owner), 1)):
-            if leaf.startswith("weight_hh"):
-                nn.init.orthogonal_(block, generator=generator)
-            else:
-                nn.init.xavier_uniform_(block, generator=generator)
 
 
 def parameter_count(model: nn.Module) -> int:

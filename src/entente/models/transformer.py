@@ -34,6 +34,7 @@ from entente.models.attention import (
     unprojected_width,
 )
 from entente.models.dropout import Dropout
+from entente.models.initialise import initialise
 from entente.models.seq2seq import (
     DropoutRate,
     Residual,
@@ -44,7 +45,6 @@ from entente.models.seq2seq import (
     VocabularySize,
     Width,
     causal_mask,
-    initialise,
     padding_mask,
 )
 

@@ -1,0 +1,138 @@
+"""A trace as text: on a terminal, and as Markdown."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.cells import cell_len
+from rich.console import Console, Group
+from rich.table import Table as Grid
+from rich.text import Text
+
+from entente.attention.trace.steps import Table, Trace, decimals
+from entente.console import escape
+
+LONGEST = 40  # rows of a table, and columns that are tokens
+WIDEST = 100  # characters of a line of text
+GAP = 2  # characters between columns
+
+
+def cells(table: Table, columns: int | None) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of a table as text, the first column its labels. A last column or row says how many more there are than are
+    shown; sums are of all."""
+    wide = LONGEST if table.tokens else columns or table.tensor.size(1)
+    tensor = table.tensor[:LONGEST, :wide]
+    more, below = table.tensor.size(1) - tensor.size(1), table.tensor.size(0) - tensor.size(0)
+    head = ["", *table.columns[: tensor.size(1)]]
+    rows = []
+    for r, values in enumerate(tensor):
+        hidden = [False] * len(values) if table.hidden is None else table.hidden[r].tolist()
+        texts = [decimals(value) for value in values]
+        rows.append([table.rows[r], *(f"({text})" if masked else text for text, masked in zip(texts, hidden, strict=False))])
+    if more:
+        head.append(f"+{more}")
+        rows = [[*row, "…"] for row in rows]
+    if table.sums:
+        head.append("sum")
+        rows = [[*row, decimals(total)] for row, total in zip(rows, table.tensor.sum(1), strict=False)]
+    if below:
+        rows.append([f"+{below}", *["…"] * (len(head) - 1)])
+    if table.sums and table.tensor.size(0) > 1:
+        totals = [decimals(total) for total in table.tensor.sum(0)[: tensor.size(1)]]
+        rows.append(["sum", *totals, *[""] * (len(head) - 1 - len(totals))])
+    return head, rows
+
+
+def show(found: Trace, console: Console, columns: int | None) -> None:
+    """On a terminal: small tables side by side, wide ones in pieces."""
+    width = min(console.width, WIDEST)
+
+    def say(text: str, style: str = "") -> None:
+        console.print(Text(text, style=style), width=width)
+
+    say(found.title, "bold underline")
+    for text in found.preface:
+        say(text)
+    for number, step in enumerate(found.steps, start=1):
+        console.print()
+        say(f"{number}. {step.title}:  {step.formula}", "bold")
+        if step.shapes:
+            say(f"Shapes: {step.shapes}", "dim")
+        grids = [grid for table in step.tables for grid in _grids(table, columns, console.width)]
+        if grids:
+            console.print(*_packed(grids, console.width))
+        if step.worked:
+            say(f"By hand: {step.worked}", "cyan")
+        for text in step.sentences:
+            say(text)
+    console.print()
+
+
+def _grids(table: Table, columns: int | None, width: int) -> Iterator[tuple[int, Group]]:
+    """One table, and how wide it is. Of dimensions as many columns are shown as fit; what shall be whole comes in pieces, each
+    with the labels of the rows."""
+    while True:
+        head, rows = cells(table, columns)
+        widths = [max(cell_len(row[i]) for row in [head, *rows]) + GAP for i in range(len(head))]
+        if table.tokens or columns is None or columns == 1 or sum(widths) <= width + GAP:
+            break
+        columns = min(columns, table.tensor.size(1)) - 1
+    start = 1
+    while start < len(head):
+        end = start + 1
+        while end < len(head) and widths[0] + sum(widths[start : end + 1]) <= width:
+            end += 1
+        grid = Grid(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
+        grid.add_column(no_wrap=True)
+        for name in head[start:end]:
+            grid.add_column(Text(name), justify="right", no_wrap=True)
+        for row in rows:
+            shown = [Text(cell, "dim" if cell.startswith("(") else "") for cell in row[start:end]]
+            grid.add_row(Text(row[0], "bold"), *shown)
+        yield (
+            max(widths[0] + sum(widths[start:end]), cell_len(table.title)),
+            Group(Text(table.title, "dim", no_wrap=True), grid),
+        )
+        start = end
+
+
+def _packed(grids: Iterable[tuple[int, Group]], width: int) -> Iterator[Grid]:
+    """Side by side as many as fit."""
+    lines: list[list[tuple[int, Group]]] = [[]]
+    for grid in grids:
+        if lines[-1] and sum(wide + GAP for wide, _ in [*lines[-1], grid]) > width:
+            lines.append([])
+        lines[-1].append(grid)
+    for line in lines:
+        both = Grid.grid(padding=(0, GAP, 0, 0))
+        for wide, _ in line:
+            both.add_column(no_wrap=True, min_width=wide)
+        both.add_row(*(group for _, group in line))
+        yield both
+
+
+def markdown(found: Sequence[Trace], columns: int | None) -> str:
+    """The same as Markdown, with pipe tables."""
+    lines: list[str] = []
+    for one in found:
+        lines += [f"# {_prose(one.title)}", "", *(f"{_prose(text)}\n" for text in one.preface)]
+        for number, step in enumerate(one.steps, start=1):
+            lines += [f"## {number}. {_prose(step.title)}", "", f"`{step.formula}`", ""]
+            if step.shapes:
+                lines += [f"Shapes: {_prose(step.shapes)}", ""]
+            for table in step.tables:
+                head, rows = cells(table, columns)
+                lines += [f"{_prose(table.title)}", "", _row(head), _row(["---", *["--:"] * (len(head) - 1)], escaped=False)]
+                lines += [*(_row(row) for row in rows), ""]
+            if step.worked:
+                lines += [f"By hand: {_prose(step.worked)}", ""]
+            lines += [f"{_prose(text)}\n" for text in step.sentences]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _row(texts: Sequence[str], escaped: bool = True) -> str:
+    """Every cell is shown as it is: what Markdown or HTML would take for a sign of its own is written as its number."""
+    return f"| {' | '.join(map(escape.markdown, texts) if escaped else texts)} |"
+
+
+def _prose(text: str) -> str:
+    return re.sub(r"([\\`*\[\]<>|~&#])", r"\\\1", " ".join(text.split()))

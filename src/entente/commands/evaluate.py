@@ -1,0 +1,154 @@
+"""Scores a trained checkpoint on a split of its corpus, or on a user's own files."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from entente import checkpoint
+from entente.attention.numbers import Measured, measure_split, pairs_of
+from entente.commands.trained import load_run, stored_corpus
+from entente.commands.translate import Engine
+from entente.config.schema import fill
+from entente.data.alignments import pharaoh, read_pharaoh
+from entente.data.corpora import Corpus, with_text
+from entente.data.files import read_parallel
+from entente.data.module import TranslationData, split_of, together_of
+from entente.data.pairs import Pairs
+from entente.data.tokenizer import Vocabulary
+from entente.decoding.ctranslate2 import CTranslate2
+from entente.decoding.search import Search
+from entente.errors import InputError
+from entente.evaluation.scores import Evaluation
+from entente.files.names import file_in, is_name
+from entente.files.reading import is_stream, path_of
+from entente.files.writing import made, writable, write_json, write_text
+from entente.process import prepare_process
+from entente.training.optim import Optim
+from entente.training.report import show, write_translations
+from entente.training.trainer import build_trainer, evaluate
+from entente.training.translator import Translator
+
+log = logging.getLogger("entente")
+
+
+ONE_TOKEN = Search(length_factor=0, length_offset=1)
+
+
+def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Decodes and scores splits of the corpus a checkpoint was trained on, or a user's own pair of files; prints the table
+    and, where `output` is given, writes metrics.json and translations there. The NLL is torch's, whatever engine translates."""
+    prepare_process(config["threads"])
+    output = path_of(config["output"]) if config["output"] else None
+    if output:
+        with writable(f"output={output}"):
+            refuse_run(output)
+    run = load_run(config["checkpoint"], config["accelerator"])
+    given = {key: value for key, value in config["search"].items() if value is not None}
+    how = fill(Search, "search", {**run.config["search"], **given})
+    other = None if config["engine"] == "torch" else CTranslate2(run, how, config["quantization"])
+    if config["src"] or config["tgt"]:
+        corpus = _own_files(config["src"], config["tgt"], run.vocabulary)
+        if config["alignments"]:
+            [(name, pairs)] = corpus.tests.items()
+            corpus.gold[name] = read_pharaoh(path_of(config["alignments"]), pairs["src"], pairs["tgt"])
+        splits = list(corpus.tests)
+    else:
+        corpus = stored_corpus(run, config["checkpoint"], config["trust_data"])
+        splits = _chosen(config["split"], corpus)
+    data = TranslationData(corpus, run.vocabulary, **run.config["data"]["batch"], seed=run.config["seed"])
+    data.check_lengths(splits)
+    if output:
+        with writable(f"output={output}"), made(output):
+            pass  # before any work
+    trainer = build_trainer({**run.config["trainer"], "accelerator": config["accelerator"], "limit_batches": 1.0}, None)
+    translator = Translator(run.model, run.vocabulary, Optim(), ONE_TOKEN if other else how, max_steps=1)
+    evaluations = evaluate(trainer, translator, data, splits)
+    if other:
+        evaluations = {split: _translated_by(other, run, evaluation) for split, evaluation in evaluations.items()}
+    metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
+    if other:
+        for split in splits:
+            metrics[split]["engine"] = other.name
+    measured = _measured(run, data, splits, config["occlusion"]) if config["attention"] else {}
+    for split, found in measured.items():
+        metrics[split]["attention"] = found.report()
+    if output:
+        with writable(f"output={output}"):
+            write_translations(output, evaluations)
+            for split, found in measured.items():
+                if not found.alignments:
+                    continue
+                write_text(file_in(output / "alignments", split, ".pharaoh"), pharaoh(found.links()))
+            write_json(output / "metrics.json", metrics)
+    show(metrics, f"{config['checkpoint']}, step {run.step}, beam {how.beam}" + (f", {other.name}" if other else ""))
+    for split in splits:
+        lengths = ", ".join(f"{row['words']}: {row['bleu']:.1f}" for row in metrics[split]["bleu_by_source_length"])
+        log.info("%s  BLEU by source words  %s", split, lengths)
+    for split, found in measured.items():
+        show_attention(split, found)
+    for name, signature in metrics[splits[0]]["signature"].items():
+        log.info("%s signature  %s", name, signature)
+    return metrics
+
+
+def refuse_run(output: Path) -> None:
+    """The directory of a run, whose own scores and translations would be lost, and which counts as finished by its scores."""
+    if (output / "config.yaml").exists():
+        raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
+
+
+def _translated_by(engine: Engine, run: checkpoint.Run, evaluation: Evaluation) -> Evaluation:
+    """The evaluation with an engine's translations in place of those it has."""
+    best = [n_best[0].tokens for n_best in engine(evaluation.sources)]
+    return replace(evaluation, hypotheses=[run.vocabulary.tgt.decode(tokens) for tokens in best])
+
+
+def _measured(run: checkpoint.Run, data: TranslationData, splits: list[str], occluded: int) -> dict[str, Measured]:
+    """The attention of each split in numbers. The head whose alignment is reported is chosen on validation where its gold is
+    known; else on the split itself, which the report says."""
+    corpus = data.corpus
+    known = "valid" in corpus.gold and any(split_of(split) in corpus.gold for split in splits)
+    found: dict[str, Measured] = {}
+    for split in dict.fromkeys(["valid", *splits] if known or "valid" in splits else splits):
+        log.info("measuring attention: %s", split)
+        found[split] = measure_split(run.model, run.vocabulary, pairs_of(data, split), occluded, found.get("valid"))
+    return {split: found[split] for split in splits}
+
+
+def show_attention(split: str, found: Measured) -> None:
+    """Tables of what the heads do."""
+    console = Console(markup=False, emoji=False)
+    for table in found.tables(split):
+        console.print(table)
+
+
+def _chosen(given: str | list[str], corpus: Corpus) -> list[str]:
+    """The splits meant, each once."""
+    asked = [given] if isinstance(given, str) else given
+    splits = list(dict.fromkeys(split for one in asked for split in (["valid", *corpus.tests] if one == "all" else [one])))
+    if not splits:
+        raise InputError("split=[]: give one at least, or all")
+    for split in splits:
+        corpus.split(split_of(split))  # refuses an unknown one before any work
+        together_of(split)
+    return splits
+
+
+def _own_files(src: str | None, tgt: str | None, vocabulary: Vocabulary) -> Corpus:
+    if not src or not tgt:
+        raise InputError("src and tgt go together: give both files, src=FILE tgt=FILE")
+    one, other = path_of(src), path_of(tgt)
+    if is_stream(one) and is_stream(other) and one.samefile(other):
+        raise InputError(f"src={src} tgt={tgt}: this is one stream, which can be read only once; give two")
+    where = f"{one} and {other}"
+    pairs = Pairs.of(read_parallel(one, other), where)
+    for tokenizer, side, file in ((vocabulary.src, 0, src), (vocabulary.tgt, 1, tgt)):
+        for number, pair in enumerate(pairs, start=1):  # before any is dropped, so that a line has its number
+            tokenizer.refuse_too_long(pair[side], f"{file}, line {number}")
+    name = one.name if is_name(one.name) and "@" not in one.name else "own"
+    usable = with_text(where, pairs)
+    return Corpus(name, train=usable, valid=usable, tests={name: usable})

@@ -1,0 +1,146 @@
+"""Translates text with a trained checkpoint."""
+
+import io
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, TextIO
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from entente import checkpoint
+from entente.commands.trained import load_run
+from entente.config.schema import fill
+from entente.console import escape
+from entente.data.files import clean, read_lines
+from entente.data.tokenizer import Tokenizer
+from entente.decoding.ctranslate2 import CTranslate2
+from entente.decoding.search import Hypothesis, Search, translate
+from entente.errors import InputError
+from entente.files.reading import is_stream, path_of, text_lines
+from entente.files.writing import writable, written_whole
+from entente.process import prepare_process
+
+log = logging.getLogger("entente")
+
+
+CHUNK = 1000  # lines translated together
+
+
+Engine = Callable[[list[str]], list[list[Hypothesis]]]  # sentences -> the n best translations of each
+
+
+def translate_text(config: Mapping[str, Any]) -> None:
+    """Translates `input` (a file, or standard input; a prompt where that is a terminal) to `output` (a file, or
+    standard output), line by line; an empty line stays an empty line. With n_best > 1 each line has n: number of the
+    sentence, score, translation, separated by tabs."""
+    prepare_process(config["threads"])
+    run = load_run(config["checkpoint"], config["accelerator"])
+    how = fill(Search, "search", {**run.config["search"], **config["search"]})
+    if torch.cuda.is_available() and config["accelerator"] in ("auto", "gpu", "cuda"):
+        run.model.cuda()
+    engine: Engine = partial(translate, run.model, run.vocabulary, how=how)
+    if config["engine"] == "ctranslate2":
+        engine = CTranslate2(run, how, config["quantization"])
+    if not config["input"] and sys.stdin and sys.stdin.isatty():
+        _prompt(run, how, engine)
+        return
+    lines, count = _to_translate(config["input"], run.vocabulary.src)
+    with ExitStack() as stack:
+        if config["output"]:
+            file = stack.enter_context(written_whole(path_of(config["output"])))
+            out: TextIO = stack.enter_context(io.TextIOWrapper(file, encoding="utf-8"))
+        else:
+            stack.enter_context(writable("standard output"))
+            out = standard_output()
+        progress = stack.enter_context(_progress(sys.stderr.isatty()))
+        task = progress.add_task("sentences", total=count)
+        number = 0
+        for chunk in _chunks(lines):
+            for n_best in engine(chunk):
+                number += 1
+                out.writelines(_written(run, n_best, number, how.n_best))
+            out.flush()
+            progress.advance(task, len(chunk))
+
+
+def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
+    """Asks for sentences until the end of input (Ctrl-D)."""
+    languages = run.config["data"]
+    try:
+        while True:
+            sentence = input(f"{languages['src']}> ")
+            try:
+                run.vocabulary.src.refuse_too_long(clean(sentence), "sentence")
+            except InputError as error:
+                print(error)
+                continue
+            for hypothesis in engine([sentence])[0]:
+                text = escape.line(run.vocabulary.tgt.decode(hypothesis.tokens))
+                print(f"{languages['tgt']}> {text}" + (f"   ({hypothesis.score:.3f})" if how.n_best > 1 else ""))
+    except EOFError:
+        print()
+
+
+def _written(run: checkpoint.Run, n_best: list[Hypothesis], number: int, n: int) -> Iterator[str]:
+    for hypothesis in n_best:
+        text = run.vocabulary.tgt.decode(hypothesis.tokens).replace("\n", " ")
+        yield f"{text}\n" if n == 1 else f"{number}\t{hypothesis.score:.4f}\t{text}\n"
+
+
+def _to_translate(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str], int | None]:
+    """The lines of a file, or of standard input, and how many they are. A file is read once before: if a line of it is refused,
+    no line is translated. Of what can be read only once the lines before that one are translated, and no one counts them."""
+
+    def short_enough(lines: Iterable[str], where: str) -> Iterator[str]:
+        for number, line in enumerate(lines, start=1):
+            tokenizer.refuse_too_long(line, f"{where}, line {number}")
+            yield line
+
+    if not given:
+        return short_enough(_standard_input(), "standard input"), None
+    path = path_of(given)
+    count = None if is_stream(path) else sum(1 for _ in short_enough(read_lines(path), given))
+    return short_enough(read_lines(path), given), count
+
+
+def _standard_input() -> Iterator[str]:
+    if not sys.stdin:
+        raise InputError("standard input is closed: give input=FILE")
+    try:
+        yield from map(clean, text_lines(sys.stdin.buffer, "standard input"))
+    except OSError as error:
+        raise InputError(f"standard input: cannot be read ({error.strerror}); give input=FILE") from None
+
+
+def standard_output() -> TextIO:
+    """It takes what standard input gives, UTF-8, whatever the terminal's language."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    return sys.stdout
+
+
+def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Some lines at a time; those before a line that is refused are not lost."""
+    chunk: list[str] = []
+    try:
+        for line in lines:
+            chunk.append(line)
+            if len(chunk) == CHUNK:
+                yield chunk
+                chunk = []
+    except InputError:
+        if chunk:
+            yield chunk
+        raise
+    if chunk:
+        yield chunk
+
+
+def _progress(shown: bool) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown)

@@ -1,0 +1,356 @@
+"""How the scripts begin and end: Hydra composes the configuration, and all that the user got wrong is told at once.
+
+Exit codes: 0 done; 2 something to correct, a line `error: ...` for each problem; 3 training diverged; 75 interrupted, able to
+go on; 130 Ctrl-C and 143 SIGTERM where there is nothing to go on with.
+"""
+
+import argparse
+import io
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import hydra
+import yaml
+from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob
+from hydra.errors import HydraException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
+
+from entente.config.schema import MISSING, flat, nearest, unknown, unset
+from entente.console import escape
+from entente.console.signals import Stopped, StopSignals
+from entente.errors import Diverged, InputError, Interrupted, shortage
+from entente.files.reading import path_of, read_yaml
+
+Command = Callable[[dict[str, Any]], None]
+Check = Callable[[dict[str, Any]], Sequence[str]]
+
+COMPOSING = (HydraException, OmegaConfBaseException, yaml.YAMLError)  # what a command that composes more raises
+MOST_VALUES = 10_000  # of a sweep; Hydra lists them all
+UNUSABLE = Exception  # what Hydra makes of a command line that it cannot use: a KeyError, an OSError, ... have no one root
+
+
+def run(command: Command, configs: Path, name: str, check: Check | None = None) -> None:
+    """Calls `command` with the plain dict composed from `configs/name.yaml` and the command line's overrides. `check` says what
+    is wrong with such a dict, a line for each problem; the command runs when there is none."""
+    ours = False  # whether what runs is not Hydra
+
+    def main(config: DictConfig) -> None:
+        nonlocal ours
+        ours = True
+        with endings():  # here, before Hydra adds lines of its own
+            command(settled(config, HydraConfig.get().overrides.task, check))
+        ours = False
+
+    _occupy_standard_streams()
+    with endings():
+        if not _working_directory_exists():
+            raise InputError("the working directory has been deleted; change to another one")
+        # Python keeps bytes that are not UTF-8 as lone surrogates.
+        if strange := [ascii(argument) for argument in sys.argv[1:] if re.search("[\ud800-\udfff]", argument)]:
+            raise InputError(*(f"{argument}: not UTF-8 text; convert it, or rename the file" for argument in strange))
+    sys.argv[1:] = [quoted(argument) for argument in sys.argv[1:]]
+    with endings():
+        arguments = flags()
+        if arguments.multirun and listed(arguments, configs, name)[1]:  # here, before Hydra makes a directory
+            raise InputError(*misfits(configs, name, check, arguments))
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are; what is printed of them is decided here
+    with endings(), StopSignals():
+        try:
+            hydra.main(version_base="1.3", config_path=str(configs), config_name=name)(main)()
+        except SystemExit as ended:
+            sys.exit(2 if ended.code == 1 and not ours else ended.code)  # Hydra has told of a flag it cannot follow
+        except UNUSABLE as error:
+            denied = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
+            if not isinstance(error, COMPOSING) and (ours or denied):
+                raise  # what the machine denies, or a fault of the command's own
+            raise InputError(*(misfits(configs, name, check, arguments) or [_first_line(error)])) from error
+
+
+def _occupy_standard_streams() -> None:
+    """Where standard input, output or error is closed, the next file opened would become it. The output is one that cannot be
+    written, so that losing what is printed is an error."""
+    for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, mode)  # the lowest that is free
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without the letters of a translation
+
+
+def _working_directory_exists() -> bool:
+    try:
+        return bool(os.getcwd())
+    except OSError:
+        return False
+
+
+@contextmanager
+def endings() -> Iterator[None]:
+    """The exceptions a user is meant to read, as lines and exit codes."""
+    try:
+        yield
+        if sys.stdout:
+            sys.stdout.flush()
+    except InputError as error:
+        _end(2, *(f"error: {problem}" for problem in error.problems))
+    except Diverged as divergence:
+        _end(3, f"diverged: {divergence}")
+    except Interrupted as interruption:
+        _end(75, str(interruption))
+    except Stopped as stopped:
+        _end(128 + stopped.number, str(stopped))
+    except KeyboardInterrupt:
+        _end(130)
+    except BrokenPipeError:  # the reader of our output (head, less) has gone
+        _end(1)
+    except (OSError, MemoryError, RuntimeError, ValueError) as error:
+        if (line := shortage(error)) is None:
+            raise
+        _end(2, f"error: {line}")
+
+
+def _drop_output() -> None:
+    """Where standard output cannot be written, what it still holds is not written at exit either."""
+    with suppress(OSError):
+        if sys.stdout:
+            sys.stdout.flush()
+        return
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _end(code: int, *lines: str) -> None:
+    for line in lines:
+        print(escape.line(" ".join(line.split())), file=sys.stderr)
+    _drop_output()
+    sys.exit(code)
+
+
+def quoted(argument: str) -> str:
+    """A `key=value` whose value Hydra's grammar cannot read as it stands (an apostrophe, say), as a quoted string; a sentence
+    or its translation always, since a comma in it is no sweep."""
+    key, equals, value = argument.partition("=")
+    is_text = key == "sentence" or (key == "target" and value != "null")  # null: the model's own translation
+    by_hand = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+    if not equals or key.startswith("-") or by_hand or (value[:1] in ("[", "{") and not is_text):
+        return argument
+    try:
+        OverridesParser.create().parse_override(argument)
+        if not is_text:
+            return argument
+    except HydraException:
+        pass
+    escaped = value.replace('"', r"\"")
+    return f'{key}="{escaped}"'
+
+
+def settled(config: DictConfig, overrides: Sequence[str], check: Check | None) -> dict[str, Any]:
+    """The configuration that the command is to have, with nothing wrong in it; else an InputError with all that is."""
+    values, found = plain(config)
+    directory = values.get("resume")
+    if isinstance(directory, str) and directory != "auto":
+        values = resumed(values, overrides)
+        found = [f"{stored_in(directory)}: {problem}" for problem in (check(values) if check else ())]
+    elif check and (values or not found):
+        found += check(values)
+    if found:
+        raise InputError(*dict.fromkeys(found))
+    return values
+
+
+def plain(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
+    """The configuration as dicts, lists and values (none where it cannot be resolved), and a line for each value that is
+    missing or refers to nothing."""
+    found = [unset(key) for key, value in flat(OmegaConf.to_container(config)) if value == MISSING]
+    try:
+        container = OmegaConf.to_container(config, resolve=True)
+    except InterpolationToMissingValueError:
+        return {}, found
+    except OmegaConfBaseException as error:
+        return {}, [*found, f"{_first_line(error)}; correct the reference, or leave in what it refers to"]
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}, found
+
+
+def resumed(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The configuration of the run in the directory `resume`, which goes on as it began: an override that says otherwise is
+    refused, since nothing would come of it. The machine may be another, so `trainer.threads` is this one's."""
+    directory = config["resume"]
+    if found := ignored(directory, overrides):
+        raise InputError(*found)
+    path = stored_in(directory)
+    try:
+        stored = read_yaml(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"resume={directory}: no directory of a run, with a config.yaml in it; give one, or auto") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InputError(f"resume={directory}: {path} cannot be read ({_first_line(error)})") from error
+    if not isinstance(stored, dict):
+        raise InputError(f"resume={directory}: {path} is no configuration of a run")
+    if "trainer.threads" in map(key_of, overrides) and isinstance(stored.get("trainer"), dict):
+        stored["trainer"]["threads"] = config["trainer"]["threads"]
+    return {**stored, "resume": directory}
+
+
+def stored_in(directory: str) -> Path:
+    return path_of(directory) / "config.yaml"
+
+
+def ignored(directory: str, overrides: Sequence[str]) -> list[str]:
+    """A line for each override that a run which goes on has no use for."""
+    others = [override for override in overrides if key_of(override) not in ("resume", "trainer.threads")]
+    return [f"resume={directory} goes on with that run's own settings; leave out {override}" for override in others]
+
+
+def flags() -> argparse.Namespace:
+    """The command line as Hydra will read it; an InputError where it cannot, or shall not."""
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            arguments = get_args_parser().parse_args()
+    except SystemExit as ended:
+        if not ended.code:
+            raise  # --version has said its line
+        reason = said.getvalue().strip().splitlines()[-1].partition("error: ")[2]
+        raise InputError(f"{reason}; --help lists the flags, which go before the settings") from None
+    if arguments.experimental_rerun is not None:
+        raise InputError("--experimental-rerun: reads a pickle, which can run any code; give the settings instead")
+    return arguments
+
+
+def misfits(configs: Path, name: str, check: Check | None, arguments: argparse.Namespace) -> list[str]:
+    """A line for each override of the command line that does not compose, and for all that is wrong with what the others
+    compose; none where the fault is not theirs."""
+    if arguments.config_path or arguments.config_dir:
+        return []  # other files decide what there is
+    groups = groups_of(configs, arguments.config_name or name)
+    given, lines = listed(arguments, configs, name)
+    resume = next((one.partition("=")[2] for one in given if key_of(one) == "resume"), "null")
+    if resume not in ("null", "auto") and (found := ignored(resume, given)):
+        return found
+    given.sort(key=lambda one: key_of(one) not in groups)  # which settings there are depends on the choices of groups
+    good: dict[str, str] = {}
+    unclear: set[str] = set()  # groups of which nothing is known, since it cannot even be guessed which choice was meant
+
+    def compose(key: str = "", *more: str) -> DictConfig:
+        return hydra.compose(arguments.config_name or name, [*(one for k, one in good.items() if k != key), *more])
+
+    with hydra.initialize_config_dir(str(configs), version_base="1.3"):
+        try:
+            config = compose()
+        except UNUSABLE:
+            return []
+        for one in given:
+            key = key_of(one)
+            if key.partition(".")[0] in unclear or not unclear <= config.keys():  # one that is no part may choose anything
+                continue
+            try:
+                config = compose(key, one)
+                good[key] = one
+            except UNUSABLE as error:
+                lines.append(explain(one, error, config, configs, groups))
+                if key not in groups or key in good or isinstance(error, OverrideParseException):
+                    continue
+                if near := nearest(one.partition("=")[2], choices(configs / key)):
+                    good[key] = f"{key}={near}"  # the other overrides are judged as if this had been given
+                    config = compose()
+                else:
+                    unclear.add(key)
+        values, found = plain(config)
+    return list(dict.fromkeys([*lines, *found, *(check(values) if lines and check and values else [])]))
+
+
+def listed(arguments: argparse.Namespace, configs: Path, name: str) -> tuple[list[str], list[str]]:
+    """The overrides, each value of a sweep as one of its own; and a line for each sweep whose values cannot be listed."""
+    if not arguments.multirun or arguments.config_path or arguments.config_dir:
+        return arguments.overrides, []
+    groups = groups_of(configs, arguments.config_name or name)
+    given: list[str] = []
+    lines = []
+    for override in arguments.overrides:
+        try:
+            given += swept(override, groups, configs)
+        except UNUSABLE as error:  # of what a user's range is made of
+            lines.append(f"{override}: {_first_line(error)}")
+    return given, lines
+
+
+def swept(override: str, groups: Sequence[str], configs: Path) -> list[str]:
+    """One override for each value of a sweep; the override itself where it is none. A ValueError where it has no values, or
+    more than can be meant."""
+    try:
+        parsed = OverridesParser.create().parse_override(override)
+    except HydraException:
+        return [override]
+    if not parsed.is_sweep_override():
+        return [override]
+    key, values = parsed.get_key_element(), parsed.value()
+    if isinstance(values, Glob):
+        known = choices(configs / key) if key in groups else []
+        found = values.filter(known)
+    elif parsed.is_discrete_sweep():
+        found = list(islice(parsed.sweep_string_iterator(), MOST_VALUES + 1))
+    else:
+        raise ValueError("these values cannot be listed; write them out, or as range(START,STOP,STEP)")
+    if not found:
+        raise ValueError("there is no value to run with; give one")
+    if len(found) > MOST_VALUES:
+        raise ValueError(f"more than {MOST_VALUES:,} values; give fewer")
+    return [f"{key}={value}" for value in found]
+
+
+def explain(override: str, error: Exception, config: DictConfig, configs: Path, groups: Sequence[str]) -> str:
+    """Why an override does not compose, in one line; `config` is what the others compose."""
+    key, choice = key_of(override), override.partition("=")[2]
+    if isinstance(error, OverrideParseException):
+        return f"{override}: this is no override; write KEY=VALUE, with quotes around special characters"
+    if OverridesParser.create().parse_override(override).is_sweep_override():
+        return f"{override}: to try several values, add -m; a list is written {key}=[...]"
+    if key in groups and choice not in choices(configs / key):
+        near = nearest(choice, choices(configs / key))
+        return f"{override}: choose one of {', '.join(choices(configs / key))}" + (f"; did you mean {near}?" if near else "")
+    if "Could not override" in str(error):
+        settings = [key for key, _ in flat(OmegaConf.to_container(config))]
+        return unknown(key, choice, list(dict.fromkeys([*settings, *groups])))
+    return f"{override}: {_first_line(error)}"
+
+
+def groups_of(configs: Path, name: str) -> list[str]:
+    """The groups of which the configuration `name`, or one that it is built on, makes a choice."""
+    path = configs / f"{name}.yaml"
+    defaults = yaml.safe_load(path.read_text(encoding="utf-8")).get("defaults", []) if path.exists() else []
+    own = [group for choice in defaults if isinstance(choice, dict) for group in choice]
+    below = [choice for choice in defaults if isinstance(choice, str) and choice != "_self_"]
+    return sorted({*own, *(group for choice in below for group in groups_of(configs, choice))})
+
+
+def choices(group: Path) -> list[str]:
+    return sorted(path.stem for path in group.glob("*.yaml"))
+
+
+def key_of(override: str) -> str:
+    """The dotted key of an override of the command line."""
+    return override.partition("=")[0].lstrip("+~").partition("@")[0]
+
+
+def _first_line(error: BaseException) -> str:
+    if error.__cause__ and (not str(error) or str(error).startswith("Error merging")):  # Hydra's; the reason is OmegaConf's
+        error = error.__cause__
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    if isinstance(error, KeyError):
+        return f"there is no {error}"
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return f"{error.full_key}: {text}" if isinstance(error, OmegaConfBaseException) and error.full_key else text

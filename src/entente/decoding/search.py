@@ -1,0 +1,261 @@
+"""Greedy and beam search over the interface `encode`, `decode`, `output`, written once for every model.
+
+A sentence's translation depends on that sentence alone: its length limit comes from its own source, and rows that are finished
+leave the batch without touching the others.
+
+Shapes: B sentences still searched, K beam, V vocabulary.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+import torch
+from annotated_types import Interval
+from torch import Tensor
+
+from entente.data.batches import EvaluationBatches
+from entente.data.corpora import clean
+from entente.data.tokenizer import BOS, EOS, Vocabulary
+from entente.decoding.workers import Workers
+from entente.errors import Diverged
+from entente.models.seq2seq import Seq2Seq, State, evaluating, padding_mask, select
+
+TOGETHER = 256  # rows of a step whose logits are made and compared at a time
+GROUP = 64  # columns of them of which the largest is found first
+
+
+class Hypothesis(NamedTuple):
+    """tokens without start and end symbol; score the log-probability over the length penalty; ended whether it reached the end
+    symbol within its limit."""
+
+    tokens: list[int]
+    score: float
+    ended: bool
+
+
+def rank(hypothesis: Hypothesis) -> tuple[bool, float]:
+    """The key that sorts hypotheses best first: those that ended, then those cut at the length limit, each by score."""
+    return not hypothesis.ended, -hypothesis.score
+
+
+def n_best_within_beam(n_best: int, beam: int) -> None:
+    """A beam ends with that many hypotheses at most."""
+    if not 1 <= n_best <= beam:
+        raise ValueError(f"n_best={n_best} and beam={beam}: allowed is 1 <= n_best <= beam")
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to search. beam 1 is greedy.
+
+    length_penalty: alpha of Wu et al. 2016, equation 14; 0 compares plain log-probabilities. n_best <= beam.
+    The longest translation has `length_factor * source tokens + length_offset` tokens, the end symbol counted. A
+    hypothesis that has not ended there ranks below all that have ended, whatever its score: it is the best only if none ended.
+    """
+
+    beam: Annotated[int, Interval(ge=1, le=1000)] = 1
+    length_penalty: Annotated[float, Interval(ge=-10, le=10)] = 1.0
+    n_best: Annotated[int, Interval(ge=1, le=1000)] = 1
+    length_factor: Annotated[float, Interval(ge=0, le=100)] = 2.0
+    length_offset: Annotated[int, Interval(ge=1, le=100_000)] = 10
+
+    relations = (n_best_within_beam,)
+
+    def __post_init__(self) -> None:
+        n_best_within_beam(self.n_best, self.beam)
+        if self.length_factor < 0 or self.length_offset < 1:
+            raise ValueError("length_factor must be at least 0 and length_offset at least 1")
+
+    def limits(self, src: Tensor, pad_id: int) -> Tensor:
+        """src (B, S) -> the longest translation of each sentence in tokens, (B,)."""
+        return (padding_mask(src, pad_id).sum(1) * self.length_factor).long() + self.length_offset
+
+    def penalty(self, length: int) -> float:
+        """What the log-probability of `length` tokens, end symbol counted, is divided by."""
+        return float(((5 + length) / 6) ** self.length_penalty)
+
+
+def translate(
+    model: Seq2Seq, vocabulary: Vocabulary, sentences: list[str], how: Search, max_tokens: int = 2048
+) -> list[list[Hypothesis]]:
+    """The n best hypotheses of each sentence, in the order given. An empty sentence has one empty translation."""
+    device = next(model.parameters()).device
+    found: list[list[Hypothesis]] = [[Hypothesis([], 0.0, True)] for _ in sentences]
+    cleaned = [clean(sentence) for sentence in sentences]
+    full = [i for i, sentence in enumerate(cleaned) if sentence]
+    ids = vocabulary.encode_src([cleaned[i] for i in full])
+    batches = EvaluationBatches(ids, ids, max_tokens)
+    with evaluating(model):
+        with Workers(search, model) as workers:
+            for batch in batches:
+                workers.add(model, batch.src.to(device), how, BOS, EOS)
+            decoded = workers.results()
+    for batch, hypotheses in zip(batches, decoded, strict=True):
+        for row, n_best in zip(batch.index.tolist(), hypotheses, strict=True):
+            found[full[row]] = n_best
+    return found
+
+
+@torch.inference_mode()
+def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
+    """src (B, S) token ids -> for each sentence its n best hypotheses, best first. The model should be in evaluation mode."""
+    return greedy(model, src, how, bos, eos) if how.beam == 1 else beam_search(model, src, how, bos, eos)
+
+
+def _exact(device: torch.device) -> torch.dtype:
+    """Of sums of log-probabilities. Apple's GPUs have no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def log_probabilities(model: Seq2Seq, hidden: Tensor) -> Tensor:
+    """hidden (N, D) -> (N, V), in at least float32; the padding symbol is never produced."""
+    logits = model.output(hidden)
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    logits[:, model.pad_id] = -torch.inf
+    return logits.log_softmax(-1)
+
+
+def best(model: Seq2Seq, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """hidden (N, D) -> the k largest log-probabilities of each row, largest first, and their tokens, both (N, k). On a CPU some
+    rows at a time: their logits are still in the cache when they are compared."""
+    parts = hidden.split(TOGETHER) if hidden.device.type == "cpu" else (hidden,)
+    values, tokens = zip(*(largest(log_probabilities(model, part), k) for part in parts), strict=True)
+    if (found := torch.cat(values)).isnan().any():  # softmax makes a whole row NaN of a single value that is not finite
+        raise Diverged("what the model predicts is not a number; train it again with a smaller optim.lr")
+    return found, torch.cat(tokens)
+
+
+def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """As `values.topk(k)` for values (N, V), which it asks only of the k columns' groups with the largest maxima: a group that
+    holds one of the k best has one of the k largest maxima."""
+    n, rest = divmod(values.size(1), GROUP)
+    if n < 2 * k:
+        return values.topk(k)
+    maxima = values[:, : n * GROUP].unflatten(1, (n, GROUP)).amax(-1)
+    if rest:
+        maxima = torch.cat([maxima, values[:, -rest:].amax(-1, keepdim=True)], dim=1)
+    groups = maxima.topk(k).indices  # (N, k)
+    columns = (groups.unsqueeze(-1) * GROUP + torch.arange(GROUP, device=values.device)).flatten(1)
+    beyond = columns >= values.size(1)  # the last group may be short
+    found, at = values.gather(1, columns.masked_fill(beyond, 0)).masked_fill(beyond, -torch.inf).topk(k)
+    return found, columns.gather(1, at)
+
+
+def greedy(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
+    limits = how.limits(src, model.pad_id)
+    state = model.encode(src)
+    rows = torch.arange(src.size(0), device=src.device)  # which sentence each live row is
+    token = torch.full((src.size(0), 1), bos, device=src.device)
+    total = torch.zeros(src.size(0), device=src.device, dtype=_exact(src.device))
+    tokens: list[list[int]] = [[] for _ in range(src.size(0))]
+    done: list[Hypothesis] = [Hypothesis([], 0.0, False)] * src.size(0)
+    step = 0
+    while rows.numel():
+        step += 1
+        hidden, state = model.decode(token, state)
+        gain, chosen = (x.squeeze(1) for x in best(model, hidden[:, -1], 1))
+        total += gain
+        ended = chosen == eos
+        over = ended | (limits[rows] <= step)
+        for row, produced, is_end, is_over, score in zip(
+            rows.tolist(), chosen.tolist(), ended.tolist(), over.tolist(), total.tolist(), strict=True
+        ):
+            if not is_end:
+                tokens[row].append(produced)
+            if is_over:
+                done[row] = Hypothesis(tokens[row], score / how.penalty(step), is_end)
+        if over.any():
+            keep = (~over).nonzero().squeeze(1)
+            rows, chosen, total, state = rows[keep], chosen[keep], total[keep], select(state, keep)
+        token = chosen.unsqueeze(1)
+    return [[hypothesis] for hypothesis in done]
+
+
+class _Finished:
+    """The K best finished hypotheses of one sentence, best first, see `rank`."""
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+        self.hypotheses: list[Hypothesis] = []
+
+    def add(self, hypothesis: Hypothesis) -> None:
+        self.hypotheses.append(hypothesis)
+        self.hypotheses.sort(key=rank)  # stable: the earlier of two equal ones stays first
+        del self.hypotheses[self.k :]
+
+    def beats(self, n: int, bound: float) -> bool:
+        """No hypothesis that scores at most `bound` can still enter the n best. Asked while all found so far have ended."""
+        return len(self.hypotheses) >= n and self.hypotheses[n - 1].score >= bound
+
+
+def beam_search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
+    """Each step extends every beam by every token and keeps the K best that go on; those among the K best overall that end are
+    kept apart. A sentence is over when nothing alive can still beat its n best; or when K that ended score at least what the
+    best alive scores now, so that K = 1 is greedy; or at its length limit, where the beams alive count as hypotheses that did
+    not end."""
+    limits = how.limits(src, model.pad_id).tolist()
+    k = how.beam
+    finished = [_Finished(k) for _ in limits]
+    rows = list(range(src.size(0)))  # which sentence each group of beams is
+    state = model.encode(src)
+    token = torch.full((src.size(0), 1), bos, device=src.device)
+    prefix = torch.empty(src.size(0), 1, 0, dtype=torch.long, device=src.device)  # of each beam: one at first, then K
+    total = torch.zeros(src.size(0), 1, device=src.device, dtype=_exact(src.device))
+    step = 0
+    while rows:
+        step += 1
+        beams = total.size(1)
+        hidden, state = model.decode(token, state)
+        # At most K candidates end, so the best 2 K hold K that go on. They are among the best 2 K of each beam.
+        each, tokens = best(model, hidden[:, -1], min(2 * k, model.output.out_features))
+        scores = (total.unsqueeze(-1) + each.unflatten(0, (-1, beams))).flatten(1)
+        candidates, flat = scores.topk(min(2 * k, scores.size(1)), dim=-1)
+        beam, produced = flat // each.size(-1), tokens.view(len(rows), -1).gather(1, flat)
+        ends = produced == eos
+        _collect_ended(finished, rows, candidates, beam, ends, prefix, how, step)
+        going = candidates.masked_fill(ends, -torch.inf).topk(min(k, candidates.size(1)), dim=-1)
+        beam, chosen, total = beam.gather(1, going.indices), produced.gather(1, going.indices), going.values
+        read = prefix.gather(1, beam.unsqueeze(-1).expand(-1, -1, step - 1))
+        prefix = torch.cat([read, chosen.unsqueeze(-1)], dim=-1)
+        keep = _still_searched(finished, rows, total, prefix, how, step, limits)
+        kept = torch.tensor(keep, dtype=torch.long, device=src.device)
+        origin = beam + torch.arange(len(rows), device=src.device).unsqueeze(1) * beams
+        source = select(state.source, kept) if len(keep) < len(rows) else state.source
+        state = State(select(state.written, origin[kept].flatten()), source)
+        token, prefix, total = chosen[kept].view(-1, 1), prefix[kept], total[kept]
+        rows = [rows[i] for i in keep]
+    return [f.hypotheses[: how.n_best] for f in finished]
+
+
+def _collect_ended(
+    finished: list[_Finished],
+    rows: list[int],
+    scores: Tensor,
+    beam: Tensor,
+    ends: Tensor,
+    prefix: Tensor,
+    how: Search,
+    step: int,
+) -> None:
+    for i, j in (ends & scores.isfinite())[:, : how.beam].nonzero().tolist():
+        tokens = prefix[i, int(beam[i, j])].tolist()
+        finished[rows[i]].add(Hypothesis(tokens, float(scores[i, j]) / how.penalty(step), True))
+
+
+def _still_searched(
+    finished: list[_Finished], rows: list[int], total: Tensor, prefix: Tensor, how: Search, step: int, limits: list[int]
+) -> list[int]:
+    """The groups of beams that go on. At its limit, a sentence's live beams become hypotheses that did not end."""
+    keep = []
+    for i, (row, scores) in enumerate(zip(rows, total.tolist(), strict=True)):
+        if step >= limits[row]:
+            for j, score in enumerate(scores):
+                if score > -torch.inf:
+                    finished[row].add(Hypothesis(prefix[i, j].tolist(), score / how.penalty(step), False))
+            continue
+        # Log-probabilities only fall, so the most a live beam can reach is its own over the most favourable penalty.
+        now = scores[0] / how.penalty(step)
+        bound = max(now, scores[0] / how.penalty(limits[row]))
+        if not finished[row].beats(how.n_best, bound) and not finished[row].beats(how.beam, now):
+            keep.append(i)
+    return keep

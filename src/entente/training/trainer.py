@@ -1,0 +1,91 @@
+"""Lightning's Trainer as a run uses it, and what accompanies training."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.callbacks import Callback, EarlyStopping
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+from entente.data.module import TranslationData
+from entente.evaluation.scores import Evaluation
+from entente.training.board import Board
+from entente.training.progress import TrainingProgress
+from entente.training.saving import VerifiedCheckpoints
+from entente.training.translator import Translator
+from entente.training.views import AttentionMaps, AttentionNumbers, Diagnosis, SampleTranslations
+
+log = logging.getLogger("entente")
+
+
+# Two sentences whose attention is worth watching: two-word negation in a comparative, and an elided article.
+FIXED_SENTENCES = {
+    "fr": ("Il n'est pas aussi grand que son père.", "Jane visite l'Afrique en septembre."),
+    "en": ("He is not as tall as his father.", "Jane visits Africa in September."),
+}
+
+
+def callbacks(config: Mapping[str, Any]) -> list[Callback]:
+    """What accompanies training beside its checkpoints: early stopping, progress, and views for TensorBoard."""
+    chosen: list[Callback] = [TrainingProgress()]
+    if config["views"]["diagnosis"]:
+        chosen.append(Diagnosis(config["views"]["diagnosis"]))
+    if config["trainer"]["patience"]:
+        chosen.append(EarlyStopping("valid/bleu", mode="max", patience=config["trainer"]["patience"]))
+    if config["views"]["attention"]:
+        fixed = [(text, text) for text in FIXED_SENTENCES.get(config["data"]["src"], ())]
+        chosen.append(AttentionMaps(fixed, config["views"]["attention_every"]))
+    if config["views"]["heads"]:
+        chosen.append(AttentionNumbers(config["views"]["heads"]))
+    if config["views"]["translations"]:
+        chosen.append(SampleTranslations(config["views"]["translations"]))
+    return chosen
+
+
+def refused_by_lightning(config: Mapping[str, Any], part: str = "trainer.") -> list[str]:
+    """What no signature says: accelerators and precisions that are not to be had here."""
+    for key, known in (("accelerator", {"precision": "32-true"}), ("precision", {})):
+        try:
+            build_trainer({**config, **known}, None)
+        except (TypeError, ValueError, ImportError, MisconfigurationException) as error:
+            return [f"{part}{key}={config[key]}: choose another ({str(error).splitlines()[0]})"]
+    return []
+
+
+def build_trainer(
+    config: Mapping[str, Any], run_dir: Path | None, chosen: Iterable[Callback] = (), purge_step: int = 0
+) -> L.Trainer:
+    """Lightning's Trainer with our budget in steps. Without a run's directory it only evaluates. purge_step: TensorBoard
+    forgets what it was shown from this step on; only if the first of a run's writers says so as well."""
+    board: dict[str, Any] = {"name": "", "version": "", "default_hp_metric": False, "purge_step": purge_step}
+    return L.Trainer(
+        accelerator=config["accelerator"],
+        devices=1,
+        precision=config["precision"],
+        max_steps=config["max_steps"],
+        max_epochs=-1,
+        val_check_interval=config["validate_every"] * config["accumulate"],
+        check_val_every_n_epoch=None,
+        gradient_clip_val=config["gradient_clip"] or None,
+        accumulate_grad_batches=config["accumulate"],
+        limit_val_batches=config["limit_batches"],
+        limit_test_batches=config["limit_batches"],
+        num_sanity_val_steps=0,
+        log_every_n_steps=1,  # the module decides which steps have something to log
+        logger=Board(run_dir, **board) if run_dir else False,
+        plugins=[VerifiedCheckpoints()],
+        callbacks=list(chosen),
+        default_root_dir=run_dir,
+        enable_checkpointing=False,
+        enable_progress_bar=run_dir is not None,
+        enable_model_summary=False,
+    )
+
+
+def evaluate(trainer: L.Trainer, translator: Translator, data: TranslationData, splits: list[str]) -> dict[str, Evaluation]:
+    """Decodes and scores the splits; the road of validation."""
+    data.test_splits = splits
+    trainer.test(translator, datamodule=data, verbose=False)
+    return {split: translator.evaluations[split] for split in splits}

@@ -1,0 +1,173 @@
+"""What TensorBoard shows of a run besides its curves: attention maps, numbers of each head, sample translations, diagnosis."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import lightning as L
+import numpy as np
+from lightning.pytorch.loggers import TensorBoardLogger
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from torch.utils.tensorboard import SummaryWriter
+
+from entente.attention.diagnose import diagnose, gradient_norms
+from entente.attention.draw import draw
+from entente.attention.numbers import measure, pairs_of
+from entente.attention.record import NAME_OF_KIND, has_attention, record
+from entente.console import escape
+from entente.data.batches import Batch
+from entente.data.corpora import clean
+from entente.training.translator import Translator
+
+log = logging.getLogger("entente")
+
+
+def _translator(module: L.LightningModule) -> Translator:
+    if not isinstance(module, Translator):
+        raise TypeError(f"the callbacks of entente go with a Translator, not with a {type(module).__name__}")
+    return module
+
+
+def _writer(trainer: L.Trainer) -> SummaryWriter | None:
+    """TensorBoard's writer, if this run and this process have one."""
+    if trainer.is_global_zero:
+        for logger in trainer.loggers:
+            if isinstance(logger, TensorBoardLogger):
+                return logger.experiment
+    return None
+
+
+class AttentionMaps(L.Callback):
+    """After a validation, all attention of some sentences as images, one a kind and sentence: "attention/KIND/TITLE".
+
+    The model reads its own translation, decoded as validation decodes. A sentence is recorded by itself, so that its maps are
+    the same whatever stands beside it, in variants that break a mask too.
+
+    sentences: (short title, text in the source language). n_validation: so many more, the first of the validation split.
+    every_n_steps: skip validations until so many steps after the last maps; the last one of the budget is never skipped.
+    """
+
+    def __init__(self, sentences: Sequence[tuple[str, str]], every_n_steps: int = 0, n_validation: int = 1) -> None:
+        self.sentences = list(sentences)
+        self.every_n_steps = every_n_steps
+        self.n_validation = n_validation
+        self._last: int | None = None  # the step of the last maps
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"last": self._last}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._last = state_dict["last"]
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        writer, step = _writer(trainer), trainer.global_step
+        early = self._last is not None and step - self._last < self.every_n_steps and step != trainer.max_steps
+        if trainer.sanity_checking or writer is None or early:
+            return
+        self._last = step
+        translator = _translator(pl_module)
+        valid = translator.evaluations["valid"].sources[: self.n_validation]
+        sentences = self.sentences + [(f"valid {i + 1}", text) for i, text in enumerate(valid)]
+        for tag, image in attention_images(translator, sentences):
+            writer.add_image(tag, image, step, dataformats="HWC")
+
+
+def attention_images(translator: Translator, sentences: Sequence[tuple[str, str]]) -> Iterator[tuple[str, np.ndarray]]:
+    """Tag and picture (height, width, 3), uint8, of every kind of attention of each (title, source text)."""
+    if not has_attention(translator.model):
+        return
+    vocabulary = translator.vocabulary
+    translations = translator.translate([text for _, text in sentences], translator.search)
+    for (title, text), n_best in zip(sentences, translations, strict=True):
+        hypothesis = n_best[0]
+        caption = f"{clean(text)}  \u2192  {vocabulary.tgt.decode(hypothesis.tokens)}"
+        if not hypothesis.ended:
+            caption += " (stopped at its length limit)"
+        [src] = vocabulary.encode_src([clean(text)])
+        for map in record(translator.model, vocabulary, src, hypothesis.tokens):
+            canvas = FigureCanvasAgg(draw(map, caption))
+            canvas.draw()
+            yield f"attention/{map.kind}/{title}", np.asarray(canvas.buffer_rgba())[..., :3]
+
+
+class AttentionNumbers(L.Callback):
+    """After a validation, what each head does on its first n pairs, as scalars: "heads/ASPECT/KIND LAYER.HEAD", the alignment
+    error rate of attention to the source among them where the corpus knows the links; "heads/near_uniform/KIND" of all."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        translator = _translator(pl_module)
+        if trainer.sanity_checking or not has_attention(translator.model):
+            return
+        pairs = pairs_of(trainer.datamodule, "valid", self.n)  # type: ignore[attr-defined]
+        numbers, alignments = measure(translator.model, translator.vocabulary, pairs)
+        values: dict[str, float] = {}
+        for kind, found in numbers.items():
+            name = NAME_OF_KIND[kind]
+            values[f"heads/near_uniform/{name}"] = found.near_uniform()
+            for aspect, of_heads in found._asdict().items():
+                for (i, j), value in np.ndenumerate(of_heads.numpy()):
+                    values[f"heads/{aspect}/{name} {i + 1}.{j + 1}"] = float(value)
+        if alignments.has_gold():
+            for head in alignments.heads():
+                if head.step == "produced":
+                    which = "mean" if head.head is None else head.head + 1
+                    values[f"heads/aer/{head.layer + 1}.{which}"] = alignments.agreement(head).aer
+        for logger in trainer.loggers:
+            logger.log_metrics(values, trainer.global_step)
+
+
+class SampleTranslations(L.Callback):
+    """After a validation, the first n sentences of its split as a table: source, reference, translation."""
+
+    def __init__(self, n: int = 10) -> None:
+        self.n = n
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        writer = _writer(trainer)
+        if trainer.sanity_checking or writer is None:
+            return
+        valid = _translator(pl_module).evaluations["valid"]
+        rows = zip(valid.sources[: self.n], valid.references, valid.hypotheses, strict=False)
+        writer.add_text("translations/valid", markdown_table(("source", "reference", "translation"), rows), trainer.global_step)
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Every cell is shown as it is."""
+    lines = [[escape.markdown(cell) for cell in cells] for cells in (head, *rows)]
+    lines.insert(1, ["---"] * len(head))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+class Diagnosis(L.Callback):
+    """Every so many steps, what may explain why a model fails, as scalars "why/ASPECT/PLACE": the norm of each part's gradient
+    before it is clipped, and what `diagnose` says of the first sentences of validation."""
+
+    def __init__(self, every_n_steps: int, sentences: int = 16) -> None:
+        self.every_n_steps = every_n_steps
+        self.sentences = sentences
+        self._batch: Batch | None = None
+
+    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Any) -> None:
+        step = trainer.global_step + 1  # the one under way
+        if step % self.every_n_steps == 0 or step == 1:
+            model = _translator(pl_module).model
+            self._write(trainer, {f"gradient_norm/{place}": norm for place, norm in gradient_norms(model).items()}, step)
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        step = trainer.global_step
+        whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        if whole and (step % self.every_n_steps == 0 or step == 1):
+            if self._batch is None:
+                self._batch = trainer.datamodule.sample(self.sentences)  # type: ignore[attr-defined]
+            device = pl_module.device
+            model = _translator(pl_module).model
+            self._write(trainer, diagnose(model, self._batch.src.to(device), self._batch.tgt[:, :-1].to(device)), step)
+
+    def _write(self, trainer: L.Trainer, values: Mapping[str, float], step: int) -> None:
+        for logger in trainer.loggers:
+            logger.log_metrics({f"why/{name}": value for name, value in values.items()}, step)
