@@ -284,7 +284,7 @@ def test_text_that_is_not_utf8_on_standard_input_is_refused(monkeypatch: pytest.
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
-    program = "from pathlib import Path\nfrom entente.cli import endings, run\n"
+    program = "from pathlib import Path\nfrom entente.config.command_line import endings, run\n"
     program += f"run(lambda c: [print('x' * 99) for _ in range(9999)], Path({str(ROOT / 'configs')!r}), 'show_corpus')"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as writer:
         assert writer.stdout and writer.stderr

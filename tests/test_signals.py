@@ -124,7 +124,7 @@ def test_a_run_can_be_resumed_wherever_a_signal_ends_it(function: str, n: int, f
 
 def test_a_second_ctrl_c_does_not_wait(folder: Path) -> None:
     """The first one finds a worker that never ends its batch."""
-    program = "import os, threading, entente.search\nwait = threading.Event().wait\n"
+    program = "import os, threading, entente.decoding.search\nwait = threading.Event().wait\n"
     program += "entente.decoding.search.greedy = lambda *_: (os.write(1, b'.'), wait())\n" + DRIVER
     path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
     driver = [sys.executable, "-c", program, COMMANDS["translate"], "os.replace", "0", "0"]
