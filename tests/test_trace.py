@@ -521,8 +521,8 @@ def test_the_example_answers_what_people_ask_and_says_nothing_twice(name: str) -
             assert torch.allclose(weights.sum(-1), torch.ones(()))
             assert weights.max() < 1 or one is traces[1], "a row that looks at one key teaches little"
         for step in one.steps:
-            if step.worked:
-                by_hand(step.worked)
+            for worked in step.worked:
+                by_hand(worked)
         follows_from_matrices(one)
 
 

@@ -60,8 +60,8 @@ def show(found: Trace, console: Console, columns: int | None) -> None:
         grids = [grid for table in step.tables for grid in _grids(table, columns, console.width)]
         if grids:
             console.print(*_packed(grids, console.width))
-        if step.worked:
-            say(f"By hand: {step.worked}", "cyan")
+        for worked in step.worked:
+            say(f"By hand: {worked}", "cyan")
         for text in step.sentences:
             say(text)
     console.print()
@@ -123,8 +123,7 @@ def markdown(found: Sequence[Trace], columns: int | None) -> str:
                 head, rows = cells(table, columns)
                 lines += [f"{_prose(table.title)}", "", _row(head), _row(["---", *["--:"] * (len(head) - 1)], escaped=False)]
                 lines += [*(_row(row) for row in rows), ""]
-            if step.worked:
-                lines += [f"By hand: {_prose(step.worked)}", ""]
+            lines += [f"By hand: {_prose(worked)}\n" for worked in step.worked]
             lines += [f"{_prose(text)}\n" for text in step.sentences]
     return "\n".join(lines).rstrip("\n") + "\n"
 
