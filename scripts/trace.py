@@ -13,7 +13,7 @@ def check(config: dict[str, Any]) -> list[str]:
 
 
 def main(config: dict[str, Any]) -> None:
-    from entente.commands.attention import trace_attention
+    from entente.commands.trace import trace_attention
 
     trace_attention(config)
 

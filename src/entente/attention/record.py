@@ -1,6 +1,6 @@
-"""Attention maps: the weights that the model used, from the modules that turn scores into weights, over one teacher-forced pass.
+"""Attention maps: the weights that the model used, of all layers and heads, over one teacher-forced pass.
 
-The weights are those before dropout, in evaluation mode, of all layers and heads.
+They are the outputs of the modules that turn scores into weights, in evaluation mode and before dropout, see `capture`.
 
 Shapes: N sentences, S source length, T target length (both with their end symbol), L layers, H heads.
 """

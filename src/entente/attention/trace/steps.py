@@ -95,7 +95,8 @@ def fill_template(template: str, tables: Mapping[str, Sequence[Table]], facts: M
         if text.startswith("# "):
             found = Trace(text.removeprefix("# "), [], [])
         elif text.startswith("## "):
-            found.steps.append(Step(*text.removeprefix("## ").split(": ", 1)))
+            heading, _, formula = text.removeprefix("## ").partition(": ")
+            found.steps.append(Step(heading, formula))
         elif text.startswith(SHOW):
             names = [name for name in text.removeprefix(SHOW).strip().split(" | ") if name in tables]
             found.steps[-1].tables.extend(table for name in names for table in tables[name])

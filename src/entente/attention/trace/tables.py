@@ -1,5 +1,5 @@
-"""The numbers of one attention: of a Transformer's layer and head, and of a BiRNN's target step. The templates of the same names
-say what they are.
+"""The numbers of one attention: of a Transformer's layer and head, and of a BiRNN's target step. The templates transformer.j2
+and birnn.j2 say what they are.
 
 Shapes: B sentences, T queries, S keys. Of the Transformer: D width of the model, H heads, K width of a head (d_k), HK of all
 heads together. Of the BiRNN: Q width of the decoder's state, M of the encoder's output, A of the additive comparison.
