@@ -15,6 +15,7 @@ from entente.attention.trace.render import markdown, show
 from entente.attention.trace.steps import Labels, Trace
 from entente.commands.translate import standard_output
 from entente.data.tokenizer import BOS, EOS
+from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.files.reading import path_of
 from entente.files.writing import writable, written_whole
@@ -53,7 +54,7 @@ def trace_attention(config: Mapping[str, Any]) -> None:
 def _trace(config: Mapping[str, Any], *chosen: Any) -> Trace:
     """Of one sentence, and the target given or the model's own translation."""
     run = checkpoint.load(config["checkpoint"])
-    src, tgt = read_sentence(run.model, run.vocabulary, config["sentence"], config["target"])
+    src, tgt = read_sentence(run.model, run.vocabulary, config["sentence"], config["target"], Search())
     read, produced = (run.vocabulary.tgt.pieces(ids) for ids in ([BOS, *tgt], [*tgt, EOS]))
     labels = Labels(run.vocabulary.src.pieces(src), read, produced)
     return trace(run.model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]), [labels], *chosen)

@@ -1,9 +1,10 @@
 """A trace as text: on a terminal, and as Markdown."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
+from rich.columns import Columns
 from rich.console import Console, Group
 from rich.table import Table as Grid
 from rich.text import Text
@@ -59,7 +60,7 @@ def show(found: Trace, console: Console, columns: int | None) -> None:
             say(f"Shapes: {step.shapes}", "dim")
         grids = [grid for table in step.tables for grid in _grids(table, columns, console.width)]
         if grids:
-            console.print(*_packed(grids, console.width))
+            console.print(Columns(grids, padding=(0, 2 * GAP, 0, 0)))
         for worked in step.worked:
             say(f"By hand: {worked}", "cyan")
         for text in step.sentences:
@@ -67,9 +68,9 @@ def show(found: Trace, console: Console, columns: int | None) -> None:
     console.print()
 
 
-def _grids(table: Table, columns: int | None, width: int) -> Iterator[tuple[int, Group]]:
-    """One table, and how wide it is. Of dimensions as many columns are shown as fit; what shall be whole comes in pieces, each
-    with the labels of the rows."""
+def _grids(table: Table, columns: int | None, width: int) -> Iterator[Group]:
+    """One table. As many columns of numbers are shown as fit; if all are asked for, or the columns are tokens, the table is cut
+    into pieces, each with the labels of the rows."""
     while True:
         head, rows = cells(table, columns)
         widths = [max(cell_len(row[i]) for row in [head, *rows]) + GAP for i in range(len(head))]
@@ -88,26 +89,8 @@ def _grids(table: Table, columns: int | None, width: int) -> Iterator[tuple[int,
         for row in rows:
             shown = [Text(cell, "dim" if cell.startswith("(") else "") for cell in row[start:end]]
             grid.add_row(Text(row[0], "bold"), *shown)
-        yield (
-            max(widths[0] + sum(widths[start:end]), cell_len(table.title)),
-            Group(Text(table.title, "dim", no_wrap=True), grid),
-        )
+        yield Group(Text(table.title, "dim", no_wrap=True), grid)
         start = end
-
-
-def _packed(grids: Iterable[tuple[int, Group]], width: int) -> Iterator[Grid]:
-    """Side by side as many as fit."""
-    lines: list[list[tuple[int, Group]]] = [[]]
-    for grid in grids:
-        if lines[-1] and sum(wide + GAP for wide, _ in [*lines[-1], grid]) > width:
-            lines.append([])
-        lines[-1].append(grid)
-    for line in lines:
-        both = Grid.grid(padding=(0, GAP, 0, 0))
-        for wide, _ in line:
-            both.add_column(no_wrap=True, min_width=wide)
-        both.add_row(*(group for _, group in line))
-        yield both
 
 
 def markdown(found: Sequence[Trace], columns: int | None) -> str:
