@@ -9,7 +9,7 @@ from rich.console import Console, Group
 from rich.table import Table as Grid
 from rich.text import Text
 
-from entente.attention.trace.steps import Table, Trace, decimals
+from entente.attention.trace.steps import ENVIRONMENT, Table, Trace, decimals
 from entente.console import escape
 
 LONGEST = 40  # rows of a table, and columns that are tokens
@@ -69,14 +69,9 @@ def show(found: Trace, console: Console, columns: int | None) -> None:
 
 
 def _grids(table: Table, columns: int | None, width: int) -> Iterator[Group]:
-    """One table. As many columns of numbers are shown as fit; if all are asked for, or the columns are tokens, the table is cut
-    into pieces, each with the labels of the rows."""
-    while True:
-        head, rows = cells(table, columns)
-        widths = [max(cell_len(row[i]) for row in [head, *rows]) + GAP for i in range(len(head))]
-        if table.tokens or columns is None or columns == 1 or sum(widths) <= width + GAP:
-            break
-        columns = min(columns, table.tensor.size(1)) - 1
+    """One table, in pieces that fit the width, each with the labels of the rows."""
+    head, rows = cells(table, columns)
+    widths = [max(cell_len(row[i]) for row in [head, *rows]) + GAP for i in range(len(head))]
     start = 1
     while start < len(head):
         end = start + 1
@@ -94,27 +89,14 @@ def _grids(table: Table, columns: int | None, width: int) -> Iterator[Group]:
 
 
 def markdown(found: Sequence[Trace], columns: int | None) -> str:
-    """The same as Markdown, with pipe tables."""
-    lines: list[str] = []
-    for one in found:
-        lines += [f"# {_prose(one.title)}", "", *(f"{_prose(text)}\n" for text in one.preface)]
-        for number, step in enumerate(one.steps, start=1):
-            lines += [f"## {number}. {_prose(step.title)}", "", f"`{step.formula}`", ""]
-            if step.shapes:
-                lines += [f"Shapes: {_prose(step.shapes)}", ""]
-            for table in step.tables:
-                head, rows = cells(table, columns)
-                lines += [f"{_prose(table.title)}", "", _row(head), _row(["---", *["--:"] * (len(head) - 1)], escaped=False)]
-                lines += [*(_row(row) for row in rows), ""]
-            lines += [f"By hand: {_prose(worked)}\n" for worked in step.worked]
-            lines += [f"{_prose(text)}\n" for text in step.sentences]
-    return "\n".join(lines).rstrip("\n") + "\n"
-
-
-def _row(texts: Sequence[str], escaped: bool = True) -> str:
-    """Every cell is shown as it is: what Markdown or HTML would take for a sign of its own is written as its number."""
-    return f"| {' | '.join(map(escape.markdown, texts) if escaped else texts)} |"
+    """The same as Markdown, with pipe tables, every cell of which is shown as it is."""
+    text = ENVIRONMENT.get_template("markdown.j2").render(traces=found, columns=columns, cells=cells)
+    return text.strip() + "\n"
 
 
 def _prose(text: str) -> str:
+    """Text in which Markdown finds no markup."""
     return re.sub(r"([\\`*\[\]<>|~&#])", r"\\\1", " ".join(text.split()))
+
+
+ENVIRONMENT.filters.update(prose=_prose, cell=escape.markdown)

@@ -71,27 +71,12 @@ def trace_head(
     if norms[1]:
         view.add("after the norm", after.output, "B T D")
 
-    side = "encoder" if kind == "encoder" else "decoder"
     facts = {
         **view.facts(),
-        "title": KIND_NAMES[kind].capitalize(),
-        "kind": kind,
-        "side": side,
-        "layer": layer + 1,
-        "n_layers": len(getattr(model, side)),
-        "head": head + 1,
-        "read": labels[0].read[-1],
-        "produced": labels[0].produced[-1],
-        "positions": model.positions,
-        "mask_padding": model.mask_padding,
+        **{"model": model, "attention": attention, "label": labels[0], "residual": residual.module},
+        **{"title": KIND_NAMES[kind].capitalize(), "kind": kind, "layer": layer + 1, "head": head + 1},
+        **{"projected": projected, "score": score, "factor": factor},
         "norm": "pre" if norms[0] else "post" if norms[1] else "none",
-        "keep": residual.module.keep,
-        "projected": projected,
-        "absent": [f"W_{name[0]}" for name in PROJECTIONS if name not in projected],
-        "learned": [(name[0], *reversed(getattr(attention, name).weight.shape)) for name in projected],
-        "score": score,
-        "scale": getattr(attention.score, "scale", "none"),
-        "factor": factor,
         **{"D": x.size(-1), "H": model.n_heads, "K": width, "HK": out.module.in_features},
     }
     return fill_template("transformer.j2", view.tables, facts)
@@ -135,23 +120,13 @@ def trace_step(model: BiRNN, calls: Calls, labels: Sequence[Labels], step: int) 
     if step + 1 < len(calls["attention"]):
         following = calls["attention"][step + 1].inputs[0]
         view.add(f"s_{step + 1}, the next query", following, "B T Q", rows=[f"s_{step + 1}"])
-    readout = "maxout"
     if not model.maxout:
-        readout = "residual" if model.residual.keep else "context"
         brought = calls["residual"][0].output[:, step : step + 1]
         view.add("s_i + U c_i" if model.residual.keep else "U c_i", brought, "B T Q")
     facts = {
         **view.facts(),
-        "title": KIND_NAMES["alignment"].capitalize(),
-        "i": step + 1,
-        "n_steps": len(labels[0].read),
-        "produced": labels[0].produced[step],
-        "score": score,
-        "factor": factor,
-        "mask_padding": model.mask_padding,
-        "bidirectional": model.encoder.bidirectional,
-        "cell": "LSTM" if isinstance(model.cell, nn.LSTMCell) else "GRU",
-        "readout": readout,
+        **{"model": model, "label": labels[0], "title": KIND_NAMES["alignment"].capitalize(), "i": step + 1},
+        **{"score": score, "factor": factor, "cell": "LSTM" if isinstance(model.cell, nn.LSTMCell) else "GRU"},
         **{"Q": query.size(-1), "M": view.values.size(-1), "A": key.size(-1)},
     }
     return fill_template("birnn.j2", view.tables, facts)
