@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bad_inputs import run
 from conftest import BOS, PAD, SRC_VOCAB, TGT_VOCAB, real_ids, small
 from entente.attention.record import KIND_NAMES, record
-from entente.attention.trace import trace
+from entente.attention.trace import tables, trace
 from entente.attention.trace.example import examples
 from entente.attention.trace.render import LONGEST, cells, markdown, show
 from entente.attention.trace.steps import Kind, Labels, Table, Trace
@@ -356,6 +356,14 @@ def test_what_was_not_seen_is_an_error(kind: Kind, name: str, batch: Batch, monk
         monkeypatch.setattr(attention.weights, "forward", lambda scores, mask: torch.ones_like(scores))
         with pytest.raises(RuntimeError, match="masked_fill was not seen"):
             traced(other, batch, kind)
+
+
+def test_a_table_that_the_template_does_not_show_is_an_error(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill = tables.fill_template
+    monkeypatch.setattr(tables, "fill_template", lambda name, found, facts: fill(name, {**found, "other": []}, facts))
+    for kind, name in CASES:
+        with pytest.raises(RuntimeError, match="other"):
+            traced(small(name), batch, kind)
 
 
 def test_a_compiled_model_is_traced_plain(batch: Batch) -> None:

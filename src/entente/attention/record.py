@@ -55,12 +55,12 @@ class AttentionMap(NamedTuple):
 
 
 def has_attention(model: nn.Module) -> bool:
-    """A model may be without: the recurrent one that reads the source into one vector."""
+    """Whether a model has attention. A BiRNN that encodes the source as one vector (score: none) has not."""
     return any(isinstance(module, AttentionWeights) for module in model.modules())
 
 
 def record(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequence[int]) -> list[AttentionMap]:
-    """The maps of one sentence, one a kind. src ends with EOS; tgt has neither BOS nor EOS."""
+    """The maps of one sentence, one per kind. src ends with EOS; tgt has neither BOS nor EOS."""
     maps = record_batch(model, vocabulary, [src], [tgt])[0]
     causal = is_causal(model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]))
     return [map._replace(as_decoded=causal or map.kind == ENCODER) for map in maps]
@@ -97,7 +97,7 @@ def record_batch(
 
 
 def is_causal(model: Seq2Seq, src: Tensor, tgt: Tensor) -> bool:
-    """src (1, S), tgt (1, T) as read: whether the decoder says the same of the first half of tgt before it reads the rest."""
+    """src (1, S), tgt (1, T) as read -> whether the decoder's output for the first half of tgt is the same without the rest."""
     src, tgt = src.to(model.output.weight.device), tgt.to(model.output.weight.device)
     half = max(1, tgt.size(1) // 2)
     with evaluating(model), torch.no_grad(), torch.autocast(src.device.type, enabled=False):
@@ -132,8 +132,8 @@ def _by_kind(calls: dict[str, list[Call]]) -> dict[str, tuple[Tensor, Tensor]]:
 
 
 def kind_of(path: str) -> str:
-    """The kind in words of the weights at a module path, as "encoder.0.self_attention.weights"; the path's own words if it is
-    none of KINDS."""
+    """The kind of the weights at a module path, as "encoder.0.self_attention.weights"; the words of the path if it is not in
+    KINDS."""
     name = re.sub(r"\.\d+", "", path)
     return KINDS.get(name, re.sub(r"[._]+", " ", name.removesuffix(".weights")))
 
