@@ -1,7 +1,4 @@
-"""What goes with what: tables read off the lexicon, from which a derivation chooses.
-
-Verbs of one frame come as several: jouer à and jouer de, commencer and commencer à.
-"""
+"""What goes with what: tables made from the lexicon, from which a derivation chooses. Their order decides the corpus."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -19,6 +16,7 @@ from entente_grammar.lexicon import (
     NOUN,
     NUMBERS,
     PHRASES,
+    TAGGED,
     VERB,
     Adjective,
     Noun,
@@ -53,7 +51,7 @@ EXISTING = [(expand(things), expand(places)) for things, places in read_pairings
 # Persons and tenses ----------------------------------------------------------------------------------------------------
 
 PERSONS = ((ME, "m"), (YOU, "m"), (HE, "m"), (HE, "f"), (WE, "m"), (THEY, "m"), (HE, "m"), (HE, "f"))
-SPEAKERS = ((ME, "m"), (YOU, "m"), (WE, "m"))  # whose things may be named before anyone is
+SPEAKERS = ((ME, "m"), (YOU, "m"), (WE, "m"))  # who may own things in a sentence that names no one else
 TENSES = {
     "action": ((0.38, "present"), (0.27, "pc"), (0.12, "imparfait"), (0.13, "futur"), (0.10, "proche")),
     "punctual": ((0.18, "present"), (0.52, "pc"), (0.18, "futur"), (0.12, "proche")),
@@ -90,9 +88,9 @@ WEALTHY = [VERB["acheter"]._replace(objects=LUXURIES), *_verbs("rich")]
 
 COMPANY = _names("company")  # done with someone
 CITY_LIFE = _names("city_life")  # done in a city
-ENDURING = _names("enduring")  # states that one speaks of in the future
+ENDURING = _names("enduring")  # states that may be in the future
 MISHAPS = _names("mishaps")  # not planned
-DEFINITE = _names("definite")  # done to a thing one knows
+DEFINITE = _names("definite")  # done to a known thing
 INDEFINITE = _names("indefinite")  # done to any thing
 SINGLE = _names("single")  # done to one at a time
 NOT_OWN = _names("not_own")  # done to what is someone else's
@@ -100,11 +98,11 @@ TRADE = _names("trade")  # done often only to several
 RELATABLE = _names("relatable")  # la lettre que j'ai ...
 MONTHLY = _names("monthly")  # dated by a month or a day of it
 DAILY = _names("daily")  # done every day, in the morning, on Mondays
-TALK = _names("talk")  # of a person as well
+TALK = _names("talk")  # about a person as well
 
 # Nouns and adjectives ------------------------------------------------------------------------------------------------
 
-FAMILY = _names("family")  # one has several
+FAMILY = frozenset(noun.fr for noun in TAGGED["family"])  # of whom one may have several
 ALWAYS_PLURAL, ALWAYS_SINGULAR, YOUNG, OLD = map(_names, ("always_plural", "always_singular", "young", "old"))
 OWNED = frozenset(noun.fr for noun in expand(GROUPS["owned"])) - _names("not_owned")
 ATTRIBUTIVE, UNCOMPARED = _names("attributive"), _names("uncompared")
