@@ -14,7 +14,6 @@ from statistics import median
 from typing import Any
 
 import pytest
-from entente_grammar.choices import LEMMAS
 
 from entente_grammar import (
     HELD_OUT,
@@ -30,6 +29,7 @@ from entente_grammar import (
     usual_french,
 )
 from entente_grammar.cells import HE, ME, STEP, Style
+from entente_grammar.choices import LEMMAS
 from entente_grammar.clause import Clause, Clitic
 from entente_grammar.draft import Draft
 from entente_grammar.english import a_or_an, comparative, english_past, english_plural, ing
