@@ -23,7 +23,6 @@ FLOORS = [
     {"training"},
     {"commands"},
     {"ablation"},
-    {"benchmark"},
     {"scripts"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
@@ -34,7 +33,7 @@ NARROW = {
     "fast": ({"models"}, {"torch"}),
 }
 LIGHTNING = {"lightning", "pytorch_lightning", "lightning_fabric"}
-WITH_LIGHTNING = {"training", "commands", "ablation", "benchmark", "scripts", "data.module"}
+WITH_LIGHTNING = {"training", "commands", "ablation", "scripts", "data.module"}
 WITH_HYDRA = {"ablation", "config", "scripts"}
 
 
