@@ -1,9 +1,7 @@
 """The cases: for each, the contestants with their settings, from one configuration and one data set."""
 
-import importlib.util
 import json
 import logging
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -42,23 +40,9 @@ PRECISION = {"32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed", "64": "64-
 DECODING = {"greedy": (1, False), "beam": (5, False), "greedy_trained": (1, True), "beam_trained": (5, True)}  # beam, trained
 
 
-def script(name: str, python: str | None = sys.executable) -> list[str]:
+def script(name: str, python: str = sys.executable) -> list[str]:
     """The command of a contestant."""
-    return [str(path_of(python or "")), str(Path(__file__).parent / "contestants" / f"{name}.py")]
-
-
-def lacks(package: str, python: str | None = sys.executable) -> str:
-    """Why a program's package cannot be used, in a line; empty if it can."""
-    if python is None:
-        return f"no interpreter given; benchmark.peers.{package}=PYTHON"
-    if python == sys.executable:
-        return "" if importlib.util.find_spec(package) else f"{package} is not installed here"
-    look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
-    try:
-        code = subprocess.run([path_of(python), "-c", look], capture_output=True, check=False).returncode
-    except OSError as error:
-        return f"{python} does not run ({error.strerror or error})"
-    return f"{package} is not installed in {python}" if code else ""
+    return [str(path_of(python)), str(Path(__file__).parent / "contestants" / f"{name}.py")]
 
 
 @dataclass
@@ -142,13 +126,10 @@ class Bench:
         return self.ours("train", config={**self.config, "model": dict(model)})
 
     def marian(self, **settings: Any) -> Contestant:
-        left_out = self.other_precision or lacks("transformers")
-        return Contestant(MARIAN, script("with_marian"), {**self.common, **settings}, left_out)
+        return Contestant(MARIAN, script("with_marian"), {**self.common, **settings}, self.other_precision)
 
     def joeynmt(self, name: str = "JoeyNMT", file: str = "with_joeynmt", **settings: Any) -> Contestant:
-        python = self.settings.peers.joeynmt
-        left_out = self.not_on_cpu or lacks("joeynmt", python)
-        return Contestant(name, script(file, python), {**self.common, **settings}, left_out)
+        return self.peer(name, file, "joeynmt", settings)
 
     def joeynmt_trainers(self, model: Mapping[str, Any]) -> list[Contestant]:
         """JoeyNMT on our batches, and as its own command trains."""
@@ -156,9 +137,13 @@ class Bench:
         return [self.joeynmt(**self.batches, model=dict(model)), own]
 
     def eole(self) -> Contestant:
-        python = self.settings.peers.eole
-        left_out = self.not_on_cpu or lacks("eole", python)
-        return Contestant("EOLE", script("train_eole", python), {**self.common, **self.batches}, left_out)
+        return self.peer("EOLE", "train_eole", "eole", self.batches)
+
+    def peer(self, name: str, file: str, environment: str, settings: Mapping[str, Any]) -> Contestant:
+        """A program with an interpreter of its own."""
+        python = getattr(self.settings.peers, environment)
+        left_out = self.not_on_cpu or f"no interpreter given; benchmark.peers.{environment}=PYTHON" * (python is None)
+        return Contestant(name, script(file, python or ""), {**self.common, **settings}, left_out)
 
     def measured(self, contestants: list[Contestant], request: Mapping[str, Any], **how: Any) -> dict[str, Measured]:
         return in_turn(contestants, self.settings.pairs, self.threads, request, self.begin, **how)
@@ -270,11 +255,11 @@ def ctranslate2(bench: Bench, case: str, run: checkpoint.Run, ids: list[list[int
     """Each type of numbers with both divisions of the threads: all on one batch, or one batch for each thread."""
     folder, pieces = bench.folder / f"{case}-ctranslate2", bench.folder / f"{case}.json"
     pieces.write_text(json.dumps([run.vocabulary.src.pieces(row) for row in ids]), encoding="utf-8")
-    if not (left_out := lacks("ctranslate2")):
-        try:
-            write_ctranslate2(run, folder, None)
-        except InputError as error:  # it has no such model
-            left_out = str(error)
+    left_out = ""
+    try:
+        write_ctranslate2(run, folder)
+    except InputError as error:  # it has no such model, or is not installed
+        left_out = str(error)
     files = {"folder": str(folder), "pieces": str(pieces), **how}
     found = []
     for compute_type in COMPUTE_TYPES:

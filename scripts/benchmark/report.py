@@ -42,7 +42,7 @@ def benchmark(config: Mapping[str, Any]) -> list[Result]:
         bench = Bench(run, settings, Path(folder), status.update)
         for result in measure(bench):
             results.append(result)
-            print(summary([result]))
+            print(summary([result]).rstrip())
             if settings.output:  # after each case, so that nothing measured is lost
                 with writable(f"benchmark.output={settings.output}"):
                     write(path_of(settings.output), results, about(bench), config)
