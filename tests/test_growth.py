@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 import yaml
-
 from entente.benchmark import growth
 from entente.benchmark.growth import Bursts, Growth, bare_memory, check, draw, peak_memory, shares, slope, write_corpus
+
 from entente.config.schema import settings_of
 from entente.data.tokenizer import BOS, EOS, PAD, SPECIAL
 
