@@ -13,12 +13,12 @@ import pytest
 import torch
 import yaml
 
-from benchmark import growth
 from benchmark.contestants.one_model import random_batch, seconds_per_call
-from benchmark.growth import Growth, check, draw, shares, slope, table, write_corpus
 from benchmark.wire import peak_kb
 from entente.config.schema import settings_of
 from entente.data.tokenizer import BOS, EOS, PAD, SPECIAL
+from growth import sweeps
+from growth.sweeps import SWEEPS, Growth, check, draw, model_config, model_point, shares, slope, table, write_corpus
 
 ROOT = Path(__file__).parents[1]
 
@@ -76,8 +76,8 @@ def test_what_is_wrong_is_said_in_a_line(changes: dict[str, Any], words: str) ->
 
 
 def test_a_point_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth, "script", lambda file: ["no/python"])
-    point = growth.model_point(Growth(**config()), "birnn", 7, 400, 8)
+    monkeypatch.setattr(sweeps, "script", lambda file: ["no/python"])
+    point = model_point(Growth(**config()), "birnn", 7, 400, 8)
     assert point == {"failed": "not started: No such file or directory"}
 
 
@@ -137,7 +137,7 @@ def test_a_slope_is_that_on_logarithmic_axes() -> None:
 
 def test_shares_of_multiplications() -> None:
     def of(length: int, vocabulary: int, width: int) -> dict[str, float]:
-        return shares(growth.model_config("transformer", width), length, vocabulary)
+        return shares(model_config("transformer", width), length, vocabulary)
 
     usual = of(20, 4000, 128)
     assert usual == {"attention": 2, "layers": 71, "projection": 26}
@@ -150,7 +150,7 @@ def made_up(failed: bool) -> dict[str, Any]:
     settings, points = config(), []
     costs = {"length": lambda x: 2 * x, "vocabulary": lambda x: x / 1000, "width": lambda x: (x / 100) ** 2}
     for (sweep, cost), line in itertools.product(costs.items(), settings["models"]):
-        for x in settings[growth.SWEEPS[sweep][0]]:
+        for x in settings[SWEEPS[sweep][0]]:
             figures = {"training": cost(x), "decoding": 2 * cost(x), "memory": 100.0, "parameters": 1009}
             points.append({"sweep": sweep, "x": x, "line": line, **figures})
             if failed and x == 400:
@@ -182,7 +182,7 @@ def test_the_table_gives_each_point_and_each_slope() -> None:
 def test_the_picture_has_a_panel_for_each_measure_of_each_sweep(failed: bool) -> None:
     figure = draw(made_up(failed)["points"])
     panels = np.array(figure.axes).reshape(3, 4)
-    assert [axes.get_xlabel() for axes in panels[2]] == [words for _, words, _ in growth.SWEEPS.values()]
+    assert [axes.get_xlabel() for axes in panels[2]] == [words for _, words, _ in SWEEPS.values()]
     assert all(len(axes.get_lines()) == 2 for axes in panels.flat)
     lines = [line.get_label() for line in panels[0, 1].get_lines()]
     assert lines == ["transformer: slope 1.00 to 1.00", "birnn: slope 1.00 to 1.00"]

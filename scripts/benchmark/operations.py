@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Product = tuple[int, int, int]  # M, K, N
+PARTS = ("attention", "layers", "projection")
 
 
 def forward_operations(model: Mapping[str, Any], vocabulary: int, b: int, s: int, t: int, n: int) -> dict[str, int]:
@@ -16,11 +17,8 @@ def forward_operations(model: Mapping[str, Any], vocabulary: int, b: int, s: int
     encoder = b * s * (4 * d * d + 2 * d * f)
     decoder = b * t * (4 * d * d + 2 * d * f) + 2 * (b * t + b * s) * d * d
     attention = 2 * b * d * (s * s + t * t + t * s)  # scores and weighted values
-    return {
-        "attention": 2 * layers * attention,
-        "layers": 2 * layers * (encoder + decoder),
-        "projection": 2 * n * d * vocabulary,
-    }
+    counts = 2 * layers * attention, 2 * layers * (encoder + decoder), 2 * n * d * vocabulary
+    return dict(zip(PARTS, counts, strict=True))
 
 
 def training_operations(model: Mapping[str, Any], vocabulary: int, b: int, s: int, t: int, n: int) -> int:

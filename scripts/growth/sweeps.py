@@ -1,7 +1,5 @@
-"""How cost grows with sentence length, vocabulary, width and corpus.
-
-Writes growth.md (a table per sweep, with the slope of each line), growth.png and .svg (the same as lines) and growth.json
-(every figure, the settings, the versions and the command; written after each point) to the folder `output`.
+"""Measures the points of each sweep, and writes growth.md (a table per sweep, with the slope of each line), growth.png and .svg
+(the same as lines) and growth.json (every figure, the settings and the versions; written after each point).
 
 Every point is a process of its own on the CPU, so its peak memory is its own. A model's point trains and decodes one batch of
 random ids. A corpus's point goes from generated text to the first training step, then again with the caches that this left.
@@ -19,12 +17,12 @@ from typing import Annotated, Any, Literal
 import matplotlib
 import numpy as np
 import torch
-from annotated_types import Ge, Interval, MultipleOf, doc
+from annotated_types import Interval, MultipleOf, doc
 from matplotlib.figure import Figure
 from rich.console import Console
 
 from benchmark.cases import script
-from benchmark.operations import forward_operations
+from benchmark.operations import PARTS, forward_operations
 from benchmark.report import machine, markdown_table
 from benchmark.turns import Contestant, Measured, in_turn
 from entente.config.schema import problems
@@ -32,21 +30,21 @@ from entente.data.tokenizer import LONGEST
 from entente.files.reading import path_of
 from entente.files.writing import writable, write_json, write_text
 from entente.training.run_directory import no_folder
-from entente.training.settings import Threads, completed
+from entente.training.settings import AtLeastOne, Threads, completed
 
 HEADS, LAYERS = 4, 3  # of the Transformer; as many layers in the decoder as in the encoder
 WORDS, PAIRS_AT_ONCE = 50_000, 20_000  # of a generated corpus
 OTHER_LANGUAGE = str.maketrans("aeiou", "eioua")
-Count = Annotated[int, Ge(1)]
 Length = Annotated[int, Interval(ge=2, le=LONGEST)]
 Pieces = Annotated[int, Interval(ge=400, le=1_000_000)]  # SentencePiece needs 260 and the letters
 Width = Annotated[int, Interval(ge=HEADS, le=8192), MultipleOf(HEADS), doc(f"a multiple of {HEADS} up to 8192")]
 Point = dict[str, Any]  # sweep, x, line, and its figures or `failed`
 
+# What is measured, and its heading; the first three are drawn.
 OF_MODEL = {"training": "training, µs a token", "decoding": "decoding, µs a token", "memory": "memory, MiB"}
+OF_MODEL |= {"parameters": "parameters", **{part: f"{part}, % of multiplications" for part in PARTS}}
 OF_CORPUS = {"ready": "prepared, s", "seconds": "end of the first step, s", "peak_mb": "memory, MiB"}
-PARTS = {part: f"{part}, % of multiplications" for part in ("attention", "layers", "projection")}
-SWEEPS: dict[str, tuple[str, str, Mapping[str, str]]] = {  # the setting with the points, words for them, what is measured
+SWEEPS = {  # the setting with the points, words for them, what is measured
     "length": ("lengths", "sentence length, tokens", OF_MODEL),
     "vocabulary": ("vocabularies", "vocabulary, pieces", OF_MODEL),
     "width": ("widths", "width", OF_MODEL),
@@ -70,8 +68,8 @@ class Growth:
     length: Length = 20
     vocabulary: Pieces = 4000
     width: Width = 128
-    tokens: Count = 2000
-    repeats: Count = 3
+    tokens: AtLeastOne = 2000
+    repeats: AtLeastOne = 3
     burst: Annotated[float, Interval(gt=0, le=3600)] = 0.5
     threads: Threads = None
     output: str = "outputs/growth"
@@ -84,14 +82,14 @@ def check(config: Mapping[str, Any]) -> list[str]:
 
 
 def model_config(name: str, width: int) -> dict[str, Any]:
-    if name == "transformer":
-        return {"name": name, "d_model": width, "n_heads": HEADS, "n_layers": LAYERS, "d_ff": 4 * width}
-    return {"name": name, "d_embedding": width, "d_hidden": width, "d_attention": width}
+    transformer = {"d_model": width, "n_heads": HEADS, "n_layers": LAYERS, "d_ff": 4 * width}
+    birnn = {"d_embedding": width, "d_hidden": width, "d_attention": width}
+    return {"name": name, **(transformer if name == "transformer" else birnn)}
 
 
 def measured(file: str, spec: Mapping[str, Any], threads: int | None, pairs: int, **how: Any) -> Measured:
-    contestant = Contestant(file, script(file), {**spec, "threads": threads})
-    return in_turn([contestant], pairs, threads or torch.get_num_threads(), begin=lambda name: None, **how)[file]
+    point = Contestant("point", script(file), {**spec, "threads": threads})
+    return in_turn([point], pairs, threads or torch.get_num_threads(), begin=lambda name: None, **how)["point"]
 
 
 def model_point(settings: Growth, model: str, length: int, vocabulary: int, width: int) -> Point:
@@ -119,17 +117,13 @@ def corpus_points(settings: Growth, pairs: int) -> list[Point]:
         data: dict[str, Any] = {"name": "files", "src": "fr", "tgt": "en", "root": folder, "valid": None, "test": None}
         data |= {"train": {"src": "src.txt", "tgt": "tgt.txt"}, "split": {"valid": held_out, "test": held_out, "seed": 1}}
         data |= {"tokenizer": {"vocab_size": settings.vocabulary, "type": "bpe", "joint": True}, "max_words": 100}
-        config: dict[str, Any] = {
-            "optim": {},
-            "search": {},
-            "checkpoint": {},
-            "model": model_config("transformer", settings.width),
-        }
-        config |= {"data": {**data, "batch": {"max_tokens": settings.tokens}}}
-        config |= {"trainer": {"max_steps": 1, "validate_every": 1, "accelerator": "cpu", "threads": settings.threads}}
-        config |= {"views": {"attention": False, "heads": 0, "translations": 0, "diagnosis": 0}}
-        config |= {"seed": 1, "name": "growth", "variant": "baseline", "overfit": False, "output_dir": folder, "resume": None}
-        spec = {"task": "train", "config": completed(config)}
+        data |= {"batch": {"max_tokens": settings.tokens}}
+        trainer = {"max_steps": 1, "validate_every": 1, "accelerator": "cpu", "threads": settings.threads}
+        views = {"attention": False, "heads": 0, "translations": 0, "diagnosis": 0}
+        parts = {"data": data, "model": model_config("transformer", settings.width), "trainer": trainer, "views": views}
+        parts |= {part: {} for part in ("optim", "search", "checkpoint")}
+        own = {"seed": 1, "name": "growth", "variant": "baseline", "overfit": False, "output_dir": folder, "resume": None}
+        spec = {"task": "train", "config": completed({**own, **parts})}
         found = measured("ours", spec, settings.threads, 1, request={"steps": 1}, fresh=True)
     if found.left_out:
         return [{"line": "first time", "failed": found.left_out}]
@@ -169,13 +163,13 @@ def measure(config: dict[str, Any]) -> None:
     """Measures every point and writes the table, the picture and the figures."""
     settings, points = Growth(**config), list[Point]()
     report = {**machine(), "settings": asdict(settings), "points": points}
-    with writable(f"output={settings.output}"), Console(stderr=True).status("measuring") as status:
-        folder = path_of(settings.output)
+    console, folder = Console(stderr=True), path_of(settings.output)
+    with writable(f"output={settings.output}"), console.status("measuring"):
         folder.mkdir(parents=True, exist_ok=True)
         for point in measure_points(settings):
             points.append(point)
             write_json(folder / "growth.json", report)
-            status.console.print(f"{point['sweep']} {point['x']:,}, {point['line']}: {point.get('failed', 'measured')}")
+            console.print(f"{point['sweep']} {point['x']:,}, {point['line']}: {point.get('failed', 'measured')}")
         write_text(folder / "growth.md", table(report))
         with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "growth", "font.size": 8}):
             figure = draw(points)
@@ -202,19 +196,16 @@ def slope(points: Sequence[Point], measure: str) -> str:
 def table(report: Mapping[str, Any]) -> str:
     """growth.md"""
     settings = report["settings"]
-    head = (
-        f"{report['cpu']}, {report['cores']} cores; torch {report['torch']}, commit {report['commit']}: `{report['command']}`"
-    )
+    head = "{cpu}, {cores} cores; torch {torch}, commit {commit}: `{command}`".format(**report)
     usual = ", ".join(f"{name} {settings[name]}" for name in ("length", "vocabulary", "width"))
     said = [f"# How cost grows\n\n{head}\n\n{EXPLANATION}\nUnless it grows: {usual}; {settings['tokens']} tokens a batch.\n"]
     for sweep, (_, words, measures) in SWEEPS.items():
-        columns = {**measures, **({"parameters": "parameters", **PARTS} if measures is OF_MODEL else {})}
-        rows: list[list[str]] = [[words, "", *columns.values()]]
+        rows: list[list[str]] = [[words, "", *measures.values()]]
         for line, points in by_line(report["points"], sweep).items():
             for point in points:
-                figures = [f"{point[name]:,.5g}" if name in point else "" for name in columns]
+                figures = [f"{point[name]:,.5g}" if name in point else "" for name in measures]
                 rows.append([f"{point['x']:,}", line, point.get("failed", figures[0]), *figures[1:]])
-            rows.append(["", f"*{line}*", *(slope(points, name) for name in measures), *[""] * (len(columns) - 3)])
+            rows.append(["", f"*{line}*", *(slope(points, name) for name in [*measures][:3]), *[""] * (len(measures) - 3)])
         if len(rows) > 1:
             said.append(f"## {words.capitalize()}\n\n{markdown_table(rows, (0, 1))}")
     return "\n".join(said)
@@ -225,14 +216,12 @@ def draw(points: Sequence[Point]) -> Figure:
     sweeps = [sweep for sweep in SWEEPS if by_line(points, sweep)]
     figure = Figure((2.9 * len(sweeps) + 0.3, 6.6), layout="constrained")
     for row, (column, sweep) in product(range(3), enumerate(sweeps)):
-        _, words, measures = SWEEPS[sweep]
-        name, title = [*measures.items()][row]
+        name, title = [*SWEEPS[sweep][2].items()][row]
         axes = figure.add_subplot(3, len(sweeps), row * len(sweeps) + column + 1, xscale="log", yscale="log")
         axes.set_title(title, loc="left")
-        axes.set_xlabel(words if row == 2 else "")
+        axes.set_xlabel(SWEEPS[sweep][1] if row == 2 else "")
         for line, all_points in by_line(points, sweep).items():
-            sound = [point for point in all_points if "failed" not in point]
-            x, y = [point["x"] for point in sound], [point[name] for point in sound]
-            axes.plot(x, y, marker="o", markersize=2.5, label=f"{line}: {slope(sound, name)}")
+            sound = [(point["x"], point[name]) for point in all_points if "failed" not in point]
+            axes.plot(*zip(*sound, strict=True), marker="o", markersize=2.5, label=f"{line}: {slope(all_points, name)}")
         axes.legend(frameon=False)
     return figure
