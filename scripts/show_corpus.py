@@ -5,7 +5,8 @@ from typing import Any
 
 from entente.config.command_line import run
 from entente.config.schema import problems
-from entente.data.grammar.show import Show, show
+from entente.errors import InputError
+from entente_grammar.show import Show, show
 
 
 def check(config: dict[str, Any]) -> list[str]:
@@ -13,7 +14,10 @@ def check(config: dict[str, Any]) -> list[str]:
 
 
 def main(config: dict[str, Any]) -> None:
-    show(config["n"], config["split"], config["seed"])
+    try:
+        show(config["n"], config["split"], config["seed"])
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 if __name__ == "__main__":

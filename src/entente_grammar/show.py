@@ -1,4 +1,4 @@
-"""Sentences of the embedded corpus with their gold alignments drawn."""
+"""Prints sentences of the corpus with their gold alignments."""
 
 import random
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from annotated_types import Ge
 from rich.console import Console
 from rich.text import Text
 
-from entente.data.grammar import Pair, ceiling, splits
-from entente.errors import InputError
+from entente_grammar.corpus import ceiling, splits
+from entente_grammar.pairs import Pair
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Show:
     output_dir: str
 
 
-def drawn(pair: Pair) -> Text:
-    """French words beside the rows, English words numbered by column; ● sure, ○ possible (Och and Ney 2003)."""
+def alignment_matrix(pair: Pair) -> Text:
+    """French words label the rows, English words are numbered by column; ● sure, ○ possible (Och and Ney 2003)."""
     text = Text()
     width = max(len(token.text) for token in pair.fr)
     columns = range(len(pair.en))
@@ -43,17 +43,17 @@ def drawn(pair: Pair) -> Text:
 
 
 def show(n: int = 5, split: str = "test", seed: int = 1) -> None:
-    """Print n pairs at random from a split, and the ceiling of translation into French there."""
+    """Print n pairs at random from a split, and the best BLEU of translation into French; ValueError if there are fewer."""
     parts = splits()
     if split not in parts:
-        raise InputError(f"split={split}: the splits are {', '.join(parts)}")
+        raise ValueError(f"split={split}: the splits are {', '.join(parts)}")
     pairs = parts[split]
     if n > len(pairs):
-        raise InputError(f"n={n}: {split} has {len(pairs):,} pairs; give at most so many")
+        raise ValueError(f"n={n}: {split} has {len(pairs):,} pairs; give at most so many")
     console = Console()
     for pair in random.Random(seed).sample(pairs, n):
         console.print(f"\n{pair.text('fr')}\n{pair.text('en')}\n", style="bold", highlight=False)
-        console.print(drawn(pair))
+        console.print(alignment_matrix(pair))
     console.print("\n● a sure link, ○ a possible one (Och and Ney 2003)", highlight=False)
     sample = pairs[:1000]
     console.print(
