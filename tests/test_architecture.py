@@ -24,7 +24,6 @@ FLOORS = [
     {"training"},
     {"commands"},
     {"ablation"},
-    {"benchmark"},
     {"scripts"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
@@ -36,7 +35,7 @@ NARROW = {
     "entente_grammar": (set(), {"entente_grammar", "annotated_types", "rich", "sacrebleu"}),
 }
 LIGHTNING = {"lightning", "pytorch_lightning", "lightning_fabric"}
-WITH_LIGHTNING = {"training", "commands", "ablation", "benchmark", "scripts", "data.module"}
+WITH_LIGHTNING = {"training", "commands", "ablation", "scripts", "data.module"}
 WITH_HYDRA = {"ablation", "config", "scripts"}
 WITH_GRAMMAR = {"entente_grammar", "data", "commands", "scripts"}
 

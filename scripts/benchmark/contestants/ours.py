@@ -1,12 +1,13 @@
-"""Ours as a contestant, on the road a user takes: `python -m entente.benchmark.ours SETTINGS.json`.
+"""Entente as a user runs it.
 
-Training is a run's own: its data, model, Lightning trainer and callbacks, in a directory that is thrown away. It stands still
-between two bursts, in a callback that waits for the next request.
+Training is that of a run, with its data, model, Lightning trainer and callbacks, in a temporary directory. Between two bursts
+it pauses in a callback that waits for the next request.
 """
 
 import os
 import random
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -14,16 +15,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[2]))
+
 import lightning as L
 import torch
 from datasets import Dataset
 from torch import Tensor
 
-from entente.benchmark.counting import Operations
-from entente.benchmark.parts import Profile, reading, synchronise
-from entente.benchmark.wire import Answer, Wire, serve, setting_file
+from benchmark.operations import training_operations
+from benchmark.parts import Profile, synchronise
+from benchmark.wire import Answer, Wire
 from entente.commands.trained import load_run, stored_corpus
-from entente.data.batches import Batch, TrainingBatches
+from entente.data.batches import Batch
 from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS, PAD, Vocabulary
@@ -35,39 +38,29 @@ from entente.training.board import log_settings
 from entente.training.saving import Checkpoints
 from entente.training.train import decoded, prepared
 from entente.training.trainer import build_trainer, callbacks
+from entente.training.translator import Translator
 
-ENDLESS = 10**6  # steps: the driver says when it is enough
+ENDLESS = 10**6  # steps; training ends when there are no more requests
 
 
 class Bursts(L.Callback):
-    """Answers requests with so many steps of training: {"steps": 10, "profile": false, "count": false}. folder: thrown away at
-    the end."""
+    """Answers each request with that many steps of training: {"steps": 10, "profile": false}. folder: removed at the end."""
 
-    def __init__(self, wire: Wire, about: Answer, folder: str) -> None:
-        self.wire, self.about, self.folder = wire, about, folder
-        self._tokens: list[Tensor] = []  # of each step, real target tokens; summed when the burst is over
+    def __init__(self, wire: Wire, model: dict[str, Any], folder: str) -> None:
+        self.wire, self.model, self.folder = wire, model, folder
+        self._batches: list[Batch] = []
         self._left = 0
-        self._request: Answer = {}
         self._profile: Profile | None = None
-        self._operations: Operations | None = None
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.wire.answer(**self.about)
+        about = {"torch": torch.__version__, "lightning": L.__version__}
+        self.wire.answer(**about, parameters=parameter_count(pl_module))
         self._wait(pl_module)
-
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
-        if self._operations:
-            self._operations.__enter__()
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self._operations:
-            self._operations.__exit__(None, None, None)
-            self._flops += self._operations.total
-            self._uncounted |= {*self._operations.uncounted}
-            self._operations = Operations()
-        self._tokens.append((batch.tgt[:, 1:] != PAD).sum())
+        self._batches.append(batch)
         self._left -= 1
         if not self._left:
             self._answer(pl_module)
@@ -75,54 +68,46 @@ class Bursts(L.Callback):
 
     def _answer(self, module: L.LightningModule) -> None:
         synchronise(module.device.type)
-        seconds = time.perf_counter() - self._started
-        more: Answer = {}
+        answer: Answer = {"seconds": time.perf_counter() - self._started}
         if self._profile:
             self._profile.__exit__(None, None, None)
-            more["parts"] = self._profile.parts(seconds)
-        if self._operations:
-            more |= {"flops": self._flops, "uncounted": sorted(self._uncounted)}
-        self.wire.answer(seconds=seconds, tokens=int(torch.stack(self._tokens).sum()), **more)
+            answer["parts"] = self._profile.parts(answer["seconds"])
+        tokens = [int((batch.tgt[:, 1:] != PAD).sum()) for batch in self._batches]
+        if self.model["name"] == "transformer":
+            assert isinstance(module, Translator)
+            answer["gflop"] = 0.0
+            for batch, n in zip(self._batches, tokens, strict=True):
+                sizes = len(batch.src), batch.src.size(1), batch.tgt.size(1) - 1, n
+                answer["gflop"] += training_operations(self.model, module.model.output.out_features, *sizes) / 1e9
+        self.wire.answer(**answer, tokens=sum(tokens))
 
     def _wait(self, module: L.LightningModule) -> None:
         request = next(self.wire.requests(), None)
         if request is None:
             shutil.rmtree(self.folder, ignore_errors=True)
-            os._exit(0)  # in the midst of training, which nobody wants to see ended
-        self._left, self._tokens = request["steps"], []
-        self._flops, self._uncounted = 0, set[str]()
-        self._operations = Operations() if request.get("count") else None
+            os._exit(0)  # without validating and saving at the end of training
+        self._left, self._batches = request["steps"], []
         self._profile = Profile(module.device.type, module) if request.get("profile") else None
         if self._profile:
             self._profile.__enter__()
         self._started = time.perf_counter()
 
 
-def train(spec: dict[str, Any], wire: Wire) -> None:
-    config = spec["config"]
-    make = TrainingBatches.batch
-
-    def watched(self: TrainingBatches, rows: Any) -> Batch:
-        with reading():
-            return make(self, rows)
-
-    TrainingBatches.batch = watched  # type: ignore[method-assign]  # so that a profile knows it
+def train(config: dict[str, Any], wire: Wire) -> None:
     L.seed_everything(config["seed"], verbose=False)
     data, translator = prepared(config)
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder)
         kept = max(config["checkpoint"][key] for key in ("keep", "average"))
         saving = Checkpoints(run_dir / "checkpoints", config["checkpoint"]["every"], kept)
-        about = {"torch": torch.__version__, "lightning": L.__version__, "parameters": parameter_count(translator.model)}
-        bursts = Bursts(wire, about, folder)
         settings = {**config["trainer"], "max_steps": ENDLESS, "validate_every": ENDLESS}
-        trainer = build_trainer(settings, run_dir, [saving, *callbacks(config), bursts])
+        trainer = build_trainer(settings, run_dir, [saving, *callbacks(config), Bursts(wire, config["model"], folder)])
         log_settings(trainer, config, decoded(config, data.corpus))
         trainer.fit(translator, datamodule=data)
 
 
-def endless(model: Seq2Seq) -> None:
-    """From now on it never chooses the end symbol."""
+def never_end(model: Seq2Seq) -> None:
+    """From now on the model never chooses the end symbol."""
 
     def without_end(module: torch.nn.Module, args: Any, logits: Tensor) -> Tensor:
         logits[..., EOS] = -torch.inf
@@ -137,7 +122,8 @@ def decoded_pairs(corpus: Corpus) -> Dataset:
 
 
 def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
-    """With `length`, exactly so many tokens a sentence; else each until it ends. engine: ctranslate2 takes a checkpoint."""
+    """With `length`, exactly that many tokens per sentence; otherwise until the end symbol. engine: ctranslate2 takes a
+    checkpoint."""
     length, search = spec["length"], Search(beam=spec["beam"])
     if spec["checkpoint"]:
         run = load_run(spec["checkpoint"], "auto")
@@ -147,7 +133,7 @@ def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
         data, translator = prepared(spec["config"])
         model, vocabulary, corpus = translator.model, translator.vocabulary, data.corpus
     if length:
-        endless(model)
+        never_end(model)
         search = Search(beam=spec["beam"], length_factor=0.0, length_offset=length)
     model.to(spec["device"])
     sentences: list[str] = decoded_pairs(corpus)["src"][: spec["sentences"]]
@@ -165,47 +151,37 @@ def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
         if length and {len(hypothesis.tokens) for hypothesis in found} != {length}:
             raise RuntimeError(f"not every translation has {length} tokens")
         more = {"outputs": [vocabulary.tgt.decode(hypothesis.tokens) for hypothesis in found]} if request.get("outputs") else {}
-        tokens = sum(len(hypothesis.tokens) + hypothesis.ended for hypothesis in found)
-        return {"seconds": seconds, "sentences": len(found), "tokens": tokens, **more}
+        return {"seconds": seconds, "sentences": len(found), **more}
 
     return about, burst
 
 
-def prepare(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
-    """From text to the first batch, with no cache."""
-    config = spec["config"]
+def prepare(config: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
+    """From text to the first batch, without caches."""
 
     def burst(request: Answer) -> Answer:
-        with tempfile.TemporaryDirectory() as folder:
-            clock = [time.perf_counter()]
+        with tempfile.TemporaryDirectory() as name:
+            folder, started = Path(name), time.perf_counter()
             corpus = read_corpus(config["data"])
-            clock.append(time.perf_counter())
-            vocabulary = Vocabulary.train(corpus.train, **config["data"]["tokenizer"], cache_dir=Path(folder))
-            clock.append(time.perf_counter())
-            data = TranslationData(
-                corpus, vocabulary, **config["data"]["batch"], seed=random.randrange(2**32), cache_dir=Path(folder)
-            )
-            batches = data.train_dataloader()
-            clock.append(time.perf_counter())
-            next(iter(batches))
-            clock.append(time.perf_counter())
-        names = ("corpus", "tokenizer", "token ids", "first batch")
-        parts = {name: end - start for name, start, end in zip(names, clock, clock[1:], strict=False)}
-        return {"seconds": clock[-1] - clock[0], "pairs": len(corpus.train), "parts": parts}
+            vocabulary = Vocabulary.train(corpus.train, **config["data"]["tokenizer"], cache_dir=folder)
+            seed = random.randrange(2**32)
+            data = TranslationData(corpus, vocabulary, **config["data"]["batch"], seed=seed, cache_dir=folder)
+            next(iter(data.train_dataloader()))
+            return {"seconds": time.perf_counter() - started, "pairs": len(corpus.train)}
 
     return {"torch": torch.__version__}, burst
 
 
 def main() -> None:
     wire = Wire()
-    spec = setting_file()
+    spec = wire.settings
     prepare_process(spec["threads"])
     if spec["task"] == "train":
-        train(spec, wire)
+        train(spec["config"], wire)
         return
-    about, burst = (decode if spec["task"] == "decode" else prepare)(spec)
+    about, burst = decode(spec) if spec["task"] == "decode" else prepare(spec["config"])
     wire.answer(**about)
-    serve(wire, burst)
+    wire.serve(burst)
 
 
 if __name__ == "__main__":

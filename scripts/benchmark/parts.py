@@ -1,26 +1,25 @@
-"""Where the time of a training step goes, by the operators that torch's profiler sees. Torch only: the peers' scripts use it.
+"""How the time of a training step divides, by the operators that torch's profiler records. Torch only, because other programs
+import this.
 
-On the CPU a part's time is that of the thread that trains, in the part's operators; the other threads help it with these same
-operators. On a GPU it is the time of their kernels. Whatever is left of the clock, Python above all, is `other`.
+On the CPU a part's time is what the training thread spends in the part's operators; other threads help it with the same ones.
+On a GPU it is the time of their kernels. What is left of the measured time, mostly Python, is `other`.
 """
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-READING = "benchmark: data"
+READING = "TrainingBatches.batch"  # the name under which a batch is made; the package records it
 PARTS = ("products", "attention", "softmax and loss", "dropout", "norms and elementwise", "optimiser", "data", "other")
 OTHER = PARTS[-1]
 
 # Linear layers are products of matrices, wherever they are made; attention's are batched.
 PRODUCT = re.compile(r"::(mm|addmm|_addmm_activation|addmv|mv|linear|mkldnn_linear|_scaled_mm)_?$")
 LOSS = re.compile(r"log_softmax|LogSoftmax|nll_loss|NllLoss|[Cc]ross_?[Ee]ntropy|kl_div")
-# Of an operator, or of the nearest one around it, or of the autograd function it belongs to; the first that fits.
+# The first that fits an operator, or else the nearest event around it, or else the autograd function it belongs to.
 RULES = [
     (re.compile(r"_fused_adam|_foreach_|linalg_vector_norm|clip_grad"), "optimiser"),
     (PRODUCT, "products"),
@@ -31,34 +30,31 @@ RULES = [
     (re.compile(r"[Dd]ropout|bernoulli"), "dropout"),
 ]
 BACKWARD = "autograd::engine::evaluate_function: "
-
-
-MARKED = re.compile(r"Attention|Dropout")  # classes of modules that are told apart whatever operators they are made of
+MARKED = re.compile(r"Attention|Dropout")  # classes of modules whose forward pass is recorded by name
 
 
 class Profile:
-    """What happens inside it is profiled."""
+    """Profiles what runs inside it."""
 
     def __init__(self, device: str, model: nn.Module) -> None:
         self._on_gpu = device == "cuda"
         self._model = model
-        self._marks: list[Any] = []  # what to take away again
+        self._hooks: list[Any] = []
         self._profile = profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] * self._on_gpu)], acc_events=True)
 
     def __enter__(self) -> "Profile":
         for module in self._model.modules():
             if MARKED.search(type(module).__name__):
-                self._mark(module, f"benchmark: {type(module).__name__}")
+                self._record(module, f"benchmark: {type(module).__name__}")
         self._profile.__enter__()
         return self
 
     def __exit__(self, *exception: Any) -> None:
         self._profile.__exit__(*exception)
-        for mark in self._marks:
-            mark.remove()
+        for hook in self._hooks:
+            hook.remove()
 
-    def _mark(self, module: nn.Module, name: str) -> None:
-        """The profile knows when its forward pass begins and ends."""
+    def _record(self, module: nn.Module, name: str) -> None:
         inside: list[record_function] = []
 
         def begin(*_: Any) -> None:
@@ -68,10 +64,10 @@ class Profile:
         def end(*_: Any) -> None:
             inside.pop().__exit__(None, None, None)
 
-        self._marks += [module.register_forward_pre_hook(begin), module.register_forward_hook(end)]
+        self._hooks += [module.register_forward_pre_hook(begin), module.register_forward_hook(end)]
 
     def parts(self, seconds: float) -> dict[str, float]:
-        """Seconds of each part; `seconds`: of all that was profiled."""
+        """Seconds per part. seconds: of everything that was profiled."""
         events = list(self._profile.events() or [])
         found = dict.fromkeys(PARTS, 0.0)
         # A backward function has the sequence number of the operator whose gradient it computes.
@@ -90,15 +86,8 @@ class Profile:
         return found
 
 
-@contextmanager
-def reading() -> Iterator[None]:
-    """The making of a batch, which is no operator."""
-    with record_function(READING):
-        yield
-
-
 def _around(event: Any, name: str) -> Any:
-    """The event itself or the nearest one around it whose name begins so; None where there is none."""
+    """The event itself or the nearest one around it whose name starts with `name`, or None."""
     while event is not None and not event.name.startswith(name):
         event = event.cpu_parent
     return event
@@ -115,6 +104,6 @@ def _part(event: Any) -> str | None:
 
 
 def synchronise(device: str) -> None:
-    """Waits until a GPU has done what it was told."""
+    """Waits until a GPU has finished its work."""
     if device == "cuda":
         torch.cuda.synchronize()

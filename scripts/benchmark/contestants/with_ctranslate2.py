@@ -7,16 +7,16 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[2]))
 
-from wire import Wire, serve, setting_file
+from benchmark.wire import Wire
 
 ctranslate2 = importlib.import_module("ctranslate2")
 
 
 def main():
     wire = Wire()
-    spec = setting_file()
+    spec = wire.settings
     translator = ctranslate2.Translator(
         spec["folder"],
         device=spec["device"],
@@ -24,8 +24,7 @@ def main():
         inter_threads=spec["workers"],
         intra_threads=spec["threads"],
     )
-    with open(spec["pieces"], encoding="utf-8") as file:
-        sentences = json.load(file)
+    sentences = json.loads(Path(spec["pieces"]).read_text(encoding="utf-8"))
     length = {"min_decoding_length": spec["length"], "max_decoding_length": spec["length"]} if spec["length"] else {}
 
     def burst(request):
@@ -36,11 +35,11 @@ def main():
         seconds = time.perf_counter() - started
         outputs = [result.hypotheses[0] for result in found]
         assert not spec["length"] or {len(output) for output in outputs} == {spec["length"]}
-        answer = {"seconds": seconds, "sentences": len(found), "tokens": sum(map(len, outputs))}
+        answer = {"seconds": seconds, "sentences": len(found)}
         return {**answer, "outputs": outputs} if request.get("outputs") else answer
 
     wire.answer(version=ctranslate2.__version__, compute_type=translator.compute_type)
-    serve(wire, burst)
+    wire.serve(burst)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ AtLeastOne = Annotated[int, Ge(1)]
 Case = Literal[
     "transformer", "ceiling", "profile", "birnn", "greedy", "beam", "greedy_trained", "beam_trained", "startup", "data"
 ]
-SIZES = {  # what may be other than its default: the peers have it too
+SIZES = {  # settings that may differ from their defaults, because the other programs have them too
     "transformer": {"name", "d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout"},
     "birnn": {"name", "d_embedding", "d_hidden", "d_attention", "dropout"},
 }
@@ -27,8 +27,8 @@ SIZES = {  # what may be other than its default: the peers have it too
 
 @dataclass(frozen=True)
 class Peers:
-    """Interpreters of environments that have what does not go with ours; transformers and ctranslate2 are used where they can
-    be imported here."""
+    """Interpreters of environments with programs whose dependencies conflict with ours; transformers and ctranslate2 are used
+    where they can be imported here."""
 
     joeynmt: str | None = None
     eole: str | None = None
@@ -36,8 +36,8 @@ class Peers:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """pairs: turns that count, after one that warms up. steps: of a training burst. sentences, length: of a decoding burst,
-    target tokens each. checkpoint: of the cases *_trained. largest: side of the square product."""
+    """pairs: rounds that count, after one that warms up. steps: of a training burst. sentences, length: of a decoding burst,
+    with the target tokens of each. checkpoint: for the cases *_trained. largest: side of the square product."""
 
     cases: Sequence[Case]
     birnn: Mapping[str, Any]
@@ -59,22 +59,30 @@ def check(config: Mapping[str, Any]) -> list[str]:
     run = {key: value for key, value in config.items() if key != "benchmark"}
     if isinstance(run.get("model"), Mapping) and run["model"].get("name") == "birnn":
         return ["model=birnn: give a transformer; the settings of the other model are benchmark.birnn's"]
-    found = [*check_run(run), *problems(Benchmark, "benchmark", own)]
-    if found:
+    if found := [*check_run(run), *problems(Benchmark, "benchmark", own)]:
         return found
-    other = [line for line in check_run({**run, "model": own["birnn"]}) if line.startswith("model.")]
-    if other:
+    if other := [line for line in check_run({**run, "model": own["birnn"]}) if line.startswith("model.")]:
         return [f"benchmark.birnn.{line.removeprefix('model.')}" for line in other]
+    return _not_comparable(run, own) + _not_found(own)
+
+
+def _not_comparable(run: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+    """A line for each setting that the other programs do not have."""
+    found = []
     for part, name, model in (("model", "transformer", run["model"]), ("benchmark.birnn", "birnn", own["birnn"])):
-        usual = {key: _plain(value) for key, value in defaults(MODELS[name]).items()}
+        usual = {key: list(value) if isinstance(value, tuple) else value for key, value in defaults(MODELS[name]).items()}
         unlike = [f"{part}.{key}={value}" for key, value in model.items() if key not in SIZES[name] and value != usual[key]]
         found += [f"{setting}: the peers have no such model; leave it out" for setting in unlike]
     if run["trainer"]["accumulate"] != 1:
         found.append(f"trainer.accumulate={run['trainer']['accumulate']}: the peers take a step for each batch; leave it out")
-    if not own["cases"]:
-        found.append("benchmark.cases=[]: give one at least")
     if not run["data"]["tokenizer"].get("joint", True):
         found.append("data.tokenizer.joint=false: the peers share one vocabulary; leave it out")
+    return found
+
+
+def _not_found(own: Mapping[str, Any]) -> list[str]:
+    """A line for each thing that is empty or missing: cases, interpreters, the checkpoint, the output folder."""
+    found = [] if own["cases"] else ["benchmark.cases=[]: give one at least"]
     for name, path in own["peers"].items():
         try:
             if path is not None and not shutil.which(path_of(path)):
@@ -89,8 +97,3 @@ def check(config: Mapping[str, Any]) -> list[str]:
     if own["output"]:
         found += [line.replace("output_dir=", "benchmark.output=", 1) for line in no_folder(own["output"])]
     return found
-
-
-def _plain(value: Any) -> Any:
-    """As a configuration writes it."""
-    return list(value) if isinstance(value, tuple) else value

@@ -1,28 +1,29 @@
 # mypy: ignore-errors
 """JoeyNMT as its command `joeynmt train` runs it: its reader, batches and training loop, on the same text and pieces as ours.
-Its batches are not made of sentences of like length, so that many of their positions are padding."""
+Its batches mix sentences of all lengths, so many of their positions are padding."""
 
 import shutil
 import sys
 import time
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[2]))
 
 import joeynmt
 import torch
 from joeynmt.config import load_config
 from joeynmt.helpers import make_model_dir
 from joeynmt.training import TrainManager, train
-from wire import Wire, setting_file
-from with_joeynmt import birnn, transformer
+from with_joeynmt import architecture
 from yaml import safe_dump
+
+from benchmark.wire import Wire
 
 ENDLESS = 10**9
 
 
 class Enough(Exception):
-    """Nobody asks for more."""
+    """There are no more requests."""
 
 
 def configuration(spec, folder):
@@ -39,12 +40,12 @@ def configuration(spec, folder):
         "normalization": "tokens",
         "data": {
             "train": str(text),
-            "dev": str(text),  # it must be there; nothing is validated
+            "dev": str(text),  # required, although nothing is validated
             "dataset_type": "plain",
             "sample_dev_subset": 1,
             "src": {"lang": "src", **side},
             "trg": {"lang": "tgt", **side},
-            "special_symbols": {},  # the names are ours; it numbers them in its own order, and all pieces after them
+            "special_symbols": {},  # the names are ours; JoeyNMT numbers them in its own order, before all pieces
         },
         "testing": {"beam_size": 1, "eval_metrics": ["bleu"]},
         "training": {
@@ -63,12 +64,12 @@ def configuration(spec, folder):
             "validation_freq": ENDLESS,
             "logging_freq": 100,  # its default
         },
-        "model": (transformer if model["name"] == "transformer" else birnn)(model),
+        "model": architecture(model),
     }
 
 
 class Bursts:
-    """Stands around its training step: a burst goes from one step's beginning to that of another."""
+    """Wraps its training step: a burst goes from the beginning of one step to the beginning of another."""
 
     def __init__(self, wire):
         self.wire, self.requests = wire, wire.requests()
@@ -93,7 +94,7 @@ class Bursts:
 
 def main():
     wire = Wire()
-    spec = setting_file()
+    spec = wire.settings
     torch.set_num_threads(spec["threads"])
     folder = Path(spec["text"]).with_name(f"joeynmt-{spec['model']['name']}")
     path = folder.with_suffix(".yaml")
@@ -101,7 +102,7 @@ def main():
     settings = load_config(path)
     make_model_dir(folder, overwrite=True)
     bursts = Bursts(wire)
-    TrainManager._train_step = lambda manager, batch: bursts.train_step(manager, batch)
+    TrainManager._train_step = lambda manager, batch: bursts.train_step(manager, batch)  # it offers no callback
     try:
         train(rank=0, world_size=None, cfg=settings, skip_test=True)
     except Enough:

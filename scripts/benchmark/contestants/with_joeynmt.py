@@ -1,16 +1,15 @@
 # mypy: ignore-errors
-"""JoeyNMT, run by an interpreter that has it: its model, batch, loss, optimiser, training step and search. Ours are only the
-batches, which the others get too, and the six lines around a training step, which stand amid its `train_and_validate`."""
+"""JoeyNMT, run by an interpreter that has it: its model, batch, loss, optimiser, training step and search. Only the batches are
+ours, the same as the other programs', and the six lines around a training step, which are part of its `train_and_validate`."""
 
 import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[2]))
 
 import joeynmt
-import numpy as np
 import torch
 from joeynmt.batch import Batch
 from joeynmt.builders import build_gradient_clipper, build_optimizer
@@ -18,9 +17,15 @@ from joeynmt.model import build_model
 from joeynmt.search import search
 from joeynmt.training import TrainManager
 from joeynmt.vocabulary import Vocabulary
-from wire import Wire, serve, setting_file
 
-PAD, UNK, BOS, EOS = 0, 1, 2, 3
+from benchmark.batches import endless_batches, read_batches, target_tokens
+from benchmark.wire import Wire
+
+UNK, PAD, BOS, EOS = 0, 1, 2, 3  # JoeyNMT requires this order; in our batches PAD is 0 and UNK is 1
+
+
+def architecture(model):
+    return transformer(model) if model["name"] == "transformer" else birnn(model)
 
 
 def transformer(model):
@@ -56,22 +61,18 @@ def birnn(model):
     }
 
 
-def built(spec):
-    pieces = ["<pad>", "<unk>", "<s>", "</s>", *(f"piece{i}" for i in range(4, spec["vocabulary"]))]
-    vocabulary = Vocabulary.__new__(Vocabulary)  # its constructor would number the special pieces in another order
-    vocabulary.specials, vocabulary.lang_tags, vocabulary.sep_index = pieces[:4], [], None
-    vocabulary.pad_index, vocabulary.unk_index, vocabulary.bos_index, vocabulary.eos_index = PAD, UNK, BOS, EOS
-    vocabulary._itos, vocabulary._stoi = pieces, {piece: i for i, piece in enumerate(pieces)}
+def build(spec):
+    names = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "sep_token": None}
+    numbers = {"unk_id": UNK, "pad_id": PAD, "bos_id": BOS, "eos_id": EOS, "sep_id": None, "lang_tags": []}
+    pieces = [f"piece{i}" for i in range(4, spec["vocabulary"])]
+    vocabulary = Vocabulary(pieces, SimpleNamespace(**names, **numbers))
     torch.manual_seed(spec["seed"])
-    return build_model(
-        (transformer if spec["model"]["name"] == "transformer" else birnn)(spec["model"]), vocabulary, vocabulary
-    )
+    return build_model(architecture(spec["model"]), vocabulary, vocabulary)
 
 
-def as_theirs(src, tgt=None):
-    """Their Batch; its source lengths count real tokens."""
-    src = torch.from_numpy(src)
-    tgt = None if tgt is None else torch.from_numpy(tgt)
+def joeynmt_batch(src, tgt=None):
+    """Their Batch, in their numbering; its source lengths count real tokens."""
+    src, tgt = (None if ids is None else torch.from_numpy(ids ^ (ids < 2)) for ids in (src, tgt))  # swaps 0 and 1
     indices, device = torch.arange(len(src)), torch.device("cpu")
     return Batch(src, src.ne(PAD).sum(1), None, tgt, None, indices, device, PAD, EOS, is_train=tgt is not None)
 
@@ -83,8 +84,7 @@ def training(spec, model):
         {"optimizer": "adam", "learning_rate": optim["lr"], "adam_betas": (optim["beta1"], optim["beta2"])}, model.parameters()
     )
     clip = build_gradient_clipper({"clip_grad_val": None, "clip_grad_norm": spec["clip"] or None})
-    arrays = dict(np.load(spec["batches"]))
-    count = len(arrays) // 2
+    batches = endless_batches(spec["batches"])
     manager = SimpleNamespace(  # what their training step reads of its manager
         model=model,
         autocast={"device_type": "cpu", "enabled": False},
@@ -92,21 +92,17 @@ def training(spec, model):
         n_gpu=0,
         scaler=None,
     )
-    done = 0
 
     def burst(request):
-        nonlocal done
         tokens, started = 0, time.perf_counter()
         for _ in range(request["steps"]):
-            tgt = arrays[f"tgt{done % count}"]
-            batch = as_theirs(arrays[f"src{done % count}"], tgt)
-            TrainManager._train_step(manager, batch)
+            src, tgt = next(batches)
+            TrainManager._train_step(manager, joeynmt_batch(src, tgt))
             if clip is not None:
                 clip(parameters=model.parameters())
             optimizer.step()
             model.zero_grad()
-            tokens += int((tgt[:, 1:] != PAD).sum())
-            done += 1
+            tokens += target_tokens(tgt)
         return {"seconds": time.perf_counter() - started, "tokens": tokens}
 
     model.train()
@@ -116,16 +112,15 @@ def training(spec, model):
 
 def decoding(spec, model):
     model.eval()
-    arrays = np.load(spec["sources"])
-    batches = [arrays[f"src{i}"] for i in range(len(arrays.files))]
+    batches = read_batches(spec["batches"])
     length = spec["length"]
 
     def burst(request):
-        started, sentences, tokens = time.perf_counter(), 0, 0
-        for src in batches:
-            found, _, _ = search(
+        started, sentences = time.perf_counter(), 0
+        for src, _ in batches:
+            search(
                 model,
-                as_theirs(src),
+                joeynmt_batch(src),
                 max_output_length=length,
                 min_output_length=length,
                 beam_size=spec["beam"],
@@ -133,21 +128,20 @@ def decoding(spec, model):
                 n_best=1,
             )
             sentences += len(src)
-            tokens += sum(len(row) for row in found)
-        return {"seconds": time.perf_counter() - started, "sentences": sentences, "tokens": tokens}
+        return {"seconds": time.perf_counter() - started, "sentences": sentences}
 
     return burst
 
 
 def main():
     wire = Wire()
-    spec = setting_file()
+    spec = wire.settings
     torch.set_num_threads(spec["threads"])
-    model = built(spec)
+    model = build(spec)
     burst = (training if spec["task"] == "train" else decoding)(spec, model)
     about = {"version": joeynmt.__version__, "torch": torch.__version__}
     wire.answer(**about, parameters=sum(p.numel() for p in model.parameters()))
-    serve(wire, burst)
+    wire.serve(burst)
 
 
 if __name__ == "__main__":

@@ -7,19 +7,21 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[2]))
 
-import numpy as np
 import torch
-from parts import Profile, reading, synchronise
-from wire import Wire, serve, setting_file
+from torch.profiler import record_function
 
-transformers = importlib.import_module("transformers")  # by name: type checkers need not read all of it
+from benchmark.batches import endless_batches, read_batches, target_tokens
+from benchmark.parts import READING, Profile, synchronise
+from benchmark.wire import Wire
+
+transformers = importlib.import_module("transformers")  # by name, so that type checkers need not read all of it
 
 PAD, BOS, EOS = 0, 2, 3
 
 
-def built(spec):
+def build(spec):
     model, size = spec["model"], spec["vocabulary"]
     torch.manual_seed(spec["seed"])
     return transformers.MarianMTModel(
@@ -54,9 +56,7 @@ def training(spec, model, device):
     betas = (optim["beta1"], optim["beta2"])
     adam = torch.optim.AdamW(model.parameters(), optim["lr"], betas, eps=1e-9, weight_decay=0.0, fused=True)
     mixed = {"bf16-mixed": torch.bfloat16}.get(spec["precision"])
-    arrays = dict(np.load(spec["batches"]))
-    count = len(arrays) // 2
-    done = 0
+    batches = endless_batches(spec["batches"])
 
     def step(src, tgt):
         src, tgt = torch.from_numpy(src).to(device), torch.from_numpy(tgt).to(device)
@@ -73,16 +73,14 @@ def training(spec, model, device):
         adam.zero_grad(set_to_none=True)
 
     def burst(request):
-        nonlocal done
         profile = Profile(device.type, model) if request.get("profile") else None
         tokens, started = 0, time.perf_counter()
         with profile or nullcontext():
             for _ in range(request["steps"]):
-                with reading():
-                    src, tgt = arrays[f"src{done % count}"], arrays[f"tgt{done % count}"]
+                with record_function(READING):
+                    src, tgt = next(batches)
                 step(src, tgt)
-                tokens += int((tgt[:, 1:] != PAD).sum())
-                done += 1
+                tokens += target_tokens(tgt)
             synchronise(device.type)
             seconds = time.perf_counter() - started
         return {"seconds": seconds, "tokens": tokens, **({"parts": profile.parts(seconds)} if profile else {})}
@@ -92,36 +90,34 @@ def training(spec, model, device):
 
 
 def decoding(spec, model, device):
-    """Exactly `length` tokens each."""
+    """Exactly `length` tokens per sentence."""
     model.eval()
-    arrays = np.load(spec["sources"])
-    batches = [torch.from_numpy(arrays[f"src{i}"]).to(device) for i in range(len(arrays.files))]
+    batches = [torch.from_numpy(src).to(device) for src, _ in read_batches(spec["batches"])]
     length = {"min_new_tokens": spec["length"], "max_new_tokens": spec["length"]}
 
     @torch.inference_mode()
     def burst(request):
-        started, sentences, tokens = time.perf_counter(), 0, 0
+        started, sentences = time.perf_counter(), 0
         for src in batches:
             found = model.generate(input_ids=src, attention_mask=src.ne(PAD), num_beams=spec["beam"], do_sample=False, **length)
             sentences += len(src)
-            tokens += found[:, 1:].numel()
             assert found.size(1) == spec["length"] + 1
         synchronise(device.type)
-        return {"seconds": time.perf_counter() - started, "sentences": sentences, "tokens": tokens}
+        return {"seconds": time.perf_counter() - started, "sentences": sentences}
 
     return burst
 
 
 def main():
     wire = Wire()
-    spec = setting_file()
+    spec = wire.settings
     torch.set_num_threads(spec["threads"])
     device = torch.device(spec["device"])
-    model = built(spec).to(device)
+    model = build(spec).to(device)
     burst = (training if spec["task"] == "train" else decoding)(spec, model, device)
     about = {"version": transformers.__version__, "torch": torch.__version__}
     wire.answer(**about, parameters=sum(p.numel() for p in model.parameters()))
-    serve(wire, burst)
+    wire.serve(burst)
 
 
 if __name__ == "__main__":

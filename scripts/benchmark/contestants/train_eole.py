@@ -1,16 +1,15 @@
 # mypy: ignore-errors
 """EOLE's own training loop, run by an interpreter that has EOLE: its Trainer, model, LossCompute and Optimizer, made from its
-own configuration. Ours are only the batches, which the others get too."""
+own configuration. Only the batches are ours; the other programs get the same."""
 
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[2]))
 
 import eole
-import numpy as np
 import torch
 from eole.config.run import TrainConfig
 from eole.inputters.inputter import build_vocab
@@ -18,7 +17,9 @@ from eole.models.model import get_model_class
 from eole.trainer import build_trainer
 from eole.utils.misc import set_random_seed
 from eole.utils.optimizers import Optimizer
-from wire import Wire, setting_file
+
+from benchmark.batches import endless_batches, target_tokens
+from benchmark.wire import Wire
 
 
 def configuration(spec, vocabulary_file, folder):
@@ -75,8 +76,8 @@ def configuration(spec, vocabulary_file, folder):
     )
 
 
-def as_theirs(src, tgt):
-    """What their `tensorify` makes of a batch."""
+def eole_batch(src, tgt):
+    """A batch as EOLE's `tensorify` makes it."""
     src, tgt = torch.from_numpy(src), torch.from_numpy(tgt)
     rows = len(src)
     lengths = {"srclen": src.ne(0).sum(1), "tgtlen": tgt.ne(0).sum(1), "prefix_len": None}
@@ -86,10 +87,9 @@ def as_theirs(src, tgt):
 
 def main():
     wire = Wire()
-    spec = setting_file()
-    torch.set_num_threads(spec["threads"])
+    torch.set_num_threads(wire.settings["threads"])
     with tempfile.TemporaryDirectory() as folder:
-        train(spec, wire, folder)
+        train(wire.settings, wire, folder)
 
 
 def train(spec, wire, folder):
@@ -99,25 +99,22 @@ def train(spec, wire, folder):
     config = configuration(spec, str(file), folder)
     vocabs = build_vocab(config, {"src": [], "tgt": []})
     there = len(vocabs["src"]), vocabs["src"]["<pad>"], vocabs["src"]["<s>"], vocabs["src"]["</s>"]
-    assert there == (spec["vocabulary"], 0, 2, 3), f"EOLE numbers the vocabulary otherwise: {there}"
+    assert there == (spec["vocabulary"], 0, 2, 3), f"EOLE numbers the vocabulary differently: {there}"
     set_random_seed(spec["seed"], False)
     model = get_model_class(config.model).for_training(config.model, vocabs, config.training, device_id=-1)
     optim = Optimizer.from_config(model, config)
     trainer = build_trainer(config, -1, model, vocabs, optim)
-    arrays = dict(np.load(spec["batches"]))
-    count = len(arrays) // 2
+    given = endless_batches(spec["batches"])
     wire.answer(version=eole.__version__, torch=torch.__version__, parameters=sum(p.numel() for p in model.parameters()))
 
     def batches():
-        """Asked for a batch when the step before is done; the clock stands between two bursts."""
-        i = 0
+        """EOLE asks for a batch when the step before is done; the clock stops between two bursts."""
         for request in wire.requests():
             tokens, started = 0, time.perf_counter()
             for _ in range(request["steps"]):
-                src, tgt = arrays[f"src{i % count}"], arrays[f"tgt{i % count}"]
-                i += 1
-                tokens += int((tgt[:, 1:] != 0).sum())
-                yield as_theirs(src, tgt), 0
+                src, tgt = next(given)
+                tokens += target_tokens(tgt)
+                yield eole_batch(src, tgt), 0
             wire.answer(seconds=time.perf_counter() - started, tokens=tokens)
 
     trainer.train(batches(), 0)
