@@ -16,7 +16,6 @@ from conftest import BOS, EOS, LENGTHS, PAD, SIZES, SRC_VOCAB, TGT_VOCAB, T, rea
 from entente.decoding.search import Search, search
 from entente.models import MODELS, BiRNN, Seq2Seq, Transformer
 from entente.models.attention import MultiHeadAttention
-from entente.models.dropout import Dropout
 from entente.models.initialise import STACKED
 from entente.models.seq2seq import pad, parameter_count, select
 from entente.models.transformer import DecoderBlock, EncoderBlock
@@ -241,7 +240,7 @@ def test_each_dropout_acts_once_in_each_place_and_the_model_goes_on_from_its_out
         return 2 * output if len(calls) - 1 == doubled else output
 
     for path, module in model.named_modules():
-        if isinstance(module, Dropout) and module.p:
+        if isinstance(module, nn.Dropout) and module.p:
             assert module.p == (0.2 if path.endswith("attention.dropout") else 0.4)
             module.register_forward_hook(lambda _, __, output, path=path: hook(path, output))
     outputs = [logits(model, src, tgt)]

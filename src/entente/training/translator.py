@@ -18,8 +18,7 @@ from entente.decoding.search import Hypothesis, Search, search, translate
 from entente.decoding.workers import Workers
 from entente.errors import Diverged
 from entente.evaluation.scores import Evaluation, corpus_scores
-from entente.fast.loss import Loss, projected_cross_entropy
-from entente.models import Seq2Seq
+from entente.models.seq2seq import Loss, Seq2Seq
 from entente.training.optim import Optim
 
 ASTRAY = 10  # times the loss of one who knows nothing, ln V: from there nothing has come back
@@ -80,7 +79,7 @@ class Translator(L.LightningModule):
         target = batch.tgt[:, 1:]
         real = target != PAD
         hidden, target = self.model(batch.src, batch.tgt[:, :-1])[real], target[real]
-        return projected_cross_entropy(hidden, self.model.output.weight, target, self.optim.label_smoothing), len(target)
+        return self.model.loss(hidden, target, self.optim.label_smoothing), len(target)
 
     def on_train_start(self) -> None:
         self._clock, self._tokens = time.perf_counter(), 0
