@@ -212,7 +212,15 @@ def test_every_argument_of_attention_is_fused_as_it_should_be_or_not_at_all(monk
     assert fused_calls(MultiHeadAttention(12, 3, dropout=0.25), monkeypatch) == [{"dropout_p": 0.25}]
 
 
-@pytest.mark.parametrize("kept", ["self._tomorrow", "self.weights.tomorrow", "self.dropout.inplace"])
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "self._tomorrow = tomorrow",
+        "self.weights.tomorrow = tomorrow",
+        "self.bias = nn.Parameter(torch.zeros(round(10 * tomorrow)))",
+        "self.out = nn.Linear(d_model, d_model, bias=tomorrow < 0.6)",
+    ],
+)
 def test_an_argument_added_tomorrow_is_not_fused(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever in the layer it is kept."""
     source = inspect.getsource(MultiHeadAttention)
@@ -220,7 +228,7 @@ def test_an_argument_added_tomorrow_is_not_fused(kept: str, monkeypatch: pytest.
     monkeypatch.setitem(names, "MultiHeadAttention", MultiHeadAttention)
     for place, added in [
         ("mask_value: float | None = None,\n", "        tomorrow: float = 0.5,\n"),
-        ("self.dropout = nn.Dropout(dropout)\n", f"        {kept} = tomorrow\n"),
+        ("self.out = nn.Linear(n_heads * width, d_model)  # W_o\n", f"        {kept}\n"),
     ]:
         assert source.count(place) == 1
         source = source.replace(place, place + added)

@@ -209,10 +209,8 @@ class Transformer(Seq2Seq):
         )
 
         def blocks(kind: type[Block]) -> nn.ModuleList:
-            block = partial(
-                kind, attention=attention, d_model=d_model, d_ff=d_ff, dropout=dropout, residual=residual, norm=norm
-            )
-            return nn.ModuleList(block(sublayers=sublayers) for _ in range(n_layers))
+            block = partial(kind, attention, d_model, d_ff, dropout, residual=residual, norm=norm, sublayers=sublayers)
+            return nn.ModuleList(block() for _ in range(n_layers))
 
         self.encoder = blocks(EncoderBlock)
         self.encoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
