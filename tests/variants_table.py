@@ -51,7 +51,7 @@ READ: dict[tuple[str, str], tuple[str, str]] = {
         (
             "optim.label_smoothing",
             "training/translator.py",
-            "return self.model.loss(hidden, target, self.optim.label_smoothing)",
+            "loss, tokens = batch_loss(self.model, batch, self.optim.label_smoothing)",
         ),
         ("optim.warmup", "training/optim.py", "if step < self.warmup"),
     )
