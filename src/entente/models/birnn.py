@@ -118,7 +118,7 @@ class BiRNN(Seq2Seq):
         memory, last = self.read(self.dropout(self.src_embedding(src)), mask)  # (B, S, M), (R, B, D)
         hidden = torch.tanh(self.first_hidden(last[-1]))  # A.2.2: from the backward direction, at the first token
         recurrent = (hidden,) if isinstance(self.cell, nn.GRUCell) else (hidden, torch.zeros_like(hidden))
-        if isinstance(self.attention, NoAttention):
+        if isinstance(self.attention, NoAttention):  # the source is one vector, the last state of each direction
             memory, mask = last.transpose(0, 1).flatten(1).unsqueeze(1), mask[:, :1]  # (B, 1, M), (B, 1)
         if not self.mask_padding:
             mask = torch.ones_like(mask)
@@ -139,11 +139,11 @@ class BiRNN(Seq2Seq):
 
     def write(self, embedded: Tensor, state: BiRNNState) -> tuple[Tensor, Tensor, Recurrent]:
         """embedded (B, T, E) -> the states s_i (B, T, D), their contexts c_i (B, T, M), and the recurrent state after them.
-        Rows that share a row of the source attend to it together, as several queries."""
+        Rows that share a row of the source attend to it together, as more queries of it."""
         memory, mask = state.source
         recurrent, hiddens, contexts = state.written, [], []
         for y in embedded.unbind(1):  # (B, E)
-            query = recurrent[0].unflatten(0, (len(memory.value), -1))
+            query = recurrent[0].unflatten(0, (len(memory.value), -1))  # s_{i-1}: (sentences, beams, D)
             context = self.attention(query, memory, mask).flatten(0, 1)  # (B, M)
             x = torch.cat([y, context], dim=-1)
             recurrent = self.cell(x, recurrent) if isinstance(self.cell, nn.LSTMCell) else (self.cell(x, *recurrent),)
