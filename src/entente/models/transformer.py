@@ -10,8 +10,8 @@
 Where query, key and value come from: in self-attention all three are projections of the same x, in cross-attention the query
 is a projection of the decoder's y, keys and values are projections of the encoder's output ("memory").
 
-The cache is the keys and values of the target tokens read so far, one pair per decoder block. The source mask hides padding. The
-causal mask hides, from each target token, all later ones; with padding on the right it hides the target's padding too.
+The cache is the keys and values of the target tokens read so far, one pair per decoder block. The source mask hides padding.
+The causal mask hides all later target tokens from each one; with padding on the right it hides the target's padding too.
 
 Shapes: B batch, S source length, T target length, P target tokens read before, H heads, D model width, K key width of a head,
 V vocabulary.
