@@ -270,7 +270,8 @@ def test_the_fast_encoder_equals_torchs_network_on_packed_sentences(cell: str, b
     mask = src != PAD
     inputs = (embedded, *model.encoder.parameters())
     results = []
-    for one in (model, attach(model)):
+    for change in (detach, attach):  # the plain model, then the fast one
+        one = change(model)
         outputs, last = one.read(embedded, mask)
         results.append((outputs, last, *torch.autograd.grad(outputs.square().sum() + last.sum(), inputs)))
     for actual, expected in zip(*results, strict=True):
@@ -286,7 +287,8 @@ def test_the_fast_decoder_equals_torchs_cell(cell: str, score: str, src: Tensor,
     embedded = model.tgt_embedding(tgt).detach().requires_grad_()
     inputs = (embedded, *model.cell.parameters())
     results = []
-    for one in (model, attach(model)):
+    for change in (detach, attach):  # the plain model, then the fast one
+        one = change(model)
         hidden, context, recurrent = one.write(embedded, state)
         loss = hidden.square().sum() + context.sum()
         results.append((hidden, context, *recurrent, *torch.autograd.grad(loss, inputs, retain_graph=True)))
@@ -304,7 +306,8 @@ def test_a_model_with_its_fast_implementations_equals_the_plain_one(
     model = small(name, spread=0.3, dropout=0.0, **asked).train()
     before = {path: id(parameter) for path, parameter in model.named_parameters()}
     results = []
-    for one in (model, attach(model)):
+    for change in (detach, attach):  # the plain model, then the fast one
+        one = change(model)
         loss = one.loss(one(src, tgt[:, :-1]).flatten(0, 1), tgt[:, 1:].flatten(), 0.1)
         results.append((*loss, *torch.autograd.grad(loss.smoothed, [*model.parameters()])))
     for actual, expected in zip(*results, strict=True):
