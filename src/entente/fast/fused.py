@@ -27,7 +27,7 @@ def is_standard(layer: MultiHeadAttention) -> bool:
     computes the same. Any argument that leaves a trace in the layer, one added later too, makes it another layer."""
     with torch.device("meta"):  # shapes without memory
         standard = MultiHeadAttention(layer.out.out_features, layer.n_heads, layer.dropout.p)
-    return type(layer) is MultiHeadAttention and _parts(layer) == _parts(standard)
+    return _parts(layer) == _parts(standard)
 
 
 def _parts(layer: nn.Module) -> list[Any]:
