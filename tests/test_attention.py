@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from conftest import BOS, LENGTHS, PAD, T, small, sources
+from entente.fast.recurrent import gru_step
 from entente.models import BiRNN, Seq2Seq, Transformer
 from entente.models.attention import AdditiveAttention, AttentionWeights, MultiHeadAttention, SoftmaxOver, dot_product_scores
-from entente.models.birnn import gru_step
 from entente.models.seq2seq import causal_mask
 from entente.models.transformer import DecoderBlock, EncoderBlock, sinusoids
 

@@ -1,4 +1,4 @@
-"""The fast roads against the plain ones."""
+"""The fast implementations against the plain ones."""
 
 import ctypes
 import inspect
@@ -14,18 +14,18 @@ import torch
 from datasets import Dataset
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from conftest import LENGTHS, PAD, SIZES, small
+from entente.checkpoint import build
 from entente.data import tokenizer
 from entente.decoding.search import GROUP, Search, largest, translate
 from entente.decoding.workers import Workers
-from entente.fast import memory
+from entente.fast import fused, memory
+from entente.fast.attach import attach, detach
 from entente.fast.loss import ROWS, projected_cross_entropy
 from entente.fast.packed import packed
 from entente.models import BiRNN, Seq2Seq, Transformer, attention
 from entente.models.attention import PROJECTIONS, MultiHeadAttention
-from entente.models.dropout import Dropout
 from entente.models.seq2seq import State, causal_mask, select
 from tiny import write_corpus
 
@@ -105,16 +105,17 @@ def test_without_autocast_products_keep_their_precision_and_the_loss_is_summed_i
     torch.testing.assert_close(found.smoothed, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("fast", [True, False], ids=["fast", "plain"])
 @pytest.mark.parametrize("p", [0.1, 0.25, 0.9])
 @pytest.mark.parametrize("shape", [(1009, 101), (503, 3, 67)], ids=str)
-def test_dropout_drops_so_many_and_keeps_the_mean(p: float, shape: tuple[int, ...]) -> None:
+def test_dropout_drops_so_many_and_keeps_the_mean(p: float, shape: tuple[int, ...], fast: bool) -> None:
     torch.manual_seed(7)
     x = torch.full(shape, 2.0, requires_grad=True)
-    y = Dropout(p)(x)
+    y = attach(nn.Dropout(p))(x) if fast else nn.Dropout(p)(x)
     dropped = (y == 0).double()
     n = x.numel()
     assert abs(dropped.mean().item() - p) < 5 * math.sqrt(p * (1 - p) / n)
-    rounded = round(p * 65536) / 65536
+    rounded = round(p * 65536) / 65536 if fast else p
     torch.testing.assert_close(y[y != 0].unique(), torch.tensor([2 / (1 - rounded)]))
     for lag in (1, 2, 3, 4, 101):  # values that share a random number are as independent as others
         flat = dropped.flatten() - dropped.mean()
@@ -127,18 +128,18 @@ def test_dropout_of_one_in_65536_is_that_at_both_ends() -> None:
     torch.manual_seed(7)
     x = torch.ones(64 * 65536)
     for p, count in [(2**-16, lambda y: (y == 0).sum()), (1 - 2**-16, lambda y: (y != 0).sum())]:
-        assert abs(int(count(Dropout(p)(x))) - 64) < 5 * 8
-    assert bool(Dropout(1 - 1e-9)(x).isfinite().all())
+        assert abs(int(count(attach(nn.Dropout(p))(x))) - 64) < 5 * 8
+    assert bool(attach(nn.Dropout(1 - 1e-9))(x).isfinite().all())
 
 
 def test_dropout_is_a_function_of_the_random_state_and_leaves_evaluation_alone() -> None:
-    layer, x = Dropout(0.3), torch.randn(5, 7, 11, dtype=torch.float64)
+    layer, x = attach(nn.Dropout(0.3)), torch.randn(5, 7, 11, dtype=torch.float64)
     torch.manual_seed(3)
     first, second = layer(x), layer(x)
     torch.manual_seed(3)
     assert torch.equal(layer(x), first) and not torch.equal(first, second)
     state = torch.get_rng_state()
-    assert layer.eval()(x) is x and Dropout(0.0)(x) is x
+    assert layer.eval()(x) is x and attach(nn.Dropout(0.0))(x) is x
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -147,10 +148,11 @@ def test_dropout_is_a_function_of_the_random_state_and_leaves_evaluation_alone()
 
 @pytest.mark.parametrize(("d_model", "n_heads"), [(12, 3), (12, 1), (35, 5)])
 @pytest.mark.parametrize("kind", ["padding", "causal", None])
-def test_the_fused_road_of_training_equals_the_steps(
+def test_the_fused_attention_of_training_equals_the_steps(
     kind: str | None, d_model: int, n_heads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layer = MultiHeadAttention(d_model, n_heads, projections=[*PROJECTIONS]).double()  # a list, as a configuration gives it
+    attach(layer)
     nn.init.normal_(layer.query.bias)
     x, y = (torch.randn(5, n, d_model, dtype=torch.float64, requires_grad=True) for n in (7, 11))
     mask = {"padding": torch.rand(5, 1, 1, 11) < 0.7, "causal": causal_mask(7, 4, x.device), None: None}[kind]
@@ -164,9 +166,9 @@ def test_the_fused_road_of_training_equals_the_steps(
 
     plain = results()
     called: list[Any] = []
-    fused = attention.scaled_dot_product_attention
-    monkeypatch.setattr(attention, "STEP_BY_STEP", set())
-    monkeypatch.setattr(attention, "scaled_dot_product_attention", lambda *a, **k: called.append(a) or fused(*a, **k))
+    kernel = F.scaled_dot_product_attention
+    monkeypatch.setattr(fused, "STEP_BY_STEP", set())
+    monkeypatch.setattr(fused, "scaled_dot_product_attention", lambda *a, **k: called.append(a) or kernel(*a, **k))
     for actual, expected in zip(results(), plain, strict=True):
         close(actual, expected)
     assert called
@@ -177,7 +179,7 @@ def test_the_fused_road_of_training_equals_the_steps(
 
 # Other values than the defaults, of every argument but those with which the fused kernel is shown to compute the same.
 NOT_FUSED: dict[str, list[Any]] = {
-    "d_k": [4, 5],  # 4 is what null means here
+    "d_k": [3, 5],  # 4 is what null means here, and gives the same layer
     "score": ["additive", "bilinear"],
     "scale": ["none", "n_keys"],
     "projections": [[], ["query", "value"]],
@@ -189,18 +191,17 @@ NOT_FUSED: dict[str, list[Any]] = {
 def fused_calls(layer: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """How a training step calls the fused kernel, on a device where it is the faster one."""
     calls: list[dict[str, Any]] = []
-    fused = F.scaled_dot_product_attention
-    monkeypatch.setattr(attention, "STEP_BY_STEP", set())
-    monkeypatch.setattr(attention, "scaled_dot_product_attention", lambda *a, **k: calls.append(k) or fused(*a, **k))
+    kernel = F.scaled_dot_product_attention
+    monkeypatch.setattr(fused, "STEP_BY_STEP", set())
+    monkeypatch.setattr(fused, "scaled_dot_product_attention", lambda *a, **k: calls.append(k) or kernel(*a, **k))
+    attach(layer)
     x = torch.randn(5, 7, 12)
     layer(x, layer.project(x), causal_mask(7, 0, x.device))
     return calls
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in NOT_FUSED.items() for value in values], ids=str)
-def test_another_attention_than_the_standard_one_never_takes_the_fused_road(
-    name: str, value: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_attention_than_the_standard_one_is_never_fused(name: str, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not fused_calls(MultiHeadAttention(12, 3, **{name: value}), monkeypatch)
 
 
@@ -211,47 +212,136 @@ def test_every_argument_of_attention_is_fused_as_it_should_be_or_not_at_all(monk
     assert fused_calls(MultiHeadAttention(12, 3, dropout=0.25), monkeypatch) == [{"dropout_p": 0.25}]
 
 
-def test_an_argument_added_tomorrow_is_not_fused(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, last = inspect.getsource(MultiHeadAttention), "mask_value: float | None = None,\n"
-    assert source.count(last) == 1
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "self._tomorrow = tomorrow",
+        "self.weights.tomorrow = tomorrow",
+        "self.bias = nn.Parameter(torch.zeros(round(10 * tomorrow)))",
+        "self.out = nn.Linear(d_model, d_model, bias=tomorrow < 0.6)",
+    ],
+)
+def test_an_argument_added_tomorrow_is_not_fused(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever in the layer it is kept."""
+    source = inspect.getsource(MultiHeadAttention)
     names = vars(attention)
     monkeypatch.setitem(names, "MultiHeadAttention", MultiHeadAttention)
-    exec(source.replace(last, f"{last}        tomorrow: float = 0.5,\n"), names)
+    for place, added in [
+        ("mask_value: float | None = None,\n", "        tomorrow: float = 0.5,\n"),
+        ("self.out = nn.Linear(n_heads * width, d_model)  # W_o\n", f"        {kept}\n"),
+    ]:
+        assert source.count(place) == 1
+        source = source.replace(place, place + added)
+    exec(source, names)
     extended: Any = attention.MultiHeadAttention
     assert extended is not MultiHeadAttention
-    assert fused_calls(extended(12, 3), monkeypatch) and fused_calls(extended(12, 3, tomorrow=0.5), monkeypatch)
-    assert not fused_calls(extended(12, 3, tomorrow=0.7), monkeypatch)
+    monkeypatch.setattr(fused, "MultiHeadAttention", extended)
+    assert fused.is_standard(extended(12, 3)) and fused.is_standard(extended(12, 3, tomorrow=0.5))
+    assert not fused.is_standard(extended(12, 3, tomorrow=0.7))
+
+
+def test_a_layer_that_computes_something_else_is_not_fused() -> None:
+    class Doubled(MultiHeadAttention):
+        pass
+
+    assert fused.is_standard(MultiHeadAttention(12, 3)) and not fused.is_standard(Doubled(12, 3))
+    narrower = MultiHeadAttention(12, 3)
+    narrower.key = nn.Linear(7, 12)
+    assert not fused.is_standard(narrower)
 
 
 def test_the_fused_kernel_drops_as_many_weights_as_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     rates: list[float] = []
-    monkeypatch.setattr(attention, "STEP_BY_STEP", set())
-    monkeypatch.setattr(attention, "scaled_dot_product_attention", lambda q, *_, dropout_p: rates.append(dropout_p) or q)
-    layer, x = MultiHeadAttention(12, 3, dropout=0.25), torch.randn(5, 7, 12)
+    monkeypatch.setattr(fused, "STEP_BY_STEP", set())
+    monkeypatch.setattr(fused, "scaled_dot_product_attention", lambda q, *_, dropout_p: rates.append(dropout_p) or q)
+    layer, x = attach(MultiHeadAttention(12, 3, dropout=0.25)), torch.randn(5, 7, 12)
     layer(x, layer.project(x), None)
     assert rates == [0.25]
 
 
-# The BiRNN's encoder
+# The BiRNN's loops
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("bidirectional", [True, False], ids=["both directions", "one direction"])
-def test_the_encoders_own_loop_equals_torchs_network_on_packed_sentences(cell: str, bidirectional: bool, src: Tensor) -> None:
+def test_the_fast_encoder_equals_torchs_network_on_packed_sentences(cell: str, bidirectional: bool, src: Tensor) -> None:
     model: Any = small("birnn", spread=0.3, cell=cell, bidirectional=bidirectional)
-    assert isinstance(model, BiRNN)
     embedded = torch.randn(*src.shape, SIZES["birnn"]["d_embedding"], dtype=torch.float64, requires_grad=True)
     mask = src != PAD
-    packed = pack_padded_sequence(embedded, mask.sum(1), batch_first=True, enforce_sorted=False)
-    outputs, last = model.encoder(packed)
-    expected, _ = pad_packed_sequence(outputs, batch_first=True, total_length=src.size(1))
     inputs = (embedded, *model.encoder.parameters())
-    gradients = torch.autograd.grad(expected.square().sum(), inputs)
-    actual, actual_last = model._read(embedded, mask)
-    close(actual, expected)
-    close(actual_last, last[0] if cell == "lstm" else last)
-    for one, other in zip(torch.autograd.grad(actual.square().sum(), inputs), gradients, strict=True):
-        close(one, other)
+    results = []
+    for change in (detach, attach):  # the plain model, then the fast one
+        one = change(model)
+        outputs, last = one.read(embedded, mask)
+        results.append((outputs, last, *torch.autograd.grad(outputs.square().sum() + last.sum(), inputs)))
+    for actual, expected in zip(*results, strict=True):
+        close(actual, expected)
+    assert bool((results[1][0][~mask] == 0).all())
+
+
+@pytest.mark.parametrize("score", ["additive", "none"])
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_the_fast_decoder_equals_torchs_cell(cell: str, score: str, src: Tensor, tgt: Tensor) -> None:
+    model: Any = small("birnn", spread=0.3, cell=cell, score=score)
+    state = model.encode(src)
+    embedded = model.tgt_embedding(tgt).detach().requires_grad_()
+    inputs = (embedded, *model.cell.parameters())
+    results = []
+    for change in (detach, attach):  # the plain model, then the fast one
+        one = change(model)
+        hidden, context, recurrent = one.write(embedded, state)
+        loss = hidden.square().sum() + context.sum()
+        results.append((hidden, context, *recurrent, *torch.autograd.grad(loss, inputs, retain_graph=True)))
+    for actual, expected in zip(*results, strict=True):
+        close(actual, expected)
+
+
+# Whole models
+
+
+@pytest.mark.parametrize("asked", [{}, {"tied": False}, {"softmax": "batch"}], ids=str)
+def test_a_model_with_its_fast_implementations_equals_the_plain_one(
+    name: str, asked: dict[str, Any], src: Tensor, tgt: Tensor
+) -> None:
+    model = small(name, spread=0.3, dropout=0.0, **asked).train()
+    before = {path: id(parameter) for path, parameter in model.named_parameters()}
+    results = []
+    for change in (detach, attach):  # the plain model, then the fast one
+        one = change(model)
+        loss = one.loss(one(src, tgt[:, :-1]).flatten(0, 1), tgt[:, 1:].flatten(), 0.1)
+        results.append((*loss, *torch.autograd.grad(loss.smoothed, [*model.parameters()])))
+    for actual, expected in zip(*results, strict=True):
+        close(actual, expected)
+    assert {path: id(parameter) for path, parameter in model.named_parameters()} == before
+
+
+def replaced(model: nn.Module) -> set[tuple[str, str]]:
+    """The module and the name of each method that `attach` has replaced."""
+    methods = ("forward", "attend", "read", "write", "loss")
+    return {(path, method) for path, module in model.named_modules() for method in methods if method in vars(module)}
+
+
+def test_attaching_twice_changes_nothing_and_detaching_gives_the_plain_model_back(name: str, src: Tensor, tgt: Tensor) -> None:
+    model = small(name, spread=0.3)
+    plain = model(src, tgt)
+    assert not replaced(model)
+    assert attach(model) is model
+    once = replaced(model)
+    dropouts = {(path, "forward") for path, module in model.named_modules() if isinstance(module, nn.Dropout)}
+    attentions = {(path, "attend") for path, module in model.named_modules() if isinstance(module, MultiHeadAttention)}
+    loops = {("", "read"), ("", "write")} if isinstance(model, BiRNN) else set()
+    assert once == dropouts | attentions | loops | {("", "loss")}
+    attach(model)
+    assert replaced(model) == once
+    close(model(src, tgt), plain)
+    assert detach(model) is model and not replaced(model)
+    assert torch.equal(model(src, tgt), plain)
+
+
+def test_every_model_built_from_a_configuration_has_its_fast_implementations(name: str, tmp_path: Path) -> None:
+    words = Dataset.from_dict({"src": ["un mot", "deux mots"], "tgt": ["one word", "two words"]})
+    vocabulary = tokenizer.Vocabulary.train(words, 300, "bpe", True, tmp_path)
+    assert {("", "loss")} <= replaced(build({"name": name, **SIZES[name]}, vocabulary, seed=1))
 
 
 # Search

@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
@@ -16,7 +16,6 @@ from conftest import BOS, EOS, LENGTHS, PAD, SIZES, SRC_VOCAB, TGT_VOCAB, T, rea
 from entente.decoding.search import Search, search
 from entente.models import MODELS, BiRNN, Seq2Seq, Transformer
 from entente.models.attention import MultiHeadAttention
-from entente.models.dropout import Dropout
 from entente.models.initialise import STACKED
 from entente.models.seq2seq import pad, parameter_count, select
 from entente.models.transformer import DecoderBlock, EncoderBlock
@@ -241,7 +240,7 @@ def test_each_dropout_acts_once_in_each_place_and_the_model_goes_on_from_its_out
         return 2 * output if len(calls) - 1 == doubled else output
 
     for path, module in model.named_modules():
-        if isinstance(module, Dropout) and module.p:
+        if isinstance(module, nn.Dropout) and module.p:
             assert module.p == (0.2 if path.endswith("attention.dropout") else 0.4)
             module.register_forward_hook(lambda _, __, output, path=path: hook(path, output))
     outputs = [logits(model, src, tgt)]
@@ -434,12 +433,25 @@ def test_each_residual_that_is_taken_away_changes_the_output(src: Tensor, tgt: T
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"residual": ["self", "cros"]}, "cros"), ({"norm": "behind"}, "behind"), ({"n_heads": 4}, "n_heads=4")],
+    [({"residual": ["self", "cros"]}, "residual=cros"), ({"norm": "behind"}, "norm=behind"), ({"n_heads": 4}, "n_heads=4")],
     ids=str,
 )
 def test_an_unknown_choice_is_refused_by_name(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         small("transformer", **change)
+
+
+def test_every_argument_with_choices_refuses_others_in_the_same_words(name: str) -> None:
+    choices = {}
+    for argument, hint in get_type_hints(MODELS[name].__init__).items():
+        inner = get_args(hint)[0] if get_origin(hint) is Sequence else hint
+        if get_origin(inner) is Literal:
+            choices[argument] = (["elsewhere"] if inner is not hint else "elsewhere", get_args(inner))
+    assert len(choices) == {"transformer": 8, "birnn": 4}[name]
+    for argument, (value, allowed) in choices.items():
+        with pytest.raises(ValueError, match=f"{argument}=elsewhere: choose from ") as error:
+            small(name, **{argument: value})
+        assert set(str(error.value).partition("choose from ")[2].split(", ")) == set(allowed)
 
 
 @pytest.mark.parametrize(

@@ -15,17 +15,17 @@ from test_variants import BREAKS, BROKEN
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "entente"
 # Where each setting of an ablation takes effect: a file for each model that has it, and the beginning of its line.
-ATTENTION, TRANSFORMER, BIRNN, TRANSLATOR = "models/attention.py", "models/transformer.py", "models/birnn.py", "translator.py"
+ATTENTION, TRANSFORMER, BIRNN = "models/attention.py", "models/transformer.py", "models/birnn.py"
 READ: dict[tuple[str, str], tuple[str, str]] = {
-    ("transformer", "model.residual"): (TRANSFORMER, "self.residual = nn.ModuleDict({n: Residual(n in residual"),
-    ("transformer", "model.norm"): (TRANSFORMER, "before, after = NORMS[norm]"),
-    ("transformer", "model.n_layers"): (TRANSFORMER, "self.encoder = nn.ModuleList("),
-    ("transformer", "model.n_heads"): (ATTENTION, "self.d_k = d_model // n_heads"),
-    ("transformer", "model.d_k"): (ATTENTION, "self.d_k = d_model // n_heads"),
-    ("transformer", "model.scale"): (ATTENTION, 'if scale == "d_k"'),
-    ("transformer", "model.score"): (ATTENTION, 'if score == "dot"'),
-    ("transformer", "model.projections"): (ATTENTION, "return nn.Linear(d_model, n_heads * self.d_k) if name in projections"),
-    ("transformer", "model.softmax"): (ATTENTION, "return scores.masked_fill(~mask, lowest).softmax(dim=AXIS[self.softmax])"),
+    ("transformer", "model.residual"): (TRANSFORMER, "self.residual = nn.ModuleDict({n: Residual(keep=n in residual"),
+    ("transformer", "model.norm"): (TRANSFORMER, 'before, after = choose("norm"'),
+    ("transformer", "model.n_layers"): (TRANSFORMER, "return nn.ModuleList(block()"),
+    ("transformer", "model.n_heads"): (ATTENTION, "self.d_k = width = d_model // n_heads"),
+    ("transformer", "model.d_k"): (ATTENTION, "self.d_k = width = d_model // n_heads"),
+    ("transformer", "model.scale"): (ATTENTION, '"d_k": lambda query'),
+    ("transformer", "model.score"): (ATTENTION, 'self.score = choose("score"'),
+    ("transformer", "model.projections"): (ATTENTION, "return nn.Linear(d_model, n_heads * width) if name in projections"),
+    ("transformer", "model.softmax"): (ATTENTION, 'self.axis = choose("softmax"'),
     ("transformer", "model.mask_value"): (ATTENTION, "self.mask_value = -math.inf if mask_value is None"),
     ("transformer", "model.positions"): (TRANSFORMER, 'if self.positions == "sinusoidal"'),
     ("transformer", "model.sublayers"): (TRANSFORMER, "names = [name for name in self.names if name in sublayers]"),
@@ -35,21 +35,25 @@ READ: dict[tuple[str, str], tuple[str, str]] = {
         "hides = self.mask_future",
     ),
     ("transformer", "model.tied"): (TRANSFORMER, "if tied:"),
-    ("transformer", "model.dropout"): (TRANSFORMER, "self.dropout = Dropout(dropout)"),
-    ("birnn", "model.score"): (BIRNN, 'if score == "additive"'),
-    ("birnn", "model.cell"): (BIRNN, "network, step_network, self.step = CELLS[cell]"),
+    ("transformer", "model.dropout"): (TRANSFORMER, "self.dropout = nn.Dropout(dropout)"),
+    ("birnn", "model.score"): (BIRNN, 'self.attention = choose("score"'),
+    ("birnn", "model.cell"): (BIRNN, 'network, step_network = choose("cell"'),
     ("birnn", "model.bidirectional"): (BIRNN, "self.encoder = network(d_embedding, d_hidden"),
-    ("birnn", "model.readout"): (BIRNN, 'self.residual = Residual(readout == "residual"'),
+    ("birnn", "model.readout"): (BIRNN, 'self.residual = Residual(keep=readout == "residual"'),
     ("birnn", "model.mask_padding"): (BIRNN, "if not self.mask_padding"),
-    ("birnn", "model.softmax"): (ATTENTION, "return scores.masked_fill(~mask, lowest).softmax(dim=AXIS[self.softmax])"),
+    ("birnn", "model.softmax"): (ATTENTION, 'self.axis = choose("softmax"'),
     ("birnn", "model.tied"): (BIRNN, "if tied:"),
-    ("birnn", "model.dropout"): (BIRNN, "self.dropout = Dropout(dropout)"),
+    ("birnn", "model.dropout"): (BIRNN, "self.dropout = nn.Dropout(dropout)"),
 } | {
-    (model, key): (TRANSLATOR, line)
+    (model, key): (file, line)
     for model in ("transformer", "birnn")
-    for key, line in (
-        ("optim.label_smoothing", "return projected_cross_entropy(hidden, self.model.output.weight, target, self.optim.label"),
-        ("optim.warmup", "if step < self.warmup"),
+    for key, file, line in (
+        (
+            "optim.label_smoothing",
+            "training/translator.py",
+            "loss, tokens = batch_loss(self.model, batch, self.optim.label_smoothing)",
+        ),
+        ("optim.warmup", "training/optim.py", "if step < self.warmup"),
     )
 }
 

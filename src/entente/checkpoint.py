@@ -28,6 +28,7 @@ from entente.config.schema import fill, shown
 from entente.console import escape
 from entente.data.tokenizer import PAD, Vocabulary
 from entente.errors import Diverged, InputError, disk_error
+from entente.fast.attach import attach
 from entente.files.reading import path_of
 from entente.files.writing import made, whole
 from entente.models import MODELS, Seq2Seq
@@ -60,13 +61,13 @@ class Run:
 
 def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2Seq:
     """The model a configuration's `model` part describes; its other keys are the constructor's arguments, checked and bounded
-    by the signature."""
+    by the signature. Its fast implementations are attached."""
     arguments = dict(config)
     name = arguments.pop("name", None)
     if not isinstance(name, str) or name not in MODELS:
         raise InputError(f"model.name={shown(name)}: choose one of {', '.join(MODELS)}")
     sizes = {"src_vocab": len(vocabulary.src), "tgt_vocab": len(vocabulary.tgt), "shared_vocab": vocabulary.joint}
-    return fill(MODELS[name], "model", arguments, **sizes, pad_id=PAD, seed=seed)
+    return attach(fill(MODELS[name], "model", arguments, **sizes, pad_id=PAD, seed=seed))
 
 
 def entry(config: Mapping[str, Any], vocabulary: Vocabulary, text: str | None = None) -> dict[str, Any]:

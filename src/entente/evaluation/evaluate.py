@@ -16,8 +16,7 @@ from entente.decoding.search import Search, search
 from entente.decoding.workers import Workers
 from entente.errors import Diverged
 from entente.evaluation.scores import Evaluation
-from entente.fast.loss import Loss, projected_cross_entropy
-from entente.models.seq2seq import Seq2Seq, evaluating
+from entente.models.seq2seq import Loss, Seq2Seq, evaluating
 
 Progress = Callable[[int, int], None]  # batches begun, and how many there are
 
@@ -27,7 +26,7 @@ def batch_loss(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tu
     target: Tensor = batch.tgt[:, 1:]
     real = target != PAD
     hidden, target = model(batch.src, batch.tgt[:, :-1])[real], target[real]  # (N, D), (N,)
-    return projected_cross_entropy(hidden, model.output.weight, target, label_smoothing), len(target)
+    return model.loss(hidden, target, label_smoothing), len(target)
 
 
 def evaluate(

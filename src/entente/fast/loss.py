@@ -1,32 +1,31 @@
-"""Output projection and cross-entropy in one.
+"""Output projection and cross-entropy in one, a block of rows at a time.
 
-The logits of a batch are the largest thing in a training step, and no one needs them whole: the projection, the loss and its
-gradients are made for some rows at a time, in one small block of memory. The gradients are made in the forward pass, while the
-logits are there; the backward pass only scales them.
+The logits of a batch are the largest tensor of a training step, and they are never needed all at once. Projection, loss and
+gradients are computed for some rows at a time, in one small block of memory. The gradients are computed in the forward pass,
+while the logits exist; the backward pass only scales them.
 
 Shapes: N target tokens, R of them at a time, D width of the decoder's output, V vocabulary.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from entente.models.seq2seq import Loss, Seq2Seq
+
 ROWS = 512  # R: a block of 512 x 8,000 logits takes 16 MB
 
 
-class Loss(NamedTuple):
-    """Means over the target tokens, in nats: with label smoothing (Szegedy et al. 2016, section 7), and without. Only the first
-    has gradients."""
-
-    smoothed: Tensor
-    nll: Tensor
+def loss(model: Seq2Seq, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
+    """Seq2Seq.loss: hidden (N, D), target (N,)."""
+    return projected_cross_entropy(hidden, model.output.weight, target, label_smoothing)
 
 
 def projected_cross_entropy(hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
-    """Of hidden (N, D), weight (V, D) and target (N,): `cross_entropy(hidden @ weight.T, target, label_smoothing=...)`.
-    Products are made in autocast's precision where that is on, and compared in float32 at least."""
+    """`cross_entropy(hidden @ weight.T, target, label_smoothing=...)` of hidden (N, D), weight (V, D) and target (N,).
+    Products are computed in autocast's precision where that is on, and compared in float32 at least."""
     if torch.is_grad_enabled():
         return Loss(*_ProjectedCrossEntropy.apply(hidden, weight, target, label_smoothing))
     return _in_blocks(hidden, weight, target, label_smoothing, None)
@@ -51,21 +50,21 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
 
 
 def _narrow(hidden: Tensor) -> torch.dtype:
-    """What products are made in."""
+    """The type of the products."""
     device = hidden.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
 
 
 def _times(n: int, narrow: torch.dtype) -> int:
-    """How many times too large gradients are kept till the backward pass, which brings float16's loss scale: without it, what
-    n target tokens share is less than float16 can say."""
+    """The scale kept on float16 gradients until the backward pass brings the loss scale: without it, the gradients of a mean
+    over n target tokens underflow."""
     return n if narrow == torch.float16 else 1
 
 
 def _in_blocks(
     hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, gradients: tuple[Tensor, Tensor] | None
 ) -> Loss:
-    """gradients: zeros like hidden and like weight, which become `_times` those of the smoothed loss."""
+    """gradients: zeros like hidden and like weight, filled with `_times` the gradients of the smoothed loss."""
     n, vocabulary, device = len(target), len(weight), hidden.device.type
     narrow = _narrow(hidden)
     wide = torch.promote_types(hidden.dtype, torch.float32)

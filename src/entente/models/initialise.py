@@ -5,11 +5,9 @@ import hashlib
 import torch
 from torch import Tensor, nn
 
-# Recurrent cells stack the matrices of their gates along dim 0; each is initialised by itself.
+# Recurrent cells stack the matrices of their gates along dim 0; each is initialised on its own.
 STACKED = {nn.GRU: 3, nn.GRUCell: 3, nn.LSTM: 4, nn.LSTMCell: 4}
-
-
-FORGET_GATE = 1  # among an LSTM's: input, forget, cell, output
+FORGET_GATE = 1  # index among an LSTM's gates: input, forget, cell, output
 
 
 def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
@@ -18,7 +16,7 @@ def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
     sum to 1 (Jozefowicz et al. 2015). Norms keep ones and zeros. Embeddings are small enough that a tied output starts near
     uniform: the loss at step 0 is close to ln V.
 
-    A part taken away takes its own names away and leaves every other initial value as it was.
+    Removing a part of the model removes its names and leaves every other initial value as it was.
     """
     owners = dict(model.named_modules())
     for name, parameter in model.named_parameters():

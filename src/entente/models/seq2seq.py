@@ -1,49 +1,41 @@
-"""What every translation model here is: `encode`, `decode`, and an output projection.
+"""The interface of a translation model: `encode`, `decode`, and an output projection.
 
-Training calls `decode` on all target tokens at once, search on one token with the state of the step before. It is one road, so
-what is cached cannot drift from what was trained. Search, loss and recording know this interface and no model.
+Training calls `decode` on all target tokens at once. Search calls it on one token at a time, with the state that the call
+before returned. Both run the same code, so that a cached step cannot differ from a trained one. Search, loss and the recording
+of attention know this interface and no particular model.
 
-Shapes: B batch, S source length, T target length, D width of the decoder's output, V vocabulary.
+Shapes: B batch, S source length, T target length, D width of the decoder's output, V vocabulary, N target tokens in a batch.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
-from annotated_types import Interval
 from torch import Tensor, nn
-
-from entente.models.dropout import Dropout
+from torch.nn import functional as F
 
 Written = TypeVar("Written")
-
-
 Source = TypeVar("Source")
 
 
 class State(NamedTuple, Generic[Written, Source]):
-    """What a model knows while it decodes, as a value. Both parts are opaque to everyone else: tensors with rows in dim 0, in
-    tuples. Several rows of `written` that follow each other may share one row of `source`, as the beams of a sentence do."""
+    """What a model knows while it decodes: a value, which `decode` takes and returns and never changes.
 
-    written: Written  # depends on the target read so far: a row for each hypothesis
-    source: Source  # depends on the source alone: a row for each sentence
+    Both parts are opaque to callers: tuples of tensors with rows in dim 0. Several consecutive rows of `written` may share one
+    row of `source`, as the beams of a sentence do.
+    """
 
-
-# What an argument of a model may be. The upper ends are far beyond use: a configuration may come with a stranger's checkpoint.
-VocabularySize = Annotated[int, Interval(ge=1, le=1_000_000)]
-
-
-TokenId = Annotated[int, Interval(ge=0, lt=1_000_000)]
+    written: Written  # depends on the target read so far: one row per hypothesis
+    source: Source  # depends on the source alone: one row per sentence
 
 
-Seed = Annotated[int, Interval(ge=0, lt=2**32)]
+class Loss(NamedTuple):
+    """Means over the target tokens, in nats: with label smoothing (Szegedy et al. 2016, section 7), and without. Only the first
+    has gradients."""
 
-
-Width = Annotated[int, Interval(ge=1, le=8192)]
-
-
-DropoutRate = Annotated[float, Interval(ge=0, lt=1)]  # the probability that a value is dropped
+    smoothed: Tensor
+    nll: Tensor
 
 
 class Seq2Seq(nn.Module):
@@ -65,38 +57,25 @@ class Seq2Seq(nn.Module):
         """Teacher forcing: hidden (B, T, D) for tgt (B, T), each position knowing src and the tokens up to itself."""
         return self.decode(tgt, self.encode(src))[0]
 
+    def loss(self, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
+        """hidden (N, D), target (N,) token ids -> the cross-entropy of the projected hidden states."""
+        logits = self.output(hidden)  # (N, V)
+        smoothed = F.cross_entropy(logits, target, label_smoothing=label_smoothing)
+        return Loss(smoothed, F.cross_entropy(logits.detach(), target))
+
 
 class Residual(nn.Module):
-    """x + dropout(f(x)): the sublayer adds to what came in. Taken away (`keep=False`), only dropout(f(x)) goes on."""
+    """x + dropout(f(x)): the sublayer adds to its input (Vaswani et al. 2017, sections 3.1 and 5.4). With `keep=False` the
+    result is dropout(f(x)) alone."""
 
     def __init__(self, keep: bool, dropout: float) -> None:
         super().__init__()
         self.keep = keep
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer_output: Tensor) -> Tensor:
         update = self.dropout(sublayer_output)
         return x + update if self.keep else update
-
-
-def select(state: Any, rows: Tensor) -> Any:
-    """The given rows of a state or of a part of one (any model's): reordered, repeated or dropped. rows (N,) indices."""
-    if isinstance(state, Tensor):
-        return state.index_select(0, rows)
-    parts = [select(part, rows) for part in state]
-    return type(state)(*parts) if hasattr(state, "_fields") else type(state)(parts)
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; afterwards each module in the mode it had."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
@@ -109,8 +88,28 @@ def causal_mask(new: int, past: int, device: torch.device) -> Tensor:
     return torch.ones(new, past + new, dtype=torch.bool, device=device).tril(past)
 
 
+def select(state: Any, rows: Tensor) -> Any:
+    """The given rows of any model's state, or of a part of one: reordered, repeated or dropped. rows (N,) indices."""
+    if isinstance(state, Tensor):
+        return state.index_select(0, rows)
+    parts = [select(part, rows) for part in state]
+    return type(state)(*parts) if hasattr(state, "_fields") else type(state)(parts)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside; afterwards each module is in the mode it had."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
 def parameter_count(model: nn.Module) -> int:
-    """Learned numbers, tied ones counted once."""
+    """The number of learned values, tied ones counted once."""
     return sum(p.numel() for p in model.parameters())
 
 

@@ -10,54 +10,51 @@
 Where query, key and value come from: in self-attention all three are projections of the same x, in cross-attention the query
 is a projection of the decoder's y, keys and values are projections of the encoder's output ("memory").
 
-Shapes: B batch, S source length, T target length, H heads, D model width, V vocabulary.
+The cache is the keys and values of the target tokens read so far, one pair per decoder block. The source mask hides padding.
+The causal mask hides all later target tokens from each one; with padding on the right it hides the target's padding too.
+
+Shapes: B batch, S source length, T target length, P target tokens read before, H heads, D model width, K key width of a head,
+V vocabulary.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Literal, NamedTuple, assert_never, cast, get_args
+from typing import Annotated, Literal, NamedTuple, cast, get_args
 
 import torch
 from annotated_types import Interval, Le
 from torch import Tensor, nn
 
-from entente.models.attention import (
-    KV,
+from entente.models.arguments import (
     PROJECTIONS,
-    MultiHeadAttention,
-    Projection,
-    Scale,
-    Score,
-    SoftmaxOver,
-    heads_divide,
-    unprojected_width,
-)
-from entente.models.dropout import Dropout
-from entente.models.initialise import initialise
-from entente.models.seq2seq import (
+    SUBLAYERS,
     DropoutRate,
-    Residual,
+    Projection,
     Seed,
-    Seq2Seq,
-    State,
+    Sublayer,
     TokenId,
     VocabularySize,
     Width,
-    causal_mask,
-    padding_mask,
+    choose,
+    heads_divide,
+    refuse_unknown,
+    self_attention_stays,
+    unprojected_width,
 )
+from entente.models.attention import KV, MultiHeadAttention, Scale, Score, SoftmaxOver
+from entente.models.initialise import initialise
+from entente.models.seq2seq import Residual, Seq2Seq, State, causal_mask, padding_mask
 
-Sublayer = Literal["self", "cross", "ff"]
 Norm = Literal["pre", "post", "none"]
 Positions = Literal["sinusoidal", "learned", "none"]
-NORMS = {"pre": (True, False), "post": (False, True), "none": (False, False)}  # is there one before a sublayer, and after it
-SUBLAYERS: tuple[Sublayer, ...] = get_args(Sublayer)
-LEARNED_POSITIONS = 512  # rows of a learned table; whatever stands behind them shares the last
+# Whether there is a norm before a sublayer, and after it.
+NORMS: dict[Norm, tuple[bool, bool]] = {"pre": (True, False), "post": (False, True), "none": (False, False)}
+LEARNED_POSITIONS = 512  # rows of the learned table; later positions share the last row
 
 
 class Block(nn.Module):
-    """Sublayers by name, and what stands around each: `x = after(residual(x, f(before(x))))`."""
+    """Sublayers by name, and what surrounds each: `x = after(residual(x, f(before(x))))`."""
 
     names: tuple[Sublayer, ...]
 
@@ -67,25 +64,25 @@ class Block(nn.Module):
         d_model: int,
         d_ff: int,
         dropout: float,
-        residual: Sequence[str] = SUBLAYERS,
-        norm: str = "pre",
-        sublayers: Sequence[str] = SUBLAYERS,
+        residual: Sequence[Sublayer] = SUBLAYERS,
+        norm: Norm = "pre",
+        sublayers: Sequence[Sublayer] = SUBLAYERS,
     ) -> None:
         super().__init__()
         names = [name for name in self.names if name in sublayers]
-        before, after = NORMS[norm]
+        before, after = choose("norm", norm, NORMS)
         self.before = nn.ModuleDict({n: nn.LayerNorm(d_model) if before else nn.Identity() for n in names})
         self.after = nn.ModuleDict({n: nn.LayerNorm(d_model) if after else nn.Identity() for n in names})
-        self.residual = nn.ModuleDict({n: Residual(n in residual, dropout) for n in names})
+        self.residual = nn.ModuleDict({n: Residual(keep=n in residual, dropout=dropout) for n in names})
         if "ff" in names:
-            self.ff = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))
+            self.ff = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))  # section 3.3
         if "self" in names:
             self.self_attention = attention()
         if "cross" in names:
             self.cross_attention = attention()
 
     def sublayer(self, name: Sublayer, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
-        """x (B, T, D) -> (B, T, D); a sublayer that the block has not leaves x as it is."""
+        """x (B, T, D) -> (B, T, D). A block without this sublayer leaves x as it is."""
         if name not in self.residual:
             return x
         return self.after[name](self.residual[name](x, f(self.before[name](x))))
@@ -109,52 +106,43 @@ class DecoderBlock(Block):
     names = SUBLAYERS
 
     def project(self, memory: Tensor) -> KV:
-        """The encoder's output (B, S, D) -> what cross-attention looks up; nothing (B, 0, D) where there is none."""
+        """The encoder's output (B, S, D) -> what cross-attention looks up, (B, H, S, K); without it, an empty (B, 0, D)."""
         return self.cross_attention.project(memory) if "cross" in self.residual else KV(memory[:, :0], memory[:, :0])
 
     def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
-        """x (B, T, D) at the tokens read now, past (B, H, P, K) of those read before -> (B, T, D), and past with them added.
-        Rows that share a row of memory ask it together, as if each were one more position."""
-
-        def look_back(h: Tensor) -> Tensor:
-            nonlocal past
-            past = past.extend(self.self_attention.project(h))
-            return self.self_attention(h, past, causal)
-
-        def look_across(h: Tensor) -> Tensor:
-            together = h.reshape(len(memory.key), -1, h.size(-1))
-            return self.cross_attention(together, memory, src_mask).view_as(h)
-
-        x = self.sublayer("self", x, look_back)
-        x = self.sublayer("cross", x, look_across)
+        """x (B, T, D) at the tokens read now, past (B, H, P, K) of those read before -> (B, T, D), and past extended by x."""
+        h = self.before["self"](x)  # written out, because the keys and values of h are returned too: they are the cache
+        past = past.extend(self.self_attention.project(h))  # (B, H, P + T, K)
+        x = self.after["self"](self.residual["self"](x, self.self_attention(h, past, causal)))
+        x = self.sublayer("cross", x, lambda h: self.look_up(h, memory, src_mask))
         x = self.sublayer("ff", x, lambda h: self.ff(h))
         return x, past
 
+    def look_up(self, h: Tensor, memory: KV, src_mask: Tensor | None) -> Tensor:
+        """Cross-attention, h (B, T, D) -> (B, T, D). Rows that share a row of memory attend to it together, as more queries."""
+        together = h.reshape(len(memory.key), -1, h.size(-1))
+        return self.cross_attention(together, memory, src_mask).view_as(h)
+
 
 class Source(NamedTuple):
-    """Keys and values of the encoder's output, of each decoder block, and the source mask."""
+    """Keys and values of the encoder's output for each decoder block, and the source mask."""
 
-    memory: tuple[KV, ...]
+    memory: tuple[KV, ...]  # (B, H, S, K)
     mask: Tensor  # (B, 1, 1, S)
 
 
-TransformerState = State[tuple[KV, ...], Source]  # written: keys and values of the target so far, of each decoder block
+# written: the cache, keys and values (B, H, P, K) of the target so far for each decoder block
+TransformerState = State[tuple[KV, ...], Source]
 
 
 def sinusoids(start: int, length: int, d_model: int, like: Tensor) -> Tensor:
-    """Positions start .. start + length - 1 as sines and cosines (length, D) in the type of `like`, section 3.5. They are
+    """Positions start .. start + length - 1 as sines and cosines (length, D) in the type of `like` (section 3.5). They are
     computed in float32 at least: narrower types cannot represent most positions, let alone the angles."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     position = torch.arange(start, start + length, device=like.device, dtype=dtype)
     even = torch.arange(0, d_model, 2, device=like.device, dtype=dtype)
-    angle = position[:, None] * torch.exp(even * (-math.log(10_000.0) / d_model))
+    angle = position[:, None] * torch.exp(even * (-math.log(10_000.0) / d_model))  # (length, D / 2)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :d_model].to(like.dtype)
-
-
-def self_attention_stays(sublayers: Sequence[Sublayer]) -> None:
-    """The decoder's self-attention holds what was read so far, which every later token needs."""
-    if "self" not in sublayers:
-        raise ValueError(f"sublayers={list(sublayers)} must have self; cross and ff can be left out")
 
 
 class Transformer(Seq2Seq):
@@ -162,7 +150,7 @@ class Transformer(Seq2Seq):
     norm: in front of a sublayer (`pre`, Xiong et al. 2020), behind the residual (`post`, as published), or `none`.
     tied: the output projection is the target embedding (Press & Wolf 2017), and the source embedding too where both languages
     share one vocabulary. positions: sines and cosines, learned vectors (both: Vaswani et al. 2017, section 3.5), or none.
-    sublayers: those that there are. mask_padding: hide the source's padding; mask_future: hide what the target says later.
+    sublayers: those that a block has. mask_padding: hide the source's padding; mask_future: hide later target tokens.
     score, scale, projections, d_k, softmax, mask_value: of every attention, see MultiHeadAttention."""
 
     relations = (heads_divide, unprojected_width, self_attention_stays)
@@ -195,10 +183,9 @@ class Transformer(Seq2Seq):
         mask_value: Annotated[float, Le(0)] | None = None,
     ) -> None:
         super().__init__()
-        if unknown := set(residual) - set(SUBLAYERS):
-            raise ValueError(f"residual has unknown sublayers {sorted(unknown)}; allowed are {list(SUBLAYERS)}")
-        if norm not in get_args(Norm):
-            raise ValueError(f"norm={norm} is not one of {', '.join(get_args(Norm))}")
+        refuse_unknown("residual", residual, SUBLAYERS)
+        refuse_unknown("sublayers", sublayers, SUBLAYERS)
+        refuse_unknown("positions", [positions], get_args(Positions))
         self_attention_stays(sublayers)
         self.pad_id = pad_id
         self.d_model = d_model
@@ -210,14 +197,27 @@ class Transformer(Seq2Seq):
         if positions == "learned":
             self.src_position = nn.Embedding(LEARNED_POSITIONS, d_model)
             self.tgt_position = nn.Embedding(LEARNED_POSITIONS, d_model)
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
         attention = partial(
-            MultiHeadAttention, d_model, n_heads, attention_dropout, d_k, score, scale, projections, softmax, mask_value
+            MultiHeadAttention,
+            d_model=d_model,
+            n_heads=n_heads,
+            dropout=attention_dropout,
+            d_k=d_k,
+            score=score,
+            scale=scale,
+            projections=projections,
+            softmax=softmax,
+            mask_value=mask_value,
         )
-        block = (attention, d_model, d_ff, dropout, residual, norm, sublayers)
-        self.encoder = nn.ModuleList(EncoderBlock(*block) for _ in range(n_layers))
+
+        def blocks(kind: type[Block]) -> nn.ModuleList:
+            block = partial(kind, attention, d_model, d_ff, dropout, residual=residual, norm=norm, sublayers=sublayers)
+            return nn.ModuleList(block() for _ in range(n_layers))
+
+        self.encoder = blocks(EncoderBlock)
         self.encoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
-        self.decoder = nn.ModuleList(DecoderBlock(*block) for _ in range(n_layers))
+        self.decoder = blocks(DecoderBlock)
         self.decoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.output = nn.Linear(d_model, tgt_vocab, bias=False)
         if tied:
@@ -225,35 +225,33 @@ class Transformer(Seq2Seq):
         # Times sqrt(D) their variance is 1/2, that of the sines and cosines added to them, which would drown smaller ones.
         initialise(self, seed, embedding_std=(2 * d_model) ** -0.5)
 
-    def _embed(self, side: str, ids: Tensor, start: int) -> Tensor:
+    def _embed(self, side: Literal["src", "tgt"], ids: Tensor, start: int) -> Tensor:
+        """ids (B, T) at positions start .. start + T - 1 -> (B, T, D)."""
         x = self.get_submodule(f"{side}_embedding")(ids) * math.sqrt(self.d_model)  # section 3.4
         if self.positions == "sinusoidal":
             x = x + sinusoids(start, ids.size(1), self.d_model, like=x)
         elif self.positions == "learned":
             rows = torch.arange(start, start + ids.size(1), device=ids.device).clamp(max=LEARNED_POSITIONS - 1)
             x = x + self.get_submodule(f"{side}_position")(rows) * math.sqrt(self.d_model)
-        elif self.positions != "none":
-            assert_never(self.positions)
         return self.dropout(x)
 
     def encode(self, src: Tensor) -> TransformerState:
-        real = padding_mask(src, self.pad_id)[:, None, None, :]
+        real = padding_mask(src, self.pad_id)[:, None, None, :]  # (B, 1, 1, S)
         src_mask = real if self.mask_padding else torch.ones_like(real)
-        x = self._embed("src", src, start=0)
+        x = self._embed("src", src, start=0)  # (B, S, D)
         for block in self.encoder:
             x = block(x, src_mask)
         x = self.encoder_norm(x)
         blocks = [cast(DecoderBlock, block) for block in self.decoder]
-        nothing = x.new_empty(src.size(0), self.n_heads, 0, blocks[0].self_attention.d_k)
-        return TransformerState(
-            tuple(KV(nothing, nothing) for _ in blocks), Source(tuple(b.project(x) for b in blocks), src_mask)
-        )
+        empty = x.new_empty(src.size(0), self.n_heads, 0, blocks[0].self_attention.d_k)  # (B, H, 0, K)
+        source = Source(tuple(block.project(x) for block in blocks), src_mask)
+        return TransformerState(tuple(KV(empty, empty) for _ in blocks), source)
 
     def decode(self, tgt: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
-        read = state.written[0].key.size(-2)
+        read = state.written[0].key.size(-2)  # P
         hides = self.mask_future and tgt.size(1) > 1  # the last token has no future
-        causal = causal_mask(tgt.size(1), read, tgt.device) if hides else None
-        x = self._embed("tgt", tgt, start=read)
+        causal = causal_mask(tgt.size(1), read, tgt.device) if hides else None  # (T, P + T)
+        x = self._embed("tgt", tgt, start=read)  # (B, T, D)
         written = []
         for block, past, memory in zip(self.decoder, state.written, state.source.memory, strict=True):
             x, past = block(x, past, memory, causal, state.source.mask)

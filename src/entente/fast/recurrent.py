@@ -1,0 +1,76 @@
+"""The BiRNN's loops on a CPU: each step does as little as possible.
+
+What does not depend on the step before is computed outside the loop. The encoder takes a step of both directions in one
+product, and its gradients cost time in proportion to the sentence's length; those of torch's loop on a CPU cost its square.
+
+Shapes: B batch, S source length, T target length, E embedding width, D state width, R directions the encoder reads in, M = R D
+width of its output, G gates of a cell: 3 of a GRU, 4 of an LSTM.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from entente.models.birnn import BiRNN, BiRNNState, Recurrent
+
+
+def gru_step(input_gates: Tensor, hidden_gates: Tensor, state: Recurrent) -> Recurrent:
+    """One step of torch's GRUCell, given its products (..., 3 D) with input and state. The reset gate multiplies the product
+    with the state, not the state."""
+    (hidden,) = state
+    input_r, input_z, input_n = input_gates.chunk(3, dim=-1)
+    hidden_r, hidden_z, hidden_n = hidden_gates.chunk(3, dim=-1)
+    reset = torch.sigmoid(input_r + hidden_r)
+    update = torch.sigmoid(input_z + hidden_z)
+    return (torch.lerp(torch.tanh(input_n + reset * hidden_n), hidden, update),)
+
+
+def lstm_step(input_gates: Tensor, hidden_gates: Tensor, state: Recurrent) -> Recurrent:
+    """One step of torch's LSTMCell, given its products (..., 4 D) with input and state."""
+    hidden, cell = state
+    let_in, forget, new, out = (input_gates + hidden_gates).chunk(4, dim=-1)
+    cell = torch.sigmoid(forget) * cell + torch.sigmoid(let_in) * torch.tanh(new)
+    return torch.sigmoid(out) * torch.tanh(cell), cell
+
+
+def read(model: BiRNN, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """BiRNN.read: embedded (B, S, E), mask (B, S) -> outputs (B, S, M), last state of each direction (R, B, D)."""
+    suffixes = ("", "_reverse") if model.encoder.bidirectional else ("",)
+    names = ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
+    w_ih, b_ih, w_hh, b_hh = ([getattr(model.encoder, f"{name}_l0{suffix}") for suffix in suffixes] for name in names)
+    gates = [F.linear(embedded, w, b).unbind(1) for w, b in zip(w_ih, b_ih, strict=True)]  # R x S x (B, G D)
+    there = mask.unsqueeze(-1).unbind(1)  # S x (B, 1)
+    if len(suffixes) == 2:  # the backward direction takes its steps from the end
+        gates[1], from_there = gates[1][::-1], [torch.stack(pair) for pair in zip(there, there[::-1], strict=True)]
+    else:
+        from_there = [real.unsqueeze(0) for real in there]
+    w_hidden, b_hidden = torch.stack(w_hh).transpose(1, 2), torch.stack(b_hh).unsqueeze(1)  # (R, D, G D), (R, 1, G D)
+    zeros = gates[0][0].new_zeros(len(suffixes), len(embedded), model.encoder.hidden_size)
+    step = gru_step if isinstance(model.encoder, nn.GRU) else lstm_step
+    state: Recurrent = (zeros,) if step is gru_step else (zeros, zeros)
+    outputs = []
+    for *input_gates, real in zip(*gates, from_there, strict=True):
+        new = step(torch.stack(input_gates), torch.baddbmm(b_hidden, state[0], w_hidden), state)
+        state = tuple(torch.where(real, a, b) for a, b in zip(new, state, strict=True))  # padding changes nothing
+        outputs.append(state[0])
+    both = torch.stack(outputs, dim=2)  # (R, B, S, D), each direction in its own order
+    in_order = [both[0], both[1].flip(1)] if len(suffixes) == 2 else [both[0]]
+    return torch.cat(in_order, dim=-1) * mask.unsqueeze(-1), state[0]
+
+
+def write(model: BiRNN, embedded: Tensor, state: BiRNNState) -> tuple[Tensor, Tensor, Recurrent]:
+    """BiRNN.write: embedded (B, T, E) -> states (B, T, D), contexts (B, T, M), the recurrent state after them."""
+    memory, mask = state.source
+    cell = model.cell
+    step = gru_step if isinstance(cell, nn.GRUCell) else lstm_step
+    weight_embedded, weight_context = cell.weight_ih.split([embedded.size(-1), memory.value.size(-1)], dim=1)
+    gates = F.linear(embedded, weight_embedded, cell.bias_ih)  # (B, T, G D)
+    recurrent, hiddens, contexts = state.written, [], []
+    for input_gates in gates.unbind(1):
+        query = recurrent[0].unflatten(0, (len(memory.value), -1))
+        context = model.attention(query, memory, mask).flatten(0, 1)  # (B, M)
+        input_gates = input_gates + F.linear(context, weight_context)
+        recurrent = step(input_gates, F.linear(recurrent[0], cell.weight_hh, cell.bias_hh), recurrent)
+        hiddens.append(recurrent[0])
+        contexts.append(context)
+    return torch.stack(hiddens, 1), torch.stack(contexts, 1), recurrent
