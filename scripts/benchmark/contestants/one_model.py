@@ -12,7 +12,7 @@ import torch
 from benchmark.wire import Answer, Wire, peak_kb
 from entente.data.tokenizer import BOS, EOS, PAD, SPECIAL
 from entente.decoding.search import Search, search
-from entente.fast.loss import projected_cross_entropy
+from entente.fast.attach import attach
 from entente.fast.packed import packed
 from entente.models import MODELS
 from entente.models.seq2seq import evaluating, parameter_count
@@ -44,14 +44,14 @@ def main() -> None:
     prepare_process(spec["threads"])
     idle = peak_kb()
     sizes = {"src_vocab": spec["vocabulary"], "tgt_vocab": spec["vocabulary"], "shared_vocab": True}
-    model = MODELS[spec["model"].pop("name")](**spec["model"], **sizes, pad_id=PAD, seed=1)
+    model = attach(MODELS[spec["model"].pop("name")](**spec["model"], **sizes, pad_id=PAD, seed=1))
     optim, how = Optim(), Search(length_factor=0, length_offset=spec["length"])
     adam = optim.adamw(model.parameters(), fused=True)
     src, tgt = random_batch(spec["length"], spec["vocabulary"], spec["tokens"])
 
     def step() -> None:
         hidden, target = model(src, tgt[:, :-1]).flatten(0, 1), tgt[:, 1:].flatten()
-        projected_cross_entropy(hidden, model.output.weight, target, optim.label_smoothing).smoothed.backward()
+        model.loss(hidden, target, optim.label_smoothing).smoothed.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         adam.step()
         adam.zero_grad()
