@@ -92,7 +92,9 @@ def check(config: Mapping[str, Any]) -> list[str]:
         return []
     if suite not in suites:
         near = f"; did you mean {near}?" if (near := nearest(suite, list(suites))) else ""
-        return [f"suite={suite}: choose one of {', '.join(suites)}, or give a list of variants, suite=[baseline,no_residual]{near}"]
+        return [
+            f"suite={suite}: choose one of {', '.join(suites)}, or give a list of variants, suite=[baseline,no_residual]{near}"
+        ]
     variants = suites[suite].get("variants") if isinstance(suites[suite], Mapping) else None
     if not (isinstance(variants, Sequence) and variants):
         return [f"suites.{suite}.variants: give a list of variants, [baseline,no_residual]"]

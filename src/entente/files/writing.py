@@ -17,6 +17,7 @@ from filelock import FileLock
 
 from entente.errors import InputError
 
+
 @contextmanager
 def whole(path: Path) -> Iterator[BinaryIO]:
     """Opens a file that takes the name `path` when it is complete and on the disk; until then, and after a failure, `path` is
