@@ -95,6 +95,9 @@ class Run:
     def curves(self) -> Curves:
         return history(self.directory)
 
+    def scores(self, split: str) -> Scores | None:
+        return (self.metrics or {}).get(split)
+
     def translations(self, split: str) -> dict[str, list[str]]:
         """source, reference and translation of a split, each in the corpus' order."""
         path = self.directory / "translations" / f"{split}.tsv"
