@@ -24,7 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 from entente.errors import InputError
 from entente.files.names import Name
 from entente.files.reading import is_stream, read_yaml, small_file
-from entente.files.writing import write_text
+from entente.files.writing import writable, write_text
 
 T = TypeVar("T")
 Curves = dict[str, list[tuple[int, float]]]
@@ -189,7 +189,7 @@ def publish(suite: Suite, folder: Path) -> None:
     """Copies what is worth keeping: settings, metrics, translations and curves; no weights, no events."""
     if folder.resolve() == suite.directory.resolve():
         raise InputError(f"publish={folder}: this is the suite itself; give another folder")
-    try:
+    with writable(f"publish={folder}", "folder"):
         shutil.rmtree(folder / "translations", ignore_errors=True)  # of an earlier publication
         for run in suite.runs:
             _publish_run(run, folder / run.directory.name)
@@ -197,8 +197,6 @@ def publish(suite: Suite, folder: Path) -> None:
         settings = yaml.safe_load((suite.directory / "suite.yaml").read_text(encoding="utf-8"))
         named = yaml.safe_dump({"name": suite.name, **settings}, sort_keys=False, allow_unicode=True)
         write_text(folder / "suite.yaml", named)  # last: a folder that has it is a suite
-    except OSError as error:
-        raise InputError(f"publish={folder}: cannot be written ({error.strerror or error}); give another folder") from error
 
 
 def _publish_run(run: Run, target: Path) -> None:

@@ -104,14 +104,14 @@ def _flush(path: Path, mode: int) -> None:
 
 
 @contextmanager
-def writable(what: str) -> Iterator[None]:
+def writable(what: str, instead: str = "place") -> Iterator[None]:
     """Turns what keeps a file from being written into an InputError of one line."""
     try:
         yield
     except BrokenPipeError:
         raise  # a reader that has enough is no error
     except OSError as error:
-        raise InputError(f"{what}: cannot be written ({error.strerror or error}); give another place") from error
+        raise InputError(f"{what}: cannot be written ({error.strerror or error}); give another {instead}") from error
 
 
 @contextmanager
