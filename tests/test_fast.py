@@ -18,7 +18,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from conftest import LENGTHS, PAD, SIZES, small
 from entente.data import tokenizer
-from entente.decoding.search import GROUP, Search, largest, translate
+from entente.decoding.search import GROUP, Search, largest
+from entente.decoding.translate import translate
 from entente.decoding.workers import Workers
 from entente.fast import memory
 from entente.fast.loss import ROWS, projected_cross_entropy

@@ -220,7 +220,7 @@ def chosen(config: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def plan_jobs(config: Mapping[str, Any], root: Path, variants: Sequence[str], overrides: Sequence[str]) -> list[Job]:
-    """Returns every run, seeds outermost, so that a first table is soon complete. InputError with all that is wrong with them."""
+    """Returns every run, seeds outermost, so that a first table is soon complete. InputError with all that is wrong."""
     within = root.relative_to(path_of(config["output_dir"]))
     jobs = []
     for seed in dict.fromkeys(config["seeds"]):

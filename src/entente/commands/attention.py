@@ -27,7 +27,8 @@ from entente.data.alignments import Gold
 from entente.data.files import clean
 from entente.data.module import split_of
 from entente.data.tokenizer import BOS, EOS
-from entente.decoding.search import Search, translate
+from entente.decoding.search import Search
+from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.files.reading import path_of
 from entente.files.writing import made, writable, written_whole

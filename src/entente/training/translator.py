@@ -14,7 +14,8 @@ from torch import Tensor
 from entente.checkpoint import ENTRY
 from entente.data.batches import Batch
 from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
-from entente.decoding.search import Hypothesis, Search, search, translate
+from entente.decoding.search import Hypothesis, Search, search
+from entente.decoding.translate import translate
 from entente.decoding.workers import Workers
 from entente.errors import Diverged
 from entente.evaluation.scores import Evaluation, corpus_scores
