@@ -209,19 +209,20 @@ def _cells(suite: Suite, split: str, baseline: Mapping[int, Run], samples: int) 
                 )
         systems = {variant: columns["translation"] for variant, columns in texts.items()}
         for variant, p in paired_bootstrap(own["reference"], own["translation"], systems, samples).items():
-            compared[variant].append((p, *_values([others[variant]], split, "bleu"), standard.bleu))
+            [bleu] = _values([others[variant]], split, "bleu")
+            compared[variant].append((p, bleu, standard.bleu))
     worst = {variant: max(p for p, _, _ in seeds) for variant, seeds in compared.items()}
     adjusted = holm({variant: min(1.0, 2 * p) for variant, p in worst.items()})
     cells = {}
     for variant in suite.variants:
-        bleu, chrf = (_values(suite.of(variant), split, name) for name in ("bleu", "chrf"))
+        bleus, chrfs = (_values(suite.of(variant), split, name) for name in ("bleu", "chrf"))
         differences = [own - base for _, own, base in compared[variant]]
-        if bleu:
+        if bleus:
             cells[variant] = Cell(
-                statistics.fmean(bleu),
-                _deviation(bleu),
-                _mean(chrf),
-                _deviation(chrf),
+                statistics.fmean(bleus),
+                _deviation(bleus),
+                _mean(chrfs),
+                _deviation(chrfs),
                 baseline=_mean([base for _, _, base in compared[variant]]),
                 difference=_mean(differences),
                 lowest=min(differences, default=None),

@@ -148,8 +148,8 @@ def _panels(comparison: Comparison, suite: Suite, curves: Callable[[Run], list[A
     figure = Figure((WIDTH, 0.4 + 1.45 * math.ceil(len(rows) / across)), layout="constrained")
     grid = list(figure.subplots(math.ceil(len(rows) / across), across, sharex=True, sharey=True, squeeze=False).flat)
     for axes, row in zip(grid, rows, strict=False):
-        baseline = [Line(*curve, GREY) for curve in drawn[suite.variants[0]]]
-        _draw(axes, row.variant, [*baseline, *(Line(*curve, _color(row.verdict)) for curve in drawn[row.variant])])
+        baseline = [Line(xs, ys, GREY) for xs, ys in drawn[suite.variants[0]]]
+        _draw(axes, row.variant, [*baseline, *(Line(xs, ys, _color(row.verdict)) for xs, ys in drawn[row.variant])])
         axes.set_ylim(-3, 103)
     for i in range(len(rows), len(grid)):
         grid[i].set_axis_off()
@@ -200,7 +200,11 @@ def _side_by_side(
     figure = Figure((WIDTH / 2, max(1.9, 0.3 + 0.115 * len(places))), layout="constrained")
     handles: dict[str, Any] = {}
     for axes, title, side in zip(figure.subplots(1, 2, sharex=True, sharey=True), titles, sides, strict=True):
-        lines = [Line(*zip(*points, strict=True), colors[place], place) for place, points in side.items() if points]
+        lines = [
+            Line([step for step, _ in points], [value for _, value in points], colors[place], place)
+            for place, points in side.items()
+            if points
+        ]
         handles |= _draw(axes, title, lines)
         axes.set_xlabel("step")
         if logarithmic:

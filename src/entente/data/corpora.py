@@ -102,12 +102,15 @@ def grammar(src: Language, tgt: Language, seed: Seed, train: Sentences, valid: S
     from entente.data.grammar import splits
 
     def gold(pair: Derived) -> Gold:
-        one = Gold(pair.spans(src), pair.spans(tgt), pair.sure, pair.possible)
-        return one if src == "fr" else one.turned()
+        fr, en = pair.spans("fr"), pair.spans("en")
+        return Gold(fr, en, pair.sure, pair.possible) if src == "fr" else Gold(en, fr, pair.sure, pair.possible).turned()
+
+    def both(pair: Derived) -> dict[str, str]:
+        return {"fr": clean(pair.text("fr")), "en": clean(pair.text("en"))}
 
     derived = splits(seed, train, valid, test)
     parts = {
-        name: _dataset(f"data=grammar, {name}", Pairs.of((clean(pair.text(src)), clean(pair.text(tgt))) for pair in pairs))
+        name: _dataset(f"data=grammar, {name}", Pairs.of((text[src], text[tgt]) for text in map(both, pairs)))
         for name, pairs in derived.items()
     }
     golds = {name: [gold(pair) for pair in pairs] for name, pairs in derived.items() if name != "train"}
