@@ -18,8 +18,8 @@ Result = TypeVar("Result")
 class Workers(Generic[Result]):
     """Calls `work` with what is given to `add`, on `torch.get_num_threads()` workers, one thread each.
 
-    Until `results` or `close` is called, torch has one thread, and the model's weights must not change. On another device than a
-    CPU, and under autocast, which other threads would not have, the caller is the only worker.
+    Until `results` or `close` is called, torch has one thread, and the model's weights must not change. On another device than
+    a CPU, and under autocast, which other threads would not have, the caller is the only worker.
     """
 
     def __init__(self, work: Callable[..., Result], model: nn.Module) -> None:

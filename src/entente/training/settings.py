@@ -201,7 +201,7 @@ def problems_of_data(data: object) -> list[str]:
     if not isinstance(data, Mapping):
         return found
     found += problems(Vocabulary.train, "data.tokenizer", data.get("tokenizer", {}), {"corpus_train", "cache_dir"})
-    given = {"corpus", "vocabulary", "seed", "overfit", "cache_dir"}
+    given = {"corpus", "vocabulary", "seed", "overfit", "cache_dir", "limit_batches"}
     found += problems(TranslationData, "data.batch", data.get("batch", {}), given)
     return found
 
