@@ -37,7 +37,7 @@ from rich.live import Live
 from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
-import entente
+from entente import checkpoint
 from entente.ablation import locked
 from entente.ablation.comparison import Compare
 from entente.ablation.page import report
@@ -185,7 +185,7 @@ class Job:
 @cache
 def digest(variant: str) -> str:
     """Returns a digest of the code that trains and of what an ablation sets: a change of either makes another experiment."""
-    package = Path(str(entente.__file__)).parent
+    package = Path(checkpoint.__file__).parent
     sources = [path for path in sorted(package.rglob("*.py")) if "ablation" not in path.relative_to(package).parts]
     content = b"".join(path.read_bytes() for path in sources) + json.dumps(sets(variant), sort_keys=True).encode()
     return hashlib.sha256(content).hexdigest()[:16]
