@@ -21,7 +21,8 @@ from entente.data.alignments import Gold, pharaoh, read_pharaoh
 from entente.data.corpora import Corpus, grammar
 from entente.data.module import TranslationData
 from entente.data.tokenizer import BOS, PAD, Tokenizer, Vocabulary
-from entente.decoding.search import Search, translate
+from entente.decoding.search import Search
+from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models import MODELS, Seq2Seq
 

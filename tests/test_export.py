@@ -21,7 +21,8 @@ from entente.checkpoint import RUNTIME, Run, build
 from entente.config.schema import defaults, settings_of
 from entente.data.tokenizer import BOS, EOS, LONGEST, PAD, Tokenizer, Vocabulary
 from entente.decoding.ctranslate2 import SAME, CTranslate2, computable, write_ctranslate2
-from entente.decoding.search import Search, translate
+from entente.decoding.search import Search
+from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models.transformer import LEARNED_POSITIONS, Transformer
 from test_variants import BROKEN, change

@@ -18,7 +18,8 @@ from torch.nn import functional as F
 from conftest import LENGTHS, PAD, SIZES, small
 from entente.checkpoint import build
 from entente.data import tokenizer
-from entente.decoding.search import GROUP, Search, largest, translate
+from entente.decoding.search import GROUP, Search, largest
+from entente.decoding.translate import translate
 from entente.decoding.workers import Workers
 from entente.fast import fused, memory
 from entente.fast.attach import attach, detach

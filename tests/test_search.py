@@ -12,7 +12,8 @@ from torch import Tensor
 from conftest import BOS, EOS, PAD, small, sources
 from entente.data import tokenizer
 from entente.data.tokenizer import Tokenizer, Vocabulary
-from entente.decoding.search import Hypothesis, Search, beam_search, greedy, log_probabilities, search, translate
+from entente.decoding.search import Hypothesis, Search, beam_search, greedy, log_probabilities, search
+from entente.decoding.translate import translate
 from entente.models import BiRNN, Seq2Seq, Transformer
 from entente.models.seq2seq import State, pad
 

@@ -5,7 +5,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,9 +18,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from playwright.sync_api import Locator
 from torch.utils.tensorboard import SummaryWriter
 
-from browser import Browser, executable, until
+from browser import executable, new_page
 from entente.attention.record import CROSS, DECODER, ENCODER, AttentionMap
 from entente.data.tokenizer import PAD, Tokenizer, Vocabulary
 from entente.decoding.search import Search
@@ -35,11 +37,49 @@ FRENCH = ["Le garçon a vu l'été.", "Où est ma sœur aînée ?", "Il a déjà
 ENGLISH = ["The boy saw the summer.", "Where is my elder sister?", "He has eaten already."]
 LEGIBLE = 7  # pixels of a font
 STEP = 200
+PATIENCE = 200.0  # seconds, on a busy machine too
 # Where TensorBoard shows images: a card, its title in it, and what a person clicks on to see the image at full size.
 VIEWS = {
-    "timeseries": ("image-card", "deep('tb-truncated-path', card)[0].title", "[aria-label='Toggle actual image size']"),
-    "images": ("tf-image-loader", "deep('[itemprop=name]', card.shadowRoot)[0].innerText", "[aria-label='Toggle actual size']"),
+    "timeseries": ("image-card", "tb-truncated-path", "[aria-label='Toggle actual image size']"),
+    "images": ("tf-image-loader", "[itemprop=name]", "[aria-label='Toggle actual size']"),
 }
+# Sizes of an <img> in its file and on the page, where the part that is not hidden begins in it, and that part in the window.
+PICTURE = """async image => {
+  if (!image.complete) await new Promise(done => image.onload = image.onerror = done);
+  image.scrollIntoView({block: 'center', behavior: 'instant'});
+  const seen = await new Promise(done => new IntersectionObserver(([e]) => done(e.intersectionRect)).observe(image));
+  const box = image.getBoundingClientRect();
+  return [[image.naturalWidth, image.naturalHeight], [box.width, box.height],
+          [seen.x - box.x, seen.y - box.y], [seen.x, seen.y, seen.width, seen.height]];
+}"""
+
+
+class Picture(NamedTuple):
+    """An <img>, scrolled to. Lengths are in pixels."""
+
+    natural: tuple[int, int]  # width and height in its file; (0, 0) if that could not be loaded
+    shown: tuple[float, float]  # width and height on the page
+    corner: tuple[float, float]  # of it, where the part that is not hidden or scrolled away begins
+    seen: tuple[float, float, float, float]  # that part in the window: x, y, width, height
+
+    @classmethod
+    def of(cls, image: Locator) -> "Picture":
+        """How an <img> is shown, once it is loaded or cannot be."""
+        return cls(*map(tuple, image.evaluate(PICTURE)))
+
+    def scale(self) -> float:
+        """The smaller of shown over natural width and height; 0 if there is nothing to see."""
+        if not all(self.natural) or not all(self.seen[2:]):
+            return 0.0
+        return min(self.shown[0] / self.natural[0], self.shown[1] / self.natural[1])
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Asks again and again, until it is so."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {what}"
+        time.sleep(0.05)
 
 
 @contextmanager
@@ -131,24 +171,27 @@ def test_a_browser_shows_the_maps_with_legible_tokens(view: str, drawn: dict[str
     card, title, toggle = VIEWS[view]
     assert {tag.split("/")[1] for tag in drawn} == {ENCODER, DECODER, CROSS} and len(drawn) == 6
     assert all(part in drawn[f"attention/{CROSS}/garçon"].text for part in ("·Le", "·garçon", "été"))
-    with Browser() as browser, tensorboard(tmp_path / "logs") as address:
+    with new_page() as (browser, problems), tensorboard(tmp_path / "logs") as address:
         served(f"{address}data/plugin/images/tags")
-        browser.open(f"{address}?darkMode=false#{view}")
-        browser.wait(f"deep('{card}').length >= {len(drawn)}")
-        titles = browser.evaluate(f"deep('{card}').map(card => {title})")
+        browser.goto(f"{address}?darkMode=false#{view}")
+        until(lambda: browser.locator(card).count() >= len(drawn), "a card for each map")
+        cards = browser.locator(card).all()
+        names = [one.locator(title).first for one in cards]
+        titles = [name.inner_text() if view == "images" else name.get_attribute("title") or "" for name in names]
         assert sorted(titles) == sorted(drawn)
-        images = [f"deep('img', deep('{card}')[{i}].shadowRoot ?? deep('{card}')[{i}])[0]" for i in range(len(titles))]
-        for i, image in enumerate(images):  # a card is filled when it is scrolled to
-            browser.evaluate(f"deep('{card}')[{i}].scrollIntoView()")
-            browser.wait(f"{image}?.naturalWidth")
-        for i, image in enumerate(images):
-            map = drawn[titles[i]]
-            browser.click(f"deep(\"{toggle}\", deep('{card}')[{i}].shadowRoot ?? deep('{card}')[{i}])[0]")
-            browser.wait(f"{image}.getBoundingClientRect().width >= {image}.naturalWidth")
-            picture = browser.picture(image)
+        for one in cards:  # a card is filled when it is scrolled to
+            one.scroll_into_view_if_needed()
+            until(
+                lambda one=one: one.locator("img").count() and one.locator("img").first.evaluate("e => e.naturalWidth"), "image"
+            )
+        for one, name in zip(cards, titles, strict=True):
+            map, image = drawn[name], one.locator("img").first
+            one.locator(toggle).first.click()
+            until(lambda image=image: image.evaluate("e => e.getBoundingClientRect().width >= e.naturalWidth"), "full size")
+            picture = Picture.of(image)
             assert picture.natural == map.size == map.pixels.shape[1::-1]
             assert picture.scale() * map.font >= LEGIBLE
-            browser.screenshot(tmp_path / "tensorboard.png")
+            browser.screenshot(path=tmp_path / "tensorboard.png")
             x, y, width, height = (round(part) for part in picture.seen)
             left, top = (round(part) for part in picture.corner)
             assert width > 500 and height > 150  # a card of time series is a window on it, as high as before
@@ -158,7 +201,7 @@ def test_a_browser_shows_the_maps_with_legible_tokens(view: str, drawn: dict[str
                 seen = np.asarray(screen.convert("RGB"))[y : y + height, x : x + width].astype(int)
             assert abs(seen - map.pixels[top : top + height, left : left + width]).max() <= 2
         print("To be looked at:", tmp_path / "tensorboard.png")
-        assert browser.problems == []
+        assert problems == []
 
 
 PAGE = """<script>
@@ -172,23 +215,15 @@ def test_a_browser_tells_of_errors_and_of_images_that_do_not_show(tmp_path: Path
     (tmp_path / "page.html").write_text(PAGE)
     Image.new("RGB", (20, 30)).save(tmp_path / "good.png")
     (tmp_path / "broken.png").write_text("no picture")
-    with Browser() as browser:
-        browser.open((tmp_path / "page.html").as_uri())
-        pictures = [browser.picture(f"document.images[{i}]") for i in range(4)]
+    with new_page() as (browser, problems):
+        browser.goto((tmp_path / "page.html").as_uri())
+        pictures = [Picture.of(image) for image in browser.locator("img").all()]
         assert [picture.natural for picture in pictures] == [(20, 30), (20, 30), (0, 0), (0, 0)]
         assert [picture.scale() for picture in pictures] == [0.5, 0, 0, 0]
         said = ("console.error: one 1", "console.assert: two", "Error: three", "Error: four", "gone.png")
-        until(lambda: browser.evaluate("true") and len(browser.problems) >= len(said), "five problems")
-        assert [sum(part in problem for problem in browser.problems) for part in said] == [1] * len(said)
-        assert len(browser.problems) == len(said)
-        with pytest.raises(RuntimeError, match="nothing is not defined"):
-            browser.evaluate("nothing")
-        with pytest.raises(TimeoutError, match="not within .*: 1 > 2"):
-            browser.wait("1 > 2", seconds=0.1)
-        with pytest.raises(RuntimeError, match="ERR_"):
-            browser.open("http://127.0.0.1:1/")
-        with pytest.raises(TimeoutError, match="does not answer"):
-            browser.evaluate("for (;;);", seconds=0.5)
+        until(lambda: browser.evaluate("true") and len(problems) >= len(said), "five problems")
+        assert [sum(part in problem for problem in problems) for part in said] == [1] * len(said)
+        assert len(problems) == len(said)
 
 
 def test_a_missing_browser_is_a_failure_in_ci_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,5 +232,5 @@ def test_a_missing_browser_is_a_failure_in_ci_only(monkeypatch: pytest.MonkeyPat
     with pytest.raises(pytest.skip.Exception, match="chromium is missing"):
         executable()
     monkeypatch.setenv("CI", "true")
-    with pytest.raises(pytest.fail.Exception, match="chromium is missing"):
-        Browser()
+    with pytest.raises(pytest.fail.Exception, match="chromium is missing"), new_page():
+        pass

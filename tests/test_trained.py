@@ -14,7 +14,8 @@ from entente.config.schema import fill
 from entente.data.corpora import read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS
-from entente.decoding.search import Search, translate
+from entente.decoding.search import Search
+from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.evaluation.evaluate import evaluate
 from entente.training.settings import completed

@@ -1,10 +1,14 @@
 """A file is there whole or not at all."""
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from entente.files.writing import whole, write_json
+from entente.files.writing import clear, scratch, whole, write_json
 
 
 def test_a_file_that_fails_on_the_way_leaves_what_was_there(tmp_path: Path) -> None:
@@ -19,3 +23,40 @@ def test_a_file_that_fails_on_the_way_leaves_what_was_there(tmp_path: Path) -> N
         raise RuntimeError
     assert path.read_text(encoding="utf-8") == before
     assert [found.name for found in path.parent.iterdir()] == ["metrics.json"]
+
+
+def test_what_a_dead_writer_left_is_removed_and_a_live_one_is_left_alone(tmp_path: Path) -> None:
+    program = "import os, sys; from pathlib import Path; from entente.files.writing import scratch, whole\n"
+    program += "with whole(Path('a')), scratch(Path()): os.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 4  # a file, a folder, and a lock of each
+    with whole(tmp_path / "b"), scratch(tmp_path) as folder:
+        clear(tmp_path)
+        assert folder.is_dir() and len(list(tmp_path.iterdir())) == 4
+    assert os.listdir(tmp_path) == ["b"]
+
+
+# Imports every module in one process, where the package (other packages know on which system they are) has only what every
+# system has.
+WITHOUT_UNIX = """
+import builtins, importlib, pkgutil
+import_module = builtins.__import__
+
+def import_portable(name, globals=None, *more, **named):
+    if name in ("fcntl", "grp", "pwd", "resource", "termios") and str((globals or {}).get("__name__")).startswith("entente"):
+        raise ImportError(name + " is missing on Windows")
+    return import_module(name, globals, *more, **named)
+
+builtins.__import__ = import_portable
+import entente
+names = [module.name for module in pkgutil.walk_packages(entente.__path__, "entente.")]
+names = [name for name in names if not name.startswith("entente.benchmark")]  # a tool for Unix
+for name in names:
+    importlib.import_module(name)
+print(len(names))
+"""
+
+
+def test_the_package_imports_without_modules_that_only_unix_has() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_UNIX], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and int(done.stdout) > 50, done.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 from entente.config.schema import flat
+from entente.console import markdown
 from test_variants import BREAKS, BROKEN
 
 ROOT = Path(__file__).parents[1]
@@ -93,7 +94,7 @@ def table(published: Path, model: str) -> str:
         if name == model and (published / model / f"{variant}-seed1" / "proof.json").exists()
     ]
     headings = ["variant", "sets", "read in src/entente/", "proof: what differs from the baseline", "laws broken"]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [headings, ["---"] * len(headings), *rows])
+    return markdown.table(headings, rows)
 
 
 def main(published: Path, output: Path) -> None:

@@ -16,7 +16,8 @@ from entente.attention.sentence import Attention, attend, read_sentence
 from entente.config.schema import fill
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS
-from entente.decoding.search import Hypothesis, Search, translate
+from entente.decoding.search import Hypothesis, Search
+from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models.seq2seq import evaluating, parameter_count
 

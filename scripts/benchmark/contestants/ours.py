@@ -31,7 +31,8 @@ from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS, PAD, Vocabulary
 from entente.decoding.ctranslate2 import CTranslate2
-from entente.decoding.search import Hypothesis, Search, translate
+from entente.decoding.search import Hypothesis, Search
+from entente.decoding.translate import translate
 from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.process import prepare_process
 from entente.training.board import log_settings

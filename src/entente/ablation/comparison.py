@@ -1,10 +1,9 @@
-"""What each variant of a suite is worth beside the baseline: scores over seeds, whether a difference is more than chance, and a
-verdict in words.
+"""Compares each variant of a suite with the baseline: scores over seeds, whether a difference is significant, and a verdict.
 
 p: paired bootstrap resampling (Koehn 2004) of the translations by sacreBLEU, variant against the baseline of the same seed; the
 largest p over the seeds, so that a difference counts only where every seed shows it; doubled, since sacreBLEU counts one tail
-and a difference may go either way; corrected for the number of variants on a split (Holm 1979). It speaks of other sentences,
-not of other seeds: for those there is the standard deviation.
+and a difference may go either way; corrected for the number of variants on a split (Holm 1979). It says how the difference
+generalises to other sentences, not to other seeds: for those there is the standard deviation.
 
 Verdicts:
     worse, better              on the first test split: every seed differs in this direction, and Holm's p < 0.05
@@ -19,13 +18,15 @@ import io
 import logging
 import math
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Interval
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
@@ -35,12 +36,20 @@ from sacrebleu.significance import PairedTest
 from entente.ablation.runs import Run, Suite
 from entente.config.schema import problems
 from entente.console import escape
+from entente.console.markdown import table as markdown_table
 from entente.errors import InputError
 
 ALPHA = 0.05  # error probability of a split's claims "worse" and "better" all together
 REACHED = 0.9  # share of the baseline's validation BLEU
 PLATEAU = 0.9  # share of the unigram NLL
 BASELINE, AS_GOOD, WORSE, BETTER = "baseline", "as good", "worse", "better"
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=select_autoescape(["html.j2"]),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 FAILED = ("crashed", "killed", "diverged", "refused")  # states that are verdicts as they stand
 
 
@@ -119,20 +128,7 @@ class Comparison:
     @property
     def notes(self) -> list[str]:
         """How the numbers were made, a sentence each."""
-        seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds, ± sample standard deviation"
-        said = [
-            f"BLEU is sacreBLEU's, {self.signature or 'no signature kept'}; {seeds}.",
-            f"p: paired bootstrap resampling by sacreBLEU, {self.samples} samples, variant against the baseline of the same "
-            f"seed{', the largest over the seeds' * (len(self.seeds) > 1)}; doubled, since a difference may go either way, and "
-            "corrected for the number of variants on a split (Holm).",
-            f'"worse" and "better": Holm\'s p < {ALPHA} on {self.splits[0] if self.splits else "test"}, every seed in this '
-            'direction. "as good": no difference shown with this many seeds and sentences, which proves no equality.',
-        ]
-        if 2 * (len(self.rows) - 1) / (self.samples + 1) >= ALPHA:
-            said.append(f"{self.samples} samples are too few for so many variants: no p can be below {ALPHA}.")
-        if len(self.seeds) == 1:
-            said.append("One seed only: p speaks of other test sentences, not of other seeds, which may differ by more.")
-        return said + [f"Made by: {self.command}"] * bool(self.command)
+        return TEMPLATES.get_template("notes.j2").render(vars(self), alpha=ALPHA).splitlines()
 
 
 def compare(suite: Suite, samples: int = 1000) -> Comparison:
@@ -140,6 +136,7 @@ def compare(suite: Suite, samples: int = 1000) -> Comparison:
     known = list(dict.fromkeys(chain.from_iterable(run.metrics for run in suite.runs if run.metrics)))
     splits = [split for split in known if split != "valid" and "@" not in split]
     again = [split for split in known if "@" in split]
+    first = splits[0] if splits else ""
     baseline = {run.seed: run for run in suite.of(suite.variants[0])}
     cells = {split: _cells(suite, split, baseline, samples) for split in splits}
     rows = []
@@ -149,12 +146,12 @@ def compare(suite: Suite, samples: int = 1000) -> Comparison:
         rows.append(
             Row(
                 variant,
-                _verdict(runs, baseline, cells[splits[0]].get(variant) if splits else None, splits[:1]),
+                _verdict(runs, baseline, cells.get(first, {}).get(variant), first),
                 len(finished),
                 len(runs),
                 {split: cells[split][variant] for split in splits if variant in cells[split]},
                 {split: mean for split in again if (mean := _mean(_values(runs, split, "bleu"))) is not None},
-                _mean(_values(runs, splits[0], "nll")) if splits else None,
+                _mean(_values(runs, first, "nll")),
                 next((run.training.parameters for run in runs if run.training), None),
                 _mean([speed for run in runs if (speed := _speed(run)) is not None]),
                 _steps(finished, baseline),
@@ -162,8 +159,7 @@ def compare(suite: Suite, samples: int = 1000) -> Comparison:
                 next((run.proof for run in runs if run.proof), {}),
             )
         )
-    scores = next((run.metrics[splits[0]] for run in suite.runs if run.metrics and splits and splits[0] in run.metrics), None)
-    signature = scores.signature.get("bleu", "") if scores else ""
+    signature = next((scores.signature.get("bleu", "") for run in suite.runs if (scores := run.scores(first))), "")
     return Comparison(suite.name, suite.seeds, samples, splits, again, signature, suite.command, rows)
 
 
@@ -198,46 +194,47 @@ def holm(ps: Mapping[str, float]) -> dict[str, float]:
 
 
 def _cells(suite: Suite, split: str, baseline: Mapping[int, Run], samples: int) -> dict[str, Cell]:
-    """Of each variant that has the split."""
-    having = [run for run in suite.runs if run.metrics and split in run.metrics]
-    ps: dict[str, list[float]] = {}
-    bases: dict[str, list[float]] = {}
-    differences: dict[str, list[float]] = {}
-    for seed in suite.seeds:
-        base = baseline[seed]
-        others = {run.variant: run for run in having if run.seed == seed and run is not base}
-        if base not in having or not others:
+    """Returns the cell of each variant that has the split."""
+    compared: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # p, BLEU, and the baseline's BLEU, by seed
+    for seed, base in baseline.items():
+        others = {run.variant: run for run in suite.runs if run.seed == seed and run is not base and run.scores(split)}
+        if not others or (standard := base.scores(split)) is None:
             continue
-        standard, texts = base.translations(split), {}
-        for variant, run in others.items():
-            own = run.translations(split)
-            if own["reference"] != standard["reference"]:
-                raise InputError(f"{run.directory}: {split} is not that of {base.directory}; compare runs on one corpus")
-            texts[variant] = own["translation"]
-        for variant, p in paired_bootstrap(standard["reference"], standard["translation"], texts, samples).items():
-            ps.setdefault(variant, []).append(p)
-            bases.setdefault(variant, []).append(_score(base, split))
-            differences.setdefault(variant, []).append(_score(others[variant], split) - _score(base, split))
-    worst = {variant: max(values) for variant, values in ps.items()}
+        texts = {variant: run.translations(split) for variant, run in others.items()}
+        own = base.translations(split)
+        for variant, columns in texts.items():
+            if columns["reference"] != own["reference"]:
+                raise InputError(
+                    f"{others[variant].directory}: {split} is not that of {base.directory}; compare runs on one corpus"
+                )
+        systems = {variant: columns["translation"] for variant, columns in texts.items()}
+        for variant, p in paired_bootstrap(own["reference"], own["translation"], systems, samples).items():
+            [bleu] = _values([others[variant]], split, "bleu")
+            compared[variant].append((p, bleu, standard.bleu))
+    worst = {variant: max(p for p, _, _ in seeds) for variant, seeds in compared.items()}
     adjusted = holm({variant: min(1.0, 2 * p) for variant, p in worst.items()})
     cells = {}
-    for variant in dict.fromkeys(run.variant for run in having):
-        runs, d = suite.of(variant), differences.get(variant, [])
-        bleu, chrf = _values(runs, split, "bleu"), _values(runs, split, "chrf")
-        means = (statistics.fmean(bleu), _deviation(bleu), _mean(chrf), _deviation(chrf))
-        beside = (
-            _mean(bases.get(variant, [])),
-            _mean(d),
-            min(d, default=None),
-            max(d, default=None),
-            worst.get(variant),
-            adjusted.get(variant),
-        )
-        cells[variant] = Cell(*means, *beside)
+    for variant in suite.variants:
+        bleus, chrfs = (_values(suite.of(variant), split, name) for name in ("bleu", "chrf"))
+        differences = [own - base for _, own, base in compared[variant]]
+        if bleus:
+            cells[variant] = Cell(
+                statistics.fmean(bleus),
+                _deviation(bleus),
+                _mean(chrfs),
+                _deviation(chrfs),
+                baseline=_mean([base for _, _, base in compared[variant]]),
+                difference=_mean(differences),
+                lowest=min(differences, default=None),
+                highest=max(differences, default=None),
+                p=worst.get(variant),
+                p_holm=adjusted.get(variant),
+            )
     return cells
 
 
-def _verdict(runs: Sequence[Run], baseline: Mapping[int, Run], cell: Cell | None, first: Sequence[str]) -> str:
+def _verdict(runs: Sequence[Run], baseline: Mapping[int, Run], cell: Cell | None, first: str) -> str:
+    """Returns the verdict on a variant from its runs and its cell of the first test split."""
     outcomes = Counter(filter(None, (_failure(run, first) for run in runs)))
     said = [f"{count} of {len(runs)} {outcome}" for outcome, count in outcomes.items()]
     if runs[0] is baseline.get(runs[0].seed):
@@ -246,21 +243,21 @@ def _verdict(runs: Sequence[Run], baseline: Mapping[int, Run], cell: Cell | None
         return next(iter(outcomes)) if len(outcomes) == 1 else "; ".join(said)
     if cell is None or cell.lowest is None or cell.highest is None or cell.p_holm is None:
         return "; ".join(["not compared", *said])
-    shown = cell.p_holm < ALPHA
-    verdict = WORSE if shown and cell.highest < 0 else BETTER if shown and cell.lowest > 0 else AS_GOOD
+    significant = cell.p_holm < ALPHA
+    verdict = WORSE if significant and cell.highest < 0 else BETTER if significant and cell.lowest > 0 else AS_GOOD
     if verdict == AS_GOOD:
         if said:
-            return "; ".join(said)  # what went wrong is no equality
-        said = ["seeds disagree"] * (shown and cell.lowest < 0 < cell.highest)
+            return "; ".join(said)  # a failed run is no evidence of equality
+        said = ["seeds disagree"] * (significant and cell.lowest < 0 < cell.highest)
     alone = sum(run.metrics is not None for run in runs if (base := baseline.get(run.seed)) is None or base.metrics is None)
     return "; ".join([verdict, *said, *[f"{alone} of {len(runs)} without a baseline of their seed"] * bool(alone)])
 
 
-def _failure(run: Run, first: Sequence[str]) -> str:
-    """What went wrong with a run; empty where nothing did. first: the first test split, in a list."""
+def _failure(run: Run, first: str) -> str:
+    """Returns what went wrong with a run; nothing where all is well. first: the first test split."""
     if run.metrics is None:
         return run.state if run.state in FAILED else "not finished" if run.config else "not trained"
-    scores = next((run.metrics[split] for split in first if split in run.metrics), None)
+    scores = run.scores(first)
     if scores is None or scores.nll is None:
         return ""
     unigram = run.training.unigram_nll if run.training else None
@@ -289,14 +286,9 @@ def _speed(run: Run) -> float | None:
 
 
 def _values(runs: Iterable[Run], split: str, name: str) -> list[float]:
-    """Of the runs that have it."""
-    values = [getattr(run.metrics[split], name) for run in runs if run.metrics and split in run.metrics]
+    """Returns a score of the runs that have it."""
+    values = [getattr(scores, name) for run in runs if (scores := run.scores(split))]
     return [value for value in values if value is not None]
-
-
-def _score(run: Run, split: str) -> float:
-    assert run.metrics
-    return run.metrics[split].bleu
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -356,8 +348,7 @@ def terminal(comparison: Comparison, width: int) -> Table:
 
 def markdown(comparison: Comparison) -> str:
     headings, *lines = [[escape.markdown(cell) for cell in line] for line in _compact(comparison)]
-    rows = [headings, ["---", "---"] + ["---:"] * (len(headings) - 2), *([_code(line[0]), *line[1:]] for line in lines)]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    table = markdown_table(headings, [[_code(line[0]), *line[1:]] for line in lines], left=2)
     notes = "\n".join(f"- {escape.markdown(note)}" for note in comparison.notes)
     return f"# {escape.markdown(comparison.name)}\n\n{table}\n\n{notes}\n"
 

@@ -19,18 +19,26 @@ from typing import Annotated, Any, TypeVar
 
 import yaml
 from annotated_types import MinLen
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from entente.errors import InputError
 from entente.files.names import Name
 from entente.files.reading import is_stream, read_yaml, small_file
-from entente.files.writing import write_text
+from entente.files.writing import writable, write_text
 
 T = TypeVar("T")
 Curves = dict[str, list[tuple[int, float]]]
 
 KEPT = ("config.yaml", "metrics.json", "training.json", "proof.json")  # of a run that is published
 DIGITS = 6  # significant, of the values of a curve; events hold 32 bit numbers, which have no more that mean anything
+ASPECTS = {  # of why/ASPECT/PLACE, which may explain a failure: whether its axis is logarithmic
+    "gradient_norm": True,
+    "update_ratio": False,
+    "update_cosine": False,
+    "position_cosine": False,
+    "attention_entropy": False,
+    "score_variance": True,
+}
 
 
 @dataclass(frozen=True)
@@ -68,12 +76,6 @@ class Status:
     message: str | None = None
 
 
-class Proof(BaseModel, extra="allow"):
-    """proof.json. differs: aspects, each of which is a key too, and says how."""
-
-    differs: list[str] = []
-
-
 @dataclass(frozen=True)
 class Run:
     """One variant trained from one seed. metrics: by split; None for a run that did not finish. proof: of each aspect in which
@@ -93,6 +95,9 @@ class Run:
     def curves(self) -> Curves:
         return history(self.directory)
 
+    def scores(self, split: str) -> Scores | None:
+        return (self.metrics or {}).get(split)
+
     def translations(self, split: str) -> dict[str, list[str]]:
         """source, reference and translation of a split, each in the corpus' order."""
         path = self.directory / "translations" / f"{split}.tsv"
@@ -105,9 +110,8 @@ class Run:
             if len(lengths := {len(column) for column in found.values()}) > 1:
                 raise ValueError(f"columns of {lengths} lines")
         except (OSError, ValueError, KeyError) as error:
-            raise InputError(
-                f"{path}: cannot be read ({_reason(error)}); restore it, or train {self.directory} again"
-            ) from error
+            reason = f"{path}: cannot be read ({_reason(error)}); restore it, or train {self.directory} again"
+            raise InputError(reason) from error
         return found
 
 
@@ -152,13 +156,11 @@ def read_suite(directory: Path) -> Suite:
         metrics = _read(folder / "metrics.json", dict[Name, Scores])
         config = _read(folder / "config.yaml", dict[str, Any]) or {}
         training = _read(folder / "training.json", Training)
-        said = _read(folder / "proof.json", Proof)
-        proof = {aspect: str((said.model_extra or {}).get(aspect, "")) for aspect in said.differs} if said else {}
+        said = _read(folder / "proof.json", dict[str, list[str] | str]) or {}
+        proof = {aspect: str(said.get(aspect, "")) for aspect in said.get("differs", [])}
         runs.append(Run(variant, seed, folder, status.state, status.message or "", config, metrics, training, proof))
-    command = "; ".join(settings.commands)
-    return Suite(
-        settings.name or directory.resolve().name, directory, settings.variants, settings.seeds, runs, settings.about, command
-    )
+    name, command = settings.name or directory.resolve().name, "; ".join(settings.commands)
+    return Suite(name, directory, settings.variants, settings.seeds, runs, settings.about, command)
 
 
 def settings_of(directory: Path) -> Settings | None:
@@ -187,28 +189,21 @@ def publish(suite: Suite, folder: Path) -> None:
     """Copies what is worth keeping: settings, metrics, translations and curves; no weights, no events."""
     if folder.resolve() == suite.directory.resolve():
         raise InputError(f"publish={folder}: this is the suite itself; give another folder")
-    try:
+    with writable(f"publish={folder}", "folder"):
         shutil.rmtree(folder / "translations", ignore_errors=True)  # of an earlier publication
         for run in suite.runs:
             _publish_run(run, folder / run.directory.name)
-        if (suite.directory / "status.json").exists():
-            write_text(folder / "status.json", (suite.directory / "status.json").read_text(encoding="utf-8"))
+        _copy("status.json", suite.directory, folder)
         settings = yaml.safe_load((suite.directory / "suite.yaml").read_text(encoding="utf-8"))
         named = yaml.safe_dump({"name": suite.name, **settings}, sort_keys=False, allow_unicode=True)
         write_text(folder / "suite.yaml", named)  # last: a folder that has it is a suite
-    except OSError as error:
-        raise InputError(f"publish={folder}: cannot be written ({error.strerror or error}); give another folder") from error
 
 
 def _publish_run(run: Run, target: Path) -> None:
     shutil.rmtree(target / "translations", ignore_errors=True)
     for name in (*KEPT, "history.json"):
         (target / name).unlink(missing_ok=True)  # of an earlier publication
-    if not run.directory.is_dir():
-        return
-    for name in KEPT:
-        if (run.directory / name).exists():
-            write_text(target / name, (run.directory / name).read_text(encoding="utf-8"))
+        _copy(name, run.directory, target)
     for path in sorted((run.directory / "translations").glob("*.tsv")):
         columns = run.translations(path.stem)
         shared, common = target.parent / "translations" / path.name, {name: columns[name] for name in ("source", "reference")}
@@ -220,6 +215,12 @@ def _publish_run(run: Run, target: Path) -> None:
     if run.curves:
         curves = {tag: [(step, v if math.isfinite(v) else None) for step, v in points] for tag, points in run.curves.items()}
         write_text(target / "history.json", json.dumps(curves) + "\n")
+
+
+def _copy(name: str, source: Path, target: Path) -> None:
+    """Copies a file that need not exist."""
+    if (source / name).exists():
+        write_text(target / name, (source / name).read_text(encoding="utf-8"))
 
 
 def _columns(path: Path) -> dict[str, list[str]]:

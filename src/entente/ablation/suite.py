@@ -1,4 +1,4 @@
-"""A suite: variants x seeds, everything else equal, each run a process of its own.
+"""Trains a suite: variants x seeds, everything else equal, each run in a process of its own.
 
 outputs/NAME/suite.yaml          what is trained: variants, seeds, overrides
              status.json         {run: {state, message, code}}; state: waiting, running, finished, diverged, crashed, killed,
@@ -6,11 +6,10 @@ outputs/NAME/suite.yaml          what is trained: variants, seeds, overrides
              VARIANT-seedN/      a run's directory, as `train` writes it; VARIANT-seedN.log what it printed
              .VARIANT-seedN.lock held by the process that trains the run, from its first moment to its last
 
-A run that fails is a row that says so. Started again, a suite goes on where it was: what has finished stays, what was stopped
-goes on from its last checkpoint, what had crashed is tried again.
+A run that fails is a row that says so. The same command resumes a suite: finished runs stay, interrupted ones resume from their
+last checkpoint, crashed ones are tried again.
 """
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -22,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -39,9 +38,10 @@ from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
 from entente import checkpoint
+from entente.ablation import locked
 from entente.ablation.comparison import Compare
 from entente.ablation.page import report
-from entente.ablation.runs import Settings, settings_of
+from entente.ablation.runs import ASPECTS, Settings, settings_of
 from entente.ablation.variants import composed, header, refuse_unusable, sets
 from entente.config.command_line import key_of, quoted
 from entente.config.schema import nearest, problems
@@ -59,29 +59,16 @@ from entente.training.train import check_run
 log = logging.getLogger("entente")
 
 ENDED = ("finished", "diverged")  # would end the same way again
+TO_DO = ("waiting", "running")
 STOPPED = dict.fromkeys((75, 130, 143), "interrupted")
 CODES = {0: "finished", 2: "refused", 3: "diverged", **STOPPED}  # of train.py; see entente.config.command_line
 QUIET = 120  # seconds between lines where there is no terminal
 OWN = ("suite", "seeds", "jobs", "suites", "name")  # settings that are not of a run
 SET_HERE = ("ablation", "variant", "seed", "resume")  # settings of a run that the suite decides
-# Charts that lay the runs over one another; what TensorBoard's own page of scalars shows one tag at a time.
+# Charts that overlay the runs; TensorBoard's own page of scalars shows one tag at a time.
 LAYOUT = {
-    "How well": {
-        "validation BLEU": ["Multiline", ["valid/bleu"]],
-        "validation NLL": ["Multiline", ["valid/nll"]],
-        "training loss": ["Multiline", ["train/loss"]],
-    },
-    "Why": {
-        title: ["Multiline", [f"why/{aspect}/.*"]]
-        for title, aspect in (
-            ("norm of the gradient", "gradient_norm"),
-            ("norm of a sublayer's output over its input", "update_ratio"),
-            ("cosine of a sublayer's output and its input", "update_cosine"),
-            ("mean cosine between positions", "position_cosine"),
-            ("entropy of attention, as a share of its maximum", "attention_entropy"),
-            ("variance of scores", "score_variance"),
-        )
-    },
+    "How well": {name: ["Multiline", [name]] for name in ("valid/bleu", "valid/nll", "train/loss")},
+    "Why": {aspect.replace("_", " "): ["Multiline", [f"why/{aspect}/.*"]] for aspect in ASPECTS},
 }
 
 
@@ -97,23 +84,21 @@ class SuiteSettings:
 
 
 def check(config: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the suite's own settings; the runs' are checked when they are composed."""
-    found = problems(SuiteSettings, "", {key: config[key] for key in OWN if key in config})
-    if found:
+    """Returns what is wrong with the suite's own settings; the runs' are checked when they are composed."""
+    if found := problems(SuiteSettings, "", {key: config[key] for key in OWN if key in config}):
         return found
-    if not isinstance(config["suite"], str):
-        return found
-    if config["suite"] in config["suites"]:
-        named = config["suites"][config["suite"]]
-        if not (isinstance(named, Mapping) and isinstance(named.get("variants"), Sequence) and named["variants"]):
-            found.append(f"suites.{config['suite']}.variants: give a list of variants, [baseline,no_residual]")
-    else:
-        near = nearest(config["suite"], list(config["suites"]))
-        found += [
-            f"suite={config['suite']}: choose one of {', '.join(config['suites'])}, or give a list of variants, "
-            f"suite=[baseline,no_residual]" + (f"; did you mean {near}?" if near else "")
+    suite, suites = config["suite"], config["suites"]
+    if not isinstance(suite, str):
+        return []
+    if suite not in suites:
+        near = f"; did you mean {near}?" if (near := nearest(suite, list(suites))) else ""
+        return [
+            f"suite={suite}: choose one of {', '.join(suites)}, or give a list of variants, suite=[baseline,no_residual]{near}"
         ]
-    return found
+    variants = suites[suite].get("variants") if isinstance(suites[suite], Mapping) else None
+    if not (isinstance(variants, Sequence) and variants):
+        return [f"suites.{suite}.variants: give a list of variants, [baseline,no_residual]"]
+    return []
 
 
 @dataclass
@@ -138,67 +123,68 @@ class Job:
 
     @property
     def output(self) -> Path:
-        """What it printed."""
+        """The file of what it printed."""
         return self.directory.with_name(f"{self.name}.log")
 
-    def lock(self) -> int | None:
-        """A descriptor that holds the run's lock till it is closed by all who have it; None where another process does."""
-        descriptor = os.open(self.directory.with_name(f".{self.name}.lock"), os.O_RDWR | os.O_CREAT, 0o644)
+    @property
+    def lock(self) -> Path:
+        return self.directory.with_name(f".{self.name}.lock")
+
+    def is_locked(self) -> bool:
+        """Returns whether a process trains the run."""
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        return descriptor
+            with FileLock(self.lock, timeout=0):
+                return False
+        except Timeout:
+            return True
 
     def start(self, script: Path, threads: int) -> None:
-        """A process of its own. It holds the lock, so that whoever comes after a suite that was killed knows of it."""
-        lock = self.lock()
-        if lock is None:
-            self.state, self.message = "running", "in another process"
-            return
-        more = [one for one in sys.argv if one.startswith("--config-dir=")]  # where a user keeps ablations of their own
-        arguments = [f"resume={self.directory}"] if self.directory.exists() else self.overrides
-        with self.output.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, str(script), *more, *arguments, f"trainer.threads={threads}"],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "OMP_NUM_THREADS": str(threads)},
-                pass_fds=[lock],
-            )
-        os.close(lock)
-        self.state, self.message, self.code = "running", "", digest(self.variant)
-        self.look()
+        """Starts a process that trains the run, unless another one does."""
+        if not self.is_locked():
+            more = [one for one in sys.argv if one.startswith("--config-dir=")]  # where a user keeps ablations of their own
+            arguments = [f"resume={self.directory}"] if self.directory.exists() else self.overrides
+            command = [sys.executable, "-P", "-m", locked.__name__, str(self.lock), str(script)]
+            with self.output.open("wb") as output:
+                self.process = subprocess.Popen(
+                    [*command, *more, *arguments, f"trainer.threads={threads}"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+                )
+            self.code = digest(self.variant)
+        self.state, self.message = "running", "" if self.process else "in another process"
+        self.read_step()
         self.first_step = self.step
 
-    def look(self) -> None:
-        """How far it has come, by its log; and how it ended, if it has."""
-        try:
+    def read_step(self) -> None:
+        """Reads from the run's log how far it has come."""
+        with suppress(OSError):
             said = (self.directory / "train.log").read_text(encoding="utf-8", errors="replace")
             self.step = max([int(step) for step in re.findall(r"step (\d+)/\d+", said)], default=0)
-        except OSError:
-            pass
+
+    def update(self) -> None:
+        """Looks how far the run has come, and how it ended, if it has."""
+        self.read_step()
         if self.process is None:
-            if (lock := self.lock()) is not None:
-                os.close(lock)
+            if not self.is_locked():
                 self.state, self.message = ("finished" if is_finished(self.directory) else "waiting"), ""
         elif (code := self.process.poll()) is not None:
             self.process = None
             self.state = "killed" if code < 0 else CODES.get(code, "crashed")
-            self.message = f"by {signal.Signals(-code).name}" if code < 0 else "" if code == 0 else self.last_words()
+            self.message = f"by {signal.Signals(-code).name}" if code < 0 else "" if code == 0 else self.last_line()
             if code == 0 and not is_finished(self.directory):
                 self.state, self.message = "crashed", "ended without metrics"
 
-    def last_words(self) -> str:
-        lines = [line for line in self.output.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-        return lines[-1].strip() if lines else ""
+    def last_line(self) -> str:
+        """Returns the last line that the run printed."""
+        lines = self.output.read_text(encoding="utf-8", errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 @cache
 def digest(variant: str) -> str:
-    """Of the code that trains, and of what an ablation sets: who has changed either looks at numbers of something else."""
+    """Returns a digest of the code that trains and of what an ablation sets: a change of either makes another experiment."""
     package = Path(checkpoint.__file__).parent
     sources = [path for path in sorted(package.rglob("*.py")) if "ablation" not in path.relative_to(package).parts]
     content = b"".join(path.read_bytes() for path in sources) + json.dumps(sets(variant), sort_keys=True).encode()
@@ -213,43 +199,44 @@ def ablate(config: Mapping[str, Any], script: Path) -> Path:
         raise InputError(*(f"{one}: a suite sets it for each of its runs; leave it out, see suite and seeds" for one in wrong))
     refuse_unusable(variants)
     overrides = [*given, *own]
-    root = path_of(config["output_dir"]) / (
-        config["name"] or (config["suite"] if isinstance(config["suite"], str) else "suite")
-    )
-    jobs = planned(config, root, variants, overrides)
+    named = config["suite"] if isinstance(config["suite"], str) else "suite"
+    root = path_of(config["output_dir"]) / (config["name"] or named)
+    jobs = plan_jobs(config, root, variants, overrides)
     prepare_process(None)
     with one_suite(root, variants, config["seeds"], overrides):
         recall(root, jobs)
         threads = config["trainer"]["threads"] or max(1, (os.cpu_count() or 1) // config["jobs"])
-        work(root, jobs, config["jobs"], script, threads)
+        train_all(root, jobs, config["jobs"], script, threads)
     report(asdict(Compare(suite=str(root))))
     return root
 
 
 def chosen(config: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """The variants of the suite, and the overrides that all its runs have."""
+    """Returns the variants of the suite, and the overrides that all its runs have."""
     if isinstance(config["suite"], str):
         named = config["suites"][config["suite"]]
         return list(dict.fromkeys(named["variants"])), list(named.get("overrides", []))
     return list(dict.fromkeys(config["suite"])), []
 
 
-def planned(config: Mapping[str, Any], root: Path, variants: Sequence[str], overrides: Sequence[str]) -> list[Job]:
-    """Every run, seeds outermost, so that a first table is soon whole. InputError with all that is wrong with any of them."""
+def plan_jobs(config: Mapping[str, Any], root: Path, variants: Sequence[str], overrides: Sequence[str]) -> list[Job]:
+    """Returns every run, seeds outermost, so that a first table is soon complete. InputError with all that is wrong."""
     within = root.relative_to(path_of(config["output_dir"]))
     jobs = []
     for seed in dict.fromkeys(config["seeds"]):
         for variant in variants:
-            own = sets(variant)  # the last word: two of them would make a variant that is not what its name says
+            own = sets(variant)  # the ablation overrules: otherwise a variant would not be what its name says
             shared = [one for one in overrides if key_of(one) not in own]
             name = f"{variant}-seed{seed}"
             arguments = [*shared, f"ablation={variant}", f"seed={seed}", quoted(f"name={within}/{name}")]
             jobs.append(Job(variant, seed, root / name, arguments))
     settings = {job.variant: composed(job.overrides) for job in jobs[: len(variants)]}  # seeds are of one kind
     found = [f"ablation={variant}: {problem}" for variant in variants for problem in check_run(settings[variant])]
-    for job in jobs:
-        if job.directory.exists() and not (job.directory / "config.yaml").is_file():
-            found.append(f"{job.directory}: in the way, it is no run (it has no config.yaml); remove it")
+    found += [
+        f"{job.directory}: in the way, it is no run (it has no config.yaml); remove it"
+        for job in jobs
+        if job.directory.exists() and not (job.directory / "config.yaml").is_file()
+    ]
     if found:
         raise InputError(*found)
     for job in jobs:
@@ -259,15 +246,14 @@ def planned(config: Mapping[str, Any], root: Path, variants: Sequence[str], over
 
 @contextmanager
 def one_suite(root: Path, variants: Sequence[str], seeds: Sequence[int], overrides: Sequence[str]) -> Iterator[None]:
-    """suite.yaml in its directory: one that is there may get more variants and seeds, never other settings; and one process."""
+    """Locks the suite's directory and writes its suite.yaml: an existing one may get more variants and seeds, never other
+    settings."""
     before = settings_of(root) or Settings(list(variants[:1]), list(seeds[:1]), overrides=list(overrides))
     if before.overrides != list(overrides):
         own = " ".join(before.overrides) or "none of its own"
         raise InputError(f"{root}: holds a suite with other settings ({own}); give this one another name=...")
-    if before.variants[0] != variants[0]:
-        raise InputError(
-            f"{root}: holds a suite compared with {before.variants[0]}; name that first, or give this one another name=..."
-        )
+    if (first := before.variants[0]) != variants[0]:
+        raise InputError(f"{root}: holds a suite compared with {first}; name that first, or give this one another name=...")
     command = shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     plan = {
         "variants": list(dict.fromkeys([*before.variants, *variants])),
@@ -291,48 +277,47 @@ def one_suite(root: Path, variants: Sequence[str], seeds: Sequence[int], overrid
 
 
 def recall(root: Path, jobs: Sequence[Job]) -> None:
-    """What was done before."""
+    """Gives each job the state in which an earlier command left it."""
+    before = status_of(root)
     for job in jobs:
-        before = status_of(root).get(job.name, {})
-        job.code = before.get("code", "")
+        known = before.get(job.name, {})
+        job.code = known.get("code", "")
         if is_finished(job.directory):
             job.state = "finished"
             job.step = job.first_step = job.budget
-        elif before.get("state") in ENDED:
-            job.state, job.message = before["state"], before.get("message", "")
-        elif (lock := job.lock()) is None:  # a suite that was killed leaves its runs behind
+        elif known.get("state") in ENDED:
+            job.state, job.message = known["state"], known.get("message", "")
+        elif job.is_locked():  # a suite that was killed leaves its runs behind
             job.state, job.message = "running", "in another process"
-            job.look()
+            job.read_step()
             job.first_step = job.step
-        else:
-            os.close(lock)
+        if job.state in ENDED and job.code not in ("", digest(job.variant)):
+            log.warning("%s: was trained with other code, or another ablation file; to train it again remove it", job.directory)
 
 
 def status_of(root: Path) -> dict[str, dict[str, str]]:
-    """status.json of the suite; nothing where it is missing or no longer readable, for the runs' own files say more."""
+    """Returns the suite's status.json; nothing where it is missing or unreadable, since the runs' own files say more."""
     try:
         return TypeAdapter(dict[str, dict[str, str]]).validate_json(small_file(root / "status.json"))
     except (OSError, ValueError):
         return {}
 
 
-def work(root: Path, jobs: Sequence[Job], at_once: int, script: Path, threads: int) -> None:
-    """Until every run has ended, some way or other. A signal lets those under way save what they have; then it is an
+def train_all(root: Path, jobs: Sequence[Job], at_once: int, script: Path, threads: int) -> None:
+    """Trains until every run has ended, one way or another. A signal lets those under way save what they have, and raises
     Interrupted."""
     console = Console(markup=False, emoji=False)
     began = said = time.monotonic()
     kept = sum(job.state in ENDED for job in jobs)
-    for job in jobs:
-        if job.state in ENDED and job.code not in ("", digest(job.variant)):
-            log.warning("%s: was trained with other code, or another ablation file; to train it again remove it", job.directory)
     log.info("%s: %d runs%s", root, len(jobs), f", of which {kept} have ended already" if kept else "")
     with Live(console=console, auto_refresh=False, transient=True) as live:
         try:
-            while any(job.state in ("waiting", "running") for job in jobs):
+            while any(job.state in TO_DO for job in jobs):
                 for job in [job for job in jobs if job.state == "running"]:
-                    job.look()
-                    if job.state not in ("running", "waiting"):
-                        _say(job, jobs, began)
+                    job.update()
+                    if job.state not in TO_DO:
+                        message = f", {job.message}" if job.message else ""
+                        log.info("%s: %s%s (%s)", job.directory, job.state, message, _summary(jobs, began))
                 for job in [job for job in jobs if job.state == "waiting"]:
                     if sum(job.state == "running" for job in jobs) < at_once:
                         job.start(script, threads)
@@ -346,22 +331,20 @@ def work(root: Path, jobs: Sequence[Job], at_once: int, script: Path, threads: i
                 time.sleep(0.5)
         except Stopped:
             stop(jobs)
-            write_status(root, jobs)
             left = sum(job.state not in ENDED for job in jobs)
             raise Interrupted(f"stopped with {left} of {len(jobs)} runs left; the same command goes on") from None
-    write_status(root, jobs)
+        finally:
+            write_status(root, jobs)
 
 
 def stop(jobs: Sequence[Job]) -> None:
-    """Every process under way finishes its step, saves and ends."""
-    under_way = [job for job in jobs if job.process]
-    for job in under_way:
-        assert job.process
-        job.process.terminate()
-    for job in under_way:
-        assert job.process
-        job.process.wait()
-        job.look()
+    """Lets every process under way finish its step, save and end."""
+    processes = [(job, job.process) for job in jobs if job.process]
+    for _, process in processes:
+        process.terminate()
+    for job, process in processes:
+        process.wait()
+        job.update()
         if job.state not in (*ENDED, "refused"):
             job.state, job.message = "interrupted", ""
 
@@ -374,27 +357,20 @@ def write_status(root: Path, jobs: Sequence[Job]) -> None:
 
 
 def progress(title: str, jobs: Sequence[Job], began: float) -> Table:
-    """All runs, how far each is, and the time left."""
-    table = Table(title=f"{title}: {_summary(jobs, began)}", title_justify="left")
-    for column in ("run", "state", "step", ""):
-        table.add_column(column, justify="right" if column == "step" else "left")
+    """Returns a table of all runs and how far each is."""
+    table = Table("run", "state", "step", "", title=f"{title}: {_summary(jobs, began)}", title_justify="left")
     for job in jobs:
         table.add_row(job.name, job.state, f"{job.step}/{job.budget}" if job.step else "", escape.line(job.message))
     return table
 
 
 def _summary(jobs: Sequence[Job], began: float) -> str:
-    """How many have ended, the time since this command began, and the time left at the speed so far."""
+    """Returns how many have ended, the time since this command began, and the time left at the speed so far."""
     elapsed = time.monotonic() - began
-    ended = sum(job.state not in ("waiting", "running") for job in jobs)
-    done = sum(job.step - job.first_step for job in jobs)
-    left = sum(job.budget - job.step for job in jobs if job.state in ("waiting", "running"))
-    text = f"{ended} of {len(jobs)} ended, {clock(elapsed)}"
+    to_do = [job for job in jobs if job.state in TO_DO]
+    done, left = sum(job.step - job.first_step for job in jobs), sum(job.budget - job.step for job in to_do)
+    text = f"{len(jobs) - len(to_do)} of {len(jobs)} ended, {clock(elapsed)}"
     return f"{text}, {clock(elapsed / done * left)} left" if done and left else text
-
-
-def _say(job: Job, jobs: Sequence[Job], began: float) -> None:
-    log.info("%s: %s%s (%s)", job.directory, job.state, f", {job.message}" if job.message else "", _summary(jobs, began))
 
 
 def _part(override: str) -> str:

@@ -11,7 +11,8 @@ from torch import Tensor
 from entente.attention.record import NAME_OF_KIND, record
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
-from entente.decoding.search import Search, translate
+from entente.decoding.search import Search
+from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models import Seq2Seq
 

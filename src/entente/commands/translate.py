@@ -19,7 +19,8 @@ from entente.console import escape
 from entente.data.files import clean, read_lines
 from entente.data.tokenizer import Tokenizer
 from entente.decoding.ctranslate2 import CTranslate2
-from entente.decoding.search import Hypothesis, Search, translate
+from entente.decoding.search import Hypothesis, Search
+from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.files.reading import is_stream, path_of, text_lines
 from entente.files.writing import writable, written_whole

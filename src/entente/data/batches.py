@@ -1,4 +1,4 @@
-"""Batches filled by token count: sentences of like length together, as many as `max_tokens` padded positions hold.
+"""Batches of sentences of similar length, as many as fit in `max_tokens` padded positions.
 
 The order of training batches is a pure function of (seed, epoch), so a position is one number: how many were consumed.
 B batch, S source length, T target length.
@@ -22,7 +22,7 @@ Row = Sequence[int] | np.ndarray
 Together = Literal["alike", "mixed", "alone"]
 Ids = Rows | Sequence[Sequence[int]]  # one row of token ids a sentence
 
-SHARE, SMALLEST = 4, 1024  # the last batches of an evaluation: a fourth of the tokens left, but no fewer than 1,024
+SHARE, SMALLEST = 4, 1024  # the last batches of an evaluation have a fourth of the tokens left, but at least 1,024
 
 log = logging.getLogger("entente")
 
@@ -55,8 +55,7 @@ def _padded(rows: Sequence[Row]) -> Tensor:
 
 
 def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
-    """Batches of rows sorted by length, longest first: rows * the first one's length <= the room a batch has that begins with
-    that row, or a row alone."""
+    """Cuts rows sorted by length, longest first, into batches: rows * length of the first <= room[first], or a single row."""
     parts, start = [], 0
     while start < len(longest):
         stop = start + max(1, int(room[start]) // int(longest[start]))
@@ -66,7 +65,7 @@ def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
 
 
 def fitting(longest: np.ndarray, max_tokens: int) -> np.ndarray:
-    """The rows of at most `max_tokens` tokens, of which there is one at least."""
+    """Returns the rows of at most `max_tokens` tokens; an InputError if there is none."""
     rows = np.flatnonzero(longest <= max_tokens)
     if not len(rows):
         raise InputError(
@@ -79,9 +78,9 @@ def fitting(longest: np.ndarray, max_tokens: int) -> np.ndarray:
 class TrainingBatches:
     """Endless: epoch 0, 1, 2, ... from `position` on. Pairs with more than `max_tokens` tokens on a side are dropped.
 
-    `position` is the number of batches consumed: whoever trains calls `consume` after each. Asking for a batch does not move
-    it, since Lightning asks for one ahead. An optimiser step takes `accumulate` batches, across the end of an epoch too, and
-    each of them says how many target tokens its step has.
+    `position` is the number of batches consumed: the caller calls `consume` after each. Iterating does not change it, since
+    Lightning prefetches a batch. An optimiser step takes `accumulate` batches, across the end of an epoch too, and each of them
+    has its step's number of target tokens.
     """
 
     def __init__(self, src_ids: Ids, tgt_ids: Ids, max_tokens: int, seed: int, accumulate: int = 1) -> None:
@@ -102,7 +101,7 @@ class TrainingBatches:
         return len(self._parts)
 
     def epoch(self, n: int) -> list[list[int]]:
-        """The rows of each batch of epoch n, every pair once; sentences of like length meet others each time."""
+        """Returns the rows of each batch of epoch n, every pair once, in a new order each epoch."""
         return [rows.tolist() for rows in self._epoch(n)]
 
     def _epoch(self, n: int) -> list[np.ndarray]:
@@ -112,7 +111,7 @@ class TrainingBatches:
         return [order[self._parts[i]] for i in generator.permutation(len(self._parts))]
 
     def padding(self, n: int = 0) -> float:
-        """The share of epoch n's positions, both sides, that hold padding."""
+        """Returns the share of epoch n's positions, both sides, that hold padding."""
         size = sum(len(rows) * int(self._lengths[:, rows].max(axis=1).sum()) for rows in self.epoch(n))
         return 1 - int(self._lengths[:, self._rows].sum()) / size
 
@@ -138,13 +137,13 @@ class TrainingBatches:
         return {"position": self.position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Iteration begun after this goes on from there."""
+        """Iterators made after this begin at that position."""
         self.position = state["position"]
 
 
 class EvaluationBatches:
-    """Every pair once; `Batch.index` says which. together: `alike`, sentences of like length, longest first, one longer than
-    `max_tokens` by itself; `mixed`, whatever lengths come (a fixed permutation); `alone`, one sentence a batch."""
+    """Every pair once; `Batch.index` says which. together: `alike`, sentences of similar length, longest first, one longer than
+    `max_tokens` by itself; `mixed`, a fixed permutation; `alone`, one sentence a batch."""
 
     def __init__(self, src_ids: Ids, tgt_ids: Ids, max_tokens: int, together: Together = "alike") -> None:
         self._src, self._tgt = Rows.of(src_ids), Rows.of(tgt_ids)
@@ -153,7 +152,7 @@ class EvaluationBatches:
         if together == "alike":
             order = np.lexsort((-src, -longest))
             left = longest[order][::-1].cumsum()[::-1]
-            # Ever smaller towards the end: who works at two at a time is done with both at about the same time.
+            # The last batches shrink, so that parallel workers finish together.
             room = np.minimum(max_tokens, np.maximum(left // SHARE, SMALLEST))
             self._batches = [order[part].tolist() for part in _cut(longest[order], room)]
         else:

@@ -30,7 +30,6 @@ from entente.files.reading import is_stream, path_of
 
 log = logging.getLogger("entente")
 
-
 MISSING = (None, "", "???")  # "???" is what an unfilled mandatory config value looks like
 MULTI30K = "data/task1/raw"  # where the files lie in the public repository multi30k/dataset
 
@@ -73,7 +72,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Corpus:
-    """Pairs to learn from, to choose by and to report on; each split has the columns src and tgt, no side empty."""
+    """Pairs for training, validation and tests; each split has the columns src and tgt, no side empty."""
 
     name: str
     train: Dataset
@@ -90,9 +89,8 @@ class Corpus:
         return known[name]
 
     def digest(self) -> str:
-        """SHA-256 of the pairs that decide what training gives, in their order: those that are learned from, and those of
-        validation, whose scores from before and after a resume are compared. A test set decides nothing: it is only scored at
-        the end, with the text that is there then."""
+        """SHA-256 of the pairs that training depends on, in their order: those of train, and those of validation, whose scores
+        from before and after a resume are compared. A test set is only scored at the end."""
         return hashlib.sha256((digest(self.train, "src", "tgt") + digest(self.valid, "src", "tgt")).encode()).hexdigest()
 
 
@@ -180,21 +178,15 @@ def opus_books(
     else:
         try:
             table = datasets.load_dataset(path, subset, split="train").with_format("arrow")[:]
-        except Exception as error:  # of the network, of the hub, of the loader: there is no end of them
+        except Exception as error:  # of the network, of the hub, of the loader: many types
             why = " ".join(str(error).split())
-            raise InputError(
-                f"data.path={path} data.subset={subset}: neither here nor to be had from the hub ({why})"
-            ) from None
+            message = f"data.path={path} data.subset={subset}: neither here nor to be had from the hub ({why})"
+            raise InputError(message) from None
         pairs = Pairs.of(table_pairs(path, table.schema, lambda _: table.to_batches(), places), path)
     return _corpus(f"opus_books-{src}-{tgt}", {"train": Part(path, pairs)}, max_words, max_ratio, split)
 
 
-CORPORA: dict[str, Callable[..., Corpus]] = {
-    "grammar": grammar,
-    "files": files,
-    "multi30k": multi30k,
-    "opus_books": opus_books,
-}
+CORPORA: dict[str, Callable[..., Corpus]] = {corpus.__name__: corpus for corpus in (grammar, files, multi30k, opus_books)}
 
 
 def read_from(data: Mapping[str, Any]) -> str:
@@ -226,8 +218,8 @@ def _languages(src: str, tgt: str) -> tuple[str, str]:
 
 
 def _corpus(name: str, parts: Mapping[str, Part], max_words: int, max_ratio: float | None, split: Split | None) -> Corpus:
-    """What was read without what cannot be used, and with held-out pairs where no validation set was given. Long and uneven
-    pairs are dropped from train alone, since a score is over all sentences."""
+    """Returns the corpus of what was read, without unusable pairs, and with held-out pairs where no validation set was given.
+    Long and uneven pairs are dropped from train alone, since a score is over all sentences."""
     dropped: Counter[str] = Counter()
     read = {part: len(pairs) for part, (_, pairs) in parts.items()}
     for part, (_, pairs) in parts.items():
@@ -246,7 +238,7 @@ def _corpus(name: str, parts: Mapping[str, Part], max_words: int, max_ratio: flo
 
 
 def _held_out(pairs: Pairs, split: Split | None, with_test: bool) -> dict[str, Pairs]:
-    """valid and perhaps test, taken out of the pairs."""
+    """Removes valid, and test if asked for, from the pairs, and returns them."""
     if not split:
         raise InputError("data.valid is not set: give the files, data.valid.src=FILE data.valid.tgt=FILE")
     asked = {"valid": split["valid"], "test": split["test"] if with_test else 0}
@@ -269,7 +261,7 @@ def _held_out(pairs: Pairs, split: Split | None, with_test: bool) -> dict[str, P
 def _drop(
     pairs: Pairs, label: str, dropped: Counter[str], max_words: int | None = None, max_ratio: float | None = None
 ) -> None:
-    """Leaves the pairs worth keeping; by reason, how many are not is added to `dropped`."""
+    """Removes unusable pairs; adds how many, by reason, to `dropped`."""
     why_not = [_fault(pair, max_words, max_ratio) for pair in pairs]
     dropped.update(label + why for why in why_not if why)
     pairs.keep(np.array([not why for why in why_not], bool))
@@ -296,14 +288,12 @@ def _read(root: str | None, given: object, key: str, places: Columns) -> Part:
     if isinstance(given, str) and given not in MISSING:
         path = _path(root, given)
         return Part(str(path), Pairs.of(read_pairs(path, places), str(path)))
-    sides = []
-    for side in ("src", "tgt"):
-        file = given.get(side) if isinstance(given, Mapping) else None
-        if file in MISSING:
-            raise InputError(f"{key}.{side} is not set: give the file, {key}.{side}=FILE")
-        sides.append(_path(root, str(file)))
-    where = f"{sides[0]} and {sides[1]}"
-    return Part(where, Pairs.of(read_parallel(*sides), where))
+    sides: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    if missing := next((side for side in ("src", "tgt") if sides.get(side) in MISSING), None):
+        raise InputError(f"{key}.{missing} is not set: give the file, {key}.{missing}=FILE")
+    src, tgt = (_path(root, str(sides[side])) for side in ("src", "tgt"))
+    where = f"{src} and {tgt}"
+    return Part(where, Pairs.of(read_parallel(src, tgt), where))
 
 
 def _path(root: str | None, path: str) -> Path:
@@ -345,7 +335,7 @@ def _fetched(address: str) -> Path:
     config = DownloadConfig(use_etag=False, disable_tqdm=not sys.stderr.isatty())
     try:
         return Path(DownloadManager(download_config=config).download(address))
-    except Exception as error:  # of the network, of the server, of the HTTP client: there is no end of them
+    except Exception as error:  # of the network, of the server, of the HTTP client: many types
         why = " ".join(str(error.__cause__ or error).split())
         raise InputError(f"{address}: cannot be fetched ({why})") from None
 
@@ -360,7 +350,7 @@ def _parquet_files(path: Path, subset: str | None) -> list[Path]:
 
 
 def read_corpus(data: Mapping[str, Any]) -> Corpus:
-    """The corpus a configuration's `data` part names; what it says of tokenizer and batches is not the reader's."""
+    """Returns the corpus that a configuration's `data` part names; its tokenizer and batch settings are not the reader's."""
     arguments = {key: value for key, value in data.items() if key not in ("name", "tokenizer", "batch")}
     if data["name"] not in CORPORA:
         raise InputError(f"data.name={data['name']}: choose one of {', '.join(CORPORA)}")

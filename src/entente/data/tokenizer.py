@@ -4,12 +4,10 @@ Identity normalisation, kept white space and byte fallback make `decode(encode(x
 marker U+2581 aside. Text is brought to NFC at the door (`corpora.clean`), not here.
 """
 
-import hashlib
 import io
 import logging
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -22,9 +20,9 @@ from annotated_types import Interval
 from datasets import Dataset
 from torch import Tensor
 
+from entente.data.cache import cached
 from entente.data.pairs import digest, texts
 from entente.errors import InputError
-from entente.files.writing import made, whole
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
@@ -174,37 +172,18 @@ class Vocabulary:
 
 
 def _cached(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path) -> Tokenizer:
-    """A plain SentencePiece file whose name holds the hash of what it was made from and of what it is, so that a
-    damaged one is known by its name and made again."""
     options = (sentencepiece.__version__, vocab_size, type, sorted(OPTIONS.items()), RESERVED.pattern, SAMPLE)
-    name = hashlib.sha256(repr((options, digest(pairs, *sides))).encode()).hexdigest()[:32]
-    tokenizer = None
-    for path in sorted(cache_dir.glob(f"{name}-*.model")):
-        with suppress(OSError):  # another user's, say: one of ours is made
-            model = path.read_bytes()
-            if path.name == _file_name(name, model):
-                tokenizer = Tokenizer(model)
-    if tokenizer is None:
+
+    def write(path: Path) -> None:
         step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
         lines = islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step)
-        tokenizer = Tokenizer.train(lines, vocab_size, type)
-        _write(cache_dir / _file_name(name, tokenizer.model), tokenizer.model)
+        path.write_bytes(Tokenizer.train(lines, vocab_size, type).model)
+
+    key = (options, digest(pairs, *sides))
+    tokenizer = Tokenizer(cached(cache_dir, key, ".model", write, "tokenizer").read_bytes())
     if len(tokenizer) < vocab_size:
         log.warning("a vocabulary of %d pieces is more than this text fills: it has %d", vocab_size, len(tokenizer))
     return tokenizer
-
-
-def _file_name(name: str, model: bytes) -> str:
-    return f"{name}-{hashlib.sha256(model).hexdigest()[:16]}.model"
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        with made(path.parent), whole(path) as file:
-            file.write(data)
-    except OSError as error:
-        why = error.strerror or error
-        raise InputError(f"{path.parent}: the tokenizer cannot be kept here ({why}); choose another output_dir") from None
 
 
 def too_long(sentence: str, pieces: int) -> str:

@@ -1,7 +1,6 @@
-"""Token ids of a corpus, made once: an Arrow file whose name says what it is made from, read where it lies on the disk."""
+"""Token ids of a corpus, made once and kept in an Arrow file that is mapped into memory."""
 
 import hashlib
-import os
 import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -15,12 +14,11 @@ import pyarrow as pa
 import sentencepiece
 from datasets import Dataset, Features, Value
 
+from entente.data.cache import cached
 from entente.data.pairs import digest
 from entente.data.tokenizer import Vocabulary
-from entente.errors import InputError, disk_error
-from entente.files.writing import made, scratch
 
-FORM = 1  # of the files; another number where what is written changes
+FORM = 1  # of the files; to be raised when what is written changes
 AT_ONCE = 10_000  # pairs encoded together, and a block of the file
 IDS = pa.list_(pa.int32())
 
@@ -54,26 +52,17 @@ class Rows:
 
 
 def tokenise(pairs: Dataset, vocabulary: Vocabulary, cache_dir: Path | None) -> tuple[Rows, Rows]:
-    """The ids of both sides of (src, tgt) text pairs, with their BOS and EOS; from `cache_dir` where they are there already
-    (None: in memory). A damaged file is known by its name, which holds the hash of what it holds, and made again."""
+    """Returns the ids of both sides of (src, tgt) text pairs, with their BOS and EOS; from `cache_dir` where they are there
+    already (None: in memory)."""
     if cache_dir is None:
         return _sides(_encoded(pairs, vocabulary, keep_in_memory=True))
-    name = _digest(pairs, vocabulary)
-    try:
-        for path in sorted(cache_dir.glob(f"{name}-*.arrow")):
-            if path.name == _file_name(name, path):
-                return _sides(Dataset.from_file(str(path)))
-        with made(cache_dir), scratch(cache_dir) as folder:
-            beside = folder / "tokens.arrow"
-            _encoded(pairs, vocabulary, cache_file_name=str(beside))
-            path = cache_dir / _file_name(name, beside)
-            os.replace(beside, path)
-        return _sides(Dataset.from_file(str(path)))
-    except (OSError, ValueError) as error:
-        if (reason := disk_error(error)) is None:
-            raise
-        why = reason.strerror or reason
-        raise InputError(f"{cache_dir}: the token ids cannot be kept here ({why}); choose another output_dir") from None
+    models = [hashlib.sha256(tokenizer.model).hexdigest() for tokenizer in (vocabulary.src, vocabulary.tgt)]
+    key = (FORM, sentencepiece.__version__, *models, digest(pairs, "src", "tgt"))  # everything that decides the ids
+
+    def write(path: Path) -> None:
+        _encoded(pairs, vocabulary, cache_file_name=str(path))
+
+    return _sides(Dataset.from_file(str(cached(cache_dir, key, ".arrow", write, "token ids"))))
 
 
 def _encoded(pairs: Dataset, vocabulary: Vocabulary, **where: Any) -> Dataset:
@@ -100,21 +89,9 @@ def _sides(ids: Dataset) -> tuple[Rows, Rows]:
     return Rows(table["src"]), Rows(table["tgt"])
 
 
-def _digest(pairs: Dataset, vocabulary: Vocabulary) -> str:
-    """The hash of everything that decides the ids."""
-    models = [hashlib.sha256(tokenizer.model).hexdigest() for tokenizer in (vocabulary.src, vocabulary.tgt)]
-    decisive = (FORM, sentencepiece.__version__, *models, digest(pairs, "src", "tgt"))
-    return hashlib.sha256(repr(decisive).encode()).hexdigest()[:32]
-
-
-def _file_name(name: str, path: Path) -> str:
-    with path.open("rb") as file:
-        return f"{name}-{hashlib.file_digest(file, 'sha256').hexdigest()[:16]}.arrow"
-
-
 @contextmanager
 def _progress(shown: bool) -> Iterator[None]:
-    """Progress bars of datasets, which knows them only for the whole process, where they are wanted."""
+    """Hides the progress bars of datasets, a setting of the whole process, unless they are wanted."""
     hide = not shown and not datasets.are_progress_bars_disabled()
     if hide:
         datasets.disable_progress_bars()

@@ -13,15 +13,11 @@ import torch
 from annotated_types import Interval
 from torch import Tensor
 
-from entente.data.batches import EvaluationBatches
-from entente.data.corpora import clean
-from entente.data.tokenizer import BOS, EOS, Vocabulary
-from entente.decoding.workers import Workers
 from entente.errors import Diverged
-from entente.models.seq2seq import Seq2Seq, State, evaluating, padding_mask, select
+from entente.models.seq2seq import Seq2Seq, State, padding_mask, select
 
-TOGETHER = 256  # rows of a step whose logits are made and compared at a time
-GROUP = 64  # columns of them of which the largest is found first
+ROWS = 256  # of a step, whose logits are computed and compared together
+GROUP = 64  # columns of logits, of which the largest is found first
 
 
 class Hypothesis(NamedTuple):
@@ -39,7 +35,7 @@ def rank(hypothesis: Hypothesis) -> tuple[bool, float]:
 
 
 def n_best_within_beam(n_best: int, beam: int) -> None:
-    """A beam ends with that many hypotheses at most."""
+    """Raises a ValueError for more hypotheses than a beam ends with."""
     if not 1 <= n_best <= beam:
         raise ValueError(f"n_best={n_best} and beam={beam}: allowed is 1 <= n_best <= beam")
 
@@ -75,27 +71,6 @@ class Search:
         return float(((5 + length) / 6) ** self.length_penalty)
 
 
-def translate(
-    model: Seq2Seq, vocabulary: Vocabulary, sentences: list[str], how: Search, max_tokens: int = 2048
-) -> list[list[Hypothesis]]:
-    """The n best hypotheses of each sentence, in the order given. An empty sentence has one empty translation."""
-    device = next(model.parameters()).device
-    found: list[list[Hypothesis]] = [[Hypothesis([], 0.0, True)] for _ in sentences]
-    cleaned = [clean(sentence) for sentence in sentences]
-    full = [i for i, sentence in enumerate(cleaned) if sentence]
-    ids = vocabulary.encode_src([cleaned[i] for i in full])
-    batches = EvaluationBatches(ids, ids, max_tokens)
-    with evaluating(model):
-        with Workers(search, model) as workers:
-            for batch in batches:
-                workers.add(model, batch.src.to(device), how, BOS, EOS)
-            decoded = workers.results()
-    for batch, hypotheses in zip(batches, decoded, strict=True):
-        for row, n_best in zip(batch.index.tolist(), hypotheses, strict=True):
-            found[full[row]] = n_best
-    return found
-
-
 @torch.inference_mode()
 def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
     """src (B, S) token ids -> for each sentence its n best hypotheses, best first. The model should be in evaluation mode."""
@@ -103,7 +78,7 @@ def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
 
 
 def _exact(device: torch.device) -> torch.dtype:
-    """Of sums of log-probabilities. Apple's GPUs have no float64."""
+    """Returns the type of sums of log-probabilities: float64, which Apple's GPUs do not have."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
@@ -116,9 +91,9 @@ def log_probabilities(model: Seq2Seq, hidden: Tensor) -> Tensor:
 
 
 def best(model: Seq2Seq, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """hidden (N, D) -> the k largest log-probabilities of each row, largest first, and their tokens, both (N, k). On a CPU some
-    rows at a time: their logits are still in the cache when they are compared."""
-    parts = hidden.split(TOGETHER) if hidden.device.type == "cpu" else (hidden,)
+    """hidden (N, D) -> the k largest log-probabilities of each row, largest first, and their tokens, both (N, k). On a CPU,
+    rows are split into blocks whose logits are still in the cache when they are compared."""
+    parts = hidden.split(ROWS) if hidden.device.type == "cpu" else (hidden,)
     values, tokens = zip(*(largest(log_probabilities(model, part), k) for part in parts), strict=True)
     if (found := torch.cat(values)).isnan().any():  # softmax makes a whole row NaN of a single value that is not finite
         raise Diverged("what the model predicts is not a number; train it again with a smaller optim.lr")
@@ -126,7 +101,7 @@ def best(model: Seq2Seq, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """As `values.topk(k)` for values (N, V), which it asks only of the k columns' groups with the largest maxima: a group that
+    """`values.topk(k)` for values (N, V), computed over the k groups of columns with the largest maxima only: a group that
     holds one of the k best has one of the k largest maxima."""
     n, rest = divmod(values.size(1), GROUP)
     if n < 2 * k:
@@ -172,30 +147,42 @@ def greedy(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
 
 
 class _Finished:
-    """The K best finished hypotheses of one sentence, best first, see `rank`."""
+    """The K best finished hypotheses of one sentence, best first, see `rank`. limit: the most tokens it may have."""
 
-    def __init__(self, k: int) -> None:
-        self.k = k
+    def __init__(self, how: Search, limit: int) -> None:
+        self.how = how
+        self.limit = limit
         self.hypotheses: list[Hypothesis] = []
 
-    def add(self, hypothesis: Hypothesis) -> None:
-        self.hypotheses.append(hypothesis)
+    def add(self, tokens: Tensor, total: float, step: int, ended: bool) -> None:
+        self.hypotheses.append(Hypothesis(tokens.tolist(), total / self.how.penalty(step), ended))
         self.hypotheses.sort(key=rank)  # stable: the earlier of two equal ones stays first
-        del self.hypotheses[self.k :]
+        del self.hypotheses[self.how.beam :]
 
     def beats(self, n: int, bound: float) -> bool:
-        """No hypothesis that scores at most `bound` can still enter the n best. Asked while all found so far have ended."""
+        """Returns whether no hypothesis that scores at most `bound` can still enter the n best. All found so far have ended."""
         return len(self.hypotheses) >= n and self.hypotheses[n - 1].score >= bound
+
+    def is_open(self, totals: list[float], prefix: Tensor, step: int) -> bool:
+        """Returns whether the beams alive, of K log-probabilities and tokens (K, T), are to be extended. At the limit they
+        become hypotheses that did not end."""
+        if step >= self.limit:
+            for tokens, total in zip(prefix, totals, strict=True):
+                if total > -torch.inf:
+                    self.add(tokens, total, step, False)
+            return False
+        # Log-probabilities only fall, so the most a live beam can reach is its own over the most favourable penalty.
+        now = totals[0] / self.how.penalty(step)
+        bound = max(now, totals[0] / self.how.penalty(self.limit))
+        return not self.beats(self.how.n_best, bound) and not self.beats(self.how.beam, now)
 
 
 def beam_search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
-    """Each step extends every beam by every token and keeps the K best that go on; those among the K best overall that end are
-    kept apart. A sentence is over when nothing alive can still beat its n best; or when K that ended score at least what the
-    best alive scores now, so that K = 1 is greedy; or at its length limit, where the beams alive count as hypotheses that did
-    not end."""
-    limits = how.limits(src, model.pad_id).tolist()
+    """Each step extends every beam by every token and keeps the K best that have not ended; those among the K best overall that
+    have ended are kept apart. A sentence is done when nothing alive can still beat its n best; or when K that ended score at
+    least what the best alive scores now, so that K = 1 is greedy; or at its length limit."""
+    finished = [_Finished(how, limit) for limit in how.limits(src, model.pad_id).tolist()]
     k = how.beam
-    finished = [_Finished(k) for _ in limits]
     rows = list(range(src.size(0)))  # which sentence each group of beams is
     state = model.encode(src)
     token = torch.full((src.size(0), 1), bos, device=src.device)
@@ -206,18 +193,20 @@ def beam_search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) ->
         step += 1
         beams = total.size(1)
         hidden, state = model.decode(token, state)
-        # At most K candidates end, so the best 2 K hold K that go on. They are among the best 2 K of each beam.
+        # At most K candidates end, so the best 2 K hold K that do not. They are among the best 2 K of each beam.
         each, tokens = best(model, hidden[:, -1], min(2 * k, model.output.out_features))
         scores = (total.unsqueeze(-1) + each.unflatten(0, (-1, beams))).flatten(1)
         candidates, flat = scores.topk(min(2 * k, scores.size(1)), dim=-1)
         beam, produced = flat // each.size(-1), tokens.view(len(rows), -1).gather(1, flat)
         ends = produced == eos
-        _collect_ended(finished, rows, candidates, beam, ends, prefix, how, step)
-        going = candidates.masked_fill(ends, -torch.inf).topk(min(k, candidates.size(1)), dim=-1)
-        beam, chosen, total = beam.gather(1, going.indices), produced.gather(1, going.indices), going.values
+        for i, j in (ends & candidates.isfinite())[:, :k].nonzero().tolist():
+            finished[rows[i]].add(prefix[i, int(beam[i, j])], float(candidates[i, j]), step, True)
+        alive = candidates.masked_fill(ends, -torch.inf).topk(min(k, candidates.size(1)), dim=-1)
+        beam, chosen, total = beam.gather(1, alive.indices), produced.gather(1, alive.indices), alive.values
         read = prefix.gather(1, beam.unsqueeze(-1).expand(-1, -1, step - 1))
         prefix = torch.cat([read, chosen.unsqueeze(-1)], dim=-1)
-        keep = _still_searched(finished, rows, total, prefix, how, step, limits)
+        totals = total.tolist()
+        keep = [i for i, row in enumerate(rows) if finished[row].is_open(totals[i], prefix[i], step)]
         kept = torch.tensor(keep, dtype=torch.long, device=src.device)
         origin = beam + torch.arange(len(rows), device=src.device).unsqueeze(1) * beams
         source = select(state.source, kept) if len(keep) < len(rows) else state.source
@@ -225,37 +214,3 @@ def beam_search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) ->
         token, prefix, total = chosen[kept].view(-1, 1), prefix[kept], total[kept]
         rows = [rows[i] for i in keep]
     return [f.hypotheses[: how.n_best] for f in finished]
-
-
-def _collect_ended(
-    finished: list[_Finished],
-    rows: list[int],
-    scores: Tensor,
-    beam: Tensor,
-    ends: Tensor,
-    prefix: Tensor,
-    how: Search,
-    step: int,
-) -> None:
-    for i, j in (ends & scores.isfinite())[:, : how.beam].nonzero().tolist():
-        tokens = prefix[i, int(beam[i, j])].tolist()
-        finished[rows[i]].add(Hypothesis(tokens, float(scores[i, j]) / how.penalty(step), True))
-
-
-def _still_searched(
-    finished: list[_Finished], rows: list[int], total: Tensor, prefix: Tensor, how: Search, step: int, limits: list[int]
-) -> list[int]:
-    """The groups of beams that go on. At its limit, a sentence's live beams become hypotheses that did not end."""
-    keep = []
-    for i, (row, scores) in enumerate(zip(rows, total.tolist(), strict=True)):
-        if step >= limits[row]:
-            for j, score in enumerate(scores):
-                if score > -torch.inf:
-                    finished[row].add(Hypothesis(prefix[i, j].tolist(), score / how.penalty(step), False))
-            continue
-        # Log-probabilities only fall, so the most a live beam can reach is its own over the most favourable penalty.
-        now = scores[0] / how.penalty(step)
-        bound = max(now, scores[0] / how.penalty(limits[row]))
-        if not finished[row].beats(how.n_best, bound) and not finished[row].beats(how.beam, now):
-            keep.append(i)
-    return keep

@@ -1,5 +1,5 @@
-"""Decoding on a CPU: one worker for each core, each with products of its own, instead of one whose every product is shared
-among the cores. The products of a step of search are small, and much stands between them."""
+"""Decoding on a CPU: one worker for each core, each computing its own products on one thread, instead of one worker whose
+products are split among the cores. The products of a search step are small, and much happens between them."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,9 +16,11 @@ Result = TypeVar("Result")
 
 
 class Workers(Generic[Result]):
-    """Calls `work` with what is given to `add`, as often at a time as torch has threads for one product. Until `results` are
-    fetched or `close` is called, torch has one, and the model's weights stay as they are. On another device than a CPU, and
-    under autocast, which other threads would not have, there is one worker: the caller."""
+    """Calls `work` with what is given to `add`, on `torch.get_num_threads()` workers, one thread each.
+
+    Until `results` or `close` is called, torch has one thread, and the model's weights must not change. On another device than
+    a CPU, and under autocast, which other threads would not have, the caller is the only worker.
+    """
 
     def __init__(self, work: Callable[..., Result], model: nn.Module) -> None:
         self._work = work
@@ -29,7 +31,6 @@ class Workers(Generic[Result]):
         self._pool = ThreadPoolExecutor(self._n)
         self._free = Semaphore(self._n)
         self._calls: list[Future[Result]] = []
-        self._done: list[Result] = []
         if self._n > 1:
             torch.set_num_threads(1)
 
@@ -40,34 +41,32 @@ class Workers(Generic[Result]):
         self.close()
 
     def add(self, *arguments: Any) -> None:
-        """Returns when a worker has begun, so that who adds knows how far the work is. What went wrong before is raised."""
+        """Returns when a worker has begun, so that the caller can report progress. Raises what an earlier call has raised."""
         try:
-            if self._n > 1:
-                self._free.acquire()
-                self._collect(lambda call: call.done())
-                self._calls.append(self._pool.submit(self._work, *arguments))
-                self._calls[-1].add_done_callback(lambda _: self._free.release())
-            else:
-                self._done.append(self._work(*arguments))
+            if self._n == 1:
+                self._calls.append(Future())
+                self._calls[-1].set_result(self._work(*arguments))
+                return
+            self._free.acquire()
+            for call in self._calls:
+                if call.done():
+                    call.result()
+            self._calls.append(self._pool.submit(self._work, *arguments))
+            self._calls[-1].add_done_callback(lambda _: self._free.release())
         except BaseException:
             self.close()
             raise
 
     def results(self) -> list[Result]:
-        """Of all that was added, in that order, when the last is done."""
+        """Waits for all calls and returns their results, in the order of `add`."""
         try:
-            self._collect(lambda call: True)
+            return [call.result() for call in self._calls]
         finally:
             self.close()
-        return self._done
 
     def close(self) -> None:
-        """Nothing more is begun; torch and the model are as before."""
+        """Starts no further call and restores torch and the model."""
         self._pool.shutdown(cancel_futures=True)
         self._packed.close()
         if self._n > 1:
             torch.set_num_threads(self._n)
-
-    def _collect(self, now: Callable[[Future[Result]], bool]) -> None:
-        while self._calls and now(self._calls[0]):
-            self._done.append(self._calls.pop(0).result())

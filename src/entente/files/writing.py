@@ -1,44 +1,41 @@
-"""Files that are there whole or not at all.
+"""Writes files that are there whole or not at all.
 
-They are prepared next to their place, in a file or folder named `.entente-*.new` that its writer holds a lock on. A lock ends
-with its process, so the next writer in the same folder knows what a dead one left behind, and removes it.
+They are prepared next to their place, as a file or folder named `.entente-*.new`. Its writer holds the lock `.entente-*.lock`,
+which ends with the process, so the next writer in the same folder can tell what a dead one left behind, and removes it.
 """
 
-import fcntl
 import json
-import logging
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from filelock import FileLock
+
 from entente.errors import InputError
-
-log = logging.getLogger("entente")
-
-
-NEW = ".entente-{}.new"
 
 
 @contextmanager
 def whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to that takes its name when it is complete and on the disk; until then, and after a failure, whatever was
-    there is there. An OSError where it cannot be written."""
-    with _beside(path.parent, Path.touch) as new:
+    """Opens a file that takes the name `path` when it is complete and on the disk; until then, and after a failure, `path` is
+    what it was. An OSError where it cannot be written."""
+    with _new(path.parent) as new:
         with new.open("wb") as file:
             yield file
-        _flush(new)
+        _flush(new, os.O_RDWR)
         os.replace(new, path)
-    _flush(path.parent)  # the new name, too
+    if os.name == "posix":  # the new name, too; Windows cannot open a folder
+        _flush(path.parent, os.O_RDONLY)
 
 
 @contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """A new folder in `folder`, in which to prepare what is then renamed; at the end it is removed."""
-    with _beside(folder, Path.mkdir) as new:
+    """Makes a folder in `folder`, in which to prepare what is then renamed; at the end it is removed."""
+    with _new(folder) as new:
+        new.mkdir()
         yield new
 
 
@@ -55,16 +52,14 @@ def made(folder: Path) -> Iterator[None]:
                 one.rmdir()
 
 
-def clear(*folders: Path, pattern: str = NEW.format("*")) -> None:
-    """Removes what writers that are dead left behind in the folders."""
+def clear(*folders: Path, pattern: str = ".entente-*") -> None:
+    """Removes what dead writers left behind in the folders."""
     for path in (path for folder in folders for path in folder.glob(pattern)):
-        with suppress(OSError):  # a live writer's, another user's, or gone already
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _remove(path)
-            finally:
-                os.close(descriptor)
+        lock = path.with_suffix(".lock")
+        with suppress(OSError):  # a live writer's (filelock.Timeout is an OSError), another user's, or gone already
+            with FileLock(lock, timeout=0):
+                _remove(path.with_suffix(".new"))
+            lock.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -77,23 +72,19 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _beside(folder: Path, make: Callable[[Path], object]) -> Iterator[Path]:
-    """A name in the folder, made and locked; what is still there at the end is removed."""
+def _new(folder: Path) -> Iterator[Path]:
+    """Reserves a name in the folder by a lock; what has the name at the end is removed."""
     clear(folder)
-    while True:
-        path = folder / NEW.format(secrets.token_hex(8))
-        make(path)
-        descriptor = os.open(path, os.O_RDONLY)
-        with suppress(OSError):  # a file system without locks; there `clear` removes nothing
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if path.exists():
-            break
-        os.close(descriptor)  # another process cleared it before it was locked
+    new = folder / f".entente-{secrets.token_hex(8)}.new"
+    lock = new.with_suffix(".lock")
     try:
-        yield path
+        with FileLock(lock):
+            try:
+                yield new
+            finally:
+                _remove(new)
     finally:
-        _remove(path)
-        os.close(descriptor)
+        lock.unlink(missing_ok=True)
 
 
 def _remove(path: Path) -> None:
@@ -103,9 +94,9 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _flush(path: Path) -> None:
-    """To the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+def _flush(path: Path, mode: int) -> None:
+    """Waits until what was written is on the disk."""
+    descriptor = os.open(path, mode)
     try:
         os.fsync(descriptor)
     finally:
@@ -113,20 +104,19 @@ def _flush(path: Path) -> None:
 
 
 @contextmanager
-def writable(what: str) -> Iterator[None]:
-    """What keeps a file from being written, in a line."""
+def writable(what: str, instead: str = "place") -> Iterator[None]:
+    """Turns what keeps a file from being written into an InputError of one line."""
     try:
         yield
     except BrokenPipeError:
         raise  # a reader that has enough is no error
     except OSError as error:
-        raise InputError(f"{what}: cannot be written ({error.strerror or error}); give another place") from error
+        raise InputError(f"{what}: cannot be written ({error.strerror or error}); give another {instead}") from error
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to that takes its name when it is complete: till then, and after a failure, whatever was there is there.
-    What is no file (/dev/null, a pipe) is written to as it is."""
+    """As `whole`, with errors as InputError. What is no file (/dev/null, a pipe) is written to as it is."""
     with writable(f"output={path}"):
         if path.exists() and not path.is_file():
             with path.open("wb") as file:

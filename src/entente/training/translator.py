@@ -15,7 +15,8 @@ from entente.checkpoint import ENTRY
 from entente.data.batches import Batch
 from entente.data.module import EvaluationSplit
 from entente.data.tokenizer import Vocabulary
-from entente.decoding.search import Hypothesis, Search, translate
+from entente.decoding.search import Hypothesis, Search
+from entente.decoding.translate import translate
 from entente.errors import Diverged
 from entente.evaluation.evaluate import Progress, batch_loss, evaluate
 from entente.evaluation.scores import Evaluation, corpus_scores

@@ -15,6 +15,7 @@ from entente.attention.draw import draw
 from entente.attention.numbers import measure, pairs_of
 from entente.attention.record import NAME_OF_KIND, has_attention, record
 from entente.console import escape
+from entente.console.markdown import table
 from entente.data.batches import Batch
 from entente.data.corpora import clean
 from entente.training.translator import Translator, translator_of
@@ -130,9 +131,8 @@ class SampleTranslations(L.Callback):
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Returns a Markdown table; every cell is shown as it is."""
-    lines = [[escape.markdown(cell) for cell in cells] for cells in (head, *rows)]
-    lines.insert(1, ["---"] * len(head))
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    head, *lines = [[escape.markdown(cell) for cell in cells] for cells in (head, *rows)]
+    return table(head, lines)
 
 
 class Diagnosis(L.Callback):
