@@ -50,7 +50,6 @@ def import_portable(name, globals=None, *more, **named):
 builtins.__import__ = import_portable
 import entente
 names = [module.name for module in pkgutil.walk_packages(entente.__path__, "entente.")]
-names = [name for name in names if not name.startswith("entente.benchmark")]  # a tool for Unix
 for name in names:
     importlib.import_module(name)
 print(len(names))
