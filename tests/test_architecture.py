@@ -21,9 +21,9 @@ FLOORS = [
     {"decoding"},
     {"attention", "evaluation"},
     {"training"},
-    {"commands"},
     {"ablation"},
-    {"benchmark"},
+    {"commands"},
+    {"benchmark", "__main__"},
     {"scripts"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
@@ -35,7 +35,7 @@ NARROW = {
 }
 LIGHTNING = {"lightning", "pytorch_lightning", "lightning_fabric"}
 WITH_LIGHTNING = {"training", "commands", "ablation", "benchmark", "scripts", "data.module"}
-WITH_HYDRA = {"ablation", "config", "scripts"}
+WITH_HYDRA = {"ablation", "commands", "config", "scripts"}
 
 
 def files() -> list[tuple[str, Path]]:

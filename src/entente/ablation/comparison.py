@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Annotated, Any
 
-from annotated_types import Interval
+from annotated_types import Interval, doc
 from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
@@ -48,10 +48,11 @@ FAILED = ("crashed", "killed", "diverged", "refused")  # states that are verdict
 class Compare:
     """configs/compare.yaml"""
 
-    suite: str
-    output: str | None = None
-    samples: Annotated[int, Interval(ge=1, le=100_000)] = 2000  # all drawn at a time, each as long as the test set
-    publish: str | None = None
+    suite: Annotated[str, doc("the directory of a suite, as `entente ablate` writes it, or of a published one")]
+    output: Annotated[str | None, doc("a folder for comparison.html, .md and .csv; null: the suite's own")] = None
+    # All samples are drawn at a time, each as long as the test set.
+    samples: Annotated[int, Interval(ge=1, le=100_000), doc("of the bootstrap")] = 2000
+    publish: Annotated[str | None, doc("a folder to copy what is worth keeping to, without weights and events")] = None
     output_dir: str = "outputs"
 
 

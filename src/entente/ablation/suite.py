@@ -23,13 +23,13 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from annotated_types import Ge, Interval, MinLen
+from annotated_types import Ge, Interval, MinLen, doc
 from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
 from pydantic import TypeAdapter
@@ -60,7 +60,7 @@ log = logging.getLogger("entente")
 
 ENDED = ("finished", "diverged")  # would end the same way again
 STOPPED = dict.fromkeys((75, 130, 143), "interrupted")
-CODES = {0: "finished", 2: "refused", 3: "diverged", **STOPPED}  # of train.py; see entente.config.command_line
+CODES = {0: "finished", 2: "refused", 3: "diverged", **STOPPED}  # of train; see entente.config.command_line
 QUIET = 120  # seconds between lines where there is no terminal
 OWN = ("suite", "seeds", "jobs", "suites", "name")  # settings that are not of a run
 SET_HERE = ("ablation", "variant", "seed", "resume")  # settings of a run that the suite decides
@@ -89,11 +89,16 @@ LAYOUT = {
 class SuiteSettings:
     """What configs/ablate.yaml adds to a run's settings."""
 
-    suite: Name | Annotated[Sequence[Name], MinLen(1)]
-    seeds: Annotated[Sequence[Annotated[int, Interval(ge=0, lt=2**32)]], MinLen(1)]
-    jobs: Annotated[int, Ge(1)]
-    name: Folder | None
-    suites: Mapping[Name, Any]
+    suite: Annotated[
+        Name | Annotated[Sequence[Name], MinLen(1)],
+        doc("one of `suites`, or variants: suite=[baseline,no_residual]; the first is what the others are compared with"),
+    ] = "quick"
+    seeds: Annotated[Sequence[Annotated[int, Interval(ge=0, lt=2**32)]], MinLen(1), doc("of each variant")] = (1,)
+    jobs: Annotated[int, Ge(1), doc("runs side by side, each on its share of the cores")] = 1
+    name: Annotated[Folder | None, doc("directory of the suite, under output_dir; null: the name of the suite")] = None
+    suites: Annotated[Mapping[Name, Any], doc("variants are files of configs/ablation; `overrides` come before your own")] = (
+        field(default_factory=dict)
+    )
 
 
 def check(config: Mapping[str, Any]) -> list[str]:
@@ -151,17 +156,17 @@ class Job:
             return None
         return descriptor
 
-    def start(self, script: Path, threads: int) -> None:
+    def start(self, threads: int) -> None:
         """A process of its own. It holds the lock, so that whoever comes after a suite that was killed knows of it."""
         lock = self.lock()
         if lock is None:
             self.state, self.message = "running", "in another process"
             return
-        more = [one for one in sys.argv if one.startswith("--config-dir=")]  # where a user keeps ablations of their own
+        more = [one for one in sys.argv if one.startswith(("--config-dir=", "--config-path="))]  # a user's own ablations
         arguments = [f"resume={self.directory}"] if self.directory.exists() else self.overrides
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, str(script), *more, *arguments, f"trainer.threads={threads}"],
+                [sys.executable, "-m", "entente", "train", *more, *arguments, f"trainer.threads={threads}"],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -205,8 +210,8 @@ def digest(variant: str) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def ablate(config: Mapping[str, Any], script: Path) -> Path:
-    """Trains the suite that the command line names, then compares; returns its directory. script: train.py."""
+def ablate(config: Mapping[str, Any]) -> Path:
+    """Trains the suite that the command line names, then compares; returns its directory."""
     variants, given = chosen(config)
     own = [one for one in HydraConfig.get().overrides.task if _part(one) not in OWN and key_of(one) != "trainer.threads"]
     if wrong := [one for one in own if key_of(one) in SET_HERE]:
@@ -221,7 +226,7 @@ def ablate(config: Mapping[str, Any], script: Path) -> Path:
     with one_suite(root, variants, config["seeds"], overrides):
         recall(root, jobs)
         threads = config["trainer"]["threads"] or max(1, (os.cpu_count() or 1) // config["jobs"])
-        work(root, jobs, config["jobs"], script, threads)
+        work(root, jobs, config["jobs"], threads)
     report(asdict(Compare(suite=str(root))))
     return root
 
@@ -268,7 +273,7 @@ def one_suite(root: Path, variants: Sequence[str], seeds: Sequence[int], overrid
         raise InputError(
             f"{root}: holds a suite compared with {before.variants[0]}; name that first, or give this one another name=..."
         )
-    command = shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    command = " ".join([Path(sys.argv[0]).name, *map(shlex.quote, sys.argv[1:])])
     plan = {
         "variants": list(dict.fromkeys([*before.variants, *variants])),
         "seeds": list(dict.fromkeys([*before.seeds, *seeds])),
@@ -316,7 +321,7 @@ def status_of(root: Path) -> dict[str, dict[str, str]]:
         return {}
 
 
-def work(root: Path, jobs: Sequence[Job], at_once: int, script: Path, threads: int) -> None:
+def work(root: Path, jobs: Sequence[Job], at_once: int, threads: int) -> None:
     """Until every run has ended, some way or other. A signal lets those under way save what they have; then it is an
     Interrupted."""
     console = Console(markup=False, emoji=False)
@@ -335,7 +340,7 @@ def work(root: Path, jobs: Sequence[Job], at_once: int, script: Path, threads: i
                         _say(job, jobs, began)
                 for job in [job for job in jobs if job.state == "waiting"]:
                     if sum(job.state == "running" for job in jobs) < at_once:
-                        job.start(script, threads)
+                        job.start(threads)
                 write_status(root, jobs)
                 if console.is_interactive:
                     live.update(progress(root.name, jobs, began), refresh=True)

@@ -1,4 +1,4 @@
-"""How the scripts begin and end: Hydra composes the configuration, and all that the user got wrong is told at once.
+"""How commands begin and end: Hydra composes the configuration, and everything the user got wrong is reported at once.
 
 Exit codes: 0 done; 2 something to correct, a line `error: ...` for each problem; 3 training diverged; 75 interrupted, able to
 go on; 130 Ctrl-C and 143 SIGTERM where there is nothing to go on with.
@@ -10,14 +10,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, suppress
-from itertools import islice
+from contextlib import contextmanager, suppress
+from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
 import yaml
-from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob
@@ -25,6 +24,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
 
+from entente.config.defaults import commented
 from entente.config.schema import MISSING, flat, nearest, unknown, unset
 from entente.console import escape
 from entente.console.signals import Stopped, StopSignals
@@ -35,6 +35,7 @@ Command = Callable[[dict[str, Any]], None]
 Check = Callable[[dict[str, Any]], Sequence[str]]
 
 COMPOSING = (HydraException, OmegaConfBaseException, yaml.YAMLError)  # what a command that composes more raises
+INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")  # what Hydra tells of itself
 MOST_VALUES = 10_000  # of a sweep; Hydra lists them all
 UNUSABLE = Exception  # what Hydra makes of a command line that it cannot use: a KeyError, an OSError, ... have no one root
 
@@ -61,6 +62,9 @@ def run(command: Command, configs: Path, name: str, check: Check | None = None) 
     sys.argv[1:] = [quoted(argument) for argument in sys.argv[1:]]
     with endings():
         arguments = flags()
+        if arguments.help:
+            print(help_text(configs, name, check, arguments))
+            return
         if arguments.multirun and listed(arguments, configs, name)[1]:  # here, before Hydra makes a directory
             raise InputError(*misfits(configs, name, check, arguments))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are; what is printed of them is decided here
@@ -214,20 +218,45 @@ def ignored(directory: str, overrides: Sequence[str]) -> list[str]:
     return [f"resume={directory} goes on with that run's own settings; leave out {override}" for override in others]
 
 
-def flags() -> argparse.Namespace:
-    """The command line as Hydra will read it; an InputError where it cannot, or shall not."""
-    said = io.StringIO()
-    try:
-        with redirect_stderr(said):
-            arguments = get_args_parser().parse_args()
-    except SystemExit as ended:
-        if not ended.code:
-            raise  # --version has said its line
-        reason = said.getvalue().strip().splitlines()[-1].partition("error: ")[2]
-        raise InputError(f"{reason}; --help lists the flags, which go before the settings") from None
-    if arguments.experimental_rerun is not None:
-        raise InputError("--experimental-rerun: reads a pickle, which can run any code; give the settings instead")
-    return arguments
+def flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line as Hydra will read it; an InputError where it has a flag that is none of these. Hydra's
+    --experimental-rerun is none: it reads a pickle, which can run any code."""
+    parser = Flags(add_help=False, allow_abbrev=False)
+    parser.add_argument("overrides", nargs="*")
+    for names in (("--help", "-h"), ("--multirun", "-m"), ("--run", "-r"), ("--shell-completion", "-sc")):
+        parser.add_argument(*names, action="store_true")
+    for name in ("--hydra-help", "--version", "--resolve"):
+        parser.add_argument(name, action="store_true")
+    for names in (("--package", "-p"), ("--config-path", "-cp"), ("--config-name", "-cn"), ("--config-dir", "-cd")):
+        parser.add_argument(*names)
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    parser.add_argument("--info", "-i", nargs="?", const="all", choices=INFO)
+    return parser.parse_args(arguments)
+
+
+class Flags(argparse.ArgumentParser):
+    """Reports what it cannot read as the rest of the program does."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; --help lists the settings; flags go before them")
+
+
+def help_text(configs: Path, name: str, check: Check | None, arguments: argparse.Namespace) -> str:
+    """What the command does, the files that can be chosen, and each setting with its value, comment and range."""
+    with hydra.initialize_config_dir(str(configs), version_base="1.3"):
+        try:
+            config = OmegaConf.to_container(hydra.compose(name, arguments.overrides))
+        except UNUSABLE:
+            config = {}
+    if not isinstance(config, dict) or not config:
+        raise InputError(*misfits(configs, name, check, arguments))
+    lines = (configs / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    header = [line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
+    groups = [group for group in groups_of(configs, name) if (configs / group).is_dir()]
+    chosen = [f"  {group}={'|'.join(choices(configs / group))}" for group in groups]
+    parts = ["\n".join(header), "Flags: --cfg job (show the configuration), -m (several values), --hydra-help (all flags)"]
+    parts += ["\n".join(["Files of settings, GROUP=NAME:", *chosen])] if chosen else []
+    return "\n\n".join([*parts, "Settings, KEY=VALUE or PART.KEY=VALUE:", commented(name, config)])
 
 
 def misfits(configs: Path, name: str, check: Check | None, arguments: argparse.Namespace) -> list[str]:
@@ -269,7 +298,9 @@ def misfits(configs: Path, name: str, check: Check | None, arguments: argparse.N
                 else:
                     unclear.add(key)
         values, found = plain(config)
-    return list(dict.fromkeys([*lines, *found, *(check(values) if lines and check and values else [])]))
+    # Files of ours have nothing wrong in them: without a value of the user's there is nothing to check, which takes seconds.
+    checked = check(values) if lines and check and values and good.keys() - groups else []
+    return list(dict.fromkeys([*lines, *found, *checked]))
 
 
 def listed(arguments: argparse.Namespace, configs: Path, name: str) -> tuple[list[str], list[str]]:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, get_args
 import numpy as np
 import sentencepiece
 import torch
-from annotated_types import Interval
+from annotated_types import Interval, doc
 from datasets import Dataset
 from torch import Tensor
 
@@ -144,9 +144,16 @@ class Vocabulary:
     joint: bool
 
     @classmethod
-    def train(cls, corpus_train: Dataset, vocab_size: Size, type: Type, joint: bool, cache_dir: Path) -> "Vocabulary":
-        """Learns from the training pairs only, or takes from `cache_dir` what the same lines gave before. Of more than SAMPLE
-        sentences it learns from every second, every third, ..."""
+    def train(
+        cls,
+        corpus_train: Dataset,
+        vocab_size: Annotated[Size, doc("pieces at most")] = 8000,
+        type: Annotated[Type, doc("how pieces are learned")] = "bpe",
+        joint: Annotated[bool, doc("one vocabulary for both sides, which tied embeddings need")] = True,
+        cache_dir: Path | None = None,
+    ) -> "Vocabulary":
+        """Learns from the training pairs only, or takes from `cache_dir` (None: no cache) what the same lines gave before. Of
+        more than SAMPLE sentences it learns from every second, every third, ..."""
         if joint:
             both = _cached(corpus_train, ["src", "tgt"], vocab_size, type, cache_dir)
             return cls(both, both, joint)
@@ -173,13 +180,13 @@ class Vocabulary:
         return cls(src, src if joint else Tokenizer(_bytes(state["tgt"])), joint)
 
 
-def _cached(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path) -> Tokenizer:
+def _cached(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path | None) -> Tokenizer:
     """A plain SentencePiece file whose name holds the hash of what it was made from and of what it is, so that a
     damaged one is known by its name and made again."""
     options = (sentencepiece.__version__, vocab_size, type, sorted(OPTIONS.items()), RESERVED.pattern, SAMPLE)
     name = hashlib.sha256(repr((options, digest(pairs, *sides))).encode()).hexdigest()[:32]
     tokenizer = None
-    for path in sorted(cache_dir.glob(f"{name}-*.model")):
+    for path in sorted(cache_dir.glob(f"{name}-*.model")) if cache_dir else ():
         with suppress(OSError):  # another user's, say: one of ours is made
             model = path.read_bytes()
             if path.name == _file_name(name, model):
@@ -188,7 +195,8 @@ def _cached(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, c
         step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
         lines = islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step)
         tokenizer = Tokenizer.train(lines, vocab_size, type)
-        _write(cache_dir / _file_name(name, tokenizer.model), tokenizer.model)
+        if cache_dir:
+            _write(cache_dir / _file_name(name, tokenizer.model), tokenizer.model)
     if len(tokenizer) < vocab_size:
         log.warning("a vocabulary of %d pieces is more than this text fills: it has %d", vocab_size, len(tokenizer))
     return tokenizer

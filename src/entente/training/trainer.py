@@ -2,15 +2,18 @@
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import lightning as L
+from annotated_types import Ge, Interval, doc
 from lightning.pytorch.callbacks import Callback, EarlyStopping
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from entente.data.module import TranslationData
 from entente.evaluation.scores import Evaluation
+from entente.process import Threads
 from entente.training.board import Board
 from entente.training.progress import TrainingProgress
 from entente.training.saving import VerifiedCheckpoints
@@ -18,6 +21,28 @@ from entente.training.translator import Translator
 from entente.training.views import AttentionMaps, AttentionNumbers, Diagnosis, SampleTranslations
 
 log = logging.getLogger("entente")
+
+
+AtLeastOne = Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True)
+class TrainerSettings:
+    """What Lightning's Trainer is given; how many steps, and on what."""
+
+    suffix: Annotated[str, doc("of the run's name")] = ""
+    max_steps: Annotated[AtLeastOne, doc("optimiser steps")] = 1600
+    validate_every: Annotated[AtLeastOne, doc("steps")] = 400
+    patience: Annotated[AtLeastOne | None, doc("validations without a better BLEU before training stops; null: never")] = None
+    gradient_clip: Annotated[float, Ge(0), doc("norm of the whole gradient; 0: never")] = 1.0
+    accumulate: Annotated[AtLeastOne, doc("batches per step")] = 1
+    precision: Annotated[str | int, doc("as Lightning names them: bf16-mixed, 16-mixed, 64-true, ...")] = "32-true"
+    accelerator: Annotated[str, doc("as Lightning names them: auto, cpu, gpu, ...")] = "auto"
+    threads: Threads = None
+    log_every: Annotated[AtLeastOne, doc("steps")] = 20
+    limit_batches: Annotated[
+        AtLeastOne | Annotated[float, Interval(gt=0, le=1)], doc("of validation and tests: a share, or a number of batches")
+    ] = 1.0
 
 
 # Two sentences whose attention is worth watching: two-word negation in a comparative, and an elided article.
