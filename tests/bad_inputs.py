@@ -1014,8 +1014,8 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     ),
     Case(
         "the configuration of another command",
-        "show_corpus --config-name=quiet",
-        "n is not set: give it as n=VALUE\nsplit is not set: .+\nseed is not set: .+\noutput_dir is not set: .+",
+        "evaluate --config-name=quiet",
+        "checkpoint is not set: give it as checkpoint=VALUE",
     ),
     Case(
         "a configuration that is a number",

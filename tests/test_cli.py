@@ -92,7 +92,6 @@ def test_a_wrong_setting_is_one_line_with_the_nearest_right_name(overrides: list
     assert words in line
 
 
-@pytest.mark.parametrize("name", ["evaluate", "translate", "attention"])
 @pytest.mark.parametrize("arguments", [["modle=birnn"], ["model=birnn", "trainer.max_stepz=3"], ["--help"]], ids=str)
 def test_help_and_unknown_keys_are_answered_without_torch(arguments: list[str], tmp_path: Path) -> None:
     program = "import sys\nfrom entente.__main__ import main\ntry:\n    main()\nfinally:\n"
@@ -134,6 +133,7 @@ def test_the_flags_are_those_of_hydra() -> None:
         cli.flags(["--experimental-rerun=x"])
 
 
+@pytest.mark.parametrize("name", ["evaluate", "translate", "attention"])
 def test_a_checkpoint_must_be_given(name: str, command: Command) -> None:
     assert refused(command, name) == ["checkpoint is not set: give it as checkpoint=VALUE"]
 

@@ -238,7 +238,7 @@ class Flags(argparse.ArgumentParser):
     """Reports what it cannot read as the rest of the program does."""
 
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message}; --help lists the settings; flags go before them")
+        raise InputError(f"{message}; --help lists the flags, which go before the settings")
 
 
 def help_text(configs: Path, name: str, check: Check | None, arguments: argparse.Namespace) -> str:
@@ -254,7 +254,10 @@ def help_text(configs: Path, name: str, check: Check | None, arguments: argparse
     header = [line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
     groups = [group for group in groups_of(configs, name) if (configs / group).is_dir()]
     chosen = [f"  {group}={'|'.join(choices(configs / group))}" for group in groups]
-    parts = ["\n".join(header), "Flags: --cfg job (show the configuration), -m (several values), --hydra-help (all flags)"]
+    parts = [
+        "\n".join(header),
+        "Flags, before the settings: --cfg job shows the configuration, -m runs several values (KEY=1,2), --hydra-help lists the others.",
+    ]
     parts += ["\n".join(["Files of settings, GROUP=NAME:", *chosen])] if chosen else []
     return "\n\n".join([*parts, "Settings, KEY=VALUE or PART.KEY=VALUE:", commented(name, config)])
 
