@@ -890,7 +890,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "a variant of the other model", "ablate suite=[baseline,no_attention]", r"ablation=no_attention: model\.score=none: .+"
     ),
     Case("a mistyped setting of a suite", "ablate trainer.max_stepz=3", ".+did you mean trainer.max_steps\\?"),
-    Case("a setting taken out of a suite", "ablate suite=[baseline] ~trainer.max_steps", r".*trainer\.max_steps is not set.*"),
+    Case("a setting taken out of a suite", "ablate suite=[baseline] ~search", ".*search: no such part.*"),
     Case(
         "an ablation contradicted",
         "train FILES ablation=no_dropout model.dropout=0.5",

@@ -54,6 +54,7 @@ from entente.files.writing import write_json, write_text
 from entente.process import prepare_process
 from entente.training.progress import clock
 from entente.training.run_directory import is_finished
+from entente.training.settings import completed
 from entente.training.train import check_run
 
 log = logging.getLogger("entente")
@@ -258,7 +259,7 @@ def planned(config: Mapping[str, Any], root: Path, variants: Sequence[str], over
     if found:
         raise InputError(*found)
     for job in jobs:
-        job.budget = settings[job.variant]["trainer"]["max_steps"]
+        job.budget = completed(settings[job.variant])["trainer"]["max_steps"]
     return jobs
 
 

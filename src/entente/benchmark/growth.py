@@ -52,12 +52,11 @@ from entente.fast.packed import packed
 from entente.files.reading import path_of
 from entente.files.writing import whole, writable, write_json, write_text
 from entente.models.seq2seq import evaluating, parameter_count
-from entente.process import prepare_process
+from entente.process import Threads, prepare_process
 from entente.training.optim import Optim
 from entente.training.run_directory import no_folder
-from entente.training.settings import Threads, TrainerSettings
 from entente.training.train import prepared
-from entente.training.trainer import build_trainer
+from entente.training.trainer import TrainerSettings, build_trainer
 from entente.training.translator import Translator
 
 HEADS, LAYERS = 4, 3  # of the Transformer; as many layers in the decoder as in the encoder

@@ -115,6 +115,9 @@ def picture_attention(config: Mapping[str, Any]) -> None:
             break
 
 
+main = picture_attention
+
+
 def _text(config: Mapping[str, Any], path: str) -> Text:
     if config["pair"] is None:
         return Text(_sentence(config), clean(config["target"] or "") or None)

@@ -254,10 +254,8 @@ def help_text(configs: Path, name: str, check: Check | None, arguments: argparse
     header = [line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
     groups = [group for group in groups_of(configs, name) if (configs / group).is_dir()]
     chosen = [f"  {group}={'|'.join(choices(configs / group))}" for group in groups]
-    parts = [
-        "\n".join(header),
-        "Flags, before the settings: --cfg job shows the configuration, -m runs several values (KEY=1,2), --hydra-help lists the others.",
-    ]
+    more = "--cfg job shows the configuration, -m runs several values (KEY=1,2), --hydra-help lists the others"
+    parts = ["\n".join(header), f"Flags, before the settings: {more}."]
     parts += ["\n".join(["Files of settings, GROUP=NAME:", *chosen])] if chosen else []
     return "\n\n".join([*parts, "Settings, KEY=VALUE or PART.KEY=VALUE:", commented(name, config)])
 
