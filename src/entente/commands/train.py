@@ -18,7 +18,7 @@ def check(config: dict[str, Any]) -> list[str]:
 
 
 def main(config: dict[str, Any]) -> None:
-    variant = chosen() != BASELINE and config["resume"] in (None, "auto")
+    variant = chosen() != BASELINE and config.get("resume") in (None, "auto")
     if variant:
         refuse_contradiction(config)
     train(config, prove=partial(proof, completed(without_ablation())) if variant else None)
