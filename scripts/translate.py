@@ -1,6 +1,8 @@
-"""The same as `entente translate`."""
+"""The same as `entente translate`, with the configs/ of this checkout."""
+
+from pathlib import Path
 
 from entente.__main__ import run_verb
 
 if __name__ == "__main__":
-    run_verb("translate")
+    run_verb("translate", Path(__file__).resolve().parents[1] / "configs")

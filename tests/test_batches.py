@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from entente.data.batches import Batch, EvaluationBatches, TrainingBatches, collate
 from entente.data.corpora import Corpus
-from entente.data.module import TranslationData
+from entente.data.module import EvaluationSplit, TranslationData
 from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
 from entente.errors import InputError
 
@@ -203,8 +203,8 @@ def data(tmp_path: Path) -> TranslationData:
 
 
 def test_batches_are_the_corpus_through_the_vocabulary(data: TranslationData) -> None:
-    for name, batches in {"valid": data.val_dataloader(), "other": data.evaluation_batches("other")}.items():
-        for batch in batches:
+    for name in ("valid", "other"):
+        for batch in data.evaluation(name):
             for ids, target, row in zip(batch.src, batch.tgt, batch.index.tolist(), strict=True):
                 ids, target = ids[ids != PAD], target[target != PAD]
                 assert (ids[-1], target[0], target[-1]) == (EOS, BOS, EOS)
@@ -236,8 +236,8 @@ class Recorder(L.LightningModule):
         self.steps.append(batch.index.tolist())
         return (self.scale * batch.src.float().mean()).square().mean()
 
-    def validation_step(self, batch: Batch, step: int) -> None:
-        self.validated += batch.index.tolist()
+    def validation_step(self, split: EvaluationSplit, step: int) -> None:
+        self.validated += [row for batch in split for row in batch.index.tolist()]
 
     def on_train_batch_end(self, outputs: object, batch: Batch, step: int) -> None:
         self.trainer.train_dataloader.consume()

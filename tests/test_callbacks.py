@@ -25,7 +25,7 @@ from entente.models import MODELS
 from entente.training import progress, views
 from entente.training.optim import Optim
 from entente.training.progress import TrainingProgress, clock
-from entente.training.translator import Translator
+from entente.training.translator import Translator, translator_of
 from entente.training.views import AttentionMaps, SampleTranslations, attention_images, markdown_table
 
 SRC = ["Le chat noir dort.", "Il a faim | soif.", "Elle dort.", "Le chat a faim.", "Il dort *ici*."]
@@ -267,7 +267,7 @@ def test_nothing_to_write_to(vocabulary: Vocabulary, tmp_path: Path, monkeypatch
 
 def test_only_for_a_translator() -> None:
     with pytest.raises(TypeError, match="not with a LightningModule"):
-        views._translator(L.LightningModule())
+        translator_of(L.LightningModule())
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (130, "2:10"), (3600 + 130, "1:02:10")])

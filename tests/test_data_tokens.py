@@ -159,7 +159,7 @@ def test_data_are_the_same_with_and_without_a_cache(
     with caplog.at_level(logging.WARNING):
         for cache_dir in (None, tmp_path, tmp_path):
             data = TranslationData(corpus, vocabulary, max_tokens=211, seed=3, eval_max_tokens=97, cache_dir=cache_dir)
-            loaders = [data.val_dataloader(), *data.test_dataloader()]
+            loaders = [data.evaluation(split) for split in ("valid", "test")]
             batches = [data.train_dataloader().batch(rows) for n in (0, 1) for rows in data.train_dataloader().epoch(n)]
             batches += [batch for loader in loaders for batch in loader]
             seen.append([[part.tolist() for part in (batch.src, batch.tgt, batch.index)] for batch in batches])

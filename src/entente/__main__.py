@@ -1,9 +1,10 @@
 """The command `entente`, and `python -m entente`: a verb, flags of Hydra, and overrides of the verb's configuration.
 
-A verb is a module of `commands` with `check` and `main`, imported only when the overrides are known to compose, since that
-takes seconds; and a file of configs/, whose first comment line says what it does.
+A verb is two functions, imported only when the overrides are known to compose, since that takes seconds, and a file of
+configs/, whose first comment line says what it does.
 """
 
+import os
 import sys
 from functools import partial
 from importlib import import_module
@@ -15,10 +16,21 @@ from entente.config.command_line import endings, run
 from entente.config.schema import nearest
 from entente.errors import InputError
 
-VERBS = ("train", "evaluate", "translate", "attention", "trace", "ablate", "compare", "corpus")
+# Who checks the configuration of a verb, and who runs it.
+VERBS = {
+    "train": ("commands.train:check", "commands.train:main"),
+    "evaluate": ("commands.evaluate:check", "commands.evaluate:evaluate_checkpoint"),
+    "translate": ("commands.translate:check", "commands.translate:translate_text"),
+    "attention": ("commands.sentence:check_attention", "commands.attention:picture_attention"),
+    "trace": ("commands.sentence:check_trace", "commands.attention:trace_attention"),
+    "ablate": ("ablation.suite:check", "ablation.suite:ablate"),
+    "compare": ("ablation.comparison:check", "ablation.page:report"),
+    "corpus": ("commands.corpus:check", "commands.corpus:main"),
+}
 HERE = Path(__file__).resolve().parent
-# A wheel carries configs/ in the package; a checkout has it at the top.
-CONFIGS = next((folder for folder in (HERE / "configs", HERE.parents[1] / "configs") if folder.is_dir()), HERE / "configs")
+# A wheel carries configs/ in the package; a checkout has it at the top. The variable is for the processes of a suite.
+PLACES = [Path(os.environ.get("ENTENTE_CONFIGS", HERE / "configs")), HERE.parents[1] / "configs"]
+CONFIGS = next((folder for folder in PLACES if folder.is_dir()), PLACES[0])
 
 
 def main() -> None:
@@ -47,16 +59,19 @@ def overview() -> str:
     return "\n".join([*lines, "", "entente VERB --help lists the settings of one."])
 
 
-def run_verb(verb: str) -> None:
+def run_verb(verb: str, configs: Path = CONFIGS) -> None:
     """Runs a verb with the overrides in `sys.argv`."""
+    os.environ["ENTENTE_CONFIGS"] = str(configs)
     sys.argv[0] = f"entente {verb}"  # what checkpoints and suites record, however it was called
     if verb == "compare" and len(sys.argv) > 1 and "=" not in sys.argv[1] and not sys.argv[1].startswith("-"):
         sys.argv[1] = f"suite={sys.argv[1]}"
-    run(partial(_call, verb, "main"), CONFIGS, verb, partial(_call, verb, "check"))
+    check, main = VERBS[verb]
+    run(partial(_call, main), configs, verb, partial(_call, check))
 
 
-def _call(verb: str, function: str, config: dict[str, Any]) -> Any:
-    return getattr(import_module(f"entente.commands.{verb}"), function)(config)
+def _call(place: str, config: dict[str, Any]) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"entente.{module}"), name)(config)
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ class Job:
         if lock is None:
             self.state, self.message = "running", "in another process"
             return
-        more = [one for one in sys.argv if one.startswith(("--config-dir=", "--config-path="))]  # a user's own ablations
+        more = [one for one in sys.argv if one.startswith("--config-dir=")]  # where a user keeps ablations of their own
         arguments = [f"resume={self.directory}"] if self.directory.exists() else self.overrides
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(

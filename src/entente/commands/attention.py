@@ -2,14 +2,11 @@
 attention step by step."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from annotated_types import Ge, Interval, doc
 from matplotlib.figure import Figure
 from rich.console import Console
 
@@ -24,9 +21,8 @@ from entente.attention.trace.render import markdown
 from entente.attention.trace.render import show as show_trace
 from entente.attention.trace.steps import Labels, Trace
 from entente.attention.words import in_words, sides_in_words
-from entente.commands.trained import OutputDir, TrustData, load_run, stored_corpus
+from entente.commands.trained import load_run, stored_corpus
 from entente.commands.translate import standard_output
-from entente.config.schema import problems
 from entente.data.alignments import Gold
 from entente.data.files import clean
 from entente.data.module import split_of
@@ -35,44 +31,13 @@ from entente.decoding.search import Search, translate
 from entente.errors import InputError
 from entente.files.reading import path_of
 from entente.files.writing import made, writable, written_whole
-from entente.process import Threads, prepare_process
+from entente.process import prepare_process
 
 log = logging.getLogger("entente")
 
 PICTURES = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps", ".ps", ".tif", ".tiff")
 IN_FOLDER = (".png", ".svg")  # each picture, where a folder is asked for
 FRAMES = "Frames: the gold links, sure ones drawn through, possible ones dashed."
-
-
-SENTENCE = "Il n'est pas aussi grand que son père."
-Kind = Literal["encoder", "decoder", "cross", "alignment"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attention:
-    """The settings of `entente attention`."""
-
-    checkpoint: Annotated[
-        str | Sequence[str], doc("one: all of its attention; several: side by side; files, or runs' directories")
-    ]
-    sentence: Annotated[str, doc("in the source language")] = SENTENCE
-    target: Annotated[str | None, doc("a translation that the model is to read; null: its own")] = None
-    beam: Annotated[int, Interval(ge=1, le=1000), doc("of its own translation")] = 1
-    pair: Annotated[
-        str | None, doc("instead of both: SPLIT/NUMBER of the run's corpus, with gold links where known: pair=test/1")
-    ] = None
-    trust_data: TrustData = False
-    kind: Annotated[Kind | None, doc("encoder, decoder or cross of a Transformer, alignment of a BiRNN; null: each")] = None
-    words: Annotated[bool, doc("whole words instead of pieces")] = False
-    layer: Annotated[Annotated[int, Ge(1)] | None, doc("of the large picture, from 1; null: the last")] = None
-    head: Annotated[Annotated[int, Ge(1)] | None, doc("from 1; null: the mean of the layer's heads")] = None
-    occlusion: Annotated[bool, doc("add what leaving out each source word changes, and how far the two agree")] = False
-    output: Annotated[str, doc("a folder, for PNG and SVG; or one picture: .png, .svg, .pdf")] = "outputs/attention"
-    output_dir: OutputDir = "outputs"
-    threads: Threads = None
-
-
-check = partial(problems, Attention, "")
 
 
 class Text(NamedTuple):
@@ -113,9 +78,6 @@ def picture_attention(config: Mapping[str, Any]) -> None:
             log.info("%s", path)
         if alone:
             break
-
-
-main = picture_attention
 
 
 def _text(config: Mapping[str, Any], path: str) -> Text:

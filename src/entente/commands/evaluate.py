@@ -36,15 +36,14 @@ from entente.data.tokenizer import Vocabulary
 from entente.decoding.ctranslate2 import CTranslate2
 from entente.decoding.search import Search
 from entente.errors import InputError
+from entente.evaluation.evaluate import evaluate
 from entente.evaluation.scores import Evaluation
 from entente.files.names import file_in, is_name
 from entente.files.reading import is_stream, path_of
 from entente.files.writing import made, writable, write_json, write_text
 from entente.process import Threads, prepare_process
-from entente.training.optim import Optim
 from entente.training.report import show, write_translations
-from entente.training.trainer import build_trainer, evaluate
-from entente.training.translator import Translator
+from entente.training.trainer import placed
 
 log = logging.getLogger("entente")
 
@@ -121,9 +120,9 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     if output:
         with writable(f"output={output}"), made(output):
             pass  # before any work
-    trainer = build_trainer({**run.config["trainer"], "accelerator": settings.accelerator, "limit_batches": 1.0}, None)
-    translator = Translator(run.model, run.vocabulary, Optim(), ONE_TOKEN if other else how, max_steps=1)
-    evaluations = evaluate(trainer, translator, data, splits)
+    with placed(run.model, settings.accelerator, run.config["trainer"]["precision"]):
+        torchs = ONE_TOKEN if other else how
+        evaluations = {split: evaluate(run.model, run.vocabulary, data.evaluation(split), torchs) for split in splits}
     if other:
         evaluations = {split: _translated_by(other, run, evaluation) for split, evaluation in evaluations.items()}
     metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
@@ -150,9 +149,6 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     for name, signature in metrics[splits[0]]["signature"].items():
         log.info("%s signature  %s", name, signature)
     return metrics
-
-
-main = evaluate_checkpoint
 
 
 def refuse_run(output: Path) -> None:

@@ -6,9 +6,8 @@ from typing import Any
 from entente.ablation.comparison import Compare
 from entente.ablation.suite import SuiteSettings
 from entente.checkpoint import RUNTIME
-from entente.commands.attention import Attention
 from entente.commands.evaluate import Evaluate
-from entente.commands.trace import Trace
+from entente.commands.sentence import Attention, Trace
 from entente.commands.translate import Translate
 from entente.config.defaults import FILE, Table, table, written
 from entente.data.corpora import CORPORA

@@ -103,9 +103,6 @@ def translate_text(config: Mapping[str, Any]) -> None:
             progress.advance(task, len(chunk))
 
 
-main = translate_text
-
-
 def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
     """Asks for sentences until the end of input (Ctrl-D)."""
     languages = run.config["data"]

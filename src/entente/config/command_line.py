@@ -245,10 +245,10 @@ def help_text(configs: Path, name: str, check: Check | None, arguments: argparse
     """What the command does, the files that can be chosen, and each setting with its value, comment and range."""
     with hydra.initialize_config_dir(str(configs), version_base="1.3"):
         try:
-            config = OmegaConf.to_container(hydra.compose(name, arguments.overrides))
+            config: Any = OmegaConf.to_container(hydra.compose(name, arguments.overrides))
         except UNUSABLE:
-            config = {}
-    if not isinstance(config, dict) or not config:
+            config = None
+    if config is None:
         raise InputError(*misfits(configs, name, check, arguments))
     lines = (configs / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
     header = [line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]

@@ -33,6 +33,13 @@ class Batch(NamedTuple):
     step_tokens: int | None = None  # real target tokens in all the batches of its training step; None: it is the only one
 
 
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """The batch on a device. A GPU copies from pinned memory, asynchronously."""
+    cuda = device.type == "cuda"
+    src, tgt, index = ((t.pin_memory() if cuda else t).to(device, non_blocking=cuda) for t in batch[:3])
+    return batch._replace(src=src, tgt=tgt, index=index)
+
+
 def collate(src: Sequence[Row], tgt: Sequence[Row], index: Sequence[int]) -> Batch:
     """Rows that already carry their BOS and EOS -> int64 tensors."""
     return Batch(_padded(src), _padded(tgt), torch.tensor(index, dtype=torch.int64))

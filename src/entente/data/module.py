@@ -1,16 +1,17 @@
 """The LightningDataModule: a corpus through a vocabulary, in batches."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, cast, get_args
+from typing import Annotated, Any, cast, get_args
 
 import lightning as L
 import numpy as np
 import torch
 from annotated_types import Ge, doc
 
-from entente.data.batches import Batch, EvaluationBatches, Together, TrainingBatches, collate, fitting
+from entente.data.batches import Batch, EvaluationBatches, Together, TrainingBatches, collate, fitting, to_device
 from entente.data.corpora import Corpus
 from entente.data.tokenizer import BOS, LONGEST, Vocabulary, too_long
 from entente.data.tokens import Rows, tokenise
@@ -31,9 +32,41 @@ def together_of(name: str) -> Together:
     return cast(Together, together)
 
 
+@dataclass(frozen=True)
+class EvaluationSplit:
+    """A split to be evaluated: batches whose `index` are rows of `sources` and `references`. limit: how many batches, a number
+    or as a share of them."""
+
+    name: str
+    batches: EvaluationBatches
+    sources: list[str]
+    references: list[str]
+    limit: int | float = 1.0
+
+    def __len__(self) -> int:
+        n = len(self.batches)
+        return min(n, self.limit) if isinstance(self.limit, int) else int(self.limit * n)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return islice(self.batches, len(self))
+
+
+@dataclass(frozen=True)
+class WholeSplit:
+    """A loader for Lightning whose only item is the whole split, since `evaluate` takes a split and not a batch."""
+
+    split: EvaluationSplit
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[EvaluationSplit]:
+        yield self.split
+
+
 class TranslationData(L.LightningDataModule):
     """`overfit` makes every split the pairs of one training batch, which a sound model learns by heart. `cache_dir` keeps the
-    token ids for the next time; None: they are made each time, in memory."""
+    token ids for the next time; None: they are made each time, in memory. `limit_batches`: of every evaluation."""
 
     def __init__(
         self,
@@ -44,21 +77,26 @@ class TranslationData(L.LightningDataModule):
         eval_max_tokens: Annotated[AtLeastOne, doc("the same, of an evaluation batch")] = 4096,
         overfit: bool = False,
         cache_dir: Path | None = None,
+        limit_batches: int | float = 1.0,
     ) -> None:
         super().__init__()
         self.corpus, self.vocabulary = corpus, vocabulary
-        self.test_splits = list(corpus.tests)  # what test_dataloader gives, in this order
-        self.cache_dir = cache_dir
+        self.cache_dir, self.limit_batches = cache_dir, limit_batches
         self.max_tokens, self.eval_max_tokens, self.seed = max_tokens, eval_max_tokens, seed
         if overfit:
             one = corpus.train.select(self.train_dataloader().epoch(0)[0])
             self.corpus = replace(corpus, train=one, valid=one, tests=dict.fromkeys(corpus.tests, one), gold={})
 
     def check(self, decoded: Sequence[str]) -> None:
-        """What can be known before anything is written: that there is a pair to train on, and that no sentence of the splits
-        that are decoded is too long for it."""
+        """Raises InputError where there is no pair to train on, no batch to evaluate, or a sentence too long to decode."""
         src, tgt = self.ids("train")
         fitting(np.maximum(src.lengths, tgt.lengths), self.max_tokens)
+        for split in decoded:
+            if not len(self.evaluation(split)):
+                raise InputError(
+                    f"trainer.limit_batches={self.limit_batches}: that is no whole batch of {split}, which has "
+                    f"{len(self.evaluation_batches(split))}; give a larger share, or a number of batches"
+                )
         self.check_lengths(decoded)
 
     def check_lengths(self, splits: Sequence[str]) -> None:
@@ -83,17 +121,15 @@ class TranslationData(L.LightningDataModule):
         accumulate = self.trainer.accumulate_grad_batches if self.trainer else 1
         return TrainingBatches(*self.ids("train"), self.max_tokens, self.seed, accumulate)
 
-    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        """To a GPU from memory that it reads by itself, so that nobody waits."""
-        cuda = device.type == "cuda"
-        src, tgt, index = ((t.pin_memory() if cuda else t).to(device, non_blocking=cuda) for t in batch[:3])
-        return batch._replace(src=src, tgt=tgt, index=index)
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        return to_device(batch, device) if isinstance(batch, Batch) else batch
 
-    def val_dataloader(self) -> EvaluationBatches:
-        return self.evaluation_batches("valid")
+    def val_dataloader(self) -> WholeSplit:
+        return WholeSplit(self.evaluation("valid"))
 
-    def test_dataloader(self) -> list[EvaluationBatches]:
-        return [self.evaluation_batches(split) for split in self.test_splits]
+    def evaluation(self, split: str) -> EvaluationSplit:
+        batches = self.evaluation_batches(split)
+        return EvaluationSplit(split, batches, self.sources(split), self.references(split), self.limit_batches)
 
     def evaluation_batches(self, split: str) -> EvaluationBatches:
         """Each pair of the split once; the batches' `index` are rows of `sources(split)` and `references(split)`. A split may

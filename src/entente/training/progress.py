@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
-from entente.training.views import _translator
+from entente.training.translator import translator_of
 
 log = logging.getLogger("entente")
 
@@ -75,17 +75,10 @@ class TrainingProgress(ProgressBar):
         if self._live:
             self._show(trainer, pl_module)
 
-    def on_validation_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if self._live:
-            self._show(trainer, pl_module, f"validating {batch_idx + 1}/{trainer.num_val_batches[dataloader_idx]}")
+            translator = translator_of(pl_module)
+            translator.on_progress = lambda done, n: self._show(trainer, translator, f"validating {done}/{n}")
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.sanity_checking or self._started is None:
@@ -131,7 +124,7 @@ class TrainingProgress(ProgressBar):
             log.info(self._line(trainer, pl_module))
 
     def _line(self, trainer: L.Trainer, pl_module: L.LightningModule, doing: str = "") -> str:
-        translator, total = _translator(pl_module), _total(trainer)
+        translator, total = translator_of(pl_module), _total(trainer)
         elapsed, done = time.monotonic() - (self._started or 0.0), self._step - self._first_step
         parts = [f"step {self._step}/{total}" if total else f"step {self._step}"]
         if doing:

@@ -20,7 +20,7 @@ from entente.training.trainer import TrainerSettings
 from entente.training.views import Views
 
 TOKENIZER_GIVEN = {"corpus_train", "cache_dir"}  # arguments that the program supplies
-BATCH_GIVEN = {"corpus", "vocabulary", "seed", "overfit", "cache_dir"}
+BATCH_GIVEN = {"corpus", "vocabulary", "seed", "overfit", "cache_dir", "limit_batches"}
 # What a setting meant before configurations were stored with it, where that is not its default.
 MEANT = {"optim": {"decay_from": 0}}
 

@@ -47,7 +47,7 @@ from entente.training.run_directory import (
 )
 from entente.training.saving import Checkpoints
 from entente.training.settings import completed, problems_of_run
-from entente.training.trainer import build_trainer, callbacks, evaluate, refused_by_lightning
+from entente.training.trainer import build_trainer, callbacks, placed, refused_by_lightning
 from entente.training.translator import Translator
 
 log = logging.getLogger("entente")
@@ -137,9 +137,9 @@ def prepared(config: Mapping[str, Any], point: Point = BEGINNING) -> tuple[Trans
         seed=config["seed"],
         overfit=config["overfit"],
         cache_dir=cache / "tokens",
+        limit_batches=config["trainer"]["limit_batches"],
     )
     data.check(decoded=["valid", *corpus.tests])
-    refuse_no_batch(config["trainer"]["limit_batches"], data)
     with torch.device("meta"):  # shapes without memory
         planned = checkpoint.build(config["model"], vocabulary, seed=0)
     checkpoint.refuse_beyond_memory(planned, copies=4)  # weights, gradients, Adam's two
@@ -174,12 +174,13 @@ def finish(
     """What comes after training: the model to keep is chosen, decoded and scored, and everything written."""
     started = time.perf_counter()
     averaged = None
-    if config["checkpoint"]["average"] > 1:
-        averaged = keep_mean_if_better(trainer, translator, data, saving, config["checkpoint"]["average"])
-    if saving.best is None:  # trained by a version that did not always validate
-        saving.write_best(trainer, translator)
-    translator.load_state_dict(checkpoint.read(saving.folder / "best.ckpt")["state_dict"])
-    evaluations = evaluate(trainer, translator, data, decoded(config, data.corpus))
+    with placed(translator.model, config["trainer"]["accelerator"], config["trainer"]["precision"]):
+        if config["checkpoint"]["average"] > 1:
+            averaged = keep_mean_if_better(trainer, translator, data, saving, config["checkpoint"]["average"])
+        if saving.best is None:  # trained by a version that did not always validate
+            saving.write_best(trainer, translator)
+        translator.load_state_dict(checkpoint.read(saving.folder / "best.ckpt")["state_dict"])
+        evaluations = {split: translator.evaluate(data.evaluation(split)) for split in decoded(config, data.corpus)}
     write_translations(run_dir, evaluations)
     metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
     report = {
@@ -230,21 +231,10 @@ def keep_mean_if_better(
     report."""
     paths = [saving.folder / f"step-{step}.ckpt" for step in steps_of_mean(trainer.global_step, saving.every, n)]
     translator.load_state_dict(checkpoint.average(paths))
-    bleu = evaluate(trainer, translator, data, ["valid"])["valid"].metrics()["bleu"]
+    bleu = translator.evaluate(data.evaluation("valid")).metrics()["bleu"]
     chosen = saving.best is None or bleu >= saving.best
     if chosen:
         saving.write_best(trainer, translator)
     report = {"of": [path.stem for path in paths], "bleu": bleu, "best_single_bleu": saving.best, "chosen": chosen}
     log.info("mean of %s: validation BLEU %.2f, the best single one %.2f", ", ".join(report["of"]), bleu, saving.best or 0)
     return report
-
-
-def refuse_no_batch(limit: float, data: TranslationData) -> None:
-    """A share of the batches so small that nothing would be validated."""
-    for split in ("valid", *data.corpus.tests):
-        count = len(data.evaluation_batches(split))
-        if isinstance(limit, float) and int(limit * count) == 0:
-            raise InputError(
-                f"trainer.limit_batches={limit}: that is no whole batch of {split}, which has {count}; "
-                "give a larger share, or a number of batches"
-            )

@@ -1,7 +1,8 @@
 """Lightning's Trainer as a run uses it, and what accompanies training."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,14 +11,12 @@ import lightning as L
 from annotated_types import Ge, Interval, doc
 from lightning.pytorch.callbacks import Callback, EarlyStopping
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import nn
 
-from entente.data.module import TranslationData
-from entente.evaluation.scores import Evaluation
 from entente.process import Threads
 from entente.training.board import Board
 from entente.training.progress import TrainingProgress
 from entente.training.saving import VerifiedCheckpoints
-from entente.training.translator import Translator
 from entente.training.views import AttentionMaps, AttentionNumbers, Diagnosis, SampleTranslations
 
 log = logging.getLogger("entente")
@@ -95,8 +94,6 @@ def build_trainer(
         check_val_every_n_epoch=None,
         gradient_clip_val=config["gradient_clip"] or None,
         accumulate_grad_batches=config["accumulate"],
-        limit_val_batches=config["limit_batches"],
-        limit_test_batches=config["limit_batches"],
         num_sanity_val_steps=0,
         log_every_n_steps=1,  # the module decides which steps have something to log
         logger=Board(run_dir, **board) if run_dir else False,
@@ -109,8 +106,10 @@ def build_trainer(
     )
 
 
-def evaluate(trainer: L.Trainer, translator: Translator, data: TranslationData, splits: list[str]) -> dict[str, Evaluation]:
-    """Decodes and scores the splits; the road of validation."""
-    data.test_splits = splits
-    trainer.test(translator, datamodule=data, verbose=False)
-    return {split: translator.evaluations[split] for split in splits}
+@contextmanager
+def placed(model: nn.Module, accelerator: str, precision: str | int) -> Iterator[None]:
+    """Puts a model on the accelerator, in the precision that Lightning knows by this name; computes in it inside."""
+    fabric = L.Fabric(accelerator=accelerator, devices=1, precision=precision)  # type: ignore[arg-type]
+    fabric.setup_module(model)  # in place: the module it returns adds autocast, which surrounds everything here
+    with fabric.autocast():
+        yield

@@ -5,7 +5,7 @@ Shapes: B batch, T target length, N real target tokens of a batch, D width of th
 
 import math
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import lightning as L
 import torch
@@ -13,12 +13,12 @@ from torch import Tensor
 
 from entente.checkpoint import ENTRY
 from entente.data.batches import Batch
-from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
-from entente.decoding.search import Hypothesis, Search, search, translate
-from entente.decoding.workers import Workers
+from entente.data.module import EvaluationSplit
+from entente.data.tokenizer import Vocabulary
+from entente.decoding.search import Hypothesis, Search, translate
 from entente.errors import Diverged
+from entente.evaluation.evaluate import Progress, batch_loss, evaluate
 from entente.evaluation.scores import Evaluation, corpus_scores
-from entente.fast.loss import Loss, projected_cross_entropy
 from entente.models import Seq2Seq
 from entente.training.optim import Optim
 
@@ -28,8 +28,7 @@ ASTRAY = 10  # times the loss of one who knows nothing, ln V: from there nothing
 class Translator(L.LightningModule):
     """A model, its vocabulary, and how both are trained and evaluated.
 
-    Validation and the final evaluation decode every sentence of a split by `search`, on one road, so that the same
-    checkpoint gives the same digits in both. `evaluations` holds what each split gave last.
+    `evaluations` holds what each validated split gave last.
     """
 
     def __init__(
@@ -51,12 +50,12 @@ class Translator(L.LightningModule):
         self.log_every = log_every
         self.checkpoint_entry = checkpoint_entry
         self.evaluations: dict[str, Evaluation] = {}
+        self.on_progress: Progress | None = None  # of a validation
         self.tokens_per_second = 0.0  # target tokens, over the last `log_every` steps
         self.last_loss: float | None = None
         self.bleu: float | None = None  # of the last validation
         self._clock, self._tokens = 0.0, 0
         self._step_loss = torch.zeros(2)  # of the batches of a step so far: smoothed, NLL
-        self._workers: Workers[_Decoded] | None = None
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if self.checkpoint_entry is not None:
@@ -75,19 +74,12 @@ class Translator(L.LightningModule):
         if gradient_clip_val:
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
-    def loss(self, batch: Batch) -> tuple[Loss, int]:
-        """Over the real target tokens, and how many these are: nothing is projected on padding."""
-        target = batch.tgt[:, 1:]
-        real = target != PAD
-        hidden, target = self.model(batch.src, batch.tgt[:, :-1])[real], target[real]
-        return projected_cross_entropy(hidden, self.model.output.weight, target, self.optim.label_smoothing), len(target)
-
     def on_train_start(self) -> None:
         self._clock, self._tokens = time.perf_counter(), 0
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The step's loss is the mean over the target tokens of all its batches, each of which adds its share."""
-        loss, tokens = self.loss(batch)
+        loss, tokens = batch_loss(self.model, batch, self.optim.label_smoothing)
         self._tokens += tokens
         accumulate = self.trainer.accumulate_grad_batches
         share = tokens / (batch.step_tokens or tokens)
@@ -116,41 +108,18 @@ class Translator(L.LightningModule):
 
     def on_validation_start(self) -> None:
         self._paused = time.perf_counter()
-        self._end_workers()
-
-    def on_test_start(self) -> None:
-        self._end_workers()
-
-    def _end_workers(self) -> None:
-        """Those of an evaluation that was broken off."""
-        if self._workers:
-            self._workers.close()
-        self._workers = None
 
     def on_validation_end(self) -> None:
         self._clock += time.perf_counter() - self._paused  # validating is not training time
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        self._decode("valid", batch)
+    def validation_step(self, split: EvaluationSplit, batch_idx: int) -> None:
+        """What Lightning takes for a batch is the whole split."""
+        self.evaluations[split.name] = self.evaluate(split)
 
-    def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
-        self._decode(self.trainer.datamodule.test_splits[dataloader_idx], batch)  # type: ignore[attr-defined]
-
-    def _decode(self, split: str, batch: Batch) -> None:
-        self._workers = self._workers or Workers(self._decoded, self.model)
-        self._workers.add(split, batch)
-
-    @torch.inference_mode()  # a worker's thread has a mode of its own
-    def _decoded(self, split: str, batch: Batch) -> "_Decoded":
-        loss, tokens = self.loss(batch)
-        if not loss.nll.isfinite():
-            raise Diverged(f"the loss of {split} is {float(loss.nll)}; give a smaller optim.lr")
-        hypotheses = search(self.model, batch.src, self.search, BOS, EOS)
-        texts = {row: n_best[0].tokens for row, n_best in zip(batch.index.tolist(), hypotheses, strict=True)}
-        return _Decoded(split, float(loss.nll) * tokens, tokens, texts)
+    def evaluate(self, split: EvaluationSplit) -> Evaluation:
+        return evaluate(self.model, self.vocabulary, split, self.search, self.on_progress)
 
     def on_validation_epoch_end(self) -> None:
-        self._evaluate()
         valid = self.evaluations["valid"]
         scores = corpus_scores(valid.hypotheses, valid.references, ["bleu", "chrf"])
         self.bleu = scores["bleu"]
@@ -163,34 +132,12 @@ class Translator(L.LightningModule):
         for logger in self.loggers:
             logger.log_metrics(metrics, step)
 
-    def on_test_epoch_end(self) -> None:
-        self._evaluate()
-
-    def _evaluate(self) -> None:
-        data = self.trainer.datamodule  # type: ignore[attr-defined]
-        batches = self._workers.results() if self._workers else []
-        self._workers = None
-        for split in dict.fromkeys(batch.split for batch in batches):
-            own = [batch for batch in batches if batch.split == split]
-            tokens = {row: tokens for batch in own for row, tokens in batch.hypotheses.items()}
-            rows = sorted(tokens)  # all of them, unless the trainer limits the batches
-            sources, references = data.sources(split), data.references(split)
-            self.evaluations[split] = Evaluation(
-                sources=[sources[i] for i in rows],
-                references=[references[i] for i in rows],
-                hypotheses=[self.vocabulary.tgt.decode(tokens[i]) for i in rows],
-                nll=sum(batch.nll for batch in own) / sum(batch.tokens for batch in own),
-            )
-
     def translate(self, sentences: list[str], search: Search | None = None) -> list[list[Hypothesis]]:
         """The n best hypotheses of each sentence; greedy where nothing else is said."""
         return translate(self.model, self.vocabulary, sentences, search or Search())
 
 
-class _Decoded(NamedTuple):
-    """What a batch of a split gave: the NLL of its real target tokens, summed, and the best hypothesis of each row."""
-
-    split: str
-    nll: float
-    tokens: int
-    hypotheses: dict[int, list[int]]
+def translator_of(module: L.LightningModule) -> Translator:
+    if not isinstance(module, Translator):
+        raise TypeError(f"the callbacks of entente go with a Translator, not with a {type(module).__name__}")
+    return module

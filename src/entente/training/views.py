@@ -19,7 +19,7 @@ from entente.attention.record import NAME_OF_KIND, has_attention, record
 from entente.console import escape
 from entente.data.batches import Batch
 from entente.data.corpora import clean
-from entente.training.translator import Translator
+from entente.training.translator import Translator, translator_of
 
 log = logging.getLogger("entente")
 
@@ -37,12 +37,6 @@ class Views:
     ] = 32
     translations: Annotated[int, Ge(0), doc("sample translations")] = 10
     diagnosis: Annotated[int, Ge(0), doc("steps between looks at gradients, sublayers and attention; 0: never")] = 50
-
-
-def _translator(module: L.LightningModule) -> Translator:
-    if not isinstance(module, Translator):
-        raise TypeError(f"the callbacks of entente go with a Translator, not with a {type(module).__name__}")
-    return module
 
 
 def _writer(trainer: L.Trainer) -> SummaryWriter | None:
@@ -82,7 +76,7 @@ class AttentionMaps(L.Callback):
         if trainer.sanity_checking or writer is None or early:
             return
         self._last = step
-        translator = _translator(pl_module)
+        translator = translator_of(pl_module)
         valid = translator.evaluations["valid"].sources[: self.n_validation]
         sentences = self.sentences + [(f"valid {i + 1}", text) for i, text in enumerate(valid)]
         for tag, image in attention_images(translator, sentences):
@@ -115,7 +109,7 @@ class AttentionNumbers(L.Callback):
         self.n = n
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        translator = _translator(pl_module)
+        translator = translator_of(pl_module)
         if trainer.sanity_checking or not has_attention(translator.model):
             return
         pairs = pairs_of(trainer.datamodule, "valid", self.n)  # type: ignore[attr-defined]
@@ -146,7 +140,7 @@ class SampleTranslations(L.Callback):
         writer = _writer(trainer)
         if trainer.sanity_checking or writer is None:
             return
-        valid = _translator(pl_module).evaluations["valid"]
+        valid = translator_of(pl_module).evaluations["valid"]
         rows = zip(valid.sources[: self.n], valid.references, valid.hypotheses, strict=False)
         writer.add_text("translations/valid", markdown_table(("source", "reference", "translation"), rows), trainer.global_step)
 
@@ -170,7 +164,7 @@ class Diagnosis(L.Callback):
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Any) -> None:
         step = trainer.global_step + 1  # the one under way
         if step % self.every_n_steps == 0 or step == 1:
-            model = _translator(pl_module).model
+            model = translator_of(pl_module).model
             self._write(trainer, {f"gradient_norm/{place}": norm for place, norm in gradient_norms(model).items()}, step)
 
     def on_train_batch_end(
@@ -182,7 +176,7 @@ class Diagnosis(L.Callback):
             if self._batch is None:
                 self._batch = trainer.datamodule.sample(self.sentences)  # type: ignore[attr-defined]
             device = pl_module.device
-            model = _translator(pl_module).model
+            model = translator_of(pl_module).model
             self._write(trainer, diagnose(model, self._batch.src.to(device), self._batch.tgt[:, :-1].to(device)), step)
 
     def _write(self, trainer: L.Trainer, values: Mapping[str, float], step: int) -> None:

@@ -1,0 +1,112 @@
+"""A trained model in Python: `entente.load("outputs/RUN")`.
+
+Shapes: L layers, H heads, S source pieces and T target pieces, each with the end symbol </s>, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, overload
+
+import torch
+from torch import Tensor
+
+from entente import checkpoint
+from entente.attention.record import NAME_OF_KIND, has_attention, record
+from entente.config.schema import fill
+from entente.data.files import clean
+from entente.data.tokenizer import BOS, EOS
+from entente.decoding.search import Hypothesis, Search, translate
+from entente.errors import InputError
+from entente.models.seq2seq import evaluating, parameter_count
+
+
+class Attention(NamedTuple):
+    """What every head looked at while it read one sentence pair. Row t of `decoder`, `cross` and `alignment` is the step that
+    produces `target[t]`, having read `read[: t + 1]`. Each row sums to 1 (unless the model is an ablation of that)."""
+
+    weights: dict[
+        str, Tensor
+    ]  # encoder (L, H, S, S), decoder (L, H, T, T), cross (L, H, T, S); of a BiRNN alignment (1, 1, T, S)
+    source: list[str]  # S pieces
+    target: list[str]  # T pieces
+    read: list[str]  # T pieces: <s>, then `target` without its </s>
+
+
+class Score(NamedTuple):
+    """How likely a model finds a translation: log_probabilities (T,), in nats, of each piece of `target` given the source and
+    the pieces before it. Their sum is the log-probability of the translation."""
+
+    target: list[str]
+    log_probabilities: Tensor
+
+
+class TrainedModel:
+    """A trained model, its vocabulary and its configuration, on one device."""
+
+    def __init__(self, run: checkpoint.Run, device: torch.device) -> None:
+        self.model = run.model.to(device)
+        self.vocabulary = run.vocabulary
+        self.config = run.config
+        self.step = run.step
+
+    def __repr__(self) -> str:
+        data, count = self.config["data"], parameter_count(self.model)
+        return f"{type(self.model).__name__} {data['src']} -> {data['tgt']}, {count:,} parameters, trained {self.step:,} steps"
+
+    @overload
+    def translate(self, sentences: str, beam: int = ..., length_penalty: float = ...) -> str: ...
+    @overload
+    def translate(self, sentences: list[str], beam: int = ..., length_penalty: float = ...) -> list[str]: ...
+    def translate(self, sentences: str | list[str], beam: int = 5, length_penalty: float = 1.0) -> str | list[str]:
+        """The best translation of one sentence, or of each of several. beam=1 is greedy search."""
+        given = [sentences] if isinstance(sentences, str) else sentences
+        texts = [self.vocabulary.tgt.decode(best.tokens) for best in self._search(given, beam, length_penalty)]
+        return texts[0] if isinstance(sentences, str) else texts
+
+    def attention(self, source: str, target: str | None = None) -> Attention:
+        """The attention of every layer and head over a sentence and `target`, or its greedy translation where none is given."""
+        if not has_attention(self.model):
+            raise InputError("this model has no attention: it was trained with score=none")
+        src, tgt = self._ids(source, target)
+        maps = record(self.model, self.vocabulary, src, tgt)
+        pieces, read = self.vocabulary.tgt.pieces([*tgt, EOS]), self.vocabulary.tgt.pieces([BOS, *tgt])
+        weights = {NAME_OF_KIND[map.kind]: map.weights for map in maps}
+        return Attention(weights, self.vocabulary.src.pieces(src), pieces, read)
+
+    @torch.inference_mode()
+    def score(self, source: str, target: str) -> Score:
+        """The log-probability of each piece of a translation."""
+        src, tgt = self._ids(source, target)
+        device = next(self.model.parameters()).device
+        with evaluating(self.model):
+            hidden = self.model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))
+            produced = torch.tensor([*tgt, EOS], device=device)
+            logits = self.model.output(hidden[0]).float()  # (T, V)
+            found = logits.log_softmax(-1).gather(1, produced.unsqueeze(1)).squeeze(1)  # (T,)
+        return Score(self.vocabulary.tgt.pieces(produced.tolist()), found.cpu())
+
+    def _search(self, sentences: Sequence[str], beam: int, length_penalty: float = 1.0) -> list[Hypothesis]:
+        chosen = {"beam": beam, "length_penalty": length_penalty}
+        how = fill(Search, "search", {**self.config.get("search", {}), **chosen, "n_best": 1})
+        for sentence in sentences:
+            self.vocabulary.src.refuse_too_long(clean(sentence), repr(sentence[:30]))
+        return [n_best[0] for n_best in translate(self.model, self.vocabulary, list(sentences), how)]
+
+    def _ids(self, source: str, target: str | None) -> tuple[list[int], list[int]]:
+        """Source ids with EOS, target ids without BOS and EOS."""
+        if not clean(source):
+            raise InputError("the source sentence is empty")
+        self.vocabulary.src.refuse_too_long(clean(source), "source")
+        [src] = self.vocabulary.encode_src([clean(source)])
+        if target is None:
+            return list(src), list(self._search([source], beam=1)[0].tokens)
+        self.vocabulary.tgt.refuse_too_long(clean(target), "target")
+        [tgt] = self.vocabulary.encode_tgt([clean(target)])
+        return list(src), list(tgt[1:-1])
+
+
+def load(run: str | Path, device: str | torch.device | None = None) -> TrainedModel:
+    """Loads the best checkpoint of a run's directory, or a checkpoint file. device: None is a GPU where torch sees one, else
+    the CPU. Raises InputError with one line where the file is missing, damaged or from another program."""
+    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return TrainedModel(checkpoint.load(str(run)), chosen)

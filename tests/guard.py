@@ -1,0 +1,127 @@
+"""Checks that training and translation still give the same bits as the recorded commit did: `make guard`, about 12 minutes.
+
+    python tests/guard.py                  compare with tests/guard.json; exit code 1 and a line for each difference
+    python tests/guard.py --record         write tests/guard.json anew, after a change that is meant to change training
+    python tests/guard.py --checkout DIR   of another checkout, for instance of an earlier commit
+    python tests/guard.py --run DIR        with a finished run of `make train` instead of a new one
+
+What is compared: the digests of the embedded corpus and its alignments, the first 100 training losses of both models, the final
+table of `make train`, and the translations of its checkpoint, greedy and with a beam of 5. Floating point sums depend on the
+processor and on the version of torch, so these are recorded too, and a difference in them is reported as such.
+"""
+
+import argparse
+import csv
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+HERE = Path(__file__).resolve().parents[1]
+RECORDED = HERE / "tests" / "guard.json"
+STEPS = 100  # below `optim.warmup`, so that the length of the run changes no learning rate
+SENTENCES = 200
+
+
+class Commands:
+    """The commands of one checkout, run in a folder of their own."""
+
+    def __init__(self, checkout: Path, folder: Path) -> None:
+        self.checkout, self.folder = checkout, folder
+
+    def run(self, script: str, *arguments: str) -> None:
+        path = os.pathsep.join([str(self.checkout / "src"), str(self.checkout / "tests")])
+        command = [sys.executable, str(self.checkout / script), *arguments]
+        print(f"  {script} {' '.join(arguments)}", flush=True)
+        done = subprocess.run(command, cwd=self.folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"error: {script} ended with code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+    def losses(self, model: str) -> list[str]:
+        """The training losses of the first steps, every bit of them."""
+        steps = [f"trainer.{key}={value}" for key, value in (("max_steps", STEPS), ("validate_every", STEPS), ("log_every", 1))]
+        views = [f"views.{name}=0" for name in ("attention_every", "heads", "translations", "diagnosis")]
+        self.run(
+            "scripts/train.py", f"model={model}", f"name={model}", "trainer.threads=2", *steps, *views, "views.attention=false"
+        )
+        events = EventAccumulator(str(self.folder / "outputs" / model), size_guidance={"scalars": 0})
+        events.Reload()
+        losses = [float(event.value).hex() for event in events.Scalars("train/loss")]
+        assert len(losses) == STEPS, f"{len(losses)} losses"
+        return losses
+
+    def trained(self) -> Path:
+        self.run("scripts/train.py", "name=main", "trainer.threads=2")
+        return self.folder / "outputs" / "main"
+
+    def translations(self, run: Path) -> dict[str, str]:
+        """SHA-256 of the translations of the first sentences of the test split."""
+        with (run / "translations" / "test.tsv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        source, digests = self.folder / "source.txt", {}
+        source.write_text("".join(f"{row['source']}\n" for row in rows[:SENTENCES]), encoding="utf-8")
+        for beam in (1, 5):
+            output = self.folder / f"beam-{beam}.txt"
+            where = [f"checkpoint={run}", f"input={source}", f"output={output}"]
+            self.run("scripts/translate.py", *where, f"search.beam={beam}", "search.n_best=1", "threads=2")
+            digests[f"beam {beam}"] = hashlib.sha256(output.read_bytes()).hexdigest()
+        return digests
+
+
+def machine() -> dict[str, str]:
+    return {"torch": str(torch.__version__), "instructions": torch.backends.cpu.get_cpu_capability()}
+
+
+def measure(checkout: Path, run: Path | None) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        commands = Commands(checkout, Path(folder))
+        found: dict[str, Any] = {"machine": machine()}
+        found["losses"] = {model: commands.losses(model) for model in ("transformer", "birnn")}
+        run = run or commands.trained()
+        table = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+        found["table"] = {split: {name: row[name] for name in ("bleu", "chrf", "ter", "nll")} for split, row in table.items()}
+        found["translations"] = commands.translations(run)
+    return found
+
+
+def differences(recorded: Any, found: Any, place: str = "") -> list[str]:
+    """A line for each value that differs."""
+    if isinstance(recorded, dict) and isinstance(found, dict):
+        keys = dict.fromkeys([*recorded, *found])
+        return [line for key in keys for line in differences(recorded.get(key), found.get(key), f"{place}  {key}")]
+    if isinstance(recorded, list) and isinstance(found, list) and len(recorded) == len(found):
+        first = next((i for i, pair in enumerate(zip(recorded, found, strict=True)) if pair[0] != pair[1]), None)
+        return [] if first is None else [f"{place}: differs from step {first + 1} on: {recorded[first]}, now {found[first]}"]
+    return [] if recorded == found else [f"{place}: {recorded}, now {found}"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--checkout", type=Path, default=HERE)
+    parser.add_argument("--run", type=Path)
+    given = parser.parse_args()
+    print("measuring, about 12 minutes:", flush=True)
+    found = measure(given.checkout.resolve(), given.run and given.run.resolve())
+    corpus = subprocess.run([sys.executable, str(HERE / "tests" / "corpus_digests.py")], text=True, capture_output=True)
+    if corpus.returncode:
+        print(corpus.stdout + corpus.stderr)
+        return 1
+    if given.record:
+        RECORDED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        print(f"recorded in {RECORDED.relative_to(HERE)}")
+        return 0
+    lines = differences(json.loads(RECORDED.read_text(encoding="utf-8")), found)
+    print("\n".join(lines) or "equal: the losses and the final table of both models, the translations, the corpus")
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
