@@ -55,6 +55,7 @@ from entente.models.seq2seq import evaluating, parameter_count
 from entente.process import Threads, prepare_process
 from entente.training.optim import Optim
 from entente.training.run_directory import no_folder
+from entente.training.settings import RunSettings
 from entente.training.train import prepared
 from entente.training.trainer import TrainerSettings, build_trainer
 from entente.training.translator import Translator
@@ -250,7 +251,7 @@ def model_point(
     counted = batch.src.numel()  # as many as there are target tokens to predict
 
     training = Bursts(repeats, burst)
-    build_trainer(trainer_config(steps, threads), None, [training]).fit(translator, itertools.repeat(batch))
+    build_trainer(TrainerSettings(**trainer_config(steps, threads)), None, [training]).fit(translator, itertools.repeat(batch))
     memory = peak_memory()
 
     decoding = Bursts(repeats, burst)
@@ -290,10 +291,11 @@ def corpus_point(folder: str, pairs: int, vocabulary: int, width: int, tokens: i
         "overfit": False,
         "output_dir": folder,
     }
-    data, translator = prepared(config)
+    settings = RunSettings.of(config)
+    data, translator = prepared(settings)
     ready, memory = time.time(), peak_memory()
     first = Bursts(1, math.inf)
-    build_trainer(config["trainer"], None, [first]).fit(translator, datamodule=data)
+    build_trainer(settings.trainer, None, [first]).fit(translator, datamodule=data)
     return {"prepared": ready, "first_step": first.first, "memory_prepared": memory, "memory": peak_memory()}
 
 

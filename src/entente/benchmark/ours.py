@@ -23,6 +23,7 @@ from entente.benchmark.counting import Operations
 from entente.benchmark.parts import Profile, reading, synchronise
 from entente.benchmark.wire import Answer, Wire, serve, setting_file
 from entente.commands.trained import load_run, stored_corpus
+from entente.config.schema import fill
 from entente.data.batches import Batch, TrainingBatches
 from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
@@ -33,8 +34,9 @@ from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.process import prepare_process
 from entente.training.board import log_settings
 from entente.training.saving import Checkpoints
+from entente.training.settings import RunSettings
 from entente.training.train import decoded, prepared
-from entente.training.trainer import build_trainer, callbacks
+from entente.training.trainer import TrainerSettings, build_trainer, callbacks
 
 ENDLESS = 10**6  # steps: the driver says when it is enough
 
@@ -108,7 +110,8 @@ def train(spec: dict[str, Any], wire: Wire) -> None:
 
     TrainingBatches.batch = watched  # type: ignore[method-assign]  # so that a profile knows it
     L.seed_everything(config["seed"], verbose=False)
-    data, translator = prepared(config)
+    run = RunSettings.of(config)
+    data, translator = prepared(run)
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder)
         kept = max(config["checkpoint"][key] for key in ("keep", "average"))
@@ -116,8 +119,9 @@ def train(spec: dict[str, Any], wire: Wire) -> None:
         about = {"torch": torch.__version__, "lightning": L.__version__, "parameters": parameter_count(translator.model)}
         bursts = Bursts(wire, about, folder)
         settings = {**config["trainer"], "max_steps": ENDLESS, "validate_every": ENDLESS}
-        trainer = build_trainer(settings, run_dir, [saving, *callbacks(config), bursts])
-        log_settings(trainer, config, decoded(config, data.corpus))
+        views = callbacks(run.views, run.trainer.patience, run.data["src"])
+        trainer = build_trainer(fill(TrainerSettings, "trainer", settings), run_dir, [saving, *views, bursts])
+        log_settings(trainer, config, decoded(run, data.corpus))
         trainer.fit(translator, datamodule=data)
 
 
@@ -144,7 +148,7 @@ def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
         model, vocabulary = run.model, run.vocabulary
         corpus = stored_corpus(run, spec["checkpoint"], spec["trust_data"], "benchmark.trust_data")
     else:
-        data, translator = prepared(spec["config"])
+        data, translator = prepared(RunSettings.of(spec["config"]))
         model, vocabulary, corpus = translator.model, translator.vocabulary, data.corpus
     if length:
         endless(model)

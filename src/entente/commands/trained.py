@@ -12,7 +12,7 @@ from entente.data.corpora import Corpus, read_corpus, read_from
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.training.settings import PARTS, problems_of_data
-from entente.training.trainer import refused_by_lightning
+from entente.training.trainer import TrainerSettings, refused_by_lightning
 
 log = logging.getLogger("entente")
 
@@ -70,6 +70,7 @@ def load_run(path: str, accelerator: str) -> checkpoint.Run:
     if wrong:
         raise InputError(*(f"{path}: in its configuration, {problem}" for problem in wrong))
     run.config.update({part: {**defaults(kind), **run.config[part]} for part, kind in used.items()})
-    if refused := refused_by_lightning({**run.config["trainer"], "accelerator": accelerator}, part=""):
+    trainer = fill(TrainerSettings, "trainer", {**run.config["trainer"], "accelerator": accelerator})
+    if refused := refused_by_lightning(trainer, part=""):
         raise InputError(*refused)
     return run

@@ -1,7 +1,7 @@
 """The configuration of a run: one typed object, checked once. Each part is described by the signature that it configures."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Annotated, Any, Literal
 
 from annotated_types import Interval, doc
@@ -49,6 +49,16 @@ class RunSettings:
     model: Mapping[str, Any]
     data: Mapping[str, Any]
 
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "RunSettings":
+        """The settings that a configuration gives, with the defaults of what it leaves out; an InputError with all that is
+        wrong. `problems_of_run` also checks what is in model and data."""
+        return fill(cls, "", completed(config))
+
+    def stored(self) -> dict[str, Any]:
+        """The configuration of the run, complete, as config.yaml and checkpoints hold it."""
+        return {key: value for key, value in asdict(self).items() if key != "resume"}
+
 
 PARTS: dict[str, Any] = {field.name: field.type for field in fields(RunSettings) if is_dataclass(field.type)}
 
@@ -59,11 +69,6 @@ def problems_of_run(config: Mapping[str, Any]) -> list[str]:
         return [f"{', '.join(missing)}: no such part in the configuration; leave it in"]
     found = problems(RunSettings, "", {**config, "model": {}, "data": {}})
     return found + _named(MODELS, "model", config["model"], RUNTIME) + problems_of_data(config["data"])
-
-
-def run_settings(config: Mapping[str, Any]) -> RunSettings:
-    """The settings that a configuration gives; an InputError with all that is wrong."""
-    return fill(RunSettings, "", config)
 
 
 def completed(config: Mapping[str, Any]) -> dict[str, Any]:
