@@ -16,6 +16,7 @@ from hydra._internal.utils import get_args_parser
 from entente.commands import translate
 from entente.config import command_line as cli
 from entente.config.schema import problems
+from entente.console.endings import endings
 from entente.console.log import LogFile
 from entente.decoding.search import Search
 from entente.errors import InputError, Interrupted
@@ -327,7 +328,7 @@ def test_text_that_is_not_utf8_on_standard_input_is_refused(monkeypatch: pytest.
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
-    program = "from pathlib import Path\nfrom entente.config.command_line import endings, run\n"
+    program = "from pathlib import Path\nfrom entente.config.command_line import run\n"
     program += f"run(lambda c: [print('x' * 99) for _ in range(9999)], Path({str(ROOT / 'configs')!r}), 'corpus')"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as writer:
         assert writer.stdout and writer.stderr
@@ -345,7 +346,7 @@ def test_a_real_command_exits_with_2_and_leaves_nothing_behind(tmp_path: Path) -
 
 
 def test_a_line_for_the_terminal_is_cut_and_shows_what_it_would_do(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit), cli.endings():
+    with pytest.raises(SystemExit), endings():
         raise InputError("\x1b]0;owned\x07" + "x" * 10**6)
     said = capsys.readouterr().err
     assert said.startswith("error: \\x1b]0;owned\\x07xxx") and len(said) < 5000

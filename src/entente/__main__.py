@@ -12,8 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from entente.config.command_line import endings, run
+from entente.config.command_line import run
 from entente.config.schema import nearest
+from entente.console.endings import endings
 from entente.errors import InputError
 
 # Who checks the configuration of a verb, and who runs it.

@@ -61,7 +61,7 @@ log = logging.getLogger("entente")
 
 ENDED = ("finished", "diverged")  # would end the same way again
 STOPPED = dict.fromkeys((75, 130, 143), "interrupted")
-CODES = {0: "finished", 2: "refused", 3: "diverged", **STOPPED}  # of train; see entente.config.command_line
+CODES = {0: "finished", 2: "refused", 3: "diverged", **STOPPED}  # of train; see entente.console.endings
 QUIET = 120  # seconds between lines where there is no terminal
 OWN = ("suite", "seeds", "jobs", "suites", "name")  # settings that are not of a run
 SET_HERE = ("ablation", "variant", "seed", "resume")  # settings of a run that the suite decides

@@ -1,16 +1,10 @@
-"""How commands begin and end: Hydra composes the configuration, and everything the user got wrong is reported at once.
-
-Exit codes: 0 done; 2 something to correct, a line `error: ...` for each problem; 3 training diverged; 75 interrupted, able to
-go on; 130 Ctrl-C and 143 SIGTERM where there is nothing to go on with.
-"""
+"""How commands begin: Hydra composes the configuration, and everything the user got wrong is reported at once."""
 
 import argparse
-import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,9 +20,9 @@ from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseExce
 
 from entente.config.defaults import commented
 from entente.config.schema import MISSING, flat, nearest, unknown, unset
-from entente.console import escape
-from entente.console.signals import Stopped, StopSignals
-from entente.errors import Diverged, InputError, Interrupted, shortage
+from entente.console.endings import endings, occupy_standard_streams
+from entente.console.signals import StopSignals
+from entente.errors import InputError
 from entente.files.reading import path_of, read_yaml
 
 Command = Callable[[dict[str, Any]], None]
@@ -52,7 +46,7 @@ def run(command: Command, configs: Path, name: str, check: Check | None = None) 
             command(settled(config, HydraConfig.get().overrides.task, check))
         ours = False
 
-    _occupy_standard_streams()
+    occupy_standard_streams()
     with endings():
         if not _working_directory_exists():
             raise InputError("the working directory has been deleted; change to another one")
@@ -80,66 +74,11 @@ def run(command: Command, configs: Path, name: str, check: Check | None = None) 
             raise InputError(*(misfits(configs, name, check, arguments) or [_first_line(error)])) from error
 
 
-def _occupy_standard_streams() -> None:
-    """Where standard input, output or error is closed, the next file opened would become it. The output is one that cannot be
-    written, so that losing what is printed is an error."""
-    for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, mode)  # the lowest that is free
-    if sys.stdout is None:
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without the letters of a translation
-
-
 def _working_directory_exists() -> bool:
     try:
         return bool(os.getcwd())
     except OSError:
         return False
-
-
-@contextmanager
-def endings() -> Iterator[None]:
-    """The exceptions a user is meant to read, as lines and exit codes."""
-    try:
-        yield
-        if sys.stdout:
-            sys.stdout.flush()
-    except InputError as error:
-        _end(2, *(f"error: {problem}" for problem in error.problems))
-    except Diverged as divergence:
-        _end(3, f"diverged: {divergence}")
-    except Interrupted as interruption:
-        _end(75, str(interruption))
-    except Stopped as stopped:
-        _end(128 + stopped.number, str(stopped))
-    except KeyboardInterrupt:
-        _end(130)
-    except BrokenPipeError:  # the reader of our output (head, less) has gone
-        _end(1)
-    except (OSError, MemoryError, RuntimeError, ValueError) as error:
-        if (line := shortage(error)) is None:
-            raise
-        _end(2, f"error: {line}")
-
-
-def _drop_output() -> None:
-    """Where standard output cannot be written, what it still holds is not written at exit either."""
-    with suppress(OSError):
-        if sys.stdout:
-            sys.stdout.flush()
-        return
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-def _end(code: int, *lines: str) -> None:
-    for line in lines:
-        print(escape.line(" ".join(line.split())), file=sys.stderr)
-    _drop_output()
-    sys.exit(code)
 
 
 def quoted(argument: str) -> str:
