@@ -129,9 +129,9 @@ def test_the_flags_are_those_of_hydra() -> None:
         value = (
             ["job"] if name in ("-c", "--cfg") else ["x"] if re.fullmatch("-(p|cp|cn|cd)|--(package|config-.*)", name) else []
         )
-        assert cli.flags([name, *value])
+        assert cli.parse_flags([name, *value])
     with pytest.raises(InputError, match="experimental-rerun"):
-        cli.flags(["--experimental-rerun=x"])
+        cli.parse_flags(["--experimental-rerun=x"])
 
 
 @pytest.mark.parametrize("name", ["evaluate", "translate", "attention"])

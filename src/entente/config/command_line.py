@@ -43,7 +43,7 @@ def run(command: Command, configs: Path, name: str, check: Check | None = None) 
         nonlocal ours
         ours = True
         with endings():  # here, before Hydra adds lines of its own
-            command(settled(config, HydraConfig.get().overrides.task, check))
+            command(resolve_config(config, HydraConfig.get().overrides.task, check))
         ours = False
 
     occupy_standard_streams()
@@ -55,11 +55,11 @@ def run(command: Command, configs: Path, name: str, check: Check | None = None) 
             raise InputError(*(f"{argument}: not UTF-8 text; convert it, or rename the file" for argument in strange))
     sys.argv[1:] = [quoted(argument) for argument in sys.argv[1:]]
     with endings():
-        arguments = flags()
+        arguments = parse_flags()
         if arguments.help:
             print(help_text(configs, name, check, arguments))
             return
-        if arguments.multirun and listed(arguments, configs, name)[1]:  # here, before Hydra makes a directory
+        if arguments.multirun and list_sweeps(arguments, configs, name)[1]:  # here, before Hydra makes a directory
             raise InputError(*misfits(configs, name, check, arguments))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are; what is printed of them is decided here
     with endings(), StopSignals():
@@ -99,12 +99,12 @@ def quoted(argument: str) -> str:
     return f'{key}="{escaped}"'
 
 
-def settled(config: DictConfig, overrides: Sequence[str], check: Check | None) -> dict[str, Any]:
+def resolve_config(config: DictConfig, overrides: Sequence[str], check: Check | None) -> dict[str, Any]:
     """The configuration that the command is to have, with nothing wrong in it; else an InputError with all that is."""
     values, found = plain(config)
     directory = values.get("resume")
     if isinstance(directory, str) and directory != "auto":
-        values = resumed(values, overrides)
+        values = resumed_config(values, overrides)
         found = [f"{stored_in(directory)}: {problem}" for problem in (check(values) if check else ())]
     elif check and (values or not found):
         found += check(values)
@@ -127,11 +127,11 @@ def plain(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
     return {str(key): value for key, value in container.items()}, found
 
 
-def resumed(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """The configuration of the run in the directory `resume`, which goes on as it began: an override that says otherwise is
     refused, since nothing would come of it. The machine may be another, so `trainer.threads` is this one's."""
     directory = config["resume"]
-    if found := ignored(directory, overrides):
+    if found := unused_overrides(directory, overrides):
         raise InputError(*found)
     path = stored_in(directory)
     try:
@@ -151,13 +151,13 @@ def stored_in(directory: str) -> Path:
     return path_of(directory) / "config.yaml"
 
 
-def ignored(directory: str, overrides: Sequence[str]) -> list[str]:
+def unused_overrides(directory: str, overrides: Sequence[str]) -> list[str]:
     """A line for each override that a run which goes on has no use for."""
     others = [override for override in overrides if key_of(override) not in ("resume", "trainer.threads")]
     return [f"resume={directory} goes on with that run's own settings; leave out {override}" for override in others]
 
 
-def flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line as Hydra will read it; an InputError where it has a flag that is none of these. Hydra's
     --experimental-rerun is none: it reads a pickle, which can run any code."""
     parser = Flags(add_help=False, allow_abbrev=False)
@@ -205,9 +205,9 @@ def misfits(configs: Path, name: str, check: Check | None, arguments: argparse.N
     if arguments.config_path or arguments.config_dir:
         return []  # other files decide what there is
     groups = groups_of(configs, arguments.config_name or name)
-    given, lines = listed(arguments, configs, name)
+    given, lines = list_sweeps(arguments, configs, name)
     resume = next((one.partition("=")[2] for one in given if key_of(one) == "resume"), "null")
-    if resume not in ("null", "auto") and (found := ignored(resume, given)):
+    if resume not in ("null", "auto") and (found := unused_overrides(resume, given)):
         return found
     given.sort(key=lambda one: key_of(one) not in groups)  # which settings there are depends on the choices of groups
     good: dict[str, str] = {}
@@ -243,7 +243,7 @@ def misfits(configs: Path, name: str, check: Check | None, arguments: argparse.N
     return list(dict.fromkeys([*lines, *found, *checked]))
 
 
-def listed(arguments: argparse.Namespace, configs: Path, name: str) -> tuple[list[str], list[str]]:
+def list_sweeps(arguments: argparse.Namespace, configs: Path, name: str) -> tuple[list[str], list[str]]:
     """The overrides, each value of a sweep as one of its own; and a line for each sweep whose values cannot be listed."""
     if not arguments.multirun or arguments.config_path or arguments.config_dir:
         return arguments.overrides, []
@@ -252,13 +252,13 @@ def listed(arguments: argparse.Namespace, configs: Path, name: str) -> tuple[lis
     lines = []
     for override in arguments.overrides:
         try:
-            given += swept(override, groups, configs)
+            given += expand_sweep(override, groups, configs)
         except UNUSABLE as error:  # of what a user's range is made of
             lines.append(f"{override}: {_first_line(error)}")
     return given, lines
 
 
-def swept(override: str, groups: Sequence[str], configs: Path) -> list[str]:
+def expand_sweep(override: str, groups: Sequence[str], configs: Path) -> list[str]:
     """One override for each value of a sweep; the override itself where it is none. A ValueError where it has no values, or
     more than can be meant."""
     try:
