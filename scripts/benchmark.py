@@ -1,4 +1,4 @@
-"""Ours against other programs, in turn on this machine: python scripts/benchmark.py benchmark.cases=[transformer,beam]"""
+"""Entente and other programs, measured in alternation: python scripts/benchmark.py benchmark.cases=[transformer,beam]"""
 
 from pathlib import Path
 from typing import Any
@@ -7,13 +7,13 @@ from entente.config.command_line import run
 
 
 def check(config: dict[str, Any]) -> list[str]:
-    from entente.benchmark import settings  # after the overrides are known to compose, which is quick
+    from benchmark import settings  # after the overrides are known to compose, which is quick
 
     return settings.check(config)
 
 
 def main(config: dict[str, Any]) -> None:
-    from entente.benchmark.report import benchmark
+    from benchmark.report import benchmark
 
     benchmark(config)
 

@@ -7,13 +7,13 @@ from entente.config.command_line import run
 
 
 def check(config: dict[str, Any]) -> list[str]:
-    from entente.benchmark import growth  # after the overrides are known to compose, which is quick
+    from growth import sweeps  # after the overrides are known to compose, which is quick
 
-    return growth.check(config)
+    return sweeps.check(config)
 
 
 def main(config: dict[str, Any]) -> None:
-    from entente.benchmark.growth import measure
+    from growth.sweeps import measure
 
     measure(config)
 

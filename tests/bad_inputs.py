@@ -28,6 +28,7 @@ from entente.checkpoint import ENTRY, read, write
 from tiny import write_corpus
 
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "scripts"))  # as for a script that is run; after all packages, because names like `trace` are taken
 BEST = "run/checkpoints/best.ckpt"
 TRAIN, VALID = "data.train.src=train.fr data.train.tgt=train.en", "data.valid.src=valid.fr data.valid.tgt=valid.en"
 # Should a case by mistake be taken for right, it is soon over.

@@ -11,7 +11,7 @@ PACKAGE = ROOT / "src" / "entente"
 
 # A package may import those of lower floors, never one beside it or above.
 FLOORS = [
-    {"errors"},
+    {"errors", "entente_grammar"},
     {"console"},
     {"files"},
     {"config"},
@@ -24,7 +24,7 @@ FLOORS = [
     {"training"},
     {"ablation"},
     {"commands"},
-    {"benchmark", "__main__"},
+    {"__main__"},
     {"scripts"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
@@ -33,15 +33,18 @@ NARROW = {
     "errors": (set(), set()),
     "models": (set(), {"torch", "annotated_types"}),
     "fast": ({"models"}, {"torch"}),
+    "entente_grammar": (set(), {"entente_grammar", "annotated_types", "rich", "sacrebleu"}),
 }
 LIGHTNING = {"lightning", "pytorch_lightning", "lightning_fabric"}
-WITH_LIGHTNING = {"training", "commands", "ablation", "benchmark", "scripts", "data.module"}
+WITH_LIGHTNING = {"training", "commands", "ablation", "scripts", "data.module"}
 WITH_HYDRA = {"ablation", "commands", "config", "scripts"}
+WITH_GRAMMAR = {"entente_grammar", "data", "commands", "scripts"}
 
 
 def files() -> list[tuple[str, Path]]:
-    """Every source file, under its dotted name without `entente`: `models.attention`, `scripts.train`."""
+    """Every source file by dotted name without `entente`: `models.attention`, `entente_grammar.clause`, `scripts.train`."""
     found = [(path.relative_to(PACKAGE), path) for path in PACKAGE.rglob("*.py")]
+    found += [(path.relative_to(ROOT / "src"), path) for path in (ROOT / "src" / "entente_grammar").rglob("*.py")]
     found += [(path.relative_to(ROOT), path) for path in (ROOT / "scripts").rglob("*.py")]
     return sorted((".".join(relative.with_suffix("").parts), path) for relative, path in found)
 
@@ -81,6 +84,8 @@ def violations(module: str, source: str) -> list[str]:
             wrong.append(f"{module} imports {name} and may know only {', '.join(sorted(others)) or 'what Python brings'}")
         elif top in LIGHTNING and not {room, module} & WITH_LIGHTNING:
             wrong.append(f"{module} imports {name}: Lightning begins at training")
+        elif top == "entente_grammar" and room not in WITH_GRAMMAR:
+            wrong.append(f"{module} imports {name}: the embedded corpus is read by data")
         elif top == "hydra" and room not in WITH_HYDRA:
             wrong.append(f"{module} imports {name}: Hydra is for the commands")
     return wrong
@@ -92,7 +97,9 @@ def test_each_file_imports_only_what_it_may_know(module: str, path: Path) -> Non
 
 
 def test_the_files_read_are_those_of_the_package() -> None:
-    assert {"checkpoint", "models.attention", "models.__init__", "data.module"} <= {module for module, _ in files()}
+    assert {"checkpoint", "models.attention", "models.__init__", "data.module", "entente_grammar.clause"} <= {
+        module for module, _ in files()
+    }
 
 
 def test_no_file_is_a_drawer_for_everything() -> None:
@@ -126,6 +133,9 @@ def test_no_file_is_a_drawer_for_everything() -> None:
         ("training.train", "import hydra"),
         ("config.command_line", "import scripts.train\nfrom entente import scripts"),
         ("drawer", "import math"),
+        ("entente_grammar.corpus", "from entente.errors import InputError"),
+        ("entente_grammar.clause", "import torch"),
+        ("training.train", "from entente_grammar import splits"),
         ("decoding.search", "import entente.drawer"),
         ("__init__", "from entente.models import MODELS"),
     ],
@@ -147,6 +157,8 @@ def test_a_forbidden_import_is_found(module: str, source: str) -> None:
         ("decoding.search", "from entente.data import batches\nfrom entente.models.seq2seq import Seq2Seq"),
         ("evaluation.scores", "import sacrebleu\nfrom entente import data, models, decoding"),
         ("training.translator", "import lightning as L\nfrom entente.evaluation import scores"),
+        ("entente_grammar.corpus", "import random\nfrom entente_grammar.draft import Draft\nfrom sacrebleu import corpus_bleu"),
+        ("data.corpora", "from entente_grammar import splits"),
         ("scripts.train", "import hydra\nfrom entente.config.command_line import run"),
     ],
 )

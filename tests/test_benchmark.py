@@ -1,10 +1,11 @@
 """The benchmark: what it counts, how it compares, whom it leaves out; and ours against another for two bursts."""
 
+import importlib.util
 import json
-import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,20 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from torch.nn import functional as F
+from torch.profiler import record_function
+from torch.utils.flop_counter import FlopCounterMode
 
-from entente.benchmark import cases, wire
-from entente.benchmark.cases import Bench, lacks
-from entente.benchmark.ceiling import products
-from entente.benchmark.counting import Operations
-from entente.benchmark.ours import decoded_pairs, endless
-from entente.benchmark.parts import PARTS, Profile, reading
-from entente.benchmark.picture import picture
-from entente.benchmark.report import benchmark, remarks
-from entente.benchmark.results import Spread, of_case, ratios, share_of_ceiling
-from entente.benchmark.settings import Benchmark, check
-from entente.benchmark.turns import OURS, Contestant, Measured, in_turn
+from benchmark import cases, wire
+from benchmark.batches import endless_batches, read_batches, target_tokens, write_batches
+from benchmark.cases import Bench
+from benchmark.contestants.ours import decoded_pairs, never_end
+from benchmark.operations import linear_layers, training_operations
+from benchmark.parts import PARTS, READING, Profile
+from benchmark.picture import picture
+from benchmark.report import benchmark, remarks
+from benchmark.results import Spread, case_result, ratios
+from benchmark.settings import Benchmark, check
+from benchmark.turns import OURS, Contestant, Measured, in_turn
 from entente.checkpoint import Run
 from entente.config import command_line as cli
 from entente.config.schema import fill
@@ -64,58 +67,20 @@ def transformer(**changes: Any) -> Transformer:
     return Transformer(src_vocab=31, tgt_vocab=31, shared_vocab=True, pad_id=PAD, seed=1, **sizes)
 
 
-def test_the_operations_of_a_training_step_are_those_of_the_formula() -> None:
-    """A linear layer has three products of 2 M K N; an attention's two have as many again for each gradient."""
-    b, s, t, d, d_ff, v, layers = 3, 7, 5, 12, 20, 31, 2
+def test_the_formula_of_operations_is_what_torch_counts() -> None:
+    b, s, t, vocabulary = 3, 7, 5, 31
     model = transformer()
-    src, tgt = torch.randint(4, v, (b, s)), torch.randint(4, v, (b, t))
-    with Operations() as operations:
+    src, tgt = torch.randint(4, vocabulary, (b, s)), torch.randint(4, vocabulary, (b, t))
+    with FlopCounterMode(display=False) as counter:
         F.cross_entropy(model.output(model(src, tgt)).flatten(0, 1), tgt.flatten()).backward()
-    source, target = b * s, b * t
-    encoder = 4 * source * d * d + 2 * source * d * d_ff
-    decoder = 4 * target * d * d + 2 * (target + source) * d * d + 2 * target * d * d_ff
-    linear = 3 * 2 * (layers * (encoder + decoder) + target * d * v)
-    attention = 2 * b * d * layers * (s * s + t * t + t * s)  # of scores, or of weighted values
-    # A fused attention computes its scores once more for the gradient.
-    assert operations.total - linear in (6 * attention, 7 * attention)
-    assert operations.uncounted == []
-
-
-def test_what_torch_does_not_count_is_counted() -> None:
-    query, key = torch.randn(2, 3, 5, 4, requires_grad=True), torch.randn(2, 3, 7, 4, requires_grad=True)
-    one_product = 2 * 2 * 3 * 5 * 7 * 4
-    with Operations() as operations:
-        F.scaled_dot_product_attention(query, key, key).sum().backward()
-    assert operations.total in (6 * one_product, 7 * one_product) and operations.uncounted == []
-    with Operations() as operations:
-        torch.randn(11, 13) @ torch.randn(13)
-        torch.randn(11, 7).addmm_(torch.randn(11, 13), torch.randn(13, 7))
-    assert operations.total == 2 * 11 * 13 + 2 * 11 * 13 * 7 and operations.uncounted == []
-
-
-class Doubled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(x, w)
-        return 2 * (x @ w)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        x, w = ctx.saved_tensors
-        return 2 * (grads[0] @ w.T), 2 * (x.T @ grads[0])
-
-
-def test_products_in_an_autograd_function_of_ones_own_are_counted() -> None:
-    x, w = torch.randn(5, 7, requires_grad=True), torch.randn(7, 11, requires_grad=True)
-    with Operations() as operations:
-        Doubled.apply(x, w).sum().backward()
-    assert operations.total == 3 * 2 * 5 * 7 * 11
+    sizes = {"d_model": 12, "d_ff": 20, "n_layers": 2}
+    assert counter.get_total_flops() == training_operations(sizes, vocabulary, b, s, t, n=b * t)
 
 
 def test_the_ceiling_has_the_linear_layers_of_the_model() -> None:
     model = transformer()
     linear = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
-    sizes = products({"d_model": 12, "d_ff": 20, "n_layers": 2}, 31, rows=17)
+    sizes = linear_layers({"d_model": 12, "d_ff": 20, "n_layers": 2}, 31, rows=17)
     assert sum(sizes.values()) == len(linear)
     assert sum(k * n * count for (_, k, n), count in sizes.items()) == sum(layer.weight.numel() for layer in linear)
 
@@ -124,7 +89,7 @@ def test_the_parts_of_a_step_are_all_of_it() -> None:
     model = torch.nn.Linear(8, 16)
     adam = torch.optim.AdamW(model.parameters(), fused=True)
     with Profile("cpu", model) as profile:
-        with reading():
+        with record_function(READING):
             x = torch.randn(64, 8)
         hidden = F.dropout(model(x), 0.5)
         weights = (hidden.view(4, 16, 16) @ hidden.view(4, 16, 16)).softmax(-1)
@@ -169,34 +134,37 @@ def test_ratios_are_of_pairs() -> None:
 def test_a_case_has_medians_ratios_and_peaks() -> None:
     """6 tokens in 1, 2 and 3 seconds against 2, 2 and 6: the ratios of the pairs are 2, 1 and 2."""
     missing = Measured({}, left_out="not installed")
-    result = of_case("transformer", "tokens/s", {OURS: bursts(1, 2, 3), "it": bursts(2, 2, 6), "none": missing})
+    result = case_result("transformer", "tokens/s", {OURS: bursts(1, 2, 3), "it": bursts(2, 2, 6), "none": missing})
     ours, it = result.rows
     assert ours.figure == Spread(3, 2, 6) and ours.ratio is None and ours.peak_mb == 30
-    assert it.figure == Spread(3, 1, 3) and it.ratio == Spread(2, 1, 2) and it.overall == pytest.approx(1.8)
+    assert it.figure == Spread(3, 1, 3) and it.ratio == Spread(2, 1, 2)
     assert result.left_out == {"none": "not installed"}
     assert remarks(result) == ["transformer: left out none: not installed"]
 
 
 def test_fewer_seconds_are_a_ratio_in_our_favour() -> None:
-    result = of_case("startup", "seconds", {OURS: bursts(1, 1), "it": bursts(2, 4)}, as_seconds=True)
+    result = case_result("startup", "seconds", {OURS: bursts(1, 1), "it": bursts(2, 4)}, count=None)
     assert result.rows[1].figure == Spread(3, 2, 4) and result.rows[1].ratio == Spread(3, 2, 4)
 
 
-def test_the_share_of_the_ceiling_is_of_the_burst_beside() -> None:
-    assert share_of_ceiling([8 * 10**9], [{"seconds": 2.0}], [{"gflops": 16.0}]) == [0.25]
+def test_the_share_of_the_ceiling_is_that_of_neighbouring_bursts() -> None:
+    ours = Measured({}, bursts=[{"seconds": 2.0, "gflop": 8.0}])
+    ceiling = Measured({}, bursts=[{"seconds": 0.5, "gflop": 8.0}])
+    [remark] = remarks(case_result("ceiling", "GFLOP/s", {OURS: ours, "products of its sizes": ceiling}, count="gflop"))
+    assert remark.startswith("ceiling: ours reaches 25% (25% - 25%) of what products of its sizes reach")
 
 
 TALKER = f"""
 import sys
-sys.path.append({str(Path(wire.__file__).parent)!r})
-from wire import Wire, serve, setting_file
-wire, settings = Wire(), setting_file()
+sys.path.append({str(Path(wire.__file__).parents[1])!r})
+from benchmark.wire import Wire
+wire = Wire()
 print("chatter")
-wire.answer(version=settings["version"])
+wire.answer(version=wire.settings["version"])
 def burst(request):
-    if request["steps"] == settings["dies_at"]: raise ValueError("no such step")
+    if request["steps"] == wire.settings["dies_at"]: raise ValueError("no such step")
     return {{"seconds": 1.0, "tokens": 3 * request["steps"]}}
-serve(wire, burst)
+wire.serve(burst)
 """
 
 
@@ -207,9 +175,13 @@ def talker(folder: Path, name: str, dies_at: int = -1) -> Contestant:
 
 def test_contestants_take_turns(tmp_path: Path) -> None:
     said: list[str] = []
-    contestants = [talker(tmp_path, "ours"), talker(tmp_path, "it"), talker(tmp_path, "broken", dies_at=2)]
+    absent = Contestant("absent", ["no/python"], {})
+    barred = Contestant("barred", [], {}, left_out="not on this machine")
+    contestants = [talker(tmp_path, "ours"), talker(tmp_path, "it"), talker(tmp_path, "broken", dies_at=2), absent, barred]
     found = in_turn(contestants, 2, 1, {"steps": 2}, said.append)
-    assert said == ["ours", "it", "broken", "ours", "it", "broken", "ours", "it", "ours", "it"]
+    assert said == ["ours", "it", "broken", "absent", "ours", "it", "ours", "it"]
+    assert found["absent"].left_out == "not started: No such file or directory"
+    assert found["barred"].left_out == "not on this machine"
     assert found["broken"].left_out == "ended with code 1: ValueError: no such step"
     assert found["it"].about["version"] == "1.2" and found["it"].warm_up["tokens"] == 6
     assert [burst["tokens"] for burst in found["ours"].bursts] == [6, 6] and found["ours"].bursts[0]["peak_mb"] > 1
@@ -220,16 +192,22 @@ def test_ours_is_never_left_out(tmp_path: Path) -> None:
         in_turn([talker(tmp_path, OURS, dies_at=2)], 1, 1, {"steps": 2}, lambda name: None)
 
 
-def test_what_is_not_installed_is_said_in_a_line(tmp_path: Path) -> None:
-    assert lacks("torch") == ""
-    assert lacks("no_such_package") == "no_such_package is not installed here"
-    python = tmp_path / "python"
-    python.symlink_to(sys.executable)
-    assert lacks("no_such_package", str(python)) == f"no_such_package is not installed in {python}"
-    assert lacks("eole", None) == "no interpreter given; benchmark.peers.eole=PYTHON"
-    (tmp_path / "text").write_text("no program")
-    (tmp_path / "text").chmod(0o755)
-    assert lacks("eole", str(tmp_path / "text")) == f"{tmp_path / 'text'} does not run (Exec format error)"
+def test_a_fresh_process_is_timed_from_its_start(tmp_path: Path) -> None:
+    found = in_turn([talker(tmp_path, "it")], 2, 1, {"steps": 2}, lambda name: None, fresh=True)["it"]
+    for burst in (found.warm_up, *found.bursts):
+        assert 0 < burst["ready"] < burst["seconds"] != 1.0 and burst["tokens"] == 6
+    assert len(found.bursts) == 2
+
+
+def test_batches_come_back_as_they_were_written(tmp_path: Path) -> None:
+    one = torch.tensor([[5, 3, 0], [6, 7, 3]]).numpy(), torch.tensor([[2, 5, 3, 0, 0], [2, 6, 7, 8, 3]]).numpy()
+    other = one[0][:, :2], one[1][:, :3]
+    path = tmp_path / "batches.npz"
+    assert write_batches(path, [one, other]) == 5
+    assert [(src.tolist(), tgt.tolist()) for src, tgt in read_batches(str(path))] == [
+        (src.tolist(), tgt.tolist()) for src, tgt in (one, other)
+    ]
+    assert [target_tokens(tgt) for _, tgt in islice(endless_batches(str(path)), 3)] == [6, 4, 6]
 
 
 def bench(folder: Path, *overrides: str) -> Bench:
@@ -251,20 +229,19 @@ def test_a_precision_that_the_others_have_not_leaves_them_out(tmp_path: Path, pr
 
 
 def test_a_ceiling_that_is_lost_takes_nothing_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    burst = {"seconds": 2.0, "tokens": 7, "peak_mb": 3}
+    burst = {"seconds": 2.0, "tokens": 7, "gflop": 5.0, "peak_mb": 3}
     found = {OURS: Measured({}, bursts=[burst]), "ceiling": Measured({}, left_out="ended with code 137: killed")}
     monkeypatch.setattr(cases, "in_turn", lambda *_: dict(found))
-    monkeypatch.setattr(cases, "training_peers", lambda bench: [])
-    training, ceiling = cases.transformer(bench(tmp_path), {"transformer", "ceiling"})
-    assert [row.contestant for row in training.rows] == [OURS]
-    assert (ceiling.rows, ceiling.left_out) == ([], {"ceiling": "ended with code 137: killed"})
+    training, ceiling = cases.training(bench(tmp_path), {"transformer", "ceiling"})
+    assert [row.contestant for row in training.rows] == [row.contestant for row in ceiling.rows] == [OURS]
+    assert ceiling.left_out == {"products of its sizes": "ended with code 137: killed"}
 
 
 def test_a_model_that_ctranslate2_has_not_leaves_it_out(tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
     one = bench(tmp_path)
-    run = Run(one._prepared[1].model, one.data.vocabulary, {"model": {"name": "birnn"}}, {}, 0)
-    assert {why for _, why in cases.ctranslate2(one, "greedy_trained", run, [[5, 2]], 1, 0)} == {
+    run = Run(one.prepared[1].model, one.data.vocabulary, {"model": {"name": "birnn"}}, {}, 0)
+    assert {each.left_out for each in cases.ctranslate2(one, "greedy_trained", run, [[5, 2]], {})} == {
         "engine=ctranslate2: model.name=birnn: CTranslate2 has no such model; use engine=torch"
     }
 
@@ -274,7 +251,7 @@ def test_a_model_without_end_gives_every_sentence_the_same_length(beam: int) -> 
     model = transformer().eval()
     with torch.no_grad():
         model.output.weight[EOS] *= 100  # one that would end at once, or at random
-    endless(model)
+    never_end(model)
     src = torch.tensor([[5, 6, EOS], [7, EOS, PAD]])
     found = search(model, src, Search(beam=beam, length_factor=0.0, length_offset=6), BOS, EOS)
     assert [len(n_best[0].tokens) for n_best in found] == [6, 6]
@@ -328,13 +305,14 @@ def test_ours_against_marian(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     own = [f"output_dir={tmp_path / 'runs'}", f"benchmark.output={tmp_path / 'out'}"]
     config = composed(*own, "benchmark.cases=[transformer,ceiling]", f"benchmark.peers.joeynmt={sys.executable}")
-    if not lacks("joeynmt"):
+    if importlib.util.find_spec("joeynmt"):
         pytest.skip("JoeyNMT is installed here, so that it is not left out")
     training, ceiling = benchmark(config)
     assert [row.contestant for row in training.rows] == [OURS, "Marian (transformers)"]
-    assert training.left_out["JoeyNMT"] == "joeynmt is not installed here" and "EOLE" in training.left_out
+    assert training.left_out["JoeyNMT"] == "ended with code 1: ModuleNotFoundError: No module named 'joeynmt'"
+    assert training.left_out["EOLE"] == "no interpreter given; benchmark.peers.eole=PYTHON"
     assert all(row.figure.lowest > 0 and row.note == "" and row.peak_mb for row in training.rows)
-    assert all(0 < share < math.inf for share in ceiling.raw["share_of_ceiling"]) and ceiling.raw["uncounted"] == []
+    assert [row.contestant for row in ceiling.rows] == [OURS, "products of its sizes", "product of 8 cubed"]
     written = json.loads((tmp_path / "out" / "benchmark.json").read_text(encoding="utf-8"))
     assert len(written["results"][0]["raw"][OURS]["bursts"]) == 2 and written["cpu"] and written["versions"]["torch"]
     assert "| transformer, target tokens/s | ours |" in (tmp_path / "out" / "benchmark.md").read_text(encoding="utf-8")

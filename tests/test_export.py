@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from bad_inputs import run as command
-from entente.benchmark import cases
-from entente.benchmark.ours import decode
-from entente.benchmark.settings import Benchmark
-from entente.benchmark.turns import Contestant, Measured
+from benchmark import cases
+from benchmark.contestants.ours import decode
+from benchmark.settings import Benchmark
+from benchmark.turns import Contestant, Measured
 from entente.checkpoint import RUNTIME, Run, build
 from entente.config.schema import defaults, settings_of
 from entente.data.tokenizer import BOS, EOS, LONGEST, PAD, Tokenizer, Vocabulary
@@ -197,15 +197,15 @@ def test_the_benchmark_measures_what_the_commands_use(trained: Path, tmp_path: P
 
     def translate_once(contestants: Sequence[Contestant], *_: object) -> dict[str, Measured]:
         for one in contestants:
-            if one.command == cases.module("ours"):
+            if one.command == cases.script("ours"):
                 about, burst = decode(dict(one.settings))
                 found[one.name] = about | burst({"outputs": True})
-        return {"ours": Measured({}, bursts=[found["ours"]])}
+        return {"ours": Measured(bursts=[found["ours"]])}
 
     monkeypatch.setattr(cases, "in_turn", translate_once)
     settings = Benchmark(cases=["beam_trained"], birnn={}, checkpoint="run", trust_data=True, sentences=17)
     config = {"trainer": {"threads": 1, "accelerator": "cpu"}}
-    cases.decoding(cases.Bench(config, settings, tmp_path, lambda name: None), "beam_trained", 5, trained=True)
+    cases.decoding(cases.Bench(config, settings, tmp_path, lambda name: None), "beam_trained")
     ours, float32, int8 = (found[name] for name in ("ours", "engine=ctranslate2, float32", "engine=ctranslate2, int8"))
     assert ours["outputs"] == float32["outputs"] and len(ours["outputs"]) == 17 and "engine" not in ours
     assert float32["engine"].endswith(", float32") and int8["engine"].endswith(", int8_float32")

@@ -119,7 +119,7 @@ def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Drawn]:
     with SummaryWriter(str(tmp_path / "logs" / "run")) as writer:
         for tag, pixels in attention_images(module, [("garçon", FRENCH[0]), ("l'été & Noël", FRENCH[1])]):
             writer.add_image(tag, pixels, STEP, dataformats="HWC")
-            texts = figures[-1].axes[0].texts
+            texts = [*figures[-1].texts, *figures[-1].axes[0].texts]
             font = min(text.get_size() for text in texts) * figures[-1].dpi / 72
             labels = " ".join(text.get_text() for text in texts)
             maps[tag] = Drawn(pixels, figures[-1].canvas.get_width_height(), font, labels)

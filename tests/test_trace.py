@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bad_inputs import run
 from conftest import BOS, PAD, SRC_VOCAB, TGT_VOCAB, real_ids, small
 from entente.attention.record import KIND_NAMES, record
-from entente.attention.trace import trace
+from entente.attention.trace import tables, trace
 from entente.attention.trace.example import examples
 from entente.attention.trace.render import LONGEST, cells, markdown, show
 from entente.attention.trace.steps import Kind, Labels, Table, Trace
@@ -358,6 +358,14 @@ def test_what_was_not_seen_is_an_error(kind: Kind, name: str, batch: Batch, monk
             traced(other, batch, kind)
 
 
+def test_a_table_that_the_template_does_not_show_is_an_error(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill = tables.fill_template
+    monkeypatch.setattr(tables, "fill_template", lambda name, found, facts: fill(name, {**found, "other": []}, facts))
+    for kind, name in CASES:
+        with pytest.raises(RuntimeError, match="other"):
+            traced(small(name), batch, kind)
+
+
 def test_a_compiled_model_is_traced_plain(batch: Batch) -> None:
     model = small("transformer", spread=0.3)
     compiled: Any = SimpleNamespace(_orig_mod=model)  # as torch.compile wraps it; test_maps.py has a real one
@@ -521,8 +529,8 @@ def test_the_example_answers_what_people_ask_and_says_nothing_twice(name: str) -
             assert torch.allclose(weights.sum(-1), torch.ones(()))
             assert weights.max() < 1 or one is traces[1], "a row that looks at one key teaches little"
         for step in one.steps:
-            if step.worked:
-                by_hand(step.worked)
+            for worked in step.worked:
+                by_hand(worked)
         follows_from_matrices(one)
 
 

@@ -23,7 +23,7 @@ VERBS = {
     "evaluate": ("commands.evaluate:check", "commands.evaluate:evaluate_checkpoint"),
     "translate": ("commands.translate:check", "commands.translate:translate_text"),
     "attention": ("commands.sentence:check_attention", "commands.attention:picture_attention"),
-    "trace": ("commands.sentence:check_trace", "commands.attention:trace_attention"),
+    "trace": ("commands.sentence:check_trace", "commands.trace:trace_attention"),
     "ablate": ("ablation.suite:check", "ablation.suite:ablate"),
     "compare": ("ablation.comparison:check", "ablation.page:report"),
     "corpus": ("commands.corpus:check", "commands.corpus:main"),

@@ -11,25 +11,14 @@ import torch
 from torch import Tensor
 
 from entente import checkpoint
-from entente.attention.record import NAME_OF_KIND, has_attention, record
+from entente.attention.record import has_attention
+from entente.attention.sentence import Attention, attend, read_sentence
 from entente.config.schema import fill
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS
 from entente.decoding.search import Hypothesis, Search, translate
 from entente.errors import InputError
 from entente.models.seq2seq import evaluating, parameter_count
-
-
-class Attention(NamedTuple):
-    """What every head looked at while it read one sentence pair. Row t of `decoder`, `cross` and `alignment` is the step that
-    produces `target[t]`, having read `read[: t + 1]`. Each row sums to 1 (unless the model is an ablation of that)."""
-
-    weights: dict[
-        str, Tensor
-    ]  # encoder (L, H, S, S), decoder (L, H, T, T), cross (L, H, T, S); of a BiRNN alignment (1, 1, T, S)
-    source: list[str]  # S pieces
-    target: list[str]  # T pieces
-    read: list[str]  # T pieces: <s>, then `target` without its </s>
 
 
 class Score(NamedTuple):
@@ -68,10 +57,7 @@ class TrainedModel:
         if not has_attention(self.model):
             raise InputError("this model has no attention: it was trained with score=none")
         src, tgt = self._ids(source, target)
-        maps = record(self.model, self.vocabulary, src, tgt)
-        pieces, read = self.vocabulary.tgt.pieces([*tgt, EOS]), self.vocabulary.tgt.pieces([BOS, *tgt])
-        weights = {NAME_OF_KIND[map.kind]: map.weights for map in maps}
-        return Attention(weights, self.vocabulary.src.pieces(src), pieces, read)
+        return attend(self.model, self.vocabulary, src, tgt)
 
     @torch.inference_mode()
     def score(self, source: str, target: str) -> Score:
@@ -96,13 +82,8 @@ class TrainedModel:
         """Source ids with EOS, target ids without BOS and EOS."""
         if not clean(source):
             raise InputError("the source sentence is empty")
-        self.vocabulary.src.refuse_too_long(clean(source), "source")
-        [src] = self.vocabulary.encode_src([clean(source)])
-        if target is None:
-            return list(src), list(self._search([source], beam=1)[0].tokens)
-        self.vocabulary.tgt.refuse_too_long(clean(target), "target")
-        [tgt] = self.vocabulary.encode_tgt([clean(target)])
-        return list(src), list(tgt[1:-1])
+        how = fill(Search, "search", {**self.config.get("search", {}), "beam": 1, "n_best": 1})
+        return read_sentence(self.model, self.vocabulary, source, target, how)
 
 
 def load(run: str | Path, device: str | torch.device | None = None) -> TrainedModel:

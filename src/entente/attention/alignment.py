@@ -1,9 +1,9 @@
-"""Attention as word alignment: which links it makes, and how far they are from gold (Och & Ney 2003).
+"""Attention as word alignment: which links it makes, and how far they are from gold links (Och & Ney 2003).
 
-The rule that makes links of weights: pieces are merged to words, and each target word is linked with the source word that it
-looks at most; with none if that is the end symbol. Weights are taken at the step that *produces* the word, or at the next one,
-which *reads* it and which Chen et al. 2020 found the better place in a Transformer. One link a word at most, so gold with
-several cannot be reached whole: the oracle says what could.
+Pieces are merged to words, and each target word is linked to the source word with the largest weight, or to none if that is the
+end symbol. Weights are taken at the step that *produces* the word, or at the next one, which *reads* it and which Chen et al.
+2020 found better in a Transformer. A word gets at most one link, so gold with several links per word cannot be matched
+fully; the oracle says how much can.
 
 Shapes: W source words, E target words, L layers, H heads; G = H + 1, the heads and their mean.
 """
@@ -25,8 +25,8 @@ NO_LINK = -1
 
 
 class Agreement(NamedTuple):
-    """Of links A with sure gold S and possible gold P: precision |A and P| / |A|, recall |A and S| / |S|, and the error rate,
-    AER, 1 - (|A and S| + |A and P|) / (|A| + |S|); each 0 to 1."""
+    """How links A agree with sure gold links S and possible ones P: precision |A and P| / |A|, recall |A and S| / |S|, and the
+    alignment error rate, 1 - (|A and S| + |A and P|) / (|A| + |S|); each 0 to 1."""
 
     precision: float
     recall: float
@@ -34,7 +34,7 @@ class Agreement(NamedTuple):
 
 
 def agreement(made: int, in_possible: int, in_sure: int, sure: int) -> Agreement:
-    """Of the numbers of links: made, of these possible and sure, and sure ones of the gold."""
+    """The agreement for these numbers of links: made, made and possible, made and sure, sure in the gold."""
     return Agreement(
         in_possible / made if made else 1.0,
         in_sure / sure if sure else 1.0,
@@ -43,7 +43,7 @@ def agreement(made: int, in_possible: int, in_sure: int, sure: int) -> Agreement
 
 
 def links_agreement(sentences: Iterable[tuple[Iterable[Link], Gold]]) -> Agreement:
-    """Of the links of sentences, by any system."""
+    """The agreement of the links of any system, over all sentences."""
     made = in_possible = in_sure = sure = 0
     for links, gold in sentences:
         distinct = set(links)
@@ -55,16 +55,15 @@ def links_agreement(sentences: Iterable[tuple[Iterable[Link], Gold]]) -> Agreeme
 
 
 def oracle_links(gold: Gold) -> list[Link]:
-    """The best that one link a target word can do: a sure one where the word has any, else a possible one, else none. Each adds
-    to |A and S| + |A and P| at least what it adds to |A|, so no other choice has a lower error rate."""
+    """The best links with at most one per target word: a sure one if the word has any, else a possible one, else none. Each
+    adds to |A and S| + |A and P| at least as much as to |A|, so no other choice has a lower error rate."""
     best: dict[int, Link] = {j: (i, j) for i, j in sorted(gold.possible)}
     best.update({j: (i, j) for i, j in sorted(gold.sure)})
     return list(best.values())
 
 
 def linked(map: AttentionMap, source: Words, target: Words) -> dict[Step, Tensor]:
-    """The source word of each target word (L, G, E), NO_LINK for none. A map of pieces to the source, of any model; the words
-    without end symbol."""
+    """The source word of each target word (L, G, E), or NO_LINK. map: of pieces, to the source; words: without end symbol."""
     weights = torch.cat([map.weights, map.weights.mean(1, keepdim=True)], dim=1)
     columns = torch.block_diag(source.shares, torch.ones(1, 1))
     rows: dict[Step, Tensor] = {"produced": weights[..., :-1, :], "read": weights[..., 1:, :]}
@@ -74,7 +73,7 @@ def linked(map: AttentionMap, source: Words, target: Words) -> dict[Step, Tensor
 
 @dataclass(frozen=True)
 class Head:
-    """One attention to the source, and the step at which it is read; counted from 0, head None is the mean of the layer."""
+    """One attention to the source, counted from 0, and the step that it is taken at. head None is the mean of the layer."""
 
     layer: int
     head: int | None
@@ -88,14 +87,14 @@ class Head:
 
 
 class Alignments:
-    """The links that every head makes of the sentences it is shown, and their agreement with gold."""
+    """The links that every head makes in the sentences added, and their agreement with gold."""
 
     def __init__(self) -> None:
         self._chosen: dict[int, dict[Step, Tensor]] = {}
         self._gold: dict[int, Gold] = {}
 
     def add(self, number: int, map: AttentionMap, source: Words, target: Words, gold: Gold | None) -> None:
-        """Of the sentence of this number, in any order."""
+        """Adds the sentence of this number, in any order."""
         self._chosen[number] = linked(map, source, target)
         if gold:
             self._gold[number] = gold
@@ -107,13 +106,13 @@ class Alignments:
         return bool(self._gold)
 
     def heads(self) -> list[Head]:
-        """All there are; of a layer with one head, that one and no mean."""
+        """All heads, and the mean of each layer that has several."""
         n_layers, n = next(iter(self._chosen.values()))["produced"].shape[:2]
         which: list[int | None] = [0] if n == 2 else [*range(n - 1), None]
         return [Head(layer, head, step) for step in STEPS for layer in range(n_layers) for head in which]
 
     def links(self, head: Head) -> list[list[Link]]:
-        """Of each sentence, in the order of their numbers."""
+        """The links of each sentence, in the order of their numbers."""
         place = -1 if head.head is None else head.head
         rows = [chosen[head.step][head.layer, place].tolist() for _, chosen in sorted(self._chosen.items())]
         return [[(i, j) for j, i in enumerate(row) if i != NO_LINK] for row in rows]
@@ -128,13 +127,13 @@ class Alignments:
         return [gold for _, gold in sorted(self._gold.items())]
 
     def best(self, means: bool = True) -> Head:
-        """The head of the lowest error rate, or the mean of a layer's; the first of several."""
+        """The head, or mean of a layer's heads, with the lowest error rate; the first of several."""
         heads = [head for head in self.heads() if means or head.head is not None]
         return min(heads, key=lambda head: self.agreement(head).aer)
 
 
 def usual_head(heads: Sequence[Head]) -> Head:
-    """Where there is no gold to choose by: the mean of the last layer but one (Garg et al. 2019), or the only attention there
-    is, where it produces the word."""
+    """The head to use without gold links: the mean of the last layer but one (Garg et al. 2019), or the only attention, at the
+    step that produces the word."""
     layer = max(0, max(head.layer for head in heads) - 1)
     return next(head for head in reversed(heads) if head.layer == layer and head.step == "produced")

@@ -1,22 +1,21 @@
 """Why a model learns or does not: what its sublayers and its attention do to what they are given.
 
-Measured by hooks, in evaluation mode, over one teacher-forced pass; nothing stays in the model and no random number is drawn.
+Measured over one teacher-forced pass in evaluation mode, see `capture`.
 
 Shapes: B batch, S source length, T target length, H heads, D model width.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from entente.attention.record import entropy_share
+from entente.attention.capture import capture
+from entente.attention.record import entropy_share, weights_of
 from entente.models import Seq2Seq
 from entente.models.attention import AttentionWeights
-from entente.models.seq2seq import Residual, evaluating, padding_mask
+from entente.models.seq2seq import Residual, padding_mask
 
 SMALLEST = 1e-12  # keeps a division by a norm of nothing finite
 
@@ -48,46 +47,28 @@ def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
     Of every attention: `attention_entropy`, of a row of weights, as a share of the most it could be (1: uniform), and
     `score_variance` of a row of scores over the keys that the row may see.
     """
-    sublayers: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
-    attentions: defaultdict[str, list[tuple[Tensor, ...]]] = defaultdict(list)
-
-    def see(path: str) -> Callable[[nn.Module, tuple[Any, ...], Tensor], None]:
-        def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
-            if isinstance(module, Residual):
-                sublayers[path] = (*inputs, output)
-            elif isinstance(module, AttentionWeights):
-                scores, mask = inputs
-                allowed = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask.expand(scores.shape)
-                attentions[path].append(
-                    (scores, allowed, module.reachable(scores, mask), output)
-                )  # a recurrent decoder calls once a step
-
-        return hook
-
-    watched = [(path, m) for path, m in model.named_modules() if isinstance(m, Residual | AttentionWeights)]
-    handles = [module.register_forward_hook(see(path)) for path, module in watched]
-    try:
-        with evaluating(model), torch.autocast(src.device.type, enabled=False):
-            model(src, tgt)
-    finally:
-        for handle in handles:
-            handle.remove()
+    calls = capture(model, src, tgt, lambda path, module: isinstance(module, Residual | AttentionWeights))
     real = {True: padding_mask(src, model.pad_id), False: padding_mask(tgt, model.pad_id)}
     found: dict[str, float] = {}
-    for path, (x, update, after) in sublayers.items():
+    for path, seen in calls.items():
         there, place = real[path.startswith("encoder")], place_of(path)
-        found[f"update_ratio/{place}"] = _mean(update.norm(dim=-1) / x.norm(dim=-1).clamp(min=SMALLEST), there)
-        found[f"update_cosine/{place}"] = _mean(F.cosine_similarity(x, update, dim=-1), there)
-        found[f"position_cosine/{place}"] = _mean(*_cosine_between_positions(after, there))
-    for path, calls in attentions.items():
-        scores, allowed, reached, weights = (torch.cat(parts, dim=-2) for parts in zip(*calls, strict=True))  # (B, [H,] T, S)
-        rows = real[path.startswith("encoder")].view(len(src), *[1] * (scores.dim() - 3), -1).expand(scores.shape[:-1])
+        if isinstance(seen[0].module, Residual):
+            (x, update), after = seen[0].inputs, seen[0].output
+            found[f"update_ratio/{place}"] = _mean(update.norm(dim=-1) / x.norm(dim=-1).clamp(min=SMALLEST), there)
+            found[f"update_cosine/{place}"] = _mean(F.cosine_similarity(x, update, dim=-1), there)
+            found[f"position_cosine/{place}"] = _mean(*_cosine_between_positions(after, there))
+            continue
+        weights, reached = weights_of(seen)  # (B, [H,] T, S)
+        scores = torch.cat([call.inputs[0] for call in seen], dim=-2)
+        masks = [torch.ones_like(c.output) if c.inputs[1] is None else c.inputs[1].expand(c.output.shape) for c in seen]
+        allowed = torch.cat(masks, dim=-2).bool()
+        rows = there.view(len(src), *[1] * (scores.dim() - 3), -1).expand(scores.shape[:-1])
         choices = allowed.sum(-1)
-        found[f"attention_entropy/{place_of(path)}"] = _mean(entropy_share(weights, reached), rows & (reached.sum(-1) > 1))
+        found[f"attention_entropy/{place}"] = _mean(entropy_share(weights, reached), rows & (reached.sum(-1) > 1))
         rows = rows & (choices > 1)  # with one key there is nothing to choose
         mean = scores.masked_fill(~allowed, 0.0).sum(-1, keepdim=True) / choices.clamp(min=1).unsqueeze(-1)
         variance = (scores - mean).masked_fill(~allowed, 0.0).square().sum(-1) / choices.clamp(min=1)
-        found[f"score_variance/{place_of(path)}"] = _mean(variance, rows)
+        found[f"score_variance/{place}"] = _mean(variance, rows)
     return found
 
 

@@ -1,13 +1,13 @@
-"""Attention in numbers, a head at a time.
+"""Attention in numbers, for each head.
 
-Of each head, means over the rows of real pieces that have a choice between keys:
+Each is a mean over the rows of real pieces that have a choice between keys:
 
-    entropy       of a row, as a share of the most it could be: 0 looks at one piece, 1 at all alike
-    end           the mass on the end symbol </s> (in the decoder's self-attention, on <s>), a place to look at nothing
+    entropy       of a row, relative to its maximum: 0 is all mass on one piece, 1 is uniform
+    end           the mass on the end symbol </s> (in the decoder's self-attention, on <s>)
     punctuation   the mass on pieces without a letter or digit
     diagonal      the distance from the diagonal: mean |column / last column - row / last row|, weighted by attention
 
-A head is near-uniform whose entropy is at least NEAR_UNIFORM.
+A head is near-uniform if its entropy is at least NEAR_UNIFORM.
 
 Shapes: L layers, H heads.
 """
@@ -41,7 +41,7 @@ from entente.data.tokenizer import BOS, EOS, SPECIAL, Vocabulary
 from entente.models import Seq2Seq
 
 NEAR_UNIFORM = 0.95
-TOGETHER = 32  # sentences recorded in one pass
+BATCH = 32  # sentences recorded in one pass
 ONLY = Head(0, 0, "produced")
 ENDS = (SPECIAL[BOS], SPECIAL[EOS])
 
@@ -55,7 +55,7 @@ class Pair(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """Of each head of one kind of attention, each (L, H)."""
+    """The numbers of every head of one kind of attention, each (L, H)."""
 
     entropy: Tensor
     end: Tensor
@@ -63,7 +63,7 @@ class Numbers(NamedTuple):
     diagonal: Tensor
 
     def near_uniform(self) -> float:
-        """The share of heads."""
+        """The share of heads that are near-uniform."""
         return float((self.entropy >= NEAR_UNIFORM).float().mean())
 
     def rows(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Numbers(NamedTuple):
 
 
 def numbers_of(map: AttentionMap) -> Tensor:
-    """The four numbers of each row that has a choice between keys, (4, L, H, rows)."""
+    """The four numbers of every row that has a choice between keys, (4, L, H, rows)."""
     allowed = torch.ones(map.weights.shape[-2:], dtype=torch.bool) if map.allowed is None else map.allowed
     w = map.weights / map.weights.sum(-1, keepdim=True).clamp(min=SMALLEST)  # some ablations' rows do not sum to 1
     n_rows, n_columns = w.shape[-2:]
@@ -84,7 +84,7 @@ def numbers_of(map: AttentionMap) -> Tensor:
 
 
 class HeadNumbers:
-    """Means over the sentences it is shown, by kind."""
+    """Means over the sentences added, by kind."""
 
     def __init__(self) -> None:
         self._sums: dict[str, tuple[Tensor, int]] = {}
@@ -100,8 +100,8 @@ class HeadNumbers:
 
 
 class Measured(NamedTuple):
-    """What is known of the attention of one split. best: of the heads and of their means the one whose alignment error rate is
-    the lowest where it was chosen; best_head: of the heads alone."""
+    """The measurements of one split. best: the head, or mean of a layer's heads, with the lowest alignment error rate on the
+    split that it was chosen on; best_head: the same among single heads."""
 
     numbers: dict[str, Numbers]
     alignments: Alignments
@@ -112,7 +112,7 @@ class Measured(NamedTuple):
     sentences: int
 
     def links(self) -> list[list[Link]]:
-        """Of each sentence, by the best."""
+        """The links of each sentence, made by the best head."""
         return self.alignments.links(self.best) if self.alignments else []
 
     def report(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class Measured(NamedTuple):
         return found
 
     def tables(self, split: str) -> Iterator[Table]:
-        """What a person reads of it."""
+        """The report as tables for a terminal."""
         sentences = f"{self.sentences} sentences"
         table = _table(f"{split}: attention, means over the rows of {sentences}", "", *Numbers._fields)
         for kind, numbers in self.numbers.items():
@@ -156,7 +156,7 @@ class Measured(NamedTuple):
 
 
 def occlusion_table(of: str, agreements: Mapping[Head, Mapping[str, float]]) -> Table:
-    """Of the heads of a split or a model, see `correlations`."""
+    """A table of how each head agrees with occlusion, see `correlations`. of: a split or a model."""
     table = _table(f"{of}: attention and what leaving out a source word changes", "", *WITH_OCCLUSION)
     for head, agreement in agreements.items():
         table.add_row(head.place(), *(f"{value:.2f}" for value in agreement.values()))
@@ -177,8 +177,8 @@ def _row(head: Head) -> dict[str, Any]:
 def measure_split(
     model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair], occluded: int, chosen: Measured | None
 ) -> Measured:
-    """Everything about one split. occluded: of how many sentences attention is compared with leaving words out. chosen: where
-    the best head was chosen; None: here."""
+    """Measures one split. occluded: for how many sentences attention is compared with leaving words out. chosen: the split that
+    the best head was chosen on, None for this one."""
     if not has_attention(model):
         return Measured({}, Alignments(), ONLY, ONLY, "", {}, len(pairs))
     numbers, alignments = measure(model, vocabulary, pairs)
@@ -195,7 +195,8 @@ def measure_split(
 
 
 def agreement_with_occlusion(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> dict[Head, dict[str, float]]:
-    """Of each head at the step that produces the word, see `correlations`; means over the target words of all sentences."""
+    """How each head, at the step that produces the word, agrees with occlusion, see `correlations`; means over the target words
+    of all sentences."""
     found: dict[Head, list[dict[str, float]]] = defaultdict(list)
     weights: list[int] = []
     for pair in pairs:
@@ -213,7 +214,8 @@ def agreement_with_occlusion(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequ
 
 
 def head_correlations(weights: Tensor, change: Tensor) -> dict[Head, dict[str, float]]:
-    """weights (L, H, E, W), change (E, W) of target and source words -> of each head and of the mean of a layer's several."""
+    """weights (L, H, E, W), change (E, W) of target and source words -> the correlations of each head, and of the mean of each
+    layer that has several."""
     found: dict[Head, dict[str, float]] = {}
     for layer, heads in enumerate(weights):
         for head, rows in enumerate(heads):
@@ -224,13 +226,13 @@ def head_correlations(weights: Tensor, change: Tensor) -> dict[Head, dict[str, f
 
 
 def _mean(values: Sequence[float], weights: Sequence[int]) -> float:
-    """Those that are numbers."""
+    """The weighted mean of the values that are not NaN."""
     there = [(value, weight) for value, weight in zip(values, weights, strict=True) if value == value]
     return sum(v * w for v, w in there) / sum(w for _, w in there) if there else float("nan")
 
 
 def pairs_of(data: TranslationData, split: str, n: int | None = None) -> list[Pair]:
-    """A split to measure on, or its first n, with its gold links where the corpus knows them."""
+    """The pairs of a split, or its first n, with their gold links if the corpus has any."""
     src, tgt = data.ids(split)
     gold = data.corpus.gold.get(split_of(split))
     rows = range(len(src))[:n]
@@ -238,13 +240,13 @@ def pairs_of(data: TranslationData, split: str, n: int | None = None) -> list[Pa
 
 
 def words_of_pair(vocabulary: Vocabulary, pair: Pair) -> tuple[Words, Words]:
-    """Of the source without its end symbol, and of the target; the gold's words where there is one."""
+    """The words of the source without its end symbol, and of the target: those of the gold links, if there are any."""
     source, target = (pair.gold.src, pair.gold.tgt) if pair.gold else (None, None)
     return words_of(vocabulary.src, pair.src[:-1], source), words_of(vocabulary.tgt, pair.tgt, target)
 
 
 def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tuple[dict[str, Numbers], Alignments]:
-    """The numbers of every kind of attention, and the alignments of what looks at the source, over the references."""
+    """The numbers of every kind of attention, and the alignments of those to the source, over the references."""
     numbers, alignments = HeadNumbers(), Alignments()
     for i, maps in recorded(model, vocabulary, pairs):
         numbers.add(maps)
@@ -256,9 +258,9 @@ def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tu
 
 
 def recorded(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> Iterator[tuple[int, list[AttentionMap]]]:
-    """The number of each pair with its maps; those of like length are recorded together, for speed."""
+    """Yields the index of each pair with its maps; pairs of similar length are recorded together, for speed."""
     order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))
-    for start in range(0, len(order), TOGETHER):
-        chosen = order[start : start + TOGETHER]
+    for start in range(0, len(order), BATCH):
+        chosen = order[start : start + BATCH]
         maps = record_batch(model, vocabulary, [pairs[i].src for i in chosen], [pairs[i].tgt for i in chosen])
         yield from zip(chosen, maps, strict=True)

@@ -1,8 +1,8 @@
-"""What leaving out a source word does to the translation, to set beside what attention says (Jain & Wallace 2019: attention is
-not by itself an explanation).
+"""What leaving out a source word changes in the translation, to compare with attention (Jain & Wallace 2019: attention is not
+by itself an explanation).
 
-A word is left out by leaving out its pieces; those behind it move up. How much it counts for a target word is by how much the
-probability of that word, given the reference or hypothesis so far, changes.
+A word is left out by removing its pieces. Its effect on a target word is how much the probability of that word, given the
+target before it, changes.
 
 Shapes: W source words, E target words, S source length, T target length in pieces.
 """
@@ -18,7 +18,7 @@ from entente.models import Seq2Seq
 from entente.models.seq2seq import evaluating, pad
 
 WITH_OCCLUSION = ("pearson", "spearman", "same_first")  # how attention agrees with it, see `correlations`
-TOGETHER = 64  # sources read in one pass
+BATCH = 64  # sources read in one pass
 
 
 def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Words, target: Words) -> Tensor:
@@ -29,7 +29,7 @@ def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Wo
         [piece for piece, word in zip(src, belongs.tolist(), strict=False) if word != w] for w in range(len(source.labels))
     ]
     rows = [list(src), *([*row, src[-1]] for row in without)]
-    parts = [_log_probabilities(model, rows[i : i + TOGETHER], tgt) for i in range(0, len(rows), TOGETHER)]
+    parts = [_log_probabilities(model, rows[i : i + BATCH], tgt) for i in range(0, len(rows), BATCH)]
     words = (torch.cat(parts) @ (target.shares == target.shares.amax(-1, keepdim=True)).float()).exp()  # (1 + W, E)
     return (words[0] - words[1:]).abs().T
 

@@ -1,20 +1,19 @@
-"""Attention as the model used it: hooks on the modules that turn scores into weights, over one teacher-forced pass.
+"""Attention maps: the weights that the model used, of all layers and heads, over one teacher-forced pass.
 
-What is recorded are the weights before dropout, in evaluation mode, of all layers and heads. Nothing stays in the model:
-no flag, no attribute, no hook.
+They are the outputs of the modules that turn scores into weights, in evaluation mode and before dropout, see `capture`.
 
 Shapes: N sentences, S source length, T target length (both with their end symbol), L layers, H heads.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from entente.attention.capture import Call, capture
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.models import Seq2Seq
 from entente.models.attention import AttentionWeights
@@ -31,7 +30,6 @@ KIND_NAMES = {"encoder": ENCODER, "decoder": DECODER, "cross": CROSS, "alignment
 NAME_OF_KIND = {kind: name for name, kind in KIND_NAMES.items()}
 Side = Literal["source", "produced", "read"]
 SMALLEST = 1e-12  # keeps a division by the sum of an empty row finite
-Call = tuple[Tensor, Tensor]  # the weights that an attention gave, and what was reachable
 KINDS = {  # the path of an attention's weights, numbers left out -> its kind
     "encoder.self_attention.weights": ENCODER,
     "decoder.self_attention.weights": DECODER,
@@ -57,12 +55,12 @@ class AttentionMap(NamedTuple):
 
 
 def has_attention(model: nn.Module) -> bool:
-    """A model may be without: the recurrent one that reads the source into one vector."""
+    """Whether a model has attention. A BiRNN that encodes the source as one vector (score: none) has not."""
     return any(isinstance(module, AttentionWeights) for module in model.modules())
 
 
 def record(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequence[int]) -> list[AttentionMap]:
-    """The maps of one sentence, one a kind. src ends with EOS; tgt has neither BOS nor EOS."""
+    """The maps of one sentence, one per kind. src ends with EOS; tgt has neither BOS nor EOS."""
     maps = record_batch(model, vocabulary, [src], [tgt])[0]
     causal = is_causal(model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]))
     return [map._replace(as_decoded=causal or map.kind == ENCODER) for map in maps]
@@ -73,13 +71,10 @@ def record_batch(
 ) -> list[list[AttentionMap]]:
     """The maps of each sentence, recorded in one pass. May be called at any time, in a training step too: modes, gradients and
     random numbers stay as they were. RuntimeError if an attention was not seen, or if there is none."""
-    plain: Seq2Seq = getattr(model, "_orig_mod", model)  # hooks see nothing inside a compiled module
-    device = plain.output.weight.device
-    sources = pad(src, plain.pad_id).to(device)
-    targets = pad([[BOS, *ids] for ids in tgt], plain.pad_id).to(device)
-    # Autocast off: it would keep weights cast here, without their gradients, for the training step around this.
-    with evaluating(plain), torch.no_grad(), torch.autocast(device.type, enabled=False), _hooked(plain) as calls:
-        plain.decode(targets, plain.encode(sources))
+    sources, targets = pad(src, model.pad_id), pad([[BOS, *ids] for ids in tgt], model.pad_id)
+    calls = capture(model, sources, targets, lambda path, module: isinstance(module, AttentionWeights))
+    if not calls:
+        raise RuntimeError("no attention was recorded: the model has no AttentionWeights")
     sides: list[dict[Side, list[str]]] = [
         {
             "source": vocabulary.src.pieces(s),
@@ -102,26 +97,13 @@ def record_batch(
 
 
 def is_causal(model: Seq2Seq, src: Tensor, tgt: Tensor) -> bool:
-    """src (1, S), tgt (1, T) as read: whether the decoder says the same of the first half of tgt before it reads the rest."""
+    """src (1, S), tgt (1, T) as read -> whether the decoder's output for the first half of tgt is the same without the rest."""
     src, tgt = src.to(model.output.weight.device), tgt.to(model.output.weight.device)
     half = max(1, tgt.size(1) // 2)
     with evaluating(model), torch.no_grad(), torch.autocast(src.device.type, enabled=False):
         state = model.encode(src)
         whole, part = model.decode(tgt, state)[0][:, :half], model.decode(tgt[:, :half], state)[0]
     return torch.allclose(whole, part, rtol=1e-3, atol=1e-4)
-
-
-@contextmanager
-def _hooked(model: nn.Module) -> Iterator[dict[str, list[Call]]]:
-    """Yields a dict that collects the calls of each attention of the model, under its path."""
-    attentions = {path: module for path, module in model.named_modules() if isinstance(module, AttentionWeights)}
-    calls: dict[str, list[Call]] = {path: [] for path in attentions}
-    handles = [module.register_forward_hook(_keep(calls[path])) for path, module in attentions.items()]
-    try:
-        yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def entropy_share(weights: Tensor, allowed: Tensor) -> Tensor:
@@ -131,23 +113,17 @@ def entropy_share(weights: Tensor, allowed: Tensor) -> Tensor:
     return -torch.xlogy(p, p).sum(-1) / allowed.sum(-1).clamp(min=2).log()
 
 
-def _keep(seen: list[Call]) -> Callable[[AttentionWeights, tuple[Any, ...], Tensor], None]:
-    def hook(module: AttentionWeights, inputs: tuple[Any, ...], weights: Tensor) -> None:
-        seen.append((weights.detach(), module.reachable(*inputs)))
-
-    return hook
+def weights_of(calls: Sequence[Call]) -> tuple[Tensor, Tensor]:
+    """The weights (..., T, S) that an AttentionWeights gave over all its calls, in order, and where each row could look."""
+    reachable = [call.module.reachable(*call.inputs) for call in calls]
+    return torch.cat([call.output for call in calls], dim=-2), torch.cat(reachable, dim=-2)
 
 
 def _by_kind(calls: dict[str, list[Call]]) -> dict[str, tuple[Tensor, Tensor]]:
-    """Kind -> weights (N, L, H, T, S), and where any layer or head could look (N, T, S). A recurrent decoder calls its
-    attention once a step: its calls are its rows, in order."""
-    if not calls:
-        raise RuntimeError("no attention was recorded: the model has no AttentionWeights")
-    if silent := [path for path, seen in calls.items() if not seen]:
-        raise RuntimeError(f"no attention was recorded at {', '.join(silent)}: the pass did not call it, or it is compiled")
+    """Kind -> weights (N, L, H, T, S), and where any layer or head could look (N, T, S)."""
     layers: defaultdict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
     for path, seen in calls.items():
-        weights, allowed = (torch.cat(parts, dim=-2).cpu() for parts in zip(*seen, strict=True))
+        weights, allowed = (part.cpu() for part in weights_of(seen))
         if weights.dim() == 3:  # the recurrent model's one head has no dimension of its own
             weights, allowed = weights.unsqueeze(1), allowed.unsqueeze(1)
         layers[kind_of(path)].append((weights.float(), allowed))
@@ -156,8 +132,8 @@ def _by_kind(calls: dict[str, list[Call]]) -> dict[str, tuple[Tensor, Tensor]]:
 
 
 def kind_of(path: str) -> str:
-    """The kind in words of the weights at a module path, as "encoder.0.self_attention.weights"; the path's own words if it is
-    none of KINDS."""
+    """The kind of the weights at a module path, as "encoder.0.self_attention.weights"; the words of the path if it is not in
+    KINDS."""
     name = re.sub(r"\.\d+", "", path)
     return KINDS.get(name, re.sub(r"[._]+", " ", name.removesuffix(".weights")))
 

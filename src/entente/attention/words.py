@@ -29,12 +29,12 @@ class Words(NamedTuple):
 
 
 def words_in(text: str) -> list[Span]:
-    """Where words and punctuation stand in a text."""
+    """The spans of words and punctuation in a text."""
     return [match.span() for match in WORD.finditer(text)]
 
 
 def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | None = None) -> Words:
-    """ids of a sentence, without start and end symbol. spans: where its words stand in its text; None: `words_in`.
+    """ids: of a sentence, without start and end symbol. spans: of its words in its text; None: `words_in`.
 
     A piece over several words is shared by its letters; one with no letter of a word (a lone space, the first bytes of a
     character) belongs to the word that follows it."""

@@ -3,7 +3,8 @@
 from typing import Any
 
 from entente.config.schema import fill, problems
-from entente.data.grammar.show import Show, show
+from entente.errors import InputError
+from entente_grammar.show import Show, show
 
 
 def check(config: dict[str, Any]) -> list[str]:
@@ -12,4 +13,7 @@ def check(config: dict[str, Any]) -> list[str]:
 
 def main(config: dict[str, Any]) -> None:
     settings = fill(Show, "", config)
-    show(settings.n, settings.split, settings.seed)
+    try:
+        show(settings.n, settings.split, settings.seed)
+    except ValueError as error:
+        raise InputError(str(error)) from error

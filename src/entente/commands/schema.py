@@ -11,12 +11,12 @@ from entente.commands.sentence import Attention, Trace
 from entente.commands.translate import Translate
 from entente.config.defaults import FILE, Table, table, written
 from entente.data.corpora import CORPORA
-from entente.data.grammar.show import Show
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
 from entente.files.writing import write_text
 from entente.models import MODELS
 from entente.training.settings import BATCH_GIVEN, TOKENIZER_GIVEN, RunSettings
+from entente_grammar.show import Show
 
 VERBS: dict[str, Callable[..., Any]] = {
     "evaluate": Evaluate,

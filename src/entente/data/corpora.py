@@ -107,8 +107,8 @@ def grammar(
     """The embedded French-English grammar; `train`, `valid` and `test` are numbers of pairs."""
     if {src, tgt} != {"fr", "en"}:
         raise InputError(f"data.src={src} data.tgt={tgt}: the grammar has fr and en, one as source and one as target")
-    from entente.data.grammar import Pair as Derived  # here, so that other corpora do not build its lexicon
-    from entente.data.grammar import splits
+    from entente_grammar import Pair as Derived  # here, so that other corpora do not build its lexicon
+    from entente_grammar import splits
 
     def gold(pair: Derived) -> Gold:
         fr, en = pair.spans("fr"), pair.spans("en")

@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a run besides its curves: attention maps, numbers of each head, sample translations, diagnosis."""
+"""Callbacks that log more than curves to TensorBoard: attention maps, numbers of each head, sample translations, diagnosis."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ class Views:
 
 
 def _writer(trainer: L.Trainer) -> SummaryWriter | None:
-    """TensorBoard's writer, if this run and this process have one."""
+    """Returns TensorBoard's writer, if this run has one and this process is the first."""
     if trainer.is_global_zero:
         for logger in trainer.loggers:
             if isinstance(logger, TensorBoardLogger):
@@ -49,13 +49,13 @@ def _writer(trainer: L.Trainer) -> SummaryWriter | None:
 
 
 class AttentionMaps(L.Callback):
-    """After a validation, all attention of some sentences as images, one a kind and sentence: "attention/KIND/TITLE".
+    """Logs, after a validation, the attention to some sentences as images, one per kind and sentence: "attention/KIND/TITLE".
 
-    The model reads its own translation, decoded as validation decodes. A sentence is recorded by itself, so that its maps are
-    the same whatever stands beside it, in variants that break a mask too.
+    The model reads its own translation, decoded as in validation. Each sentence is recorded alone, so that other sentences do
+    not change its maps, even in variants that break a mask.
 
-    sentences: (short title, text in the source language). n_validation: so many more, the first of the validation split.
-    every_n_steps: skip validations until so many steps after the last maps; the last one of the budget is never skipped.
+    sentences: (short title, text in the source language). n_validation: how many more to take from the start of the validation
+    split. every_n_steps: skip validations until this many steps after the last maps, except the last validation of the budget.
     """
 
     def __init__(self, sentences: Sequence[tuple[str, str]], every_n_steps: int = 0, n_validation: int = 1) -> None:
@@ -84,7 +84,7 @@ class AttentionMaps(L.Callback):
 
 
 def attention_images(translator: Translator, sentences: Sequence[tuple[str, str]]) -> Iterator[tuple[str, np.ndarray]]:
-    """Tag and picture (height, width, 3), uint8, of every kind of attention of each (title, source text)."""
+    """Yields the tag and the picture (height, width, 3), uint8, of every kind of attention to each (title, source text)."""
     if not has_attention(translator.model):
         return
     vocabulary = translator.vocabulary
@@ -102,8 +102,8 @@ def attention_images(translator: Translator, sentences: Sequence[tuple[str, str]
 
 
 class AttentionNumbers(L.Callback):
-    """After a validation, what each head does on its first n pairs, as scalars: "heads/ASPECT/KIND LAYER.HEAD", the alignment
-    error rate of attention to the source among them where the corpus knows the links; "heads/near_uniform/KIND" of all."""
+    """Logs, after a validation, what each head does on its first n pairs, as scalars "heads/ASPECT/KIND LAYER.HEAD", the share
+    of heads that are near-uniform as "heads/near_uniform/KIND", and alignment error rates if the corpus has gold links."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -131,7 +131,7 @@ class AttentionNumbers(L.Callback):
 
 
 class SampleTranslations(L.Callback):
-    """After a validation, the first n sentences of its split as a table: source, reference, translation."""
+    """Logs, after a validation, its first n sentences as a table of source, reference and translation."""
 
     def __init__(self, n: int = 10) -> None:
         self.n = n
@@ -146,15 +146,15 @@ class SampleTranslations(L.Callback):
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Every cell is shown as it is."""
+    """Returns a Markdown table; every cell is shown as it is."""
     lines = [[escape.markdown(cell) for cell in cells] for cells in (head, *rows)]
     lines.insert(1, ["---"] * len(head))
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 class Diagnosis(L.Callback):
-    """Every so many steps, what may explain why a model fails, as scalars "why/ASPECT/PLACE": the norm of each part's gradient
-    before it is clipped, and what `diagnose` says of the first sentences of validation."""
+    """Logs, every n steps, what may explain why a model fails, as scalars "why/ASPECT/PLACE": the norm of each part's gradient
+    before clipping, and what `diagnose` measures on the first sentences of validation."""
 
     def __init__(self, every_n_steps: int, sentences: int = 16) -> None:
         self.every_n_steps = every_n_steps
@@ -162,7 +162,7 @@ class Diagnosis(L.Callback):
         self._batch: Batch | None = None
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Any) -> None:
-        step = trainer.global_step + 1  # the one under way
+        step = trainer.global_step + 1  # of the step in progress
         if step % self.every_n_steps == 0 or step == 1:
             model = translator_of(pl_module).model
             self._write(trainer, {f"gradient_norm/{place}": norm for place, norm in gradient_norms(model).items()}, step)

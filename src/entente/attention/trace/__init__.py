@@ -1,25 +1,22 @@
 """One attention, step by step, with its numbers and shapes: from what enters the layer to what leaves it.
 
-One teacher-forced pass in evaluation mode is watched (capture.py), and what was seen is told: for the Transformer in heads.py,
-for the BiRNN in alignment.py.
+The calls and operations of one teacher-forced pass are captured and become tables (tables.py); the templates transformer.j2 and
+birnn.j2 hold the sentences around them.
 
-Shapes: B sentences, T queries, S keys.
+Shapes: B sentences, S source tokens, T target tokens.
 """
 
 from collections.abc import Sequence
 from typing import cast
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from entente.attention.trace.alignment import Alignment
-from entente.attention.trace.capture import Seen, watching
-from entente.attention.trace.heads import Heads
+from entente.attention.capture import Call, capture
 from entente.attention.trace.steps import Kind, Labels, Trace
+from entente.attention.trace.tables import trace_head, trace_step
 from entente.errors import InputError
 from entente.models import BiRNN, Seq2Seq, Transformer
 from entente.models.attention import NoAttention
-from entente.models.seq2seq import evaluating
 from entente.models.transformer import Block
 
 
@@ -60,22 +57,22 @@ def trace(
     for name, (number, last) in most.items():
         if number is not None and not 1 <= number <= last:
             raise InputError(f"{name}={number}: choose from 1 to {last}")
-    layer_index, head_index, i = ((number or 1) - 1 for number in (layer, head, step))
-    if isinstance(plain, Transformer):
-        side = "encoder" if chosen == "encoder" else "decoder"
-        sublayer = "cross" if chosen == "cross" else "self"
-        block = f"{side}.{layer_index}"
-        attention = f"{block}.{sublayer}_attention"
-        around = {part: f"{block}.{part}.{sublayer}" for part in ("before", "residual", "after")}
-        seen = Seen(attention, 0)
-        _pass(plain, src, tgt, [attention, *around.values()], seen)
-        return Heads(plain, seen, labels, chosen, layer_index, head_index, around).told()
-    seen = Seen("attention", i)
-    _pass(plain, src, tgt, ["attention", *(["residual"] if hasattr(plain, "residual") else [])], seen)
-    return Alignment(cast(BiRNN, plain), seen, labels, i).told()
+    layer_index, head_index, step_index = ((number or 1) - 1 for number in (layer, head, step))
+    if not isinstance(plain, Transformer):
+        calls = _calls(plain, src, tgt, ["attention", "residual"])
+        return trace_step(cast(BiRNN, plain), calls, labels, step_index)
+    block = f"{'encoder' if chosen == 'encoder' else 'decoder'}.{layer_index}"
+    sublayer = "cross" if chosen == "cross" else "self"
+    paths = {part: f"{block}.{part}.{sublayer}" for part in ("before", "residual", "after")}
+    paths["attention"] = f"{block}.{sublayer}_attention"
+    calls = _calls(plain, src, tgt, [*paths.values()])
+    return trace_head(plain, calls, labels, chosen, layer_index, head_index, paths)
 
 
-def _pass(model: Seq2Seq, src: Tensor, tgt: Tensor, paths: Sequence[str], seen: Seen) -> None:
-    device = model.output.weight.device
-    with evaluating(model), torch.no_grad(), torch.autocast(device.type, enabled=False), watching(model, paths, seen):
-        model(src.to(device), tgt.to(device))
+def _calls(model: Seq2Seq, src: Tensor, tgt: Tensor, paths: Sequence[str]) -> dict[str, list[Call]]:
+    """Of the modules at these paths, where there are any, and of all their submodules."""
+
+    def wanted(path: str, module: nn.Module) -> bool:
+        return any(f"{path}.".startswith(f"{one}.") for one in paths)
+
+    return capture(model, src, tgt, wanted, operations=True)

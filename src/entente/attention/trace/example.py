@@ -8,7 +8,6 @@ from torch import Tensor
 from entente.attention.trace import kinds, trace
 from entente.attention.trace.steps import Kind, Labels, Trace
 from entente.models import BiRNN, Seq2Seq, Transformer
-from entente.models.seq2seq import pad
 
 
 def example(name: str) -> tuple[Seq2Seq, Tensor, Tensor, list[Labels]]:
@@ -16,12 +15,10 @@ def example(name: str) -> tuple[Seq2Seq, Tensor, Tensor, list[Labels]]:
     width 4."""
     source = ["<pad>", "le", "chat", "il", "dort"]
     target = ["<pad>", "<s>", "</s>", "the", "cat", "he", "is", "sleeping", "sleeps"]
-    src = [["le", "chat", "dort"], ["il", "dort"]]
-    tgt = [["<s>", "the", "cat", "is", "sleeping", "</s>"], ["<s>", "he", "sleeps", "</s>"]]
-    labels = []
-    for s, t in zip(src, tgt, strict=True):
-        lengths = ((s, len(src[0])), (t[:-1], len(tgt[0]) - 1), (t[1:], len(tgt[0]) - 1))
-        labels.append(Labels(*(tokens + ["<pad>"] * (length - len(tokens)) for tokens, length in lengths)))
+    labels = [
+        Labels(["le", "chat", "dort"], ["<s>", "the", "cat", "is", "sleeping"], ["the", "cat", "is", "sleeping", "</s>"]),
+        Labels(["il", "dort", "<pad>"], ["<s>", "he", "sleeps", "<pad>", "<pad>"], ["he", "sleeps", "</s>", "<pad>", "<pad>"]),
+    ]
     common = {"src_vocab": len(source), "tgt_vocab": len(target), "shared_vocab": False, "pad_id": 0, "seed": 1, "dropout": 0.0}
     model: Seq2Seq
     if name == "transformer":
@@ -36,8 +33,8 @@ def example(name: str) -> tuple[Seq2Seq, Tensor, Tensor, list[Labels]]:
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator)).mul_(10).round_().div_(10)
         for embedding in (model.src_embedding, model.tgt_embedding):
             embedding.weight[0] = 0  # as training leaves it
-    ids = pad([[source.index(token) for token in s] for s in src], 0)
-    read = pad([[target.index(token) for token in t[:-1]] for t in tgt], 0)
+    ids = torch.tensor([[source.index(token) for token in label.source] for label in labels])
+    read = torch.tensor([[target.index(token) for token in label.read] for label in labels])
     return model.eval(), ids, read, labels
 
 

@@ -1,14 +1,15 @@
 """A trace as text: on a terminal, and as Markdown."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
+from rich.columns import Columns
 from rich.console import Console, Group
 from rich.table import Table as Grid
 from rich.text import Text
 
-from entente.attention.trace.steps import Table, Trace, decimals
+from entente.attention.trace.steps import ENVIRONMENT, Table, Trace, decimals
 from entente.console import escape
 
 LONGEST = 40  # rows of a table, and columns that are tokens
@@ -59,23 +60,18 @@ def show(found: Trace, console: Console, columns: int | None) -> None:
             say(f"Shapes: {step.shapes}", "dim")
         grids = [grid for table in step.tables for grid in _grids(table, columns, console.width)]
         if grids:
-            console.print(*_packed(grids, console.width))
-        if step.worked:
-            say(f"By hand: {step.worked}", "cyan")
+            console.print(Columns(grids, padding=(0, 2 * GAP, 0, 0)))
+        for worked in step.worked:
+            say(f"By hand: {worked}", "cyan")
         for text in step.sentences:
             say(text)
     console.print()
 
 
-def _grids(table: Table, columns: int | None, width: int) -> Iterator[tuple[int, Group]]:
-    """One table, and how wide it is. Of dimensions as many columns are shown as fit; what shall be whole comes in pieces, each
-    with the labels of the rows."""
-    while True:
-        head, rows = cells(table, columns)
-        widths = [max(cell_len(row[i]) for row in [head, *rows]) + GAP for i in range(len(head))]
-        if table.tokens or columns is None or columns == 1 or sum(widths) <= width + GAP:
-            break
-        columns = min(columns, table.tensor.size(1)) - 1
+def _grids(table: Table, columns: int | None, width: int) -> Iterator[Group]:
+    """One table, in pieces that fit the width, each with the labels of the rows."""
+    head, rows = cells(table, columns)
+    widths = [max(cell_len(row[i]) for row in [head, *rows]) + GAP for i in range(len(head))]
     start = 1
     while start < len(head):
         end = start + 1
@@ -88,51 +84,19 @@ def _grids(table: Table, columns: int | None, width: int) -> Iterator[tuple[int,
         for row in rows:
             shown = [Text(cell, "dim" if cell.startswith("(") else "") for cell in row[start:end]]
             grid.add_row(Text(row[0], "bold"), *shown)
-        yield (
-            max(widths[0] + sum(widths[start:end]), cell_len(table.title)),
-            Group(Text(table.title, "dim", no_wrap=True), grid),
-        )
+        yield Group(Text(table.title, "dim", no_wrap=True), grid)
         start = end
 
 
-def _packed(grids: Iterable[tuple[int, Group]], width: int) -> Iterator[Grid]:
-    """Side by side as many as fit."""
-    lines: list[list[tuple[int, Group]]] = [[]]
-    for grid in grids:
-        if lines[-1] and sum(wide + GAP for wide, _ in [*lines[-1], grid]) > width:
-            lines.append([])
-        lines[-1].append(grid)
-    for line in lines:
-        both = Grid.grid(padding=(0, GAP, 0, 0))
-        for wide, _ in line:
-            both.add_column(no_wrap=True, min_width=wide)
-        both.add_row(*(group for _, group in line))
-        yield both
-
-
 def markdown(found: Sequence[Trace], columns: int | None) -> str:
-    """The same as Markdown, with pipe tables."""
-    lines: list[str] = []
-    for one in found:
-        lines += [f"# {_prose(one.title)}", "", *(f"{_prose(text)}\n" for text in one.preface)]
-        for number, step in enumerate(one.steps, start=1):
-            lines += [f"## {number}. {_prose(step.title)}", "", f"`{step.formula}`", ""]
-            if step.shapes:
-                lines += [f"Shapes: {_prose(step.shapes)}", ""]
-            for table in step.tables:
-                head, rows = cells(table, columns)
-                lines += [f"{_prose(table.title)}", "", _row(head), _row(["---", *["--:"] * (len(head) - 1)], escaped=False)]
-                lines += [*(_row(row) for row in rows), ""]
-            if step.worked:
-                lines += [f"By hand: {_prose(step.worked)}", ""]
-            lines += [f"{_prose(text)}\n" for text in step.sentences]
-    return "\n".join(lines).rstrip("\n") + "\n"
-
-
-def _row(texts: Sequence[str], escaped: bool = True) -> str:
-    """Every cell is shown as it is: what Markdown or HTML would take for a sign of its own is written as its number."""
-    return f"| {' | '.join(map(escape.markdown, texts) if escaped else texts)} |"
+    """The same as Markdown, with pipe tables, every cell of which is shown as it is."""
+    text = ENVIRONMENT.get_template("markdown.j2").render(traces=found, columns=columns, cells=cells)
+    return text.strip() + "\n"
 
 
 def _prose(text: str) -> str:
+    """Text in which Markdown finds no markup."""
     return re.sub(r"([\\`*\[\]<>|~&#])", r"\\\1", " ".join(text.split()))
+
+
+ENVIRONMENT.filters.update(prose=_prose, cell=escape.markdown)

@@ -1,0 +1,1 @@
+"""Measures Entente and other programs in alternation on one machine."""

@@ -1,0 +1,293 @@
+"""The cases: for each, the contestants with their settings, from one configuration and one data set."""
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import sacrebleu
+import torch
+
+from benchmark.batches import write_batches
+from benchmark.contestants.ours import decoded_pairs
+from benchmark.results import Result, case_result
+from benchmark.settings import Benchmark
+from benchmark.turns import OURS, Contestant, Measured, in_turn
+from entente import checkpoint
+from entente.commands.trained import load_run, stored_corpus
+from entente.data.batches import collate
+from entente.data.module import TranslationData
+from entente.data.tokenizer import Vocabulary
+from entente.decoding.ctranslate2 import write_ctranslate2
+from entente.errors import InputError
+from entente.files.reading import path_of
+from entente.training.settings import RunSettings
+from entente.training.train import prepared
+from entente.training.translator import Translator
+
+log = logging.getLogger("entente")
+
+PROFILED = 3  # steps
+MARIAN = "Marian (transformers)"
+CPU_ONLY = "measured on the CPU, in float32 only"
+COMPUTE_TYPES = ("float32", "int8")  # CTranslate2's
+COMPARED = ("32-true", "bf16-mixed")  # precisions that Marian's loop and the ceiling have too
+PRECISION = {"32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed", "64": "64-true"}  # Lightning's short names
+DECODING = {"greedy": (1, False), "beam": (5, False), "greedy_trained": (1, True), "beam_trained": (5, True)}  # beam, trained
+
+
+def script(name: str, python: str = sys.executable) -> list[str]:
+    """The command of a contestant."""
+    return [str(path_of(python)), str(Path(__file__).parent / "contestants" / f"{name}.py")]
+
+
+@dataclass
+class Bench:
+    """One configuration on one machine. config: of a run. folder: temporary, for what the contestants read. begin: called with
+    a contestant's name before each of its bursts."""
+
+    config: dict[str, Any]
+    settings: Benchmark
+    folder: Path
+    begin: Callable[[str], None]
+
+    @cached_property
+    def threads(self) -> int:
+        return int(self.config["trainer"]["threads"] or torch.get_num_threads())
+
+    @cached_property
+    def device(self) -> str:
+        wanted = self.config["trainer"]["accelerator"]
+        return "cuda" if wanted in ("gpu", "cuda") or (wanted == "auto" and torch.cuda.is_available()) else "cpu"
+
+    @cached_property
+    def prepared(self) -> tuple[TranslationData, Translator]:
+        return prepared(RunSettings.of(self.config))
+
+    @property
+    def data(self) -> TranslationData:
+        return self.prepared[0]
+
+    @cached_property
+    def common(self) -> dict[str, Any]:
+        """Settings of every contestant."""
+        precision = str(self.config["trainer"]["precision"])
+        return {
+            "seed": self.config["seed"],
+            "threads": self.threads,
+            "device": self.device,
+            "precision": PRECISION.get(precision, precision),
+            "model": self.config["model"],
+            "optim": self.config["optim"],
+            "clip": self.config["trainer"]["gradient_clip"],
+            "vocabulary": len(self.data.vocabulary.tgt),
+        }
+
+    @cached_property
+    def batches(self) -> dict[str, Any]:
+        """The training batches of all bursts, in a file; `longest` is the length of their longest sentence."""
+        steps = self.settings.steps * (self.settings.pairs + 1) + PROFILED
+        path = self.folder / "batches.npz"
+        batches = islice(self.data.train_dataloader(), steps)
+        longest = write_batches(path, ((batch.src.numpy(), batch.tgt.numpy()) for batch in batches))
+        return {"task": "train", "batches": str(path), "longest": longest}
+
+    @cached_property
+    def text(self) -> dict[str, Any]:
+        """The training text, the tokenizer and its pieces, in files, for JoeyNMT's own reader."""
+        path, tokenizer, pieces = self.folder / "train", self.folder / "tokenizer.model", self.folder / "pieces.txt"
+        vocabulary, train = self.data.vocabulary.tgt, self.data.corpus.train
+        for side in ("src", "tgt"):
+            Path(f"{path}.{side}").write_text("".join(f"{line}\n" for line in train[side]), encoding="utf-8")
+        tokenizer.write_bytes(vocabulary.model)
+        names = vocabulary.pieces(range(len(vocabulary)))
+        pieces.write_text("".join(f"{piece}\n" for piece in names), encoding="utf-8")
+        max_tokens = self.config["data"]["batch"]["max_tokens"]
+        return {"text": str(path), "tokenizer": str(tokenizer), "pieces": str(pieces), "max_tokens": max_tokens}
+
+    @property
+    def other_precision(self) -> str:
+        """Why a contestant without our precision is left out; empty if it has it."""
+        return "" if self.common["precision"] in COMPARED else f"measured in {' and '.join(COMPARED)} only"
+
+    @property
+    def not_on_cpu(self) -> str:
+        """Why a contestant that is measured on the CPU only is left out; empty if it is not."""
+        return CPU_ONLY * (self.device != "cpu" or self.common["precision"] != "32-true")
+
+    def ours(self, task: str, **settings: Any) -> Contestant:
+        return Contestant(OURS, script("ours"), {"task": task, "threads": self.threads, "config": self.config, **settings})
+
+    def trainer(self, model: Mapping[str, Any]) -> Contestant:
+        return self.ours("train", config={**self.config, "model": dict(model)})
+
+    def marian(self, **settings: Any) -> Contestant:
+        return Contestant(MARIAN, script("with_marian"), {**self.common, **settings}, self.other_precision)
+
+    def joeynmt(self, name: str = "JoeyNMT", file: str = "with_joeynmt", **settings: Any) -> Contestant:
+        return self.peer(name, file, "joeynmt", settings)
+
+    def joeynmt_trainers(self, model: Mapping[str, Any]) -> list[Contestant]:
+        """JoeyNMT on our batches, and as its own command trains."""
+        own = self.joeynmt("JoeyNMT, its own batches", "train_joeynmt", **self.text, model=dict(model))
+        return [self.joeynmt(**self.batches, model=dict(model)), own]
+
+    def eole(self) -> Contestant:
+        return self.peer("EOLE", "train_eole", "eole", self.batches)
+
+    def peer(self, name: str, file: str, environment: str, settings: Mapping[str, Any]) -> Contestant:
+        """A program with an interpreter of its own."""
+        python = getattr(self.settings.peers, environment)
+        left_out = self.not_on_cpu or f"no interpreter given; benchmark.peers.{environment}=PYTHON" * (python is None)
+        return Contestant(name, script(file, python or ""), {**self.common, **settings}, left_out)
+
+    def measured(self, contestants: list[Contestant], request: Mapping[str, Any], **how: Any) -> dict[str, Measured]:
+        return in_turn(contestants, self.settings.pairs, self.threads, request, self.begin, **how)
+
+
+def training(bench: Bench, cases: set[str]) -> Iterator[Result]:
+    """Training speed of the Transformer; the ceiling of matrix products is measured in the same rounds."""
+    contestants = [bench.trainer(bench.config["model"])]
+    if "transformer" in cases:
+        contestants += [bench.marian(**bench.batches), bench.eole(), *bench.joeynmt_trainers(bench.config["model"])]
+    if "ceiling" in cases:
+        rows = min(2048, bench.config["data"]["batch"]["max_tokens"])
+        settings = {**bench.common, "rows": rows, "largest": bench.settings.largest}
+        contestants.append(Contestant("ceiling", script("ceiling"), settings, bench.other_precision))
+    found = bench.measured(contestants, {"steps": bench.settings.steps})
+    ceiling = found.pop("ceiling", None)
+    if "transformer" in cases:
+        yield case_result("transformer", "target tokens/s", found, notes=unequal(found))
+    if ceiling:
+        large = Measured(ceiling.about, bursts=[burst["large"] for burst in ceiling.bursts])
+        products = {"products of its sizes": ceiling, f"product of {bench.settings.largest} cubed": large}
+        yield case_result("ceiling", "GFLOP/s", {OURS: found[OURS], **products}, count="gflop")
+
+
+def unequal(found: Mapping[str, Measured]) -> dict[str, str]:
+    """A note where a contestant's bursts had other target tokens than ours, so that the ratio compares unlike work."""
+    tokens = [burst["tokens"] for burst in found[OURS].bursts]
+    others = (name for name, one in found.items() if one.bursts and [burst["tokens"] for burst in one.bursts] != tokens)
+    return dict.fromkeys(others, "other tokens than ours")
+
+
+def birnn(bench: Bench) -> Result:
+    model = bench.settings.birnn
+    found = bench.measured([bench.trainer(model), *bench.joeynmt_trainers(model)], {"steps": bench.settings.steps})
+    return case_result("birnn", "target tokens/s", found, notes=unequal(found))
+
+
+def profiled(bench: Bench) -> Result:
+    """How the time of a training step divides, ours and Marian's; speed while profiled."""
+    contestants = [bench.trainer(bench.config["model"]), bench.marian(**bench.batches)]
+    found = in_turn(contestants, 1, bench.threads, {"steps": PROFILED, "profile": True}, bench.begin)
+    return case_result("profile", "target tokens/s", found)
+
+
+def startup(bench: Bench) -> Result:
+    """Seconds from the start of a process to the end of its first step. Token ids are ready: ours in its cache, Marian's in a
+    file of batches."""
+    contestants = [bench.trainer(bench.config["model"]), bench.marian(**bench.batches)]
+    return case_result("startup", "seconds", bench.measured(contestants, {"steps": 1}, fresh=True), count=None)
+
+
+def preparation(bench: Bench) -> Result:
+    """From text to the first batch: corpus, tokenizer, token ids."""
+    return case_result("data", "pairs/s", bench.measured([bench.ours("prepare")], {}), count="pairs")
+
+
+def decoding(bench: Bench, case: str) -> Result:
+    """Sentences per second: without training, exactly `length` target tokens each; trained, up to the model's end symbol."""
+    beam, trained = DECODING[case]
+    path, length = (bench.settings.checkpoint, 0) if trained else (None, bench.settings.length)
+    if trained and not path:
+        return Result(case, "sentences/s", [], {OURS: "no model; benchmark.checkpoint=outputs/RUN"}, {})
+    if path:
+        run = load_run(path, "auto")
+        pairs = decoded_pairs(stored_corpus(run, path, bench.settings.trust_data, "benchmark.trust_data"))
+    else:
+        data, translator = bench.prepared
+        run = checkpoint.Run(translator.model.eval(), data.vocabulary, bench.config, checkpoint.provenance(), 0)
+        pairs = decoded_pairs(data.corpus)
+    texts, references = pairs["src"][: bench.settings.sentences], pairs["tgt"][: bench.settings.sentences]
+    ids = run.vocabulary.encode_src(texts)
+    how = {"device": bench.device, "beam": beam, "length": length}
+    model = {"checkpoint": path, "trust_data": bench.settings.trust_data, "sentences": bench.settings.sentences}
+    ours = bench.ours("decode", engine="torch", **how, **model)
+    contestants = [ours]
+    if not trained:
+        given = {**how, **sorted_sources(bench.folder / f"{case}.npz", ids, length)}
+        contestants += [bench.marian(**given)] + [bench.joeynmt(**given)] * (beam > 1)
+    others = ctranslate2(bench, case, run, ids, how)
+    contestants += others
+    if trained:  # the same program through evaluate and translate
+        left_out = others[0].left_out or CPU_ONLY * (bench.device != "cpu")
+        for compute_type in COMPUTE_TYPES:
+            engine = {"engine": "ctranslate2", "quantization": "int8" if compute_type == "int8" else None}
+            name = f"engine=ctranslate2, {compute_type}"
+            contestants.append(replace(ours, name=name, settings={**ours.settings, **engine}, left_out=left_out))
+    found = bench.measured(contestants, {})
+    notes = {}
+    for name, one in found.items():
+        outputs = one.warm_up.pop("outputs", None)
+        if trained and outputs:
+            notes[name] = f"BLEU {sacrebleu.corpus_bleu(as_text(run.vocabulary, outputs), [references]).score:.2f}"
+    return case_result(case, "sentences/s", found, count="sentences", notes=notes)
+
+
+def sorted_sources(path: Path, ids: list[list[int]], length: int, size: int = 100) -> dict[str, Any]:
+    """Sentences in batches of `size`, longest first, in a file; `longest` also holds for `length` target tokens."""
+    ids = sorted(ids, key=len, reverse=True)
+    parts = [ids[start : start + size] for start in range(0, len(ids), size)]
+    sources = [collate(part, part, range(len(part))).src.numpy() for part in parts]
+    return {
+        "task": "decode",
+        "batches": str(path),
+        "longest": write_batches(path, zip(sources, sources, strict=True)) + length + 2,
+    }
+
+
+def ctranslate2(bench: Bench, case: str, run: checkpoint.Run, ids: list[list[int]], how: Mapping[str, Any]) -> list[Contestant]:
+    """Each type of numbers with both divisions of the threads: all on one batch, or one batch for each thread."""
+    folder, pieces = bench.folder / f"{case}-ctranslate2", bench.folder / f"{case}.json"
+    pieces.write_text(json.dumps([run.vocabulary.src.pieces(row) for row in ids]), encoding="utf-8")
+    left_out = ""
+    try:
+        write_ctranslate2(run, folder)
+    except InputError as error:  # it has no such model, or is not installed
+        left_out = str(error)
+    files = {"folder": str(folder), "pieces": str(pieces), **how}
+    found = []
+    for compute_type in COMPUTE_TYPES:
+        for workers, threads, size in ((1, bench.threads, 100), (bench.threads, 1, 32)):
+            settings = {**files, "compute_type": compute_type, "workers": workers, "threads": threads, "batch": size}
+            name = f"CTranslate2 {compute_type} {workers}x{threads}, batch {size}"
+            found.append(Contestant(name, script("with_ctranslate2"), settings, left_out))
+    return found
+
+
+def as_text(vocabulary: Vocabulary, outputs: list[Any]) -> list[str]:
+    """Ours are texts already, CTranslate2's are lists of pieces."""
+    tokenizer = vocabulary.tgt
+    ids = {piece: i for i, piece in enumerate(tokenizer.pieces(range(len(tokenizer))))}
+    return [text if isinstance(text, str) else tokenizer.decode([ids[piece] for piece in text]) for text in outputs]
+
+
+def measure(bench: Bench) -> Iterator[Result]:
+    """Every requested case, one after another."""
+    cases: set[str] = {*bench.settings.cases}
+    if cases & {"transformer", "ceiling"}:
+        yield from training(bench, cases)
+    if "birnn" in cases:
+        yield birnn(bench)
+    for case in DECODING:
+        if case in cases:
+            yield decoding(bench, case)
+    for case, one in {"startup": startup, "data": preparation, "profile": profiled}.items():
+        if case in cases:
+            yield one(bench)

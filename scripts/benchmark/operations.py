@@ -1,0 +1,33 @@
+"""Floating point operations of a Transformer's matrix products, by formula: a product (M, K) x (K, N) has 2 M K N.
+
+Shapes: B sentences, S source and T target positions, padding included; N real target tokens; D width, F width of the
+feed-forward networks, V vocabulary.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+Product = tuple[int, int, int]  # M, K, N
+PARTS = ("attention", "layers", "projection")
+
+
+def forward_operations(model: Mapping[str, Any], vocabulary: int, b: int, s: int, t: int, n: int) -> dict[str, int]:
+    """Operations of a forward pass on a batch. Only real target tokens are projected on the vocabulary."""
+    d, f, layers = model["d_model"], model["d_ff"], model["n_layers"]
+    encoder = b * s * (4 * d * d + 2 * d * f)
+    decoder = b * t * (4 * d * d + 2 * d * f) + 2 * (b * t + b * s) * d * d
+    attention = 2 * b * d * (s * s + t * t + t * s)  # scores and weighted values
+    counts = 2 * layers * attention, 2 * layers * (encoder + decoder), 2 * n * d * vocabulary
+    return dict(zip(PARTS, counts, strict=True))
+
+
+def training_operations(model: Mapping[str, Any], vocabulary: int, b: int, s: int, t: int, n: int) -> int:
+    """Operations of a training step: the backward pass has two products for each of the forward pass."""
+    return 3 * sum(forward_operations(model, vocabulary, b, s, t, n).values())
+
+
+def linear_layers(model: Mapping[str, Any], vocabulary: int, rows: int) -> dict[Product, int]:
+    """The linear layers of a Transformer on `rows` tokens, and how many there are of each size: four projections per attention,
+    two layers per feed-forward network, and the output."""
+    d, f, layers = model["d_model"], model["d_ff"], model["n_layers"]
+    return {(rows, d, d): 12 * layers, (rows, d, f): 4 * layers, (rows, d, vocabulary): 1}

@@ -1,0 +1,145 @@
+"""From a configuration to benchmark.json, benchmark.md, tables and a picture."""
+
+import logging
+import os
+import platform
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from benchmark.cases import PROFILED, Bench, measure
+from benchmark.picture import picture
+from benchmark.results import Result, Row
+from benchmark.settings import Benchmark
+from benchmark.turns import OURS
+from entente import checkpoint
+from entente.config.schema import fill
+from entente.files.reading import path_of
+from entente.files.writing import writable, write_json, write_text
+from entente.process import prepare_process
+from entente.training.settings import completed
+
+log = logging.getLogger("entente")
+
+HEADINGS = ("case", "contestant", "median", "lowest - highest", "ours / it", "lowest - highest", "peak MB", "note")
+PROGRAMS = ("torch", "lightning", "numpy", "transformers", "ctranslate2", "sentencepiece")
+
+
+def benchmark(config: Mapping[str, Any]) -> list[Result]:
+    """Measures what the checked configuration asks for, prints each case when it is done, and writes everything to `output`."""
+    settings = fill(Benchmark, "benchmark", config["benchmark"])
+    run = completed({key: value for key, value in config.items() if key not in ("benchmark", "resume")})
+    prepare_process(run["trainer"]["threads"])
+    console, results = Console(stderr=True), list[Result]()
+    with tempfile.TemporaryDirectory() as folder, console.status("preparing") as status:
+        bench = Bench(run, settings, Path(folder), status.update)
+        for result in measure(bench):
+            results.append(result)
+            print(summary([result]).rstrip())
+            if settings.output:  # after each case, so that nothing measured is lost
+                with writable(f"benchmark.output={settings.output}"):
+                    write(path_of(settings.output), results, about(bench), config)
+    if settings.output:
+        log.info("written: %s", settings.output)
+    return results
+
+
+def number(value: float) -> str:
+    """With three significant digits or more."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def cells(row: Row, result: Result) -> list[str]:
+    ratio = row.ratio
+    return [
+        f"{result.case}, {result.unit}",
+        row.contestant,
+        number(row.figure.median),
+        f"{number(row.figure.lowest)} - {number(row.figure.highest)}",
+        f"{ratio.median:.2f}" if ratio else "",
+        f"{ratio.lowest:.2f} - {ratio.highest:.2f}" if ratio else "",
+        number(row.peak_mb) if row.peak_mb else "",
+        row.note,
+    ]
+
+
+def remarks(result: Result) -> list[str]:
+    """The lines below a case's table."""
+    said = [f"{result.case}: left out {name}: {why}" for name, why in result.left_out.items()]
+    for row in result.rows:
+        if result.case == "ceiling" and row.contestant.startswith("products") and (share := row.ratio):
+            said.append(
+                f"ceiling: {OURS} reaches {share.median:.0%} ({share.lowest:.0%} - {share.highest:.0%}) of what products of "
+                "its sizes reach; operations by formula, those of matrix products"
+            )
+    for name, parts in parts_of(result).items():
+        shares = ", ".join(f"{part} {seconds / sum(parts.values()):.0%}" for part, seconds in parts.items())
+        said.append(f"{name}, a step of {1000 * sum(parts.values()):,.0f} ms when profiled: {shares}")
+    return said
+
+
+def parts_of(result: Result) -> dict[str, dict[str, float]]:
+    """By contestant, the seconds of a step that each part took; empty for other cases than `profile`."""
+    bursts = {row.contestant: result.raw[row.contestant]["bursts"][0] for row in result.rows if result.case == "profile"}
+    return {name: {part: seconds / PROFILED for part, seconds in one["parts"].items()} for name, one in bursts.items()}
+
+
+def markdown_table(rows: Sequence[Sequence[str]], text_columns: Sequence[int]) -> str:
+    """rows: the headings first. Columns other than `text_columns` are numbers, aligned on the right."""
+    marks = ["---" if i in text_columns else "---:" for i in range(len(rows[0]))]
+    return "".join(f"| {' | '.join(row)} |\n" for row in [rows[0], marks, *rows[1:]])
+
+
+def summary(results: Sequence[Result]) -> str:
+    rows = [cells(row, result) for result in results for row in result.rows]
+    notes = "\n".join(f"- {line}" for result in results for line in remarks(result))
+    return (markdown_table([HEADINGS, *rows], (0, 1, 7)) + "\n" if rows else "") + notes
+
+
+def machine() -> dict[str, Any]:
+    """The machine, the versions of the programs, and the command."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    versions = {}
+    for name in PROGRAMS:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return {
+        **checkpoint.provenance(),
+        "cpu": next(names, platform.machine()),
+        "cores": os.cpu_count(),
+        "platform": platform.platform(),
+        "versions": versions,
+    }
+
+
+def about(bench: Bench) -> dict[str, Any]:
+    device = torch.cuda.get_device_name() if bench.device == "cuda" else "CPU"
+    settings = {"device": device, "precision": bench.common["precision"], "pairs": bench.settings.pairs}
+    return {**machine(), "threads": bench.threads, **settings, "load": os.getloadavg()[0]}
+
+
+def write(output: Path, results: Sequence[Result], about: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    write_json(output / "benchmark.json", {**about, "config": dict(config), "results": [asdict(r) for r in results]})
+    notes = [
+        f"{about['cpu']}, {about['threads']} threads, {about['device']}, {about['precision']}; commit {about['commit']}.",
+        f"Median of {about['pairs']} bursts each, measured in alternation after one to warm up; `ours / it` is the median of "
+        "the ratios of neighbours, above 1 in our favour. Peak MB: resident memory of the contestant's process.",
+        f"Made by: {about['command']}",
+    ]
+    lines = "".join(f"\n- {note}" for note in notes)
+    write_text(output / "benchmark.md", f"# Benchmark\n\n{summary(results)}{lines}\n")
+    for parts in filter(None, map(parts_of, results)):
+        figure = picture(parts)
+        figure.savefig(output / "profile.png")
+        figure.savefig(output / "profile.svg", metadata={"Date": None})

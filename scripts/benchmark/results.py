@@ -1,0 +1,67 @@
+"""What bursts say: rates, their median and range, and the ratio of ours to another program, pair by pair.
+
+A ratio above 1 is in our favour. The two bursts of a pair ran one right after the other and did the same work, so their ratio
+holds even where the machine's speed varies; the median of these ratios is reported, with the lowest and the highest.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmark.turns import OURS, Measured
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of several bursts."""
+
+    median: float
+    lowest: float
+    highest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        return cls(statistics.median(values), min(values), max(values))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contestant in one case. figure: in the case's unit. ratio: ours to it; None for ours itself."""
+
+    contestant: str
+    figure: Spread
+    ratio: Spread | None
+    peak_mb: float | None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case. unit: of its figures. left_out: reasons by contestant. raw: every answer by contestant."""
+
+    case: str
+    unit: str
+    rows: list[Row]
+    left_out: dict[str, str]
+    raw: dict[str, Any]
+
+
+def ratios(ours: Sequence[float], other: Sequence[float]) -> list[float]:
+    return [one / another for one, another in zip(ours, other, strict=True)]
+
+
+def case_result(
+    case: str, unit: str, measured: Mapping[str, Measured], count: str | None = "tokens", notes: Mapping[str, str] | None = None
+) -> Result:
+    """count: the entry of a burst's answer that is divided by its seconds; None: the seconds themselves are the figure."""
+    there = {name: one for name, one in measured.items() if one.bursts}
+    figures = {name: [b[count] / b["seconds"] if count else b["seconds"] for b in one.bursts] for name, one in there.items()}
+    rows = []
+    for name, one in there.items():
+        pair = (figures[OURS], figures[name]) if count else (figures[name], figures[OURS])
+        ratio = Spread.of(ratios(*pair)) if name != OURS else None
+        peak = max((burst["peak_mb"] for burst in one.bursts if "peak_mb" in burst), default=None)
+        rows.append(Row(name, Spread.of(figures[name]), ratio, peak, (notes or {}).get(name, "")))
+    raw = {name: {"about": one.about, "warm_up": one.warm_up, "bursts": one.bursts} for name, one in there.items()}
+    return Result(case, unit, rows, {name: one.left_out for name, one in measured.items() if one.left_out}, raw)

@@ -1,0 +1,99 @@
+"""configs/benchmark.yaml: a run's configuration, and the part `benchmark`."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Interval
+
+from entente import checkpoint
+from entente.config.schema import defaults, problems
+from entente.errors import InputError
+from entente.files.reading import path_of
+from entente.models import MODELS
+from entente.training.run_directory import no_folder
+from entente.training.train import check_run
+
+AtLeastOne = Annotated[int, Ge(1)]
+Case = Literal[
+    "transformer", "ceiling", "profile", "birnn", "greedy", "beam", "greedy_trained", "beam_trained", "startup", "data"
+]
+SIZES = {  # settings that may differ from their defaults, because the other programs have them too
+    "transformer": {"name", "d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout"},
+    "birnn": {"name", "d_embedding", "d_hidden", "d_attention", "dropout"},
+}
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Interpreters of environments with programs whose dependencies conflict with ours; transformers and ctranslate2 are used
+    where they can be imported here."""
+
+    joeynmt: str | None = None
+    eole: str | None = None
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """pairs: rounds that count, after one that warms up. steps: of a training burst. sentences, length: of a decoding burst,
+    with the target tokens of each. checkpoint: for the cases *_trained. largest: side of the square product."""
+
+    cases: Sequence[Case]
+    birnn: Mapping[str, Any]
+    peers: Peers = field(default_factory=Peers)
+    pairs: AtLeastOne = 5
+    steps: AtLeastOne = 10
+    sentences: AtLeastOne = 1000
+    length: Annotated[int, Interval(ge=1, le=1000)] = 20
+    checkpoint: str | None = None
+    trust_data: bool = False
+    output: str | None = None
+    largest: Annotated[int, Interval(ge=1, le=65536)] = 4096
+
+
+def check(config: Mapping[str, Any]) -> list[str]:
+    """Everything that is wrong with the configuration, one line each."""
+    if not isinstance(own := config.get("benchmark"), Mapping):
+        return ["benchmark: no such part in the configuration; leave it in"]
+    run = {key: value for key, value in config.items() if key != "benchmark"}
+    if isinstance(run.get("model"), Mapping) and run["model"].get("name") == "birnn":
+        return ["model=birnn: give a transformer; the settings of the other model are benchmark.birnn's"]
+    if found := [*check_run(run), *problems(Benchmark, "benchmark", own)]:
+        return found
+    if other := [line for line in check_run({**run, "model": own["birnn"]}) if line.startswith("model.")]:
+        return [f"benchmark.birnn.{line.removeprefix('model.')}" for line in other]
+    return _not_comparable(run, own) + _not_found(own)
+
+
+def _not_comparable(run: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+    """A line for each setting that the other programs do not have."""
+    found = []
+    for part, name, model in (("model", "transformer", run["model"]), ("benchmark.birnn", "birnn", own["birnn"])):
+        usual = {key: list(value) if isinstance(value, tuple) else value for key, value in defaults(MODELS[name]).items()}
+        unlike = [f"{part}.{key}={value}" for key, value in model.items() if key not in SIZES[name] and value != usual[key]]
+        found += [f"{setting}: the peers have no such model; leave it out" for setting in unlike]
+    if run["trainer"]["accumulate"] != 1:
+        found.append(f"trainer.accumulate={run['trainer']['accumulate']}: the peers take a step for each batch; leave it out")
+    if not run["data"]["tokenizer"].get("joint", True):
+        found.append("data.tokenizer.joint=false: the peers share one vocabulary; leave it out")
+    return found
+
+
+def _not_found(own: Mapping[str, Any]) -> list[str]:
+    """A line for each thing that is empty or missing: cases, interpreters, the checkpoint, the output folder."""
+    found = [] if own["cases"] else ["benchmark.cases=[]: give one at least"]
+    for name, path in own["peers"].items():
+        try:
+            if path is not None and not shutil.which(path_of(path)):
+                found.append(f"benchmark.peers.{name}={path}: no such program; give the path of that environment's Python")
+        except InputError as error:
+            found += [f"benchmark.peers.{name}={problem}" for problem in error.problems]
+    if own["checkpoint"]:
+        try:
+            checkpoint.find(own["checkpoint"])
+        except InputError as error:
+            found += [f"benchmark.{problem}" for problem in error.problems]
+    if own["output"]:
+        found += [line.replace("output_dir=", "benchmark.output=", 1) for line in no_folder(own["output"])]
+    return found

@@ -1,0 +1,140 @@
+"""Contestants measured in alternation, A B A B, so that other load on the machine affects all of them alike.
+
+A contestant is a process that sets itself up once and then waits for requests (wire.py); while it waits it takes no CPU.
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from benchmark.wire import Answer
+from entente.errors import InputError
+
+OURS = "ours"
+PATIENCE = 10  # seconds a contestant has to end after its input is closed
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """command: the interpreter and what it runs. left_out: why it cannot take part; empty if it can."""
+
+    name: str
+    command: Sequence[str]
+    settings: Mapping[str, Any]
+    left_out: str = ""
+
+
+@dataclass
+class Measured:
+    """A contestant's answers: `about` when it is set up, then its bursts, the warm-up apart; or why it was left out."""
+
+    about: Answer = field(default_factory=dict)
+    warm_up: Answer = field(default_factory=dict)
+    bursts: list[Answer] = field(default_factory=list)
+    left_out: str = ""
+
+
+class Lost(Exception):
+    """A contestant ended, or could not start; the message is one line saying why."""
+
+
+class Worker:
+    """A contestant's process."""
+
+    def __init__(self, contestant: Contestant, threads: int) -> None:
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._errors}
+        try:
+            self._process = subprocess.Popen([*contestant.command], **pipes, text=True, env=environment)
+        except OSError as error:  # for example no memory for another process
+            self._errors.close()
+            raise Lost(f"not started: {error.strerror or error}") from error
+        self._send(contestant.settings)
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def ask(self, request: Mapping[str, Any]) -> Answer:
+        self._send(request)
+        return self.answer()
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        assert self._process.stdin
+        with suppress(BrokenPipeError):  # it has ended: the missing answer says why
+            self._process.stdin.write(json.dumps(message) + "\n")
+            self._process.stdin.flush()
+
+    def answer(self) -> Answer:
+        """Waits for its next answer. Lost if it ended without one."""
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.wait()
+            self._errors.seek(0)
+            said = [line.strip() for line in self._errors if line.strip()]
+            raise Lost(f"ended with code {self._process.returncode}: {said[-1] if said else 'no message'}")
+        answer: Answer = json.loads(line)
+        return answer
+
+    def __exit__(self, *exception: object) -> None:
+        assert self._process.stdin and self._process.stdout
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._errors.close()
+
+
+def in_turn(
+    contestants: Sequence[Contestant],
+    pairs: int,
+    threads: int,
+    request: Mapping[str, Any],
+    begin: Callable[[str], None],
+    fresh: bool = False,
+) -> dict[str, Measured]:
+    """Measures one burst of each contestant as a warm-up, which also asks for outputs, and then `pairs` rounds.
+
+    begin: called with a contestant's name before its burst. fresh: a new process for each burst; its `seconds` are then those
+    from its start to its answer, and `ready` those until it was set up. InputError if Entente itself is lost."""
+    found = {contestant.name: Measured(left_out=contestant.left_out) for contestant in contestants}
+    with ExitStack() as stack:
+        workers: dict[str, Worker] = {}
+        for turn, contestant in product(range(pairs + 1), contestants):
+            name, measured = contestant.name, found[contestant.name]
+            if measured.left_out:
+                continue
+            begin(name)
+            started = time.perf_counter()
+            try:
+                if name not in workers:
+                    workers[name] = stack.enter_context(Worker(contestant, threads))
+                    measured.about = workers[name].answer()
+                ready = time.perf_counter()
+                answer = workers[name].ask({**request, "outputs": turn == 0})
+            except Lost as lost:
+                if name == OURS:
+                    raise InputError(f"{name}: {lost}") from lost
+                found[name] = Measured(left_out=str(lost))
+                continue
+            if fresh:
+                answer |= {"ready": ready - started, "seconds": time.perf_counter() - started}
+                del workers[name]
+                stack.close()
+            if turn:
+                measured.bursts.append(answer)
+            else:
+                measured.warm_up = answer
+    return found

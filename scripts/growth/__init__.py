@@ -1,0 +1,1 @@
+"""How cost grows with sentence length, vocabulary, width and corpus."""

@@ -1,0 +1,230 @@
+"""Measures the points of each sweep, and writes growth.md (a table per sweep, with the slope of each line), growth.png and .svg
+(the same as lines) and growth.json (every figure, the settings and the versions; written after each point).
+
+Every point is a process of its own on the CPU, so its peak memory is its own. A model's point trains and decodes one batch of
+random ids. A corpus's point goes from generated text to the first training step, then again with the caches that this left.
+"""
+
+import math
+import statistics
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain, islice, pairwise, product
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import matplotlib
+import numpy as np
+import torch
+from annotated_types import Interval, MultipleOf
+from matplotlib.figure import Figure
+from pydantic import Field
+from rich.console import Console
+
+from benchmark.cases import script
+from benchmark.operations import PARTS, forward_operations
+from benchmark.report import machine, markdown_table
+from benchmark.turns import Contestant, Measured, in_turn
+from entente.config.schema import problems
+from entente.data.tokenizer import LONGEST
+from entente.files.reading import path_of
+from entente.files.writing import writable, write_json, write_text
+from entente.process import Threads
+from entente.training.run_directory import no_folder
+from entente.training.settings import completed
+from entente.training.trainer import AtLeastOne
+
+HEADS, LAYERS = 4, 3  # of the Transformer; as many layers in the decoder as in the encoder
+WORDS, PAIRS_AT_ONCE = 50_000, 20_000  # of a generated corpus
+OTHER_LANGUAGE = str.maketrans("aeiou", "eioua")
+Length = Annotated[int, Interval(ge=2, le=LONGEST)]
+Pieces = Annotated[int, Interval(ge=400, le=1_000_000)]  # SentencePiece needs 260 and the letters
+Width = Annotated[int, Interval(ge=HEADS, le=8192), MultipleOf(HEADS), Field(description=f"a multiple of {HEADS} up to 8192")]
+Point = dict[str, Any]  # sweep, x, line, and its figures or `failed`
+
+# What is measured, and its heading; the first three are drawn.
+OF_MODEL = {"training": "training, µs a token", "decoding": "decoding, µs a token", "memory": "memory, MiB"}
+OF_MODEL |= {"parameters": "parameters", **{part: f"{part}, % of multiplications" for part in PARTS}}
+OF_CORPUS = {"ready": "prepared, s", "seconds": "end of the first step, s", "peak_mb": "memory, MiB"}
+SWEEPS = {  # the setting with the points, words for them, what is measured
+    "length": ("lengths", "sentence length, tokens", OF_MODEL),
+    "vocabulary": ("vocabularies", "vocabulary, pieces", OF_MODEL),
+    "width": ("widths", "width", OF_MODEL),
+    "corpus": ("pairs", "corpus, pairs", OF_CORPUS),
+}
+EXPLANATION = """Training is a step: forward, backward and Adam. Decoding is greedy, to the last token. Times are medians.
+Memory is the peak of a training process above what its imports take; of a corpus, all of it. A corpus is prepared from two
+files of generated text, the first time without caches. A slope is that of the line on logarithmic axes, at its beginning and at
+its end: 0 where cost stays, 1 where it grows in proportion."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """configs/growth.yaml"""
+
+    models: Sequence[Literal["transformer", "birnn"]]
+    lengths: Sequence[Length]
+    vocabularies: Sequence[Pieces]
+    widths: Sequence[Width]
+    pairs: Sequence[Annotated[int, Interval(ge=100, le=100_000_000)]]
+    length: Length = 20
+    vocabulary: Pieces = 4000
+    width: Width = 128
+    tokens: AtLeastOne = 2000
+    repeats: AtLeastOne = 3
+    burst: Annotated[float, Interval(gt=0, le=3600)] = 0.5
+    threads: Threads = None
+    output: str = "outputs/growth"
+    output_dir: str = "outputs"
+
+
+def check(config: Mapping[str, Any]) -> list[str]:
+    """Everything that is wrong with the configuration, one line each."""
+    return problems(Growth, "", config) or ["output" + line.removeprefix("output_dir") for line in no_folder(config["output"])]
+
+
+def model_config(name: str, width: int) -> dict[str, Any]:
+    transformer = {"d_model": width, "n_heads": HEADS, "n_layers": LAYERS, "d_ff": 4 * width}
+    birnn = {"d_embedding": width, "d_hidden": width, "d_attention": width}
+    return {"name": name, **(transformer if name == "transformer" else birnn)}
+
+
+def measured(file: str, spec: Mapping[str, Any], threads: int | None, pairs: int, **how: Any) -> Measured:
+    point = Contestant("point", script(file), {**spec, "threads": threads})
+    return in_turn([point], pairs, threads or torch.get_num_threads(), begin=lambda name: None, **how)["point"]
+
+
+def model_point(settings: Growth, model: str, length: int, vocabulary: int, width: int) -> Point:
+    config = model_config(model, width)
+    spec = {"model": config, "vocabulary": vocabulary, "length": length, "tokens": settings.tokens, "burst": settings.burst}
+    found = measured("one_model", spec, settings.threads, settings.repeats, request={})
+    if found.left_out:
+        return {"failed": found.left_out}
+    times = {key: statistics.median(burst[key] for burst in found.bursts) for key in ("training", "decoding")}
+    point = {**times, "memory": found.warm_up["memory"], "parameters": found.about["parameters"]}
+    return {**point, **(shares(config, length, vocabulary) if model == "transformer" else {})}
+
+
+def shares(model: Mapping[str, Any], length: int, vocabulary: int) -> dict[str, float]:
+    """Percentages of the Transformer's multiplications in a forward pass."""
+    counts = forward_operations(model, vocabulary, b=1, s=length, t=length, n=length)
+    return {part: round(100 * count / sum(counts.values())) for part, count in counts.items()}
+
+
+def corpus_points(settings: Growth, pairs: int) -> list[Point]:
+    """Two runs in the same folder: the first makes the caches, the second finds them."""
+    held_out = min(1000, pairs // 20)
+    with tempfile.TemporaryDirectory(prefix="corpus-", dir=path_of(settings.output)) as folder:
+        write_corpus(Path(folder), pairs)
+        data: dict[str, Any] = {"name": "files", "src": "fr", "tgt": "en", "root": folder, "valid": None, "test": None}
+        data |= {"train": {"src": "src.txt", "tgt": "tgt.txt"}, "split": {"valid": held_out, "test": held_out, "seed": 1}}
+        data |= {"tokenizer": {"vocab_size": settings.vocabulary, "type": "bpe", "joint": True}, "max_words": 100}
+        data |= {"batch": {"max_tokens": settings.tokens}}
+        trainer = {"max_steps": 1, "validate_every": 1, "accelerator": "cpu", "threads": settings.threads}
+        views = {"attention": False, "heads": 0, "translations": 0, "diagnosis": 0}
+        parts = {"data": data, "model": model_config("transformer", settings.width), "trainer": trainer, "views": views}
+        parts |= {part: {} for part in ("optim", "search", "checkpoint")}
+        own = {"seed": 1, "name": "growth", "variant": "baseline", "overfit": False, "output_dir": folder, "resume": None}
+        spec = {"task": "train", "config": completed({**own, **parts})}
+        found = measured("ours", spec, settings.threads, 1, request={"steps": 1}, fresh=True)
+    if found.left_out:
+        return [{"line": "first time", "failed": found.left_out}]
+    return [{"line": "first time", **found.warm_up}, {"line": "with caches", **found.bursts[0]}]
+
+
+def write_corpus(folder: Path, pairs: int) -> None:
+    """Writes src.txt and tgt.txt, with a word of one for each word of the other. Words are drawn by Zipf's law in Mandelbrot's
+    form (p ~ 1 / (rank + 2.7)), frequent ones are short; lengths are log-normal, median 12 words and mean 14."""
+    generator = np.random.default_rng(1)
+    syllables = [a + b for a in "bcdfglmnprstv" for b in ("a", "e", "i", "o", "u", "é", "ou", "an")]
+    by_length = chain.from_iterable(product(syllables, repeat=n) for n in (1, 2, 3))
+    words = np.array(["".join(word) for word in islice(by_length, WORDS)], dtype=object)
+    chances = 1 / (np.arange(WORDS) + 2.7)
+    up_to = np.cumsum(chances) / chances.sum()
+    with (folder / "src.txt").open("w", encoding="utf-8") as src, (folder / "tgt.txt").open("w", encoding="utf-8") as tgt:
+        for start in range(0, pairs, PAIRS_AT_ONCE):
+            lengths = np.exp(generator.normal(math.log(12), 0.6, min(PAIRS_AT_ONCE, pairs - start))).astype(int) + 1
+            drawn = words[np.searchsorted(up_to, generator.random(lengths.sum()))].tolist()
+            text = "".join(f"{' '.join(drawn[a:b])}.\n" for a, b in pairwise([0, *np.cumsum(lengths)]))
+            src.write(text)
+            tgt.write(text.translate(OTHER_LANGUAGE))
+
+
+def measure_points(settings: Growth) -> Iterator[Point]:
+    usual = {"length": settings.length, "vocabulary": settings.vocabulary, "width": settings.width}
+    for sweep, (points, _, _) in SWEEPS.items():
+        for x in getattr(settings, points):
+            if sweep == "corpus":
+                found = corpus_points(settings, x)
+            else:
+                found = [{"line": model, **model_point(settings, model, **{**usual, sweep: x})} for model in settings.models]
+            yield from ({"sweep": sweep, "x": x, **point} for point in found)
+
+
+def measure(config: dict[str, Any]) -> None:
+    """Measures every point and writes the table, the picture and the figures."""
+    settings, points = Growth(**config), list[Point]()
+    report = {**machine(), "settings": asdict(settings), "points": points}
+    console, folder = Console(stderr=True), path_of(settings.output)
+    with writable(f"output={settings.output}"), console.status("measuring"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for point in measure_points(settings):
+            points.append(point)
+            write_json(folder / "growth.json", report)
+            console.print(f"{point['sweep']} {point['x']:,}, {point['line']}: {point.get('failed', 'measured')}")
+        write_text(folder / "growth.md", table(report))
+        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "growth", "font.size": 8}):
+            figure = draw(points)
+            figure.savefig(folder / "growth.png", dpi=150)
+            figure.savefig(folder / "growth.svg", metadata={"Date": None})
+    print(table(report))
+
+
+def by_line(points: Sequence[Point], sweep: str) -> dict[str, list[Point]]:
+    """A sweep's points in order, by line."""
+    found: dict[str, list[Point]] = {}
+    for point in sorted((point for point in points if point["sweep"] == sweep), key=lambda point: point["x"]):
+        found.setdefault(point["line"], []).append(point)
+    return found
+
+
+def slope(points: Sequence[Point], measure: str) -> str:
+    """Slope of a line on logarithmic axes, at its beginning and at its end."""
+    sound = [(point["x"], point[measure]) for point in points if "failed" not in point]
+    slopes = [f"{math.log(y1 / y0) / math.log(x1 / x0) + 0.0:.2f}" for (x0, y0), (x1, y1) in pairwise(sound) if x0 < x1]
+    return f"slope {slopes[0]}" + (f" to {slopes[-1]}" if len(slopes) > 1 else "") if slopes else "–"
+
+
+def table(report: Mapping[str, Any]) -> str:
+    """growth.md"""
+    settings = report["settings"]
+    head = "{cpu}, {cores} cores; torch {torch}, commit {commit}: `{command}`".format(**report)
+    usual = ", ".join(f"{name} {settings[name]}" for name in ("length", "vocabulary", "width"))
+    said = [f"# How cost grows\n\n{head}\n\n{EXPLANATION}\nUnless it grows: {usual}; {settings['tokens']} tokens a batch.\n"]
+    for sweep, (_, words, measures) in SWEEPS.items():
+        rows: list[list[str]] = [[words, "", *measures.values()]]
+        for line, points in by_line(report["points"], sweep).items():
+            for point in points:
+                figures = [f"{point[name]:,.5g}" if name in point else "" for name in measures]
+                rows.append([f"{point['x']:,}", line, point.get("failed", figures[0]), *figures[1:]])
+            rows.append(["", f"*{line}*", *(slope(points, name) for name in [*measures][:3]), *[""] * (len(measures) - 3)])
+        if len(rows) > 1:
+            said.append(f"## {words.capitalize()}\n\n{markdown_table(rows, (0, 1))}")
+    return "\n".join(said)
+
+
+def draw(points: Sequence[Point]) -> Figure:
+    """A column of panels per sweep, a row per measure; both axes logarithmic."""
+    sweeps = [sweep for sweep in SWEEPS if by_line(points, sweep)]
+    figure = Figure((2.9 * len(sweeps) + 0.3, 6.6), layout="constrained")
+    for row, (column, sweep) in product(range(3), enumerate(sweeps)):
+        name, title = [*SWEEPS[sweep][2].items()][row]
+        axes = figure.add_subplot(3, len(sweeps), row * len(sweeps) + column + 1, xscale="log", yscale="log")
+        axes.set_title(title, loc="left")
+        axes.set_xlabel(SWEEPS[sweep][1] if row == 2 else "")
+        for line, all_points in by_line(points, sweep).items():
+            sound = [(point["x"], point[name]) for point in all_points if "failed" not in point]
+            axes.plot(*zip(*sound, strict=True), marker="o", markersize=2.5, label=f"{line}: {slope(all_points, name)}")
+        axes.legend(frameon=False)
+    return figure

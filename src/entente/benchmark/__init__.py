@@ -1,1 +1,0 @@
-"""Ours against other programs, side by side on one machine."""

@@ -1,0 +1,159 @@
+"""What goes with what: tables made from the lexicon, from which a derivation chooses. Their order decides the corpus."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from entente_grammar.cells import HE, ME, THEY, WE, YOU
+from entente_grammar.lexicon import (
+    ADJECTIVE_LIST,
+    ADJECTIVES_OF,
+    CITIES,
+    COUNTRIES,
+    DAYS,
+    FIRST_NAMES,
+    GROUPS,
+    MONTHS,
+    NOUN,
+    NUMBERS,
+    PHRASES,
+    TAGGED,
+    VERB,
+    Adjective,
+    Noun,
+    Verb,
+    expand,
+    read_pairings,
+)
+
+T = TypeVar("T")
+
+
+def _verbs(group: str) -> list[Verb]:
+    return [VERB[name] for name in GROUPS[group]]
+
+
+def _names(group: str) -> frozenset[str]:
+    return frozenset(GROUPS[group])
+
+
+# Fixed phrases and what belongs together -----------------------------------------------------------------------------
+
+FREQUENCY, HABITS, PAST, FUTURE, NOW, WEATHER, BAD_WEATHER = (
+    PHRASES[kind] for kind in ("frequency", "habits", "past", "future", "now", "weather", "bad_weather")
+)
+(RAIN,), (SUN,) = PHRASES["rain_tomorrow"], PHRASES["sun_tomorrow"]
+WEATHER_VERBS = {"pleu": "pleuvoir", "plu": "pleuvoir", "neig": "neiger"}
+PLACES = {name: expand(places) for names, places in read_pairings("place") for name in names}
+REASONS = [(VERB[name], sorted(states)) for names, states in read_pairings("reason") for name in names]
+FODDER = {animal: food for (animal,), food in read_pairings("food")}
+EXISTING = [(expand(things), expand(places)) for things, places in read_pairings("found")]  # things and where they are found
+
+# Persons and tenses ----------------------------------------------------------------------------------------------------
+
+PERSONS = ((ME, "m"), (YOU, "m"), (HE, "m"), (HE, "f"), (WE, "m"), (THEY, "m"), (HE, "m"), (HE, "f"))
+SPEAKERS = ((ME, "m"), (YOU, "m"), (WE, "m"))  # who may own things in a sentence that names no one else
+TENSES = {
+    "action": ((0.38, "present"), (0.27, "pc"), (0.12, "imparfait"), (0.13, "futur"), (0.10, "proche")),
+    "punctual": ((0.18, "present"), (0.52, "pc"), (0.18, "futur"), (0.12, "proche")),
+    "state": ((0.62, "present"), (0.28, "imparfait"), (0.10, "futur")),
+}
+MODES = {"past": "pc", "present": "present", "future": "futur", "background": "imparfait", "would": "conditionnel"}
+
+# Verbs ---------------------------------------------------------------------------------------------------------------
+
+ETRE = Verb("être", "be", "be", "state", "copula")
+AGE = Verb("avoir", "be", "be", "state", "age")
+POUVOIR = Verb("pouvoir", "can", "could", "state", "can")
+FRAMES: dict[str, list[Verb]] = {}
+for _verb in VERB.values():
+    FRAMES.setdefault(_verb.frame, []).append(_verb)
+VERBS_OF: dict[str, list[Verb]] = {}
+for _verb in FRAMES["obj"]:
+    for _noun in _verb.objects:
+        VERBS_OF.setdefault(_noun.fr, []).append(_verb)
+SPECIAL = _names("special")  # frames with sentences of their own
+LEXICAL = [verb for verb in VERB.values() if verb.frame not in SPECIAL]
+PEOPLE_VERBS = [verb for verb in VERB.values() if verb.people or verb.frame == "person"]
+DEEDS = [verb for verb in LEXICAL + FRAMES["obj"] if verb.aspect != "state" and verb.frame not in ("intr", "rise", "person")]
+DATED = [
+    verb for verb in LEXICAL if verb.aspect != "state" and verb.frame in ("obj", "goes", "arrive", "move", "return", "person")
+]
+SKILLS, PLANS, PLEASURES, TRADES, ACTIVITIES, EVENTS, INDOORS, OUTDOORS, JOURNEYS = map(
+    _verbs, ("skills", "plans", "pleasures", "trades", "activities", "events", "indoors", "outdoors", "journeys")
+)
+INFINITIVES = {"savoir": SKILLS, "apprendre à": SKILLS, "commencer à": ACTIVITIES, "continuer à": ACTIVITIES}  # else PLANS
+WHAT, WHERE, HOW, COUNTED, EMPTY_HANDED = map(_verbs, ("what", "where", "how", "counted", "empty_handed"))  # questions, "rien"
+LUXURIES = tuple(expand(GROUPS["luxuries"]))
+WEALTHY = [VERB["acheter"]._replace(objects=LUXURIES), *_verbs("rich")]
+
+COMPANY = _names("company")  # done with someone
+CITY_LIFE = _names("city_life")  # done in a city
+ENDURING = _names("enduring")  # states that may be in the future
+MISHAPS = _names("mishaps")  # not planned
+DEFINITE = _names("definite")  # done to a known thing
+INDEFINITE = _names("indefinite")  # done to any thing
+SINGLE = _names("single")  # done to one at a time
+NOT_OWN = _names("not_own")  # done to what is someone else's
+TRADE = _names("trade")  # done often only to several
+RELATABLE = _names("relatable")  # la lettre que j'ai ...
+MONTHLY = _names("monthly")  # dated by a month or a day of it
+DAILY = _names("daily")  # done every day, in the morning, on Mondays
+TALK = _names("talk")  # about a person as well
+
+# Nouns and adjectives ------------------------------------------------------------------------------------------------
+
+FAMILY = frozenset(noun.fr for noun in TAGGED["family"])  # of whom one may have several
+ALWAYS_PLURAL, ALWAYS_SINGULAR, YOUNG, OLD = map(_names, ("always_plural", "always_singular", "young", "old"))
+OWNED = frozenset(noun.fr for noun in expand(GROUPS["owned"])) - _names("not_owned")
+ATTRIBUTIVE, UNCOMPARED = _names("attributive"), _names("uncompared")
+ABSOLUTE = ATTRIBUTIVE | UNCOMPARED | _names("absolute")
+PROFESSIONS = expand(GROUPS["professions"])
+SAID_OF = {noun: [a for a in adjectives if a.fr not in ATTRIBUTIVE] for noun, adjectives in ADJECTIVES_OF.items()}
+DESCRIBABLE = [
+    noun
+    for noun in NOUN.values()
+    if not noun.person and noun.section not in ("wild", "sport", "language", "subject") and len(SAID_OF[noun.fr]) > 1
+]
+PREDICABLE: list[tuple[Adjective, list[Noun]]] = [
+    (adjective, nouns)
+    for adjective in ADJECTIVE_LIST
+    if (nouns := [noun for noun in DESCRIBABLE if adjective in SAID_OF[noun.fr]])
+]
+COMPARABLE = [
+    (adjective, several)
+    for adjective, nouns in PREDICABLE
+    if adjective.fr not in ABSOLUTE and (several := [noun for noun in nouns if noun.countable and noun.fr not in ALWAYS_PLURAL])
+]
+COMPARABLE += 4 * [(adjective, several) for adjective, several in COMPARABLE if adjective.fr == "bon"]  # meilleur
+RICH = next(adjective for adjective in ADJECTIVE_LIST if adjective.fr == "riche")
+
+LEMMAS = tuple(
+    [f"noun:{noun}" for noun in NOUN]
+    + [f"verb:{verb}" for verb in (*VERB, "être", "pouvoir", "devoir")]
+    + [f"adjective:{fr}" for fr in dict.fromkeys(adjective.fr for adjective in ADJECTIVE_LIST)]
+    + [f"name:{name}" for names in FIRST_NAMES.values() for name in names]
+    + [f"place:{place.fr}" for place in COUNTRIES + CITIES]
+    + [f"number:{number.fr}" for number in NUMBERS]
+    + [f"month:{month.fr}" for month in MONTHS]
+    + [f"day:{day.fr}" for day in DAYS]
+)
+
+
+def _crowding(groups: Sequence[Sequence[T]]) -> dict[T, float]:
+    """How often an item is drawn relative to the mean, if every group is drawn from equally often and evenly."""
+    share: dict[T, float] = {}
+    for group in groups:
+        for item in group:
+            share[item] = share.get(item, 0.0) + 1.0 / len(group)
+    mean = sum(share.values()) / len(share)
+    return {item: value / mean for item, value in share.items()}
+
+
+NOUN_CROWDING = _crowding(
+    [
+        *(verb.objects for verb in FRAMES["obj"] + FRAMES["give"] + FRAMES["put"]),
+        DESCRIBABLE,
+        *(things for things, _ in EXISTING),
+    ]
+)
+ADJECTIVE_CROWDING = _crowding([[a for a in adjectives if a.place != "pred"] for adjectives in ADJECTIVES_OF.values()])

@@ -1,0 +1,107 @@
+"""The corpus: sentences derived from numbers, the splits made of them, and the best score of translation into French."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from entente_grammar.cells import HE, STEP, Chunk, Style
+from entente_grammar.choices import ETRE, LEMMAS
+from entente_grammar.clause import Clause
+from entente_grammar.draft import Draft
+from entente_grammar.lexicon import ADJECTIVE_LIST, NOUN, VERB
+from entente_grammar.nominals import Name, NounPhrase, Pronoun, Quality
+from entente_grammar.pairs import Pair, pair_of
+from entente_grammar.sentences import long_sentence, sentence
+from entente_grammar.tables import read_table
+
+USUAL = Style()
+SHORT, LONG = (2, 20), (21, 50)  # French words
+# Lexemes and constructions that never meet outside test_compositional, though train has each of them.
+HELD_OUT = {row["construction"]: row["lexemes"].split() for row in read_table("held_out")}
+HELD_OUT_FEATURES = frozenset(f"{lexeme}+{name}" for name, lexemes in HELD_OUT.items() for lexeme in lexemes)
+
+
+def derive_one(number: int, long: bool = False, style: Style | None = None) -> Pair:
+    """The sentence of one number: a pure function; a given style replaces that of the derivation."""
+    draft = Draft(random.Random(number))
+    parts, mark = (long_sentence if long else sentence)(draft)
+    return pair_of(parts, mark, style or draft.style, frozenset(draft.features), (number, long))
+
+
+def derive(seed: int, long: bool = False) -> Iterator[Pair]:
+    """An endless stream of sentences of 2-20 French words (21-50 if long)."""
+    low, high = LONG if long else SHORT
+    number = (2 * seed + long) << 40
+    while True:
+        pair = derive_one(number, long)
+        if low <= pair.words <= high:
+            yield pair
+        number += 1
+
+
+def splits(seed: int = 1, train: int = 30_000, valid: int = 1_000, test: int = 1_000) -> dict[str, list[Pair]]:
+    """Splits that share no sentence of either side; test_long and test_compositional are as many as test.
+
+    The end of train is kept for the lemmas that are still rare in it.
+    """
+    sizes = {"test": test, "valid": valid, "train": train}
+    parts: dict[str, list[Pair]] = {name: [] for name in ("train", "valid", "test", "test_long", "test_compositional")}
+    seen: set[str] = set()
+    floor = train // 1000 - 5
+    rare = dict.fromkeys(LEMMAS, floor) if floor > 0 else {}
+
+    def take(pair: Pair, name: str) -> None:
+        fr, en = pair.text("fr"), pair.text("en")
+        if fr in seen or en in seen:
+            return
+        seen.update((fr, en))
+        parts[name].append(pair)
+        if name == "train":
+            for lemma in pair.features & rare.keys():
+                rare[lemma] -= 1
+                if rare[lemma] <= 0:
+                    del rare[lemma]
+
+    for pair in derive(seed):
+        if pair.features & HELD_OUT_FEATURES:
+            if len(parts["test_compositional"]) < test:
+                take(pair, "test_compositional")
+            continue
+        name = next((name for name, size in sizes.items() if len(parts[name]) < size), None)
+        if name is None:
+            if len(parts["test_compositional"]) == test:
+                break
+        elif name != "train" or len(parts["train"]) < 0.95 * train or not rare or pair.features & rare.keys():
+            take(pair, name)
+    for pair in derive(seed, long=True):
+        if len(parts["test_long"]) == test:
+            break
+        if not pair.features & HELD_OUT_FEATURES:
+            take(pair, "test_long")
+    return parts
+
+
+def usual_french(pair: Pair) -> str:
+    """The French of the same meaning under the usual choices: tu, est-ce que, masculine."""
+    if pair.origin is None:
+        return pair.text("fr")
+    told = any(token.text.lower() in ("he", "she", "his", "her") for token in pair.en)
+    return derive_one(*pair.origin, replace(USUAL, masculine=not told)).text("fr")
+
+
+def ceiling(pairs: Sequence[Pair]) -> float:
+    """BLEU of the best deterministic answer from English to French: the same meaning, always with the usual choices."""
+    from sacrebleu import corpus_bleu
+
+    return corpus_bleu([usual_french(pair) for pair in pairs], [[pair.text("fr") for pair in pairs]]).score
+
+
+def fixed_sentences() -> tuple[Pair, Pair]:
+    """The two sentences whose attention maps training draws."""
+    tall = next(adjective for adjective in ADJECTIVE_LIST if adjective.en == "tall")
+    father = NounPhrase(3 * STEP, NOUN["père"], "my", possessor=(HE, "m"))
+    he = Clause(0, Pronoun(STEP, HE), ETRE, negation="pas", rest=[Quality(2 * STEP, tall, "aussi", father)])
+    africa = Name(2 * STEP, "Afrique", "Africa", "f", "la")
+    september = Chunk(3 * STEP, "en:1 septembre:2 | in:1 September:2")
+    jane = Clause(0, Name(STEP, "Jane", "Jane", "f"), VERB["visiter"], rest=[africa, september])
+    return pair_of([he], ".", USUAL, frozenset()), pair_of([jane], ".", USUAL, frozenset())

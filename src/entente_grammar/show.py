@@ -1,0 +1,63 @@
+"""Prints sentences of the corpus with their gold alignments."""
+
+import random
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge, doc
+from rich.console import Console
+from rich.text import Text
+
+from entente_grammar.corpus import ceiling, splits
+from entente_grammar.pairs import Pair
+
+
+@dataclass(frozen=True)
+class Show:
+    """The settings of `entente corpus`."""
+
+    n: Annotated[int, Ge(0), doc("sentences")] = 5
+    split: Literal["train", "valid", "test", "test_long", "test_compositional"] = "test"
+    seed: Annotated[int, Ge(0), doc("of the choice of sentences")] = 1
+    output_dir: str = "outputs"
+
+
+def alignment_matrix(pair: Pair) -> Text:
+    """French words label the rows, English words are numbered by column; ● sure, ○ possible (Och and Ney 2003)."""
+    text = Text()
+    width = max(len(token.text) for token in pair.fr)
+    columns = range(len(pair.en))
+    for i, token in enumerate(pair.fr):
+        text.append(token.text.rjust(width), style="bold cyan")
+        for j in columns:
+            mark, style = "·", "dim"
+            if (i, j) in pair.possible:
+                mark, style = ("●", "bold green") if (i, j) in pair.sure else ("○", "yellow")
+            text.append(mark.rjust(3), style=style)
+        text.append("\n")
+    text.append(" " * width + "".join(f"{j + 1:3}" for j in columns) + "\n")
+    for j, token in enumerate(pair.en):
+        text.append(f"{j + 1} ", style="dim")
+        text.append(token.text + "  ", style="bold magenta")
+    return text
+
+
+def show(n: int = 5, split: str = "test", seed: int = 1) -> None:
+    """Print n pairs at random from a split, and the best BLEU of translation into French; ValueError if there are fewer."""
+    parts = splits()
+    if split not in parts:
+        raise ValueError(f"split={split}: the splits are {', '.join(parts)}")
+    pairs = parts[split]
+    if n > len(pairs):
+        raise ValueError(f"n={n}: {split} has {len(pairs):,} pairs; give at most so many")
+    console = Console()
+    for pair in random.Random(seed).sample(pairs, n):
+        console.print(f"\n{pair.text('fr')}\n{pair.text('en')}\n", style="bold", highlight=False)
+        console.print(alignment_matrix(pair))
+    console.print("\n● a sure link, ○ a possible one (Och and Ney 2003)", highlight=False)
+    sample = pairs[:1000]
+    console.print(
+        f"\nEnglish to French is not a function: the best fixed choices reach BLEU {ceiling(sample):.1f} "
+        f"on the first {len(sample):,} pairs of {split}.",
+        highlight=False,
+    )

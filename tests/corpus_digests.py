@@ -1,0 +1,85 @@
+"""Digests of the embedded corpus, which published results were measured on: every split and its gold alignments.
+
+python tests/corpus_digests.py            compares with corpus_digests.tsv; one line for each difference, and exit code 1
+python tests/corpus_digests.py --record   writes corpus_digests.tsv anew
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import yaml
+
+from entente.data.corpora import grammar
+
+ROOT = Path(__file__).parents[1]
+RECORD = ROOT / "tests" / "corpus_digests.tsv"
+SEEDS = (1, 2, 3)
+
+Digests = dict[tuple[int, str], tuple[str, str]]  # (seed, split): SHA-256 of its text and of its alignments
+
+
+def sha256(lines: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(line.encode() + b"\n")
+    return digest.hexdigest()
+
+
+def corpus_digests(seed: int, train: int, valid: int, test: int) -> Digests:
+    """The digests of one corpus, French to English; "-" for the alignments of train, which the corpus does not give."""
+    corpus = grammar("fr", "en", seed, train, valid, test)
+    digests = {}
+    for name, pairs in {"train": corpus.train, "valid": corpus.valid, **corpus.tests}.items():
+        text = sha256(f"{pair['src']}\t{pair['tgt']}" for pair in pairs)
+        links = [[gold.src, gold.tgt, sorted(gold.sure), sorted(gold.possible)] for gold in corpus.gold.get(name, [])]
+        digests[seed, name] = text, sha256(map(json.dumps, links)) if links else "-"
+    return digests
+
+
+def current_digests() -> Digests:
+    """The digests of the corpora of SEEDS at the default sizes."""
+    data = yaml.safe_load((ROOT / "configs" / "data" / "grammar.yaml").read_text(encoding="utf-8"))
+    sizes = {name: data[name] for name in ("train", "valid", "test")}
+    return {key: value for seed in SEEDS for key, value in corpus_digests(seed, **sizes).items()}
+
+
+def recorded_digests() -> Digests:
+    rows = [line.split("\t") for line in RECORD.read_text(encoding="utf-8").splitlines()[1:]]
+    return {(int(seed), split): (text, alignments) for seed, split, text, alignments in rows}
+
+
+def record(digests: Digests) -> None:
+    rows = [("seed", "split", "text", "alignments"), *((str(seed), split, *both) for (seed, split), both in digests.items())]
+    RECORD.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def differences(current: Digests, recorded: Digests) -> list[str]:
+    """One line for each digest that is not as recorded."""
+    missing = ("missing", "missing")
+    return [
+        f"seed {seed}, {split}, {what}: {now}, recorded {then}"
+        for seed, split in recorded | current
+        for what, now, then in zip(
+            ("text", "alignments"), current.get((seed, split), missing), recorded.get((seed, split), missing), strict=True
+        )
+        if now != then
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Compares the embedded corpus with the recorded digests")
+    parser.add_argument("--record", action="store_true", help="write the digests anew")
+    if parser.parse_args().record:
+        record(current_digests())
+        return 0
+    found = differences(current_digests(), recorded_digests())
+    print("\n".join(found) or "The embedded corpus is as recorded.")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
