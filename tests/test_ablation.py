@@ -27,11 +27,13 @@ from entente.ablation.suite import status_of
 from entente.checkpoint import read
 from entente.commands.attention import picture_attention
 from entente.commands.evaluate import evaluate_checkpoint
+from entente.commands.sentence import Attention
 from entente.config.command_line import plain
+from entente.config.schema import defaults
 from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.models.attention import MultiHeadAttention
-from entente.training.settings import completed
+from entente.training.settings import RunSettings, completed
 from entente.training.train import prepared, train
 from tiny import SMALL, write_corpus
 from variants_table import line_that_reads, settings
@@ -41,8 +43,6 @@ VARIANTS = sorted(path.stem for path in (ROOT / "configs" / "ablation").glob("*.
 OF_BIRNN = {"no_attention", "dot_score", "one_direction", "lstm", "readout_residual", "readout_context"}
 OF_BOTH = {"bilinear_score", "no_padding_mask", "softmax_batch", "untied", "no_label_smoothing", "no_dropout", "no_warmup"}
 STEPS = 12
-EVALUATE: dict[str, Any] = yaml.safe_load((ROOT / "configs" / "evaluate.yaml").read_text())
-ATTENTION: dict[str, Any] = yaml.safe_load((ROOT / "configs" / "attention.yaml").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def prove(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable
         baseline, variant = composed(*own), composed(*own, f"ablation={ablation}", *more)
         read = str((variant["data"], variant["overfit"]))
         if read not in data:
-            data[read] = prepared(variant)[0]
+            data[read] = prepared(RunSettings.of(variant))[0]
         return proof(baseline, variant, data[read])
 
     return of
@@ -255,10 +255,10 @@ def test_a_variant_whose_harm_hides_is_decoded_in_other_batches_too(base: list[s
     metrics = json.loads((sound / "metrics.json").read_text())
     for how in ("alone", "mixed"):
         assert metrics[f"test@{how}"]["nll"] == pytest.approx(metrics["test"]["nll"], rel=1e-6)
-    again = evaluate_checkpoint({**EVALUATE, "trust_data": True, "checkpoint": str(harmed), "split": ["test@mixed"]})
+    again = evaluate_checkpoint({"trust_data": True, "checkpoint": str(harmed), "split": ["test@mixed"]})
     assert again["test@mixed"]["bleu"] == json.loads((harmed / "metrics.json").read_text())["test@mixed"]["bleu"]
     with pytest.raises(InputError, match="test@odd: after the @ stands one of alike, mixed, alone"):
-        evaluate_checkpoint({**EVALUATE, "trust_data": True, "checkpoint": str(harmed), "split": "test@odd"})
+        evaluate_checkpoint({"trust_data": True, "checkpoint": str(harmed), "split": "test@odd"})
 
 
 def test_a_model_without_attention_trains_and_shows_none(base: list[str], tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_a_model_without_attention_trains_and_shows_none(base: list[str], tmp_pa
         events = EventAccumulator(str(directory), size_guidance={"images": 0, "scalars": 0}).Reload()
         assert len({tag.split("/")[1] for tag in events.Tags()["images"]}) == kinds
         with pytest.raises(InputError, match="has no attention to its source"):
-            picture_attention({**ATTENTION, "checkpoint": str(directory), "output": str(tmp_path / "map.png")})
+            picture_attention({**defaults(Attention), "checkpoint": str(directory), "output": str(tmp_path / "map.png")})
 
 
 def test_what_may_explain_a_failure_is_logged_and_changes_nothing(base: list[str], tmp_path: Path) -> None:

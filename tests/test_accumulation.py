@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from entente.config.command_line import plain
 from entente.data.batches import Batch, collate
 from entente.data.tokenizer import PAD
-from entente.training.settings import completed
+from entente.training.settings import RunSettings, completed
 from entente.training.train import prepared
 from entente.training.trainer import build_trainer
 from entente.training.translator import Translator
@@ -70,11 +70,12 @@ def test_the_gradient_and_the_loss_shown_are_those_of_one_batch_of_all_sentences
     ]
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         config = completed(plain(compose("train", overrides))[0])
-    data, translator = prepared(config)
+    settings = RunSettings.of(config)
+    data, translator = prepared(settings)
     per_epoch = data.train_dataloader().batches_per_epoch
     assert per_epoch < ACCUMULATE * STEPS and per_epoch % ACCUMULATE  # a step goes over the end of an epoch
     watch = Watch()
-    build_trainer(config["trainer"], tmp_path / "run", [watch]).fit(translator, datamodule=data)
+    build_trainer(settings.trainer, tmp_path / "run", [watch]).fit(translator, datamodule=data)
     src, tgt = data.ids("train")
     events = EventAccumulator(str(tmp_path / "run")).Reload()
     shown = [[event.value for event in events.Scalars(f"train/{name}")] for name in ("loss", "nll")]

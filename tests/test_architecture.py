@@ -23,8 +23,9 @@ FLOORS = [
     {"attention", "evaluation"},
     {"trained"},
     {"training"},
-    {"commands"},
     {"ablation"},
+    {"commands"},
+    {"__main__"},
     {"scripts"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
@@ -37,7 +38,7 @@ NARROW = {
 }
 LIGHTNING = {"lightning", "pytorch_lightning", "lightning_fabric"}
 WITH_LIGHTNING = {"training", "commands", "ablation", "scripts", "data.module"}
-WITH_HYDRA = {"ablation", "config", "scripts"}
+WITH_HYDRA = {"ablation", "commands", "config", "scripts"}
 WITH_GRAMMAR = {"entente_grammar", "data", "commands", "scripts"}
 
 

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,10 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
+from hydra._internal.utils import get_args_parser
 
 from entente.commands import translate
 from entente.config import command_line as cli
 from entente.config.schema import problems
+from entente.console.endings import endings
 from entente.console.log import LogFile
 from entente.decoding.search import Search
 from entente.errors import InputError, Interrupted
@@ -88,6 +91,47 @@ def refused(command: Command, name: str, *overrides: str, **options: Any) -> lis
 def test_a_wrong_setting_is_one_line_with_the_nearest_right_name(overrides: list[str], words: str, command: Command) -> None:
     [line] = refused(command, "train", *overrides)
     assert words in line
+
+
+@pytest.mark.parametrize("arguments", [["modle=birnn"], ["model=birnn", "trainer.max_stepz=3"], ["--help"]], ids=str)
+def test_help_and_unknown_keys_are_answered_without_torch(arguments: list[str], tmp_path: Path) -> None:
+    program = "import sys\nfrom entente.__main__ import main\ntry:\n    main()\nfinally:\n"
+    program += "    assert not {'torch', 'lightning', 'datasets'} & set(sys.modules)"
+    command = [sys.executable, "-c", program, "train", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == (0 if "--help" in arguments else 2) and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ([], 2, "ablate     Train variants x seeds"),
+        (["--help"], 0, "corpus     Show sentences"),
+        (["--version"], 0, "entente 0."),
+        (["trian", "model=birnn"], 2, "error: trian: choose one of train, .+; did you mean train\\?"),
+        (["corpus", "--help", "n=3"], 0, "n: 3  # sentences; a whole number of at least 0"),
+        (["train", "--help", "modle=birnn"], 2, "did you mean model\\?"),
+        (["compare", "nowhere"], 2, "error: nowhere: no suite"),
+    ],
+    ids=str,
+)
+def test_one_command_has_every_verb(arguments: list[str], code: int, words: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "entente", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert re.search(words, done.stdout if code == 0 else done.stderr) and list(tmp_path.iterdir()) == []
+
+
+def test_the_flags_are_those_of_hydra() -> None:
+    """Ours are read before Hydra's, which has no public list of them: this fails when an upgrade changes it."""
+    theirs = {name for action in get_args_parser()._actions for name in action.option_strings}
+    for name in theirs - {"--experimental-rerun"}:
+        value = (
+            ["job"] if name in ("-c", "--cfg") else ["x"] if re.fullmatch("-(p|cp|cn|cd)|--(package|config-.*)", name) else []
+        )
+        assert cli.parse_flags([name, *value])
+    with pytest.raises(InputError, match="experimental-rerun"):
+        cli.parse_flags(["--experimental-rerun=x"])
 
 
 @pytest.mark.parametrize("name", ["evaluate", "translate", "attention"])
@@ -284,8 +328,8 @@ def test_text_that_is_not_utf8_on_standard_input_is_refused(monkeypatch: pytest.
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
-    program = "from pathlib import Path\nfrom entente.config.command_line import endings, run\n"
-    program += f"run(lambda c: [print('x' * 99) for _ in range(9999)], Path({str(ROOT / 'configs')!r}), 'show_corpus')"
+    program = "from pathlib import Path\nfrom entente.config.command_line import run\n"
+    program += f"run(lambda c: [print('x' * 99) for _ in range(9999)], Path({str(ROOT / 'configs')!r}), 'corpus')"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as writer:
         assert writer.stdout and writer.stderr
         assert writer.stdout.readline().startswith("xxx")
@@ -302,7 +346,7 @@ def test_a_real_command_exits_with_2_and_leaves_nothing_behind(tmp_path: Path) -
 
 
 def test_a_line_for_the_terminal_is_cut_and_shows_what_it_would_do(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit), cli.endings():
+    with pytest.raises(SystemExit), endings():
         raise InputError("\x1b]0;owned\x07" + "x" * 10**6)
     said = capsys.readouterr().err
     assert said.startswith("error: \\x1b]0;owned\\x07xxx") and len(said) < 5000

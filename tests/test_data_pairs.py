@@ -57,7 +57,7 @@ def test_a_corpus_is_never_all_in_python_s_strings(tmp_path: Path, monkeypatch: 
     given = {"src": "train.fr", "tgt": "train.en"}
     tracemalloc.start()  # of Python's own objects and numpy's; Arrow's memory is not seen
     try:
-        corpus = files("fr", "en", str(tmp_path), given, None, None, 100, split={"valid": 101, "test": 103, "seed": 1})
+        corpus = files(root=str(tmp_path), train=given, split={"valid": 101, "test": 103, "seed": 1})
         Vocabulary.train(corpus.train, 400, "bpe", True, tmp_path)
         held = tracemalloc.get_traced_memory()[1]
     finally:

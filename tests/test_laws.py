@@ -318,7 +318,8 @@ def test_another_seed_starts_elsewhere_and_no_two_parameters_start_alike(name: s
 
 
 def test_parameters_start_as_their_kind_asks(name: str) -> None:
-    model = MODELS[name](499, 499, False, PAD, seed=1, tied=False)
+    width = {"transformer": {"d_model": 256}, "birnn": {"d_hidden": 256}}[name]
+    model = MODELS[name](499, 499, False, PAD, seed=1, tied=False, **width)
     owners = dict(model.named_modules())
     kinds = set()
     for path, parameter in model.named_parameters():

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,9 +15,9 @@ from entente.config.schema import problems
 from entente.errors import InputError
 from entente.evaluation.scores import Evaluation
 from entente.training.report import write_translations
-from entente.training.settings import Run
+from entente.training.settings import PARTS, RunSettings
 
-RUN = {"seed": 1, "output_dir": "outputs", "overfit": False, "variant": "baseline", "resume": None}
+RUN: dict[str, Any] = {part: {} for part in (*PARTS, "model", "data")}
 NAMES = st.text(st.sampled_from("a.-/\\~@ \0\n\x1b\u202eéx"), max_size=9) | st.text(max_size=90) | st.just("é" * 101)
 
 
@@ -33,7 +34,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(text=NAMES)
 def test_a_name_that_is_taken_is_one_file_of_its_folder(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("names")
-    refused = problems(Run, "", {**RUN, "name": text})
+    refused = problems(RunSettings, "", {**RUN, "name": text})
     try:
         write_translations(folder, {text: SCORED})
     except InputError:
@@ -46,14 +47,14 @@ def test_a_name_that_is_taken_is_one_file_of_its_folder(text: str, tmp_path_fact
 
 @pytest.mark.parametrize("name", ["a", "suite/no_residual-seed1", "lr=1e-3", "été", "a b", "x" * 200, "v1.2@noon"])
 def test_ordinary_names_of_runs_are_taken(name: str) -> None:
-    assert problems(Run, "", {**RUN, "name": name}) == []
+    assert problems(RunSettings, "", {**RUN, "name": name}) == []
 
 
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a/../b", "/a", "a/", "a//b", "../a", ".a", "x" * 201, "é" * 101, "a\x1bb", "a\nb"]
 )
 def test_names_that_leave_the_folder_or_no_file_can_have_are_refused(name: str) -> None:
-    [line] = problems(Run, "", {**RUN, "name": name})
+    [line] = problems(RunSettings, "", {**RUN, "name": name})
     assert line.startswith("name=") and len(line) < 300
 
 

@@ -1,6 +1,5 @@
 """What a configuration may say, read from signatures: what passes, what is refused, and in which words."""
 
-import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,18 +7,22 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import pytest
-import yaml
 from annotated_types import Ge, Gt, Interval, Le, Lt, MinLen
+from hydra import compose, initialize_config_dir
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 from pydantic import AllowInfNan
 
 from entente.checkpoint import RUNTIME
-from entente.config.schema import fill, nearest, problems, settings_of, shown
+from entente.commands.schema import schema
+from entente.config.defaults import FILE, TABLES
+from entente.config.schema import defaults, fill, nearest, problems, settings_of, shown
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.models import MODELS
 from entente.training.optim import Optim
+from entente.training.settings import completed
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
@@ -255,23 +258,44 @@ TARGETS: dict[str, Any] = {**MODELS, "optim": Optim, "search": Search}
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_default_is_allowed(name: str) -> None:
-    defaults = {key: s.default for key, s in settings_of(TARGETS[name]).items() if s.default is not inspect.Parameter.empty}
-    assert defaults
-    assert problems(TARGETS[name], name, defaults, given=RUNTIME) == []
+    assert defaults(TARGETS[name])
+    assert problems(TARGETS[name], name, defaults(TARGETS[name]), given=RUNTIME) == []
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_size_of_a_model_has_an_end(name: str) -> None:
     """A configuration may come with a stranger's checkpoint: it must not ask for the whole memory, nor for nothing."""
-    for key, (annotation, _) in settings_of(MODELS[name]).items():
+    for key, (annotation, _, _) in settings_of(MODELS[name]).items():
         for value in (10**12, -1):
             assert key == "mask_value" or refusal(annotation, value), key  # a score, and no size of anything
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("model/*.yaml")), ids=lambda path: path.stem)
-def test_the_configurations_of_models_are_allowed(path: Path) -> None:
-    config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert problems(MODELS[config.pop("name")], "model", config, given=RUNTIME) == []
+def test_the_table_of_settings_is_that_of_the_signatures() -> None:
+    assert FILE.read_text(encoding="utf-8") == schema(), "run python -m entente.commands.schema"
+
+
+@pytest.mark.parametrize("name", [name for name in TABLES if name not in ("ablate", "compare")])
+def test_every_setting_has_a_comment_or_a_clear_range(name: str) -> None:
+    assert all(setting["allowed"] or key == "name" for key, setting in TABLES[name].items())
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("model/*.yaml")))
+def test_a_model_is_configured_by_its_signature(name: str) -> None:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        composed = OmegaConf.to_container(compose("train", [f"model={name}"]))
+    assert isinstance(composed, dict)
+    usual = {key: list(v) if isinstance(v, tuple) else v for key, v in defaults(MODELS[name]).items()}
+    assert composed["model"] == {"name": name, **usual}
+
+
+def test_a_run_that_goes_on_keeps_what_a_setting_meant_before_it_was_stored() -> None:
+    stored = {"optim": {"lr": 0.1}, "resume": "outputs/run"}
+    assert completed(stored)["optim"]["decay_from"] == 0
+    assert (
+        completed({**stored, "resume": None})["optim"]["decay_from"]
+        == completed({**stored, "resume": "auto"})["optim"]["decay_from"]
+        == 200
+    )
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from entente.data.tokenizer import Vocabulary
 from entente.decoding.ctranslate2 import write_ctranslate2
 from entente.errors import InputError
 from entente.files.reading import path_of
+from entente.training.settings import RunSettings
 from entente.training.train import prepared
 from entente.training.translator import Translator
 
@@ -66,7 +67,7 @@ class Bench:
 
     @cached_property
     def prepared(self) -> tuple[TranslationData, Translator]:
-        return prepared(self.config)
+        return prepared(RunSettings.of(self.config))
 
     @property
     def data(self) -> TranslationData:

@@ -17,8 +17,9 @@ from typing import Annotated, Any, Literal
 import matplotlib
 import numpy as np
 import torch
-from annotated_types import Interval, MultipleOf, doc
+from annotated_types import Interval, MultipleOf
 from matplotlib.figure import Figure
+from pydantic import Field
 from rich.console import Console
 
 from benchmark.cases import script
@@ -29,15 +30,17 @@ from entente.config.schema import problems
 from entente.data.tokenizer import LONGEST
 from entente.files.reading import path_of
 from entente.files.writing import writable, write_json, write_text
+from entente.process import Threads
 from entente.training.run_directory import no_folder
-from entente.training.settings import AtLeastOne, Threads, completed
+from entente.training.settings import completed
+from entente.training.trainer import AtLeastOne
 
 HEADS, LAYERS = 4, 3  # of the Transformer; as many layers in the decoder as in the encoder
 WORDS, PAIRS_AT_ONCE = 50_000, 20_000  # of a generated corpus
 OTHER_LANGUAGE = str.maketrans("aeiou", "eioua")
 Length = Annotated[int, Interval(ge=2, le=LONGEST)]
 Pieces = Annotated[int, Interval(ge=400, le=1_000_000)]  # SentencePiece needs 260 and the letters
-Width = Annotated[int, Interval(ge=HEADS, le=8192), MultipleOf(HEADS), doc(f"a multiple of {HEADS} up to 8192")]
+Width = Annotated[int, Interval(ge=HEADS, le=8192), MultipleOf(HEADS), Field(description=f"a multiple of {HEADS} up to 8192")]
 Point = dict[str, Any]  # sweep, x, line, and its figures or `failed`
 
 # What is measured, and its heading; the first three are drawn.

@@ -2,14 +2,18 @@
 
 import logging
 import warnings
+from typing import Annotated
 
 import torch
+from annotated_types import Interval, doc
 
 from entente.console.escape import LineFormatter
 from entente.console.log import PrintHandler
 from entente.fast.memory import keep_freed_memory
 
 log = logging.getLogger("entente")
+
+Threads = Annotated[Annotated[int, Interval(ge=1, le=4096)] | None, doc("of the CPU; null: one per core")]
 
 
 def prepare_process(threads: int | None) -> None:

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, doc
 from rich.console import Console
 from rich.text import Text
 
@@ -14,12 +14,12 @@ from entente_grammar.pairs import Pair
 
 @dataclass(frozen=True)
 class Show:
-    """configs/show_corpus.yaml."""
+    """The settings of `entente corpus`."""
 
-    n: Annotated[int, Ge(0)]
-    split: Literal["train", "valid", "test", "test_long", "test_compositional"]
-    seed: Annotated[int, Ge(0)]
-    output_dir: str
+    n: Annotated[int, Ge(0), doc("sentences")] = 5
+    split: Literal["train", "valid", "test", "test_long", "test_compositional"] = "test"
+    seed: Annotated[int, Ge(0), doc("of the choice of sentences")] = 1
+    output_dir: str = "outputs"
 
 
 def alignment_matrix(pair: Pair) -> Text:

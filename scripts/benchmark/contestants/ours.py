@@ -26,6 +26,7 @@ from benchmark.operations import training_operations
 from benchmark.parts import Profile, synchronise
 from benchmark.wire import Answer, Wire
 from entente.commands.trained import load_run, stored_corpus
+from entente.config.schema import fill
 from entente.data.batches import Batch
 from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
@@ -37,8 +38,9 @@ from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.process import prepare_process
 from entente.training.board import log_settings
 from entente.training.saving import Checkpoints
+from entente.training.settings import RunSettings
 from entente.training.train import decoded, prepared
-from entente.training.trainer import build_trainer, callbacks
+from entente.training.trainer import TrainerSettings, build_trainer, callbacks
 from entente.training.translator import Translator
 
 ENDLESS = 10**6  # steps; training ends when there are no more requests
@@ -96,14 +98,18 @@ class Bursts(L.Callback):
 
 def train(config: dict[str, Any], wire: Wire) -> None:
     L.seed_everything(config["seed"], verbose=False)
-    data, translator = prepared(config)
+    run = RunSettings.of(config)
+    data, translator = prepared(run)
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder)
         kept = max(config["checkpoint"][key] for key in ("keep", "average"))
         saving = Checkpoints(run_dir / "checkpoints", config["checkpoint"]["every"], kept)
         settings = {**config["trainer"], "max_steps": ENDLESS, "validate_every": ENDLESS}
-        trainer = build_trainer(settings, run_dir, [saving, *callbacks(config), Bursts(wire, config["model"], folder)])
-        log_settings(trainer, config, decoded(config, data.corpus))
+        views = callbacks(run.views, run.trainer.patience, run.data["src"])
+        trainer = build_trainer(
+            fill(TrainerSettings, "trainer", settings), run_dir, [saving, *views, Bursts(wire, config["model"], folder)]
+        )
+        log_settings(trainer, config, decoded(run, data.corpus))
         trainer.fit(translator, datamodule=data)
 
 
@@ -131,7 +137,7 @@ def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
         model, vocabulary = run.model, run.vocabulary
         corpus = stored_corpus(run, spec["checkpoint"], spec["trust_data"], "benchmark.trust_data")
     else:
-        data, translator = prepared(spec["config"])
+        data, translator = prepared(RunSettings.of(spec["config"]))
         model, vocabulary, corpus = translator.model, translator.vocabulary, data.corpus
     if length:
         never_end(model)

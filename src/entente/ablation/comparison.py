@@ -25,7 +25,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
-from annotated_types import Interval
+from annotated_types import Interval, doc
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from omegaconf import OmegaConf
 from rich.console import Console
@@ -57,10 +57,11 @@ FAILED = ("crashed", "killed", "diverged", "refused")  # states that are verdict
 class Compare:
     """configs/compare.yaml"""
 
-    suite: str
-    output: str | None = None
-    samples: Annotated[int, Interval(ge=1, le=100_000)] = 2000  # all drawn at a time, each as long as the test set
-    publish: str | None = None
+    suite: Annotated[str, doc("the directory of a suite, as `entente ablate` writes it, or of a published one")]
+    output: Annotated[str | None, doc("a folder for comparison.html, .md and .csv; null: the suite's own")] = None
+    # All samples are drawn at a time, each as long as the test set.
+    samples: Annotated[int, Interval(ge=1, le=100_000), doc("of the bootstrap")] = 2000
+    publish: Annotated[str | None, doc("a folder to copy what is worth keeping to, without weights and events")] = None
     output_dir: str = "outputs"
 
 

@@ -25,8 +25,9 @@ from entente.errors import InputError
 from entente.models import Seq2Seq
 from entente.models.seq2seq import evaluating, parameter_count
 from entente.training.optim import Optim
+from entente.training.settings import RunSettings
 from entente.training.train import prepared
-from entente.training.trainer import build_trainer
+from entente.training.trainer import TrainerSettings, build_trainer
 
 SENTENCES = 16  # of validation, of whatever lengths, so that there is padding
 BATCHES = 16  # of training, of which the tokens are compared
@@ -39,7 +40,7 @@ def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: Transla
     """Returns {"variant", "differs": [aspect, ...], "equal": [aspect, ...], aspect: how, in words}. `data` is the variant's.
     InputError if no behaviour differs."""
     shared = all(baseline[key] == variant[key] for key in ("data", "overfit", "seed"))
-    one, two = Side(baseline, data if shared else prepared(baseline)[0]), Side(variant, data)
+    one, two = Side(baseline, data if shared else prepared(RunSettings.of(baseline))[0]), Side(variant, data)
     name = str(variant["variant"])
     aspects: dict[str, Aspect] = {
         "parameters": _parameters(one.model, two.model, name),
@@ -78,7 +79,7 @@ class Side:
         optim, trainer = fill(Optim, "optim", config["optim"]), config["trainer"]
         self.rates = [optim.lr * optim.factor(step, trainer["max_steps"]) for step in range(trainer["max_steps"])]
         self.steps = _steps(optim, trainer["gradient_clip"])
-        self.precision = str(build_trainer(trainer, None).precision)  # in one spelling
+        self.precision = str(build_trainer(fill(TrainerSettings, "trainer", trainer), None).precision)  # in one spelling
         with evaluating(self.model), torch.no_grad():
             self.logits = _logits(self.model, self.batch)[0]
         self.model.train()

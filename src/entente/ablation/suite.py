@@ -22,13 +22,13 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from annotated_types import Ge, Interval, MinLen
+from annotated_types import Ge, Interval, MinLen, doc
 from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
 from pydantic import TypeAdapter
@@ -54,6 +54,7 @@ from entente.files.writing import write_json, write_text
 from entente.process import prepare_process
 from entente.training.progress import clock
 from entente.training.run_directory import is_finished
+from entente.training.settings import completed
 from entente.training.train import check_run
 
 log = logging.getLogger("entente")
@@ -61,7 +62,7 @@ log = logging.getLogger("entente")
 ENDED = ("finished", "diverged")  # would end the same way again
 TO_DO = ("waiting", "running")
 STOPPED = dict.fromkeys((75, 130, 143), "interrupted")
-CODES = {0: "finished", 2: "refused", 3: "diverged", **STOPPED}  # of train.py; see entente.config.command_line
+CODES = {0: "finished", 2: "refused", 3: "diverged", **STOPPED}  # of train; see entente.console.endings
 QUIET = 120  # seconds between lines where there is no terminal
 OWN = ("suite", "seeds", "jobs", "suites", "name")  # settings that are not of a run
 SET_HERE = ("ablation", "variant", "seed", "resume")  # settings of a run that the suite decides
@@ -76,11 +77,16 @@ LAYOUT = {
 class SuiteSettings:
     """What configs/ablate.yaml adds to a run's settings."""
 
-    suite: Name | Annotated[Sequence[Name], MinLen(1)]
-    seeds: Annotated[Sequence[Annotated[int, Interval(ge=0, lt=2**32)]], MinLen(1)]
-    jobs: Annotated[int, Ge(1)]
-    name: Folder | None
-    suites: Mapping[Name, Any]
+    suite: Annotated[
+        Name | Annotated[Sequence[Name], MinLen(1)],
+        doc("one of `suites`, or variants: suite=[baseline,no_residual]; the first is what the others are compared with"),
+    ] = "quick"
+    seeds: Annotated[Sequence[Annotated[int, Interval(ge=0, lt=2**32)]], MinLen(1), doc("of each variant")] = (1,)
+    jobs: Annotated[int, Ge(1), doc("runs side by side, each on its share of the cores")] = 1
+    name: Annotated[Folder | None, doc("directory of the suite, under output_dir; null: the name of the suite")] = None
+    suites: Annotated[Mapping[Name, Any], doc("variants are files of configs/ablation; `overrides` come before your own")] = (
+        field(default_factory=dict)
+    )
 
 
 def check(config: Mapping[str, Any]) -> list[str]:
@@ -138,12 +144,12 @@ class Job:
         except Timeout:
             return True
 
-    def start(self, script: Path, threads: int) -> None:
+    def start(self, threads: int) -> None:
         """Starts a process that trains the run, unless another one does."""
         if not self.is_locked():
             more = [one for one in sys.argv if one.startswith("--config-dir=")]  # where a user keeps ablations of their own
             arguments = [f"resume={self.directory}"] if self.directory.exists() else self.overrides
-            command = [sys.executable, "-P", "-m", locked.__name__, str(self.lock), str(script)]
+            command = [sys.executable, "-P", "-m", locked.__name__, str(self.lock)]
             with self.output.open("wb") as output:
                 self.process = subprocess.Popen(
                     [*command, *more, *arguments, f"trainer.threads={threads}"],
@@ -191,8 +197,8 @@ def digest(variant: str) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def ablate(config: Mapping[str, Any], script: Path) -> Path:
-    """Trains the suite that the command line names, then compares; returns its directory. script: train.py."""
+def ablate(config: Mapping[str, Any]) -> Path:
+    """Trains the suite that the command line names, then compares; returns its directory."""
     variants, given = chosen(config)
     own = [one for one in HydraConfig.get().overrides.task if _part(one) not in OWN and key_of(one) != "trainer.threads"]
     if wrong := [one for one in own if key_of(one) in SET_HERE]:
@@ -206,7 +212,7 @@ def ablate(config: Mapping[str, Any], script: Path) -> Path:
     with one_suite(root, variants, config["seeds"], overrides):
         recall(root, jobs)
         threads = config["trainer"]["threads"] or max(1, (os.cpu_count() or 1) // config["jobs"])
-        train_all(root, jobs, config["jobs"], script, threads)
+        train_all(root, jobs, config["jobs"], threads)
     report(asdict(Compare(suite=str(root))))
     return root
 
@@ -240,7 +246,7 @@ def plan_jobs(config: Mapping[str, Any], root: Path, variants: Sequence[str], ov
     if found:
         raise InputError(*found)
     for job in jobs:
-        job.budget = settings[job.variant]["trainer"]["max_steps"]
+        job.budget = completed(settings[job.variant])["trainer"]["max_steps"]
     return jobs
 
 
@@ -254,7 +260,7 @@ def one_suite(root: Path, variants: Sequence[str], seeds: Sequence[int], overrid
         raise InputError(f"{root}: holds a suite with other settings ({own}); give this one another name=...")
     if (first := before.variants[0]) != variants[0]:
         raise InputError(f"{root}: holds a suite compared with {first}; name that first, or give this one another name=...")
-    command = shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     plan = {
         "variants": list(dict.fromkeys([*before.variants, *variants])),
         "seeds": list(dict.fromkeys([*before.seeds, *seeds])),
@@ -303,7 +309,7 @@ def status_of(root: Path) -> dict[str, dict[str, str]]:
         return {}
 
 
-def train_all(root: Path, jobs: Sequence[Job], at_once: int, script: Path, threads: int) -> None:
+def train_all(root: Path, jobs: Sequence[Job], at_once: int, threads: int) -> None:
     """Trains until every run has ended, one way or another. A signal lets those under way save what they have, and raises
     Interrupted."""
     console = Console(markup=False, emoji=False)
@@ -320,7 +326,7 @@ def train_all(root: Path, jobs: Sequence[Job], at_once: int, script: Path, threa
                         log.info("%s: %s%s (%s)", job.directory, job.state, message, _summary(jobs, began))
                 for job in [job for job in jobs if job.state == "waiting"]:
                     if sum(job.state == "running" for job in jobs) < at_once:
-                        job.start(script, threads)
+                        job.start(threads)
                 write_status(root, jobs)
                 if console.is_interactive:
                     live.update(progress(root.name, jobs, began), refresh=True)

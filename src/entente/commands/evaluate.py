@@ -1,16 +1,30 @@
 """Scores a trained checkpoint on a split of its corpus, or on a user's own files."""
 
 import logging
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Ge, doc
 from rich.console import Console
 
 from entente import checkpoint
 from entente.attention.numbers import Measured, measure_split, pairs_of
-from entente.commands.trained import load_run, stored_corpus
+from entente.commands.trained import (
+    Accelerator,
+    Checkpoint,
+    EngineName,
+    OutputDir,
+    Quantization,
+    TrustData,
+    load_run,
+    problems_of,
+    quantized_by_ctranslate2,
+    search_of,
+    stored_corpus,
+)
 from entente.commands.translate import Engine
 from entente.config.schema import fill
 from entente.data.alignments import pharaoh, read_pharaoh
@@ -27,7 +41,7 @@ from entente.evaluation.scores import Evaluation
 from entente.files.names import file_in, is_name
 from entente.files.reading import is_stream, path_of
 from entente.files.writing import made, writable, write_json, write_text
-from entente.process import prepare_process
+from entente.process import Threads, prepare_process
 from entente.training.report import show, write_translations
 from entente.training.trainer import placed
 
@@ -37,33 +51,76 @@ log = logging.getLogger("entente")
 ONE_TOKEN = Search(length_factor=0, length_offset=1)
 
 
+def links_need_files(src: str | None, alignments: str | None) -> None:
+    """Links are of a user's own files; the grammar knows its own."""
+    if alignments and not src:
+        raise ValueError(f"alignments={alignments} goes with src=FILE and tgt=FILE; give these too, or leave it out")
+
+
+def measured_with_attention(attention: bool, alignments: str | None, occlusion: int) -> None:
+    """What is only measured with the rest of the attention."""
+    if not attention and (alignments or occlusion):
+        raise ValueError(f"alignments={alignments} occlusion={occlusion} need attention=true; add it, or leave them out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """The settings of `entente evaluate`."""
+
+    checkpoint: Checkpoint
+    split: Annotated[
+        str | Sequence[str],
+        doc("of the run's corpus; several: split=[valid,test], or all; test@alone, test@mixed: batched otherwise"),
+    ] = "test"
+    trust_data: TrustData = False
+    src: Annotated[str | None, doc("your own pair of files instead of a split: src=FILE tgt=FILE")] = None
+    tgt: str | None = None
+    attention: Annotated[bool, doc("the attention in numbers too, and as word alignment")] = False
+    alignments: Annotated[
+        str | None, doc("gold links of your own files, a line per pair: 0-0 1-2 sure, 1?3 possible; words are split at spaces")
+    ] = None
+    occlusion: Annotated[int, Ge(0), doc("sentences on which attention is compared with leaving words out")] = 0
+    output: Annotated[str | None, doc("a folder for metrics.json, translations and alignments")] = None
+    output_dir: OutputDir = "outputs"
+    accelerator: Accelerator = "auto"
+    threads: Threads = None
+    engine: EngineName = "torch"
+    quantization: Quantization = None
+    search: Annotated[Mapping[str, Any], doc("null: as in the run")] = field(default_factory=dict)
+
+    relations = (links_need_files, measured_with_attention, quantized_by_ctranslate2)
+
+
+check = partial(problems_of, Evaluate)
+
+
 def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     """Decodes and scores splits of the corpus a checkpoint was trained on, or a user's own pair of files; prints the table
     and, where `output` is given, writes metrics.json and translations there. The NLL is torch's, whatever engine translates."""
-    prepare_process(config["threads"])
-    output = path_of(config["output"]) if config["output"] else None
+    settings = fill(Evaluate, "", config)
+    prepare_process(settings.threads)
+    output = path_of(settings.output) if settings.output else None
     if output:
         with writable(f"output={output}"):
             refuse_run(output)
-    run = load_run(config["checkpoint"], config["accelerator"])
-    given = {key: value for key, value in config["search"].items() if value is not None}
-    how = fill(Search, "search", {**run.config["search"], **given})
-    other = None if config["engine"] == "torch" else CTranslate2(run, how, config["quantization"])
-    if config["src"] or config["tgt"]:
-        corpus = _own_files(config["src"], config["tgt"], run.vocabulary)
-        if config["alignments"]:
+    run = load_run(settings.checkpoint, settings.accelerator)
+    how = search_of(run, settings.search)
+    other = None if settings.engine == "torch" else CTranslate2(run, how, settings.quantization)
+    if settings.src or settings.tgt:
+        corpus = _own_files(settings.src, settings.tgt, run.vocabulary)
+        if settings.alignments:
             [(name, pairs)] = corpus.tests.items()
-            corpus.gold[name] = read_pharaoh(path_of(config["alignments"]), pairs["src"], pairs["tgt"])
+            corpus.gold[name] = read_pharaoh(path_of(settings.alignments), pairs["src"], pairs["tgt"])
         splits = list(corpus.tests)
     else:
-        corpus = stored_corpus(run, config["checkpoint"], config["trust_data"])
-        splits = _chosen(config["split"], corpus)
+        corpus = stored_corpus(run, settings.checkpoint, settings.trust_data)
+        splits = _chosen(settings.split, corpus)
     data = TranslationData(corpus, run.vocabulary, **run.config["data"]["batch"], seed=run.config["seed"])
     data.check_lengths(splits)
     if output:
         with writable(f"output={output}"), made(output):
             pass  # before any work
-    with placed(run.model, config["accelerator"], run.config["trainer"]["precision"]):
+    with placed(run.model, settings.accelerator, run.config["trainer"]["precision"]):
         torchs = ONE_TOKEN if other else how
         evaluations = {split: evaluate(run.model, run.vocabulary, data.evaluation(split), torchs) for split in splits}
     if other:
@@ -72,7 +129,7 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     if other:
         for split in splits:
             metrics[split]["engine"] = other.name
-    measured = _measured(run, data, splits, config["occlusion"]) if config["attention"] else {}
+    measured = _measured(run, data, splits, settings.occlusion) if settings.attention else {}
     for split, found in measured.items():
         metrics[split]["attention"] = found.report()
     if output:
@@ -83,7 +140,7 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
                     continue
                 write_text(file_in(output / "alignments", split, ".pharaoh"), pharaoh(found.links()))
             write_json(output / "metrics.json", metrics)
-    show(metrics, f"{config['checkpoint']}, step {run.step}, beam {how.beam}" + (f", {other.name}" if other else ""))
+    show(metrics, f"{settings.checkpoint}, step {run.step}, beam {how.beam}" + (f", {other.name}" if other else ""))
     for split in splits:
         lengths = ", ".join(f"{row['words']}: {row['bleu']:.1f}" for row in metrics[split]["bleu_by_source_length"])
         log.info("%s  BLEU by source words  %s", split, lengths)
@@ -125,7 +182,7 @@ def show_attention(split: str, found: Measured) -> None:
         console.print(table)
 
 
-def _chosen(given: str | list[str], corpus: Corpus) -> list[str]:
+def _chosen(given: str | Sequence[str], corpus: Corpus) -> list[str]:
     """The splits meant, each once."""
     asked = [given] if isinstance(given, str) else given
     splits = list(dict.fromkeys(split for one in asked for split in (["valid", *corpus.tests] if one == "all" else [one])))

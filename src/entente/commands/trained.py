@@ -1,15 +1,52 @@
 """A trained checkpoint, ready for a command: checked, on an accelerator, with the corpus that it names."""
 
 import logging
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from annotated_types import doc
 
 from entente import checkpoint
-from entente.config.schema import defaults, problems
+from entente.config.schema import defaults, fill, problems
 from entente.data.corpora import Corpus, read_corpus, read_from
+from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.training.settings import PARTS, problems_of_data
-from entente.training.trainer import refused_by_lightning
+from entente.training.trainer import TrainerSettings, refused_by_lightning
 
 log = logging.getLogger("entente")
+
+Checkpoint = Annotated[str, doc("a file, or a run's directory (its best checkpoint)")]
+TrustData = Annotated[
+    bool, doc("read the files, or fetch from the address, that the checkpoint names as its corpus (data=grammar has none)")
+]
+OutputDir = Annotated[str, doc("folder of the runs")]
+Accelerator = Annotated[str, doc("as Lightning names them: auto, cpu, gpu, ...")]
+EngineName = Annotated[
+    Literal["torch", "ctranslate2"], doc("ctranslate2: a Transformer on the CPU, faster; needs pip install 'entente[engines]'")
+]
+Quantization = Annotated[Literal["int8"] | None, doc("with engine=ctranslate2; null: float32")]
+
+
+def quantized_by_ctranslate2(engine: str, quantization: str | None) -> None:
+    """torch computes in the precision that the model has."""
+    if quantization and engine != "ctranslate2":
+        raise ValueError(f"quantization={quantization} goes with engine=ctranslate2; add it, or leave quantization out")
+
+
+def problems_of(kind: type, config: Mapping[str, Any]) -> list[str]:
+    """Of the settings of a command that decodes with a checkpoint; of `search`, a null stands for what the run has."""
+    found = problems(kind, "", config)
+    return found + problems(Search, "search", _given(config["search"])) if isinstance(config.get("search"), Mapping) else found
+
+
+def search_of(run: checkpoint.Run, search: Mapping[str, Any]) -> Search:
+    """How to decode: as the run did, except for what `search` says."""
+    return fill(Search, "search", {**run.config["search"], **_given(search)})
+
+
+def _given(search: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in search.items() if value is not None}
 
 
 def stored_corpus(run: checkpoint.Run, path: str, trusted: bool, setting: str = "trust_data") -> Corpus:
@@ -33,6 +70,7 @@ def load_run(path: str, accelerator: str) -> checkpoint.Run:
     if wrong:
         raise InputError(*(f"{path}: in its configuration, {problem}" for problem in wrong))
     run.config.update({part: {**defaults(kind), **run.config[part]} for part, kind in used.items()})
-    if refused := refused_by_lightning({**run.config["trainer"], "accelerator": accelerator}, part=""):
+    trainer = fill(TrainerSettings, "trainer", {**run.config["trainer"], "accelerator": accelerator})
+    if refused := refused_by_lightning(trainer, part=""):
         raise InputError(*refused)
     return run

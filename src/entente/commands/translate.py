@@ -5,15 +5,27 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
 
 import torch
+from annotated_types import doc
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from entente import checkpoint
-from entente.commands.trained import load_run
+from entente.commands.trained import (
+    Accelerator,
+    Checkpoint,
+    EngineName,
+    OutputDir,
+    Quantization,
+    load_run,
+    problems_of,
+    quantized_by_ctranslate2,
+    search_of,
+)
 from entente.config.schema import fill
 from entente.console import escape
 from entente.data.files import clean, read_lines
@@ -24,7 +36,7 @@ from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.files.reading import is_stream, path_of, text_lines
 from entente.files.writing import writable, written_whole
-from entente.process import prepare_process
+from entente.process import Threads, prepare_process
 
 log = logging.getLogger("entente")
 
@@ -35,25 +47,48 @@ CHUNK = 1000  # lines translated together
 Engine = Callable[[list[str]], list[list[Hypothesis]]]  # sentences -> the n best translations of each
 
 
+@dataclass(frozen=True, kw_only=True)
+class Translate:
+    """The settings of `entente translate`."""
+
+    checkpoint: Checkpoint
+    input: Annotated[
+        str | None, doc("a text file, plain or gzip; null: standard input, or a prompt where that is a terminal")
+    ] = None
+    output: Annotated[str | None, doc("a file; null: standard output")] = None
+    output_dir: OutputDir = "outputs"
+    accelerator: Accelerator = "auto"
+    threads: Threads = None
+    engine: EngineName = "torch"
+    quantization: Quantization = None
+    search: Annotated[Mapping[str, Any], doc("what is not given is as in the run")] = field(default_factory=dict)
+
+    relations = (quantized_by_ctranslate2,)
+
+
+check = partial(problems_of, Translate)
+
+
 def translate_text(config: Mapping[str, Any]) -> None:
     """Translates `input` (a file, or standard input; a prompt where that is a terminal) to `output` (a file, or
     standard output), line by line; an empty line stays an empty line. With n_best > 1 each line has n: number of the
     sentence, score, translation, separated by tabs."""
-    prepare_process(config["threads"])
-    run = load_run(config["checkpoint"], config["accelerator"])
-    how = fill(Search, "search", {**run.config["search"], **config["search"]})
-    if torch.cuda.is_available() and config["accelerator"] in ("auto", "gpu", "cuda"):
+    settings = fill(Translate, "", config)
+    prepare_process(settings.threads)
+    run = load_run(settings.checkpoint, settings.accelerator)
+    how = search_of(run, settings.search)
+    if torch.cuda.is_available() and settings.accelerator in ("auto", "gpu", "cuda"):
         run.model.cuda()
     engine: Engine = partial(translate, run.model, run.vocabulary, how=how)
-    if config["engine"] == "ctranslate2":
-        engine = CTranslate2(run, how, config["quantization"])
-    if not config["input"] and sys.stdin and sys.stdin.isatty():
+    if settings.engine == "ctranslate2":
+        engine = CTranslate2(run, how, settings.quantization)
+    if not settings.input and sys.stdin and sys.stdin.isatty():
         _prompt(run, how, engine)
         return
-    lines, count = _to_translate(config["input"], run.vocabulary.src)
+    lines, count = _to_translate(settings.input, run.vocabulary.src)
     with ExitStack() as stack:
-        if config["output"]:
-            file = stack.enter_context(written_whole(path_of(config["output"])))
+        if settings.output:
+            file = stack.enter_context(written_whole(path_of(settings.output)))
             out: TextIO = stack.enter_context(io.TextIOWrapper(file, encoding="utf-8"))
         else:
             stack.enter_context(writable("standard output"))

@@ -1,23 +1,16 @@
-"""How the scripts begin and end: Hydra composes the configuration, and all that the user got wrong is told at once.
-
-Exit codes: 0 done; 2 something to correct, a line `error: ...` for each problem; 3 training diverged; 75 interrupted, able to
-go on; 130 Ctrl-C and 143 SIGTERM where there is nothing to go on with.
-"""
+"""How commands begin: Hydra composes the configuration, and everything the user got wrong is reported at once."""
 
 import argparse
-import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, suppress
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
 import yaml
-from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob
@@ -25,16 +18,18 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
 
+from entente.config.defaults import commented
 from entente.config.schema import MISSING, flat, nearest, unknown, unset
-from entente.console import escape
-from entente.console.signals import Stopped, StopSignals
-from entente.errors import Diverged, InputError, Interrupted, shortage
+from entente.console.endings import endings, occupy_standard_streams
+from entente.console.signals import StopSignals
+from entente.errors import InputError
 from entente.files.reading import path_of, read_yaml
 
 Command = Callable[[dict[str, Any]], None]
 Check = Callable[[dict[str, Any]], Sequence[str]]
 
 COMPOSING = (HydraException, OmegaConfBaseException, yaml.YAMLError)  # what a command that composes more raises
+INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")  # what Hydra tells of itself
 MOST_VALUES = 10_000  # of a sweep; Hydra lists them all
 UNUSABLE = Exception  # what Hydra makes of a command line that it cannot use: a KeyError, an OSError, ... have no one root
 
@@ -48,10 +43,10 @@ def run(command: Command, configs: Path, name: str, check: Check | None = None) 
         nonlocal ours
         ours = True
         with endings():  # here, before Hydra adds lines of its own
-            command(settled(config, HydraConfig.get().overrides.task, check))
+            command(resolve_config(config, HydraConfig.get().overrides.task, check))
         ours = False
 
-    _occupy_standard_streams()
+    occupy_standard_streams()
     with endings():
         if not _working_directory_exists():
             raise InputError("the working directory has been deleted; change to another one")
@@ -60,8 +55,11 @@ def run(command: Command, configs: Path, name: str, check: Check | None = None) 
             raise InputError(*(f"{argument}: not UTF-8 text; convert it, or rename the file" for argument in strange))
     sys.argv[1:] = [quoted(argument) for argument in sys.argv[1:]]
     with endings():
-        arguments = flags()
-        if arguments.multirun and listed(arguments, configs, name)[1]:  # here, before Hydra makes a directory
+        arguments = parse_flags()
+        if arguments.help:
+            print(help_text(configs, name, check, arguments))
+            return
+        if arguments.multirun and list_sweeps(arguments, configs, name)[1]:  # here, before Hydra makes a directory
             raise InputError(*misfits(configs, name, check, arguments))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are; what is printed of them is decided here
     with endings(), StopSignals():
@@ -76,66 +74,11 @@ def run(command: Command, configs: Path, name: str, check: Check | None = None) 
             raise InputError(*(misfits(configs, name, check, arguments) or [_first_line(error)])) from error
 
 
-def _occupy_standard_streams() -> None:
-    """Where standard input, output or error is closed, the next file opened would become it. The output is one that cannot be
-    written, so that losing what is printed is an error."""
-    for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, mode)  # the lowest that is free
-    if sys.stdout is None:
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without the letters of a translation
-
-
 def _working_directory_exists() -> bool:
     try:
         return bool(os.getcwd())
     except OSError:
         return False
-
-
-@contextmanager
-def endings() -> Iterator[None]:
-    """The exceptions a user is meant to read, as lines and exit codes."""
-    try:
-        yield
-        if sys.stdout:
-            sys.stdout.flush()
-    except InputError as error:
-        _end(2, *(f"error: {problem}" for problem in error.problems))
-    except Diverged as divergence:
-        _end(3, f"diverged: {divergence}")
-    except Interrupted as interruption:
-        _end(75, str(interruption))
-    except Stopped as stopped:
-        _end(128 + stopped.number, str(stopped))
-    except KeyboardInterrupt:
-        _end(130)
-    except BrokenPipeError:  # the reader of our output (head, less) has gone
-        _end(1)
-    except (OSError, MemoryError, RuntimeError, ValueError) as error:
-        if (line := shortage(error)) is None:
-            raise
-        _end(2, f"error: {line}")
-
-
-def _drop_output() -> None:
-    """Where standard output cannot be written, what it still holds is not written at exit either."""
-    with suppress(OSError):
-        if sys.stdout:
-            sys.stdout.flush()
-        return
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-def _end(code: int, *lines: str) -> None:
-    for line in lines:
-        print(escape.line(" ".join(line.split())), file=sys.stderr)
-    _drop_output()
-    sys.exit(code)
 
 
 def quoted(argument: str) -> str:
@@ -156,12 +99,12 @@ def quoted(argument: str) -> str:
     return f'{key}="{escaped}"'
 
 
-def settled(config: DictConfig, overrides: Sequence[str], check: Check | None) -> dict[str, Any]:
+def resolve_config(config: DictConfig, overrides: Sequence[str], check: Check | None) -> dict[str, Any]:
     """The configuration that the command is to have, with nothing wrong in it; else an InputError with all that is."""
     values, found = plain(config)
     directory = values.get("resume")
     if isinstance(directory, str) and directory != "auto":
-        values = resumed(values, overrides)
+        values = resumed_config(values, overrides)
         found = [f"{stored_in(directory)}: {problem}" for problem in (check(values) if check else ())]
     elif check and (values or not found):
         found += check(values)
@@ -184,11 +127,11 @@ def plain(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
     return {str(key): value for key, value in container.items()}, found
 
 
-def resumed(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """The configuration of the run in the directory `resume`, which goes on as it began: an override that says otherwise is
     refused, since nothing would come of it. The machine may be another, so `trainer.threads` is this one's."""
     directory = config["resume"]
-    if found := ignored(directory, overrides):
+    if found := unused_overrides(directory, overrides):
         raise InputError(*found)
     path = stored_in(directory)
     try:
@@ -208,26 +151,52 @@ def stored_in(directory: str) -> Path:
     return path_of(directory) / "config.yaml"
 
 
-def ignored(directory: str, overrides: Sequence[str]) -> list[str]:
+def unused_overrides(directory: str, overrides: Sequence[str]) -> list[str]:
     """A line for each override that a run which goes on has no use for."""
     others = [override for override in overrides if key_of(override) not in ("resume", "trainer.threads")]
     return [f"resume={directory} goes on with that run's own settings; leave out {override}" for override in others]
 
 
-def flags() -> argparse.Namespace:
-    """The command line as Hydra will read it; an InputError where it cannot, or shall not."""
-    said = io.StringIO()
-    try:
-        with redirect_stderr(said):
-            arguments = get_args_parser().parse_args()
-    except SystemExit as ended:
-        if not ended.code:
-            raise  # --version has said its line
-        reason = said.getvalue().strip().splitlines()[-1].partition("error: ")[2]
-        raise InputError(f"{reason}; --help lists the flags, which go before the settings") from None
-    if arguments.experimental_rerun is not None:
-        raise InputError("--experimental-rerun: reads a pickle, which can run any code; give the settings instead")
-    return arguments
+def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line as Hydra will read it; an InputError where it has a flag that is none of these. Hydra's
+    --experimental-rerun is none: it reads a pickle, which can run any code."""
+    parser = Flags(add_help=False, allow_abbrev=False)
+    parser.add_argument("overrides", nargs="*")
+    for names in (("--help", "-h"), ("--multirun", "-m"), ("--run", "-r"), ("--shell-completion", "-sc")):
+        parser.add_argument(*names, action="store_true")
+    for name in ("--hydra-help", "--version", "--resolve"):
+        parser.add_argument(name, action="store_true")
+    for names in (("--package", "-p"), ("--config-path", "-cp"), ("--config-name", "-cn"), ("--config-dir", "-cd")):
+        parser.add_argument(*names)
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    parser.add_argument("--info", "-i", nargs="?", const="all", choices=INFO)
+    return parser.parse_args(arguments)
+
+
+class Flags(argparse.ArgumentParser):
+    """Reports what it cannot read as the rest of the program does."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; --help lists the flags, which go before the settings")
+
+
+def help_text(configs: Path, name: str, check: Check | None, arguments: argparse.Namespace) -> str:
+    """What the command does, the files that can be chosen, and each setting with its value, comment and range."""
+    with hydra.initialize_config_dir(str(configs), version_base="1.3"):
+        try:
+            config: Any = OmegaConf.to_container(hydra.compose(name, arguments.overrides))
+        except UNUSABLE:
+            config = None
+    if config is None:
+        raise InputError(*misfits(configs, name, check, arguments))
+    lines = (configs / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    header = [line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
+    groups = [group for group in groups_of(configs, name) if (configs / group).is_dir()]
+    chosen = [f"  {group}={'|'.join(choices(configs / group))}" for group in groups]
+    more = "--cfg job shows the configuration, -m runs several values (KEY=1,2), --hydra-help lists the others"
+    parts = ["\n".join(header), f"Flags, before the settings: {more}."]
+    parts += ["\n".join(["Files of settings, GROUP=NAME:", *chosen])] if chosen else []
+    return "\n\n".join([*parts, "Settings, KEY=VALUE or PART.KEY=VALUE:", commented(name, config)])
 
 
 def misfits(configs: Path, name: str, check: Check | None, arguments: argparse.Namespace) -> list[str]:
@@ -236,9 +205,9 @@ def misfits(configs: Path, name: str, check: Check | None, arguments: argparse.N
     if arguments.config_path or arguments.config_dir:
         return []  # other files decide what there is
     groups = groups_of(configs, arguments.config_name or name)
-    given, lines = listed(arguments, configs, name)
+    given, lines = list_sweeps(arguments, configs, name)
     resume = next((one.partition("=")[2] for one in given if key_of(one) == "resume"), "null")
-    if resume not in ("null", "auto") and (found := ignored(resume, given)):
+    if resume not in ("null", "auto") and (found := unused_overrides(resume, given)):
         return found
     given.sort(key=lambda one: key_of(one) not in groups)  # which settings there are depends on the choices of groups
     good: dict[str, str] = {}
@@ -269,10 +238,12 @@ def misfits(configs: Path, name: str, check: Check | None, arguments: argparse.N
                 else:
                     unclear.add(key)
         values, found = plain(config)
-    return list(dict.fromkeys([*lines, *found, *(check(values) if lines and check and values else [])]))
+    # Files of ours have nothing wrong in them: without a value of the user's there is nothing to check, which takes seconds.
+    checked = check(values) if lines and check and values and good.keys() - groups else []
+    return list(dict.fromkeys([*lines, *found, *checked]))
 
 
-def listed(arguments: argparse.Namespace, configs: Path, name: str) -> tuple[list[str], list[str]]:
+def list_sweeps(arguments: argparse.Namespace, configs: Path, name: str) -> tuple[list[str], list[str]]:
     """The overrides, each value of a sweep as one of its own; and a line for each sweep whose values cannot be listed."""
     if not arguments.multirun or arguments.config_path or arguments.config_dir:
         return arguments.overrides, []
@@ -281,13 +252,13 @@ def listed(arguments: argparse.Namespace, configs: Path, name: str) -> tuple[lis
     lines = []
     for override in arguments.overrides:
         try:
-            given += swept(override, groups, configs)
+            given += expand_sweep(override, groups, configs)
         except UNUSABLE as error:  # of what a user's range is made of
             lines.append(f"{override}: {_first_line(error)}")
     return given, lines
 
 
-def swept(override: str, groups: Sequence[str], configs: Path) -> list[str]:
+def expand_sweep(override: str, groups: Sequence[str], configs: Path) -> list[str]:
     """One override for each value of a sweep; the override itself where it is none. A ValueError where it has no values, or
     more than can be meant."""
     try:

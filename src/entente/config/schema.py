@@ -32,6 +32,7 @@ from typing import (
 
 from annotated_types import DocInfo, Ge, GroupedMetadata, Gt, Le, Lt, MinLen
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
 from entente.console import escape
 from entente.errors import InputError
@@ -46,10 +47,21 @@ LONGEST = 80  # characters of a value that are shown
 
 
 class Setting(NamedTuple):
-    """One argument: its annotation, and its default (`inspect.Parameter.empty`: it must be given)."""
+    """One argument: its annotation, its default (`inspect.Parameter.empty`: it must be given), and the comment that
+    `annotated_types.doc` puts in an annotation."""
 
     annotation: Any
     default: Any
+    comment: str = ""
+
+    @classmethod
+    def of(cls, annotation: Any, default: Any) -> "Setting":
+        if get_origin(annotation) is not Annotated:
+            return cls(annotation, default)
+        bare, *metadata = get_args(annotation)
+        comment = next((entry.documentation for entry in metadata if isinstance(entry, DocInfo)), "")
+        others = [entry for entry in metadata if not isinstance(entry, DocInfo)]
+        return cls(Annotated[(bare, *others)] if others else bare, default, comment)
 
 
 def problems(target: Callable[..., Any], part: str, values: object, given: Collection[str] = ()) -> list[str]:
@@ -62,7 +74,7 @@ def problems(target: Callable[..., Any], part: str, values: object, given: Colle
     known = [_key(part, name) for name in settings]
     found = [unknown(_key(part, name), shown(value), known) for name, value in values.items() if name not in settings]
     sound: dict[str, Any] = {}
-    for name, (annotation, default) in settings.items():
+    for name, (annotation, default, _) in settings.items():
         key, value = _key(part, name), values.get(name, default)
         if value is inspect.Parameter.empty or (isinstance(value, str) and value == MISSING):
             found.append(unset(key))
@@ -103,15 +115,17 @@ def settings_of(target: Callable[..., Any]) -> dict[str, Setting]:
         needed: frozenset[str] = target.__required_keys__  # type: ignore[attr-defined]
         hints = get_type_hints(target, include_extras=True).items()
         bare = {name: get_args(hint)[0] if get_origin(hint) in (Required, NotRequired) else hint for name, hint in hints}
-        return {name: Setting(hint, inspect.Parameter.empty if name in needed else None) for name, hint in bare.items()}
+        return {name: Setting.of(hint, inspect.Parameter.empty if name in needed else None) for name, hint in bare.items()}
     parameters = inspect.signature(target, eval_str=True).parameters.values()
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    return {p.name: Setting(Any if p.annotation is p.empty else p.annotation, p.default) for p in named}
+    return {p.name: Setting.of(Any if p.annotation is p.empty else p.annotation, p.default) for p in named}
 
 
 def defaults(target: Callable[..., Any]) -> dict[str, Any]:
     """The arguments that need not be given, with what they are then."""
-    return {name: default for name, (_, default) in settings_of(target).items() if default is not inspect.Parameter.empty}
+    return {
+        name: setting.default for name, setting in settings_of(target).items() if setting.default is not inspect.Parameter.empty
+    }
 
 
 def flat(node: object, prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -174,6 +188,8 @@ def _key(part: str, name: object) -> str:
 
 def _wrong(annotation: Any, key: str, value: object) -> list[str]:
     """What is wrong with the value of a key: one line, or one for each wrong setting of a nested part."""
+    if dataclasses.is_dataclass(annotation):
+        return problems(annotation, key, value)  # type: ignore[arg-type]
     members = list(_members(annotation))
     if isinstance(value, Mapping):
         if inner := [_wrong_part(member, key, value) for member in members if _is_part(member)]:
@@ -226,7 +242,7 @@ def allowed(annotation: Any) -> str:
 
 def _words(annotation: Any) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
-    if said := [entry.documentation for entry in arguments[1:] if origin is Annotated and isinstance(entry, DocInfo)]:
+    if said := [entry.description for entry in arguments[1:] if isinstance(entry, FieldInfo) and entry.description]:
         return said[0]
     if origin is Annotated:
         return f"{allowed(arguments[0])}{_range(arguments[1:])}"

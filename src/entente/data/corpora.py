@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 
 import datasets
 import numpy as np
-from annotated_types import Ge, Interval
+from annotated_types import Ge, Interval, doc
 from datasets import Dataset, DownloadConfig, DownloadManager
 
 from entente.data.alignments import Gold
@@ -58,9 +58,9 @@ class Places(TypedDict):
 class Split(TypedDict):
     """What is held out of the training pairs where there is no validation set: a number of pairs, or a share of them."""
 
-    valid: AtLeastOne | Share
-    test: Annotated[int, Ge(0)] | Share  # 0: none; and none where a test set is given
-    seed: Seed
+    valid: Annotated[AtLeastOne | Share, doc("a share of the pairs, or how many")]
+    test: Annotated[Annotated[int, Ge(0)] | Share, doc("used where test is not given either; 0: none")]
+    seed: Annotated[Seed, doc("of the split, not of the training: runs with other seeds read the same pairs")]
 
 
 class Part(NamedTuple):
@@ -94,7 +94,14 @@ class Corpus:
         return hashlib.sha256((digest(self.train, "src", "tgt") + digest(self.valid, "src", "tgt")).encode()).hexdigest()
 
 
-def grammar(src: Language, tgt: Language, seed: Seed, train: Sentences, valid: Sentences, test: Sentences) -> Corpus:
+def grammar(
+    src: Annotated[Language, doc("source language")] = "fr",
+    tgt: Annotated[Language, doc("target language")] = "en",
+    seed: Annotated[Seed, doc("of the corpus, not of the training: runs with other seeds read the same pairs")] = 1,
+    train: Annotated[Sentences, doc("number of training pairs")] = 30_000,
+    valid: Annotated[Sentences, doc("number of validation pairs")] = 1000,
+    test: Annotated[Sentences, doc("number of test pairs, in each test split")] = 1000,
+) -> Corpus:
     """The embedded French-English grammar; `train`, `valid` and `test` are numbers of pairs."""
     if {src, tgt} != {"fr", "en"}:
         raise InputError(f"data.src={src} data.tgt={tgt}: the grammar has fr and en, one as source and one as target")
@@ -119,16 +126,21 @@ def grammar(src: Language, tgt: Language, seed: Seed, train: Sentences, valid: S
 
 
 def files(
-    src: Language,
-    tgt: Language,
-    root: str | None,
-    train: TwoFiles | str,
-    valid: TwoFiles | str | None,
-    test: Mapping[SplitName, TwoFiles | str | None] | str | None,
-    max_words: AtLeastOne,
-    max_ratio: Ratio | None = None,
-    columns: Places | None = None,
-    split: Split | None = None,
+    *,
+    src: Annotated[Language, doc("source language")] = "fr",
+    tgt: Annotated[Language, doc("target language")] = "en",
+    root: Annotated[str | None, doc("folder that relative paths start from; null: the current one")] = None,
+    train: Annotated[TwoFiles | str, doc("two parallel files, src and tgt, or one file of pairs")],
+    valid: Annotated[TwoFiles | str | None, doc("the same; null: held out of train, see split")] = None,
+    test: Annotated[
+        Mapping[SplitName, TwoFiles | str | None] | str | None, doc("the same, or several test sets by name; may stay empty")
+    ] = None,
+    max_words: Annotated[AtLeastOne, doc("training pairs with more words on a side are dropped, with a count")] = 100,
+    max_ratio: Annotated[
+        Ratio | None, doc("words of the longer side by the shorter: training pairs above it are dropped, with a count")
+    ] = None,
+    columns: Annotated[Places | None, doc("of one file of pairs: a column's name, its number from 1, or null")] = None,
+    split: Annotated[Split | None, doc("what is held out of train where valid is not given")] = None,
 ) -> Corpus:
     """The user's own text, UTF-8: two parallel files, one sentence a line, plain or gzip, line N of one side translating line N
     of the other; or one file of pairs, in a form that `files.read_pairs` knows.
@@ -145,7 +157,17 @@ def files(
 
 
 def multi30k(
-    src: Language, tgt: Language, root: str, tests: Sequence[SplitName], max_words: AtLeastOne, max_ratio: Ratio | None = None
+    *,
+    src: Annotated[Language, doc("source language")] = "fr",
+    tgt: Annotated[Language, doc("target language")] = "en",
+    root: Annotated[str, doc("a copy of the repository or of its folder data/task1/raw, or an address")],
+    tests: Annotated[
+        Sequence[SplitName], doc("also test_2017_flickr, test_2017_mscoco, ... as far as the two languages have them")
+    ] = ("test_2016_flickr",),
+    max_words: Annotated[AtLeastOne, doc("training pairs with more words on a side are dropped, with a count")] = 100,
+    max_ratio: Annotated[
+        Ratio | None, doc("words of the longer side by the shorter: training pairs above it are dropped, with a count")
+    ] = None,
 ) -> Corpus:
     """Multi30k as the public repository multi30k/dataset holds it. `root` is that repository or its folder data/task1/raw, on
     this machine or an address (https://...); what is fetched from an address is kept in the cache of `datasets`."""
@@ -161,13 +183,16 @@ def multi30k(
 
 
 def opus_books(
-    src: Language,
-    tgt: Language,
-    path: str,
-    subset: str | None,
-    max_words: AtLeastOne,
-    split: Split,
-    max_ratio: Ratio | None = None,
+    *,
+    src: Annotated[Language, doc("source language")] = "fr",
+    tgt: Annotated[Language, doc("target language")] = "en",
+    path: Annotated[str, doc("a set of the hub, a Parquet file, or a folder of some")] = "Helsinki-NLP/opus_books",
+    subset: Annotated[str | None, doc("of the set: a pair of languages")] = "en-fr",
+    split: Annotated[Split, doc("what is held out of the training pairs")],
+    max_words: Annotated[AtLeastOne, doc("training pairs with more words on a side are dropped, with a count")] = 100,
+    max_ratio: Annotated[
+        Ratio | None, doc("words of the longer side by the shorter: training pairs above it are dropped, with a count")
+    ] = None,
 ) -> Corpus:
     """A translation set of the Hugging Face hub that has a training split only, of which validation and test are held out.
     `path` is its name there, or a Parquet file or a folder of some (within it, those of the folder `subset`)."""

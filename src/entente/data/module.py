@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast, get_args
 import lightning as L
 import numpy as np
 import torch
-from annotated_types import Ge
+from annotated_types import Ge, doc
 
 from entente.data.batches import Batch, EvaluationBatches, Together, TrainingBatches, collate, fitting, to_device
 from entente.data.corpora import Corpus
@@ -72,9 +72,9 @@ class TranslationData(L.LightningDataModule):
         self,
         corpus: Corpus,
         vocabulary: Vocabulary,
-        max_tokens: AtLeastOne,
-        seed: int,
-        eval_max_tokens: AtLeastOne = 4096,
+        max_tokens: Annotated[AtLeastOne, doc("padded positions of a batch, of its longer side")] = 4096,
+        seed: int = 1,
+        eval_max_tokens: Annotated[AtLeastOne, doc("the same, of an evaluation batch")] = 4096,
         overfit: bool = False,
         cache_dir: Path | None = None,
         limit_batches: int | float = 1.0,

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, get_args
 import numpy as np
 import sentencepiece
 import torch
-from annotated_types import Interval
+from annotated_types import Interval, doc
 from datasets import Dataset
 from torch import Tensor
 
@@ -142,9 +142,16 @@ class Vocabulary:
     joint: bool
 
     @classmethod
-    def train(cls, corpus_train: Dataset, vocab_size: Size, type: Type, joint: bool, cache_dir: Path) -> "Vocabulary":
-        """Learns from the training pairs only, or takes from `cache_dir` what the same lines gave before. Of more than SAMPLE
-        sentences it learns from every second, every third, ..."""
+    def train(
+        cls,
+        corpus_train: Dataset,
+        vocab_size: Annotated[Size, doc("pieces at most")] = 8000,
+        type: Annotated[Type, doc("how pieces are learned")] = "bpe",
+        joint: Annotated[bool, doc("one vocabulary for both sides, which tied embeddings need")] = True,
+        cache_dir: Path | None = None,
+    ) -> "Vocabulary":
+        """Learns from the training pairs only, or takes from `cache_dir` (None: no cache) what the same lines gave before. Of
+        more than SAMPLE sentences it learns from every second, every third, ..."""
         if joint:
             both = _cached(corpus_train, ["src", "tgt"], vocab_size, type, cache_dir)
             return cls(both, both, joint)
@@ -171,16 +178,18 @@ class Vocabulary:
         return cls(src, src if joint else Tokenizer(_bytes(state["tgt"])), joint)
 
 
-def _cached(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path) -> Tokenizer:
-    options = (sentencepiece.__version__, vocab_size, type, sorted(OPTIONS.items()), RESERVED.pattern, SAMPLE)
-
-    def write(path: Path) -> None:
+def _cached(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path | None) -> Tokenizer:
+    def learn() -> Tokenizer:
         step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
-        lines = islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step)
-        path.write_bytes(Tokenizer.train(lines, vocab_size, type).model)
+        return Tokenizer.train(islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step), vocab_size, type)
 
-    key = (options, digest(pairs, *sides))
-    tokenizer = Tokenizer(cached(cache_dir, key, ".model", write, "tokenizer").read_bytes())
+    if cache_dir is None:
+        tokenizer = learn()
+    else:
+        options = (sentencepiece.__version__, vocab_size, type, sorted(OPTIONS.items()), RESERVED.pattern, SAMPLE)
+        key = (options, digest(pairs, *sides))
+        path = cached(cache_dir, key, ".model", lambda path: path.write_bytes(learn().model), "tokenizer")
+        tokenizer = Tokenizer(path.read_bytes())
     if len(tokenizer) < vocab_size:
         log.warning("a vocabulary of %d pieces is more than this text fills: it has %d", vocab_size, len(tokenizer))
     return tokenizer

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import torch
-from annotated_types import Interval
+from annotated_types import Interval, doc
 from torch import Tensor
 
 from entente.errors import Diverged
@@ -49,11 +49,13 @@ class Search:
     hypothesis that has not ended there ranks below all that have ended, whatever its score: it is the best only if none ended.
     """
 
-    beam: Annotated[int, Interval(ge=1, le=1000)] = 1
-    length_penalty: Annotated[float, Interval(ge=-10, le=10)] = 1.0
-    n_best: Annotated[int, Interval(ge=1, le=1000)] = 1
-    length_factor: Annotated[float, Interval(ge=0, le=100)] = 2.0
-    length_offset: Annotated[int, Interval(ge=1, le=100_000)] = 10
+    beam: Annotated[int, Interval(ge=1, le=1000), doc("hypotheses kept at each step; 1 is greedy")] = 1
+    length_penalty: Annotated[float, Interval(ge=-10, le=10), doc("0: plain log-probabilities")] = 1.0
+    n_best: Annotated[int, Interval(ge=1, le=1000), doc("translations returned of each sentence")] = 1
+    length_factor: Annotated[
+        float, Interval(ge=0, le=100), doc("longest translation: length_factor * source pieces + length_offset")
+    ] = 2.0
+    length_offset: Annotated[int, Interval(ge=1, le=100_000), doc("see length_factor")] = 10
 
     relations = (n_best_within_beam,)
 

@@ -5,8 +5,7 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from annotated_types import DocInfo
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from entente.errors import InputError
 
@@ -38,10 +37,14 @@ def _folder(text: str) -> str:
     return text
 
 
-Name = Annotated[str, AfterValidator(_name), DocInfo(f"a name ({RULE})")]
-Split = Annotated[str, AfterValidator(_split), DocInfo(f"a name ({RULE}, and no @)")]  # "test@alone" is another reading of test
+Name = Annotated[str, AfterValidator(_name), Field(description=f"a name ({RULE})")]
+Split = Annotated[
+    str, AfterValidator(_split), Field(description=f"a name ({RULE}, and no @)")
+]  # "test@alone" is another reading of test
 Folder = Annotated[
-    str, AfterValidator(_folder), DocInfo(f"the name of a folder under output_dir (each part {RULE}; parts are separated by /)")
+    str,
+    AfterValidator(_folder),
+    Field(description=f"the name of a folder under output_dir (each part {RULE}; parts are separated by /)"),
 ]
 
 

@@ -14,9 +14,10 @@ width of its output, A width of the attention's keys.
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import torch
+from annotated_types import doc
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -69,17 +70,17 @@ class BiRNN(Seq2Seq):
         shared_vocab: bool,
         pad_id: TokenId,
         seed: Seed,
-        d_embedding: Width = 256,
-        d_hidden: Width = 256,
-        d_attention: Width = 256,
-        dropout: DropoutRate = 0.1,
-        tied: bool = True,
-        score: RecurrentScore = "additive",
-        cell: Cell = "gru",
-        bidirectional: bool = True,
-        readout: Readout = "maxout",
-        mask_padding: bool = True,
-        softmax: SoftmaxOver = "keys",
+        d_embedding: Annotated[Width, doc("width of the embeddings")] = 256,
+        d_hidden: Annotated[Width, doc("width of each direction of the encoder, and of the decoder")] = 256,
+        d_attention: Annotated[Width, doc("width of the additive score")] = 256,
+        dropout: Annotated[DropoutRate, doc("of embeddings, memory and readout")] = 0.2,
+        tied: Annotated[bool, doc("output projection = target embedding (= source embedding with a joint vocabulary)")] = True,
+        score: Annotated[RecurrentScore, doc("none: no attention, the source is its last state")] = "additive",
+        cell: Annotated[Cell, doc("recurrent cell of encoder and decoder")] = "gru",
+        bidirectional: Annotated[bool, doc("the encoder reads from both ends")] = True,
+        readout: Annotated[Readout, doc("residual: state + context; context: the context alone")] = "maxout",
+        mask_padding: Annotated[bool, doc("hide the padding of the source from attention")] = True,
+        softmax: Annotated[SoftmaxOver, doc("axis that the softmax normalises; keys: over the keys of a query")] = "keys",
     ) -> None:
         super().__init__()
         refuse_unknown("readout", [readout], get_args(Readout))

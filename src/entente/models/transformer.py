@@ -23,7 +23,7 @@ from functools import partial
 from typing import Annotated, Literal, NamedTuple, cast, get_args
 
 import torch
-from annotated_types import Interval, Le
+from annotated_types import Interval, Le, doc
 from torch import Tensor, nn
 
 from entente.models.arguments import (
@@ -162,25 +162,25 @@ class Transformer(Seq2Seq):
         shared_vocab: bool,
         pad_id: TokenId,
         seed: Seed,
-        d_model: Width = 256,
-        n_heads: Annotated[int, Interval(ge=1, le=128)] = 4,
-        n_layers: Annotated[int, Interval(ge=1, le=64)] = 3,
-        d_ff: Annotated[int, Interval(ge=1, le=65536)] = 1024,
-        dropout: DropoutRate = 0.1,
-        attention_dropout: DropoutRate = 0.0,
-        residual: Sequence[Sublayer] = SUBLAYERS,
-        norm: Norm = "pre",
-        tied: bool = True,
-        positions: Positions = "sinusoidal",
-        sublayers: Sequence[Sublayer] = SUBLAYERS,
-        mask_padding: bool = True,
-        mask_future: bool = True,
-        score: Score = "dot",
-        scale: Scale = "d_k",
-        projections: Sequence[Projection] = PROJECTIONS,
-        d_k: Width | None = None,
-        softmax: SoftmaxOver = "keys",
-        mask_value: Annotated[float, Le(0)] | None = None,
+        d_model: Annotated[Width, doc("width of every layer")] = 128,
+        n_heads: Annotated[int, Interval(ge=1, le=128), doc("attention heads of a layer")] = 4,
+        n_layers: Annotated[int, Interval(ge=1, le=64), doc("layers of the encoder, and of the decoder")] = 3,
+        d_ff: Annotated[int, Interval(ge=1, le=65536), doc("width of the feed-forward layers")] = 512,
+        dropout: Annotated[DropoutRate, doc("of embeddings and sublayer outputs")] = 0.1,
+        attention_dropout: Annotated[DropoutRate, doc("of attention weights")] = 0.0,
+        residual: Annotated[Sequence[Sublayer], doc("sublayers that have a residual connection")] = SUBLAYERS,
+        norm: Annotated[Norm, doc("where layer normalisation is applied")] = "pre",
+        tied: Annotated[bool, doc("output projection = target embedding (= source embedding with a joint vocabulary)")] = True,
+        positions: Annotated[Positions, doc("how positions are encoded")] = "sinusoidal",
+        sublayers: Annotated[Sequence[Sublayer], doc("sublayers of each layer")] = SUBLAYERS,
+        mask_padding: Annotated[bool, doc("hide the padding of the source")] = True,
+        mask_future: Annotated[bool, doc("hide the target tokens that come later")] = True,
+        score: Annotated[Score, doc("how a query is compared with a key")] = "dot",
+        scale: Annotated[Scale, doc("divide dot products by the square root of this")] = "d_k",
+        projections: Annotated[Sequence[Projection], doc("projections that are learned")] = PROJECTIONS,
+        d_k: Annotated[Width | None, doc("width of a head; null: d_model / n_heads")] = None,
+        softmax: Annotated[SoftmaxOver, doc("axis that the softmax normalises; keys: over the keys of a query")] = "keys",
+        mask_value: Annotated[Annotated[float, Le(0)] | None, doc("value of a masked score; null: minus infinity")] = None,
     ) -> None:
         super().__init__()
         refuse_unknown("residual", residual, SUBLAYERS)

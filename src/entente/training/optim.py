@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, assert_never
 
 import torch
-from annotated_types import Interval
+from annotated_types import Interval, doc
 from torch import Tensor
 
 
@@ -20,14 +20,14 @@ class Optim:
     the learning rates of the warm-up and no others. A longer warm-up postpones the fall to its end.
     """
 
-    lr: Annotated[float, Interval(gt=0)] = 1e-3
-    beta1: Annotated[float, Interval(ge=0, lt=1)] = 0.9
-    beta2: Annotated[float, Interval(ge=0, lt=1)] = 0.98
-    weight_decay: Annotated[float, Interval(ge=0)] = 0.0
-    warmup: Annotated[int, Interval(ge=0)] = 400
-    schedule: Literal["inverse_sqrt", "cosine", "constant"] = "cosine"
-    decay_from: Annotated[int, Interval(ge=0)] = 0  # so that a run stored without it resumes as it began
-    label_smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.1
+    lr: Annotated[float, Interval(gt=0), doc("peak learning rate")] = 3e-3
+    beta1: Annotated[float, Interval(ge=0, lt=1), doc("decay of the mean of gradients")] = 0.9
+    beta2: Annotated[float, Interval(ge=0, lt=1), doc("decay of the mean of squared gradients")] = 0.98
+    weight_decay: Annotated[float, Interval(ge=0), doc("decoupled from the gradient, as in AdamW")] = 0.0
+    warmup: Annotated[int, Interval(ge=0), doc("steps of the linear warm-up")] = 200
+    schedule: Annotated[Literal["inverse_sqrt", "cosine", "constant"], doc("shape of the decay")] = "cosine"
+    decay_from: Annotated[int, Interval(ge=0), doc("step at which the decay starts; a short run needs an earlier one")] = 200
+    label_smoothing: Annotated[float, Interval(ge=0, lt=1), doc("share of the target spread over the vocabulary")] = 0.1
 
     def adamw(self, parameters: Iterable[Tensor], fused: bool = False) -> torch.optim.Optimizer:
         betas = (self.beta1, self.beta2)

@@ -109,4 +109,4 @@ def steps(folder: Path) -> list[Path]:
 
 
 def how_to_resume(run_dir: Path) -> str:
-    return f"go on: python scripts/train.py resume={run_dir}"
+    return f"go on: entente train resume={run_dir}"

@@ -4,12 +4,14 @@ import logging
 import random
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import lightning as L
 import numpy as np
 import torch
+from annotated_types import Ge, doc
 from lightning.fabric.plugins import CheckpointIO
 from lightning.pytorch.loggers import TensorBoardLogger
 
@@ -21,6 +23,17 @@ from entente.training.run_directory import how_to_resume, step_of, steps
 log = logging.getLogger("entente")
 
 RANDOM = "random"  # our entry for the random states in Lightning's checkpoint
+
+
+@dataclass(frozen=True)
+class CheckpointSettings:
+    """When checkpoints are written, and what becomes of the last ones."""
+
+    every: Annotated[int, Ge(1), doc("steps; a run that is killed loses no more than these")] = 200
+    keep: Annotated[int, Ge(1), doc("checkpoints kept to go on from, the latest")] = 2
+    average: Annotated[
+        int, Ge(1), doc("above 1: the mean of so many of the latest is the run's model where validation BLEU says so")
+    ] = 1
 
 
 class VerifiedCheckpoints(CheckpointIO):

@@ -13,6 +13,7 @@ outputs/NAME/config.yaml            the composed configuration
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,16 @@ import lightning as L
 import torch
 
 from entente import checkpoint
-from entente.config.schema import fill
 from entente.console.log import LogFile
 from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
-from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.files.reading import path_of
 from entente.files.writing import clear, write_json
 from entente.models.seq2seq import parameter_count
 from entente.process import prepare_process
 from entente.training.board import log_final, log_settings
-from entente.training.optim import Optim
 from entente.training.progress import clock
 from entente.training.report import show, write_translations
 from entente.training.resume import BEGINNING, Point, forget_after, newest, resumable
@@ -46,7 +44,7 @@ from entente.training.run_directory import (
     unfinished,
 )
 from entente.training.saving import Checkpoints
-from entente.training.settings import completed, problems_of_run
+from entente.training.settings import RunSettings, problems_of_run
 from entente.training.trainer import build_trainer, callbacks, placed, refused_by_lightning
 from entente.training.translator import Translator
 
@@ -59,7 +57,10 @@ Proof = Callable[[Mapping[str, Any], TranslationData], dict[str, Any]]
 def check_run(config: Mapping[str, Any]) -> list[str]:
     """Everything that is wrong with the configuration of a run, one line each, before anything is read or written."""
     prepare_process(None)
-    return problems_of_run(config) or refused_by_lightning(completed(config)["trainer"]) or no_folder(config["output_dir"])
+    if found := problems_of_run(config):
+        return found
+    settings = RunSettings.of(config)
+    return refused_by_lightning(settings.trainer) or no_folder(settings.output_dir)
 
 
 def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
@@ -68,89 +69,90 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
     kept as proof.json."""
     if found := check_run(config):
         raise InputError(*found)
-    config = {**completed(config), "output_dir": str(path_of(config["output_dir"]))}
-    prepare_process(config["trainer"]["threads"])
-    resume, config = config["resume"], {key: value for key, value in config.items() if key != "resume"}
-    name = config["name"] + ("-overfit" if config["overfit"] else "")
-    run_dir = to_go_on_with(resume, Path(config["output_dir"]), name, config)
+    settings = RunSettings.of(config)
+    root = path_of(settings.output_dir)
+    settings = replace(settings, output_dir=str(root))
+    prepare_process(settings.trainer.threads)
+    name = settings.name + ("-overfit" if settings.overfit else "")
+    run_dir = to_go_on_with(settings, root, name)
     if run_dir and is_finished(run_dir):
         log.info("%s: has finished, nothing left to do", run_dir)
         return run_dir
-    L.seed_everything(config["seed"], verbose=False)
+    L.seed_everything(settings.seed, verbose=False)
     if run_dir is None:
-        data, translator = prepared(config)
-        proof = prove(config, data) if prove else None
-        run_dir = new_run_directory(Path(config["output_dir"]), name, config)
+        data, translator = prepared(settings)
+        proof = prove(settings.stored(), data) if prove else None
+        run_dir = new_run_directory(root, name, settings.stored())
         with resumable(run_dir), one_process(run_dir), LogFile(run_dir / "train.log"):
             if proof:
                 write_json(run_dir / "proof.json", proof)
-            fit(config, run_dir, data, translator, None)
+            fit(settings, run_dir, data, translator, None)
         return run_dir
     with resumable(run_dir), one_process(run_dir):
-        every, average = config["checkpoint"]["every"], config["checkpoint"]["average"]
-        last = None if config["trainer"]["patience"] else config["trainer"]["max_steps"]
+        last = None if settings.trainer.patience else settings.trainer.max_steps
         with LogFile(run_dir / "train.log"):
-            point = newest(run_dir, every, average, last)
-        data, translator = prepared(config, point)
+            point = newest(run_dir, settings.checkpoint.every, settings.checkpoint.average, last)
+        data, translator = prepared(settings, point)
         forget_after(run_dir, point)
         with LogFile(run_dir / "train.log"):
-            fit(config, run_dir, data, translator, point)
+            fit(settings, run_dir, data, translator, point)
     return run_dir
 
 
-def fit(config: Mapping[str, Any], run_dir: Path, data: TranslationData, translator: Translator, point: Point | None) -> None:
+def fit(settings: RunSettings, run_dir: Path, data: TranslationData, translator: Translator, point: Point | None) -> None:
     """Trains a run from its beginning, or from a point of it, to its end."""
     clear(run_dir, run_dir / "checkpoints", run_dir / "translations", pattern=".*.new")
-    clear(Path(config["output_dir"]), *(Path(config["output_dir"]) / "cache" / kind for kind in ("tokenizer", "tokens")))
+    root = Path(settings.output_dir)
+    clear(root, *(root / "cache" / kind for kind in ("tokenizer", "tokens")))
     say_what_begins(run_dir, data.corpus, translator)
     if point:
-        log.info("%s: %s", run_dir, what_is_left(point, config["trainer"]["max_steps"]))
-    kept = max(config["checkpoint"][key] for key in ("keep", "average"))
-    saving = Checkpoints(run_dir / "checkpoints", config["checkpoint"]["every"], kept)
+        log.info("%s: %s", run_dir, what_is_left(point, settings.trainer.max_steps))
+    kept = max(settings.checkpoint.keep, settings.checkpoint.average)
+    saving = Checkpoints(run_dir / "checkpoints", settings.checkpoint.every, kept)
     trainer = build_trainer(
-        {**config["trainer"], "max_steps": point.step} if point and point.trained else config["trainer"],
+        replace(settings.trainer, max_steps=point.step) if point and point.trained else settings.trainer,
         run_dir,
-        [saving, *callbacks(config)],
+        [saving, *callbacks(settings.views, settings.trainer.patience, settings.data["src"])],
         purge_step=point.step + 1 if point else 0,
     )
-    log_settings(trainer, config, decoded(config, data.corpus))
+    log_settings(trainer, settings.stored(), decoded(settings, data.corpus))
     path = point.path if point else None
     trainer.fit(translator, datamodule=data, ckpt_path=path, weights_only=True if path else None)
     saving.stop_if_asked(trainer.global_step)  # by a signal that came while Lightning tore down
-    finish(config, run_dir, trainer, translator, data, saving)
+    finish(settings, run_dir, trainer, translator, data, saving)
 
 
-def prepared(config: Mapping[str, Any], point: Point = BEGINNING) -> tuple[TranslationData, Translator]:
+def prepared(settings: RunSettings, point: Point = BEGINNING) -> tuple[TranslationData, Translator]:
     """The data of a run, and the model on its first step; what cannot be trained is refused, and whatever is not the text that
     `point` was trained on."""
-    log.info("reading the corpus: %s", config["data"]["name"])
-    corpus = read_corpus(config["data"])
+    log.info("reading the corpus: %s", settings.data["name"])
+    corpus = read_corpus(settings.data)
     text = corpus.digest()
     point.refuse_text(text)  # before pieces are learned from it
-    cache = Path(config["output_dir"]) / "cache"
-    vocabulary = Vocabulary.train(corpus.train, **config["data"]["tokenizer"], cache_dir=cache / "tokenizer")
+    cache = Path(settings.output_dir) / "cache"
+    vocabulary = Vocabulary.train(corpus.train, **settings.data["tokenizer"], cache_dir=cache / "tokenizer")
     point.refuse_vocabulary(vocabulary)
     data = TranslationData(
         corpus,
         vocabulary,
-        **config["data"]["batch"],
-        seed=config["seed"],
-        overfit=config["overfit"],
+        **settings.data["batch"],
+        seed=settings.seed,
+        overfit=settings.overfit,
         cache_dir=cache / "tokens",
-        limit_batches=config["trainer"]["limit_batches"],
+        limit_batches=settings.trainer.limit_batches,
     )
     data.check(decoded=["valid", *corpus.tests])
     with torch.device("meta"):  # shapes without memory
-        planned = checkpoint.build(config["model"], vocabulary, seed=0)
+        planned = checkpoint.build(settings.model, vocabulary, seed=0)
     checkpoint.refuse_beyond_memory(planned, copies=4)  # weights, gradients, Adam's two
     translator = Translator(
-        checkpoint.build(config["model"], vocabulary, config["seed"]),
+        checkpoint.build(settings.model, vocabulary, settings.seed),
         vocabulary,
-        fill(Optim, "optim", config["optim"]),
-        fill(Search, "search", config["search"]),
-        max_steps=config["trainer"]["max_steps"],
-        log_every=config["trainer"]["log_every"],
-        checkpoint_entry=checkpoint.entry(config, vocabulary, text),
+        settings.optim,
+        settings.search,
+        max_steps=settings.trainer.max_steps,
+        log_every=settings.trainer.log_every,
+        checkpoint_entry=checkpoint.entry(settings.stored(), vocabulary, text),
     )
     return data, translator
 
@@ -164,7 +166,7 @@ def say_what_begins(run_dir: Path, corpus: Corpus, translator: Translator) -> No
 
 
 def finish(
-    config: Mapping[str, Any],
+    settings: RunSettings,
     run_dir: Path,
     trainer: L.Trainer,
     translator: Translator,
@@ -174,13 +176,13 @@ def finish(
     """What comes after training: the model to keep is chosen, decoded and scored, and everything written."""
     started = time.perf_counter()
     averaged = None
-    with placed(translator.model, config["trainer"]["accelerator"], config["trainer"]["precision"]):
-        if config["checkpoint"]["average"] > 1:
-            averaged = keep_mean_if_better(trainer, translator, data, saving, config["checkpoint"]["average"])
+    with placed(translator.model, settings.trainer.accelerator, settings.trainer.precision):
+        if settings.checkpoint.average > 1:
+            averaged = keep_mean_if_better(trainer, translator, data, saving, settings.checkpoint.average)
         if saving.best is None:  # trained by a version that did not always validate
             saving.write_best(trainer, translator)
         translator.load_state_dict(checkpoint.read(saving.folder / "best.ckpt")["state_dict"])
-        evaluations = {split: translator.evaluate(data.evaluation(split)) for split in decoded(config, data.corpus)}
+        evaluations = {split: translator.evaluate(data.evaluation(split)) for split in decoded(settings, data.corpus)}
     write_translations(run_dir, evaluations)
     metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
     report = {
@@ -199,18 +201,18 @@ def finish(
     show(metrics, str(run_dir))
 
 
-def decoded(config: Mapping[str, Any], corpus: Corpus) -> list[str]:
+def decoded(settings: RunSettings, corpus: Corpus) -> list[str]:
     """The splits of the final evaluation."""
-    return ["valid", *corpus.tests, *(f"{split}@{how}" for split in [*corpus.tests][:1] for how in config["also_evaluate"])]
+    return ["valid", *corpus.tests, *(f"{split}@{how}" for split in [*corpus.tests][:1] for how in settings.also_evaluate)]
 
 
-def to_go_on_with(resume: str | None, root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
+def to_go_on_with(settings: RunSettings, root: Path, name: str) -> Path | None:
     """The directory of the run that `resume` means: `auto`, a directory, or None for a new run."""
-    if resume is None:
+    if settings.resume is None:
         return None
-    if resume != "auto":
-        return path_of(resume)
-    found = unfinished(root, name, config)
+    if settings.resume != "auto":
+        return path_of(settings.resume)
+    found = unfinished(root, name, settings.stored())
     if found is None:
         log.info("resume=auto: no run %s of this configuration yet, a new one begins", root / name)
     return found

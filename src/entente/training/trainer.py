@@ -1,22 +1,47 @@
 """Lightning's Trainer as a run uses it, and what accompanies training."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import lightning as L
+from annotated_types import Ge, Interval, doc
 from lightning.pytorch.callbacks import Callback, EarlyStopping
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 
+from entente.process import Threads
 from entente.training.board import Board
 from entente.training.progress import TrainingProgress
 from entente.training.saving import VerifiedCheckpoints
-from entente.training.views import AttentionMaps, AttentionNumbers, Diagnosis, SampleTranslations
+from entente.training.views import AttentionMaps, AttentionNumbers, Diagnosis, SampleTranslations, Views
 
 log = logging.getLogger("entente")
+
+
+AtLeastOne = Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True)
+class TrainerSettings:
+    """What Lightning's Trainer is given; how many steps, and on what."""
+
+    suffix: Annotated[str, doc("of the run's name")] = ""
+    max_steps: Annotated[AtLeastOne, doc("optimiser steps")] = 1600
+    validate_every: Annotated[AtLeastOne, doc("steps")] = 400
+    patience: Annotated[AtLeastOne | None, doc("validations without a better BLEU before training stops; null: never")] = None
+    gradient_clip: Annotated[float, Ge(0), doc("norm of the whole gradient; 0: never")] = 1.0
+    accumulate: Annotated[AtLeastOne, doc("batches per step")] = 1
+    precision: Annotated[str | int, doc("as Lightning names them: bf16-mixed, 16-mixed, 64-true, ...")] = "32-true"
+    accelerator: Annotated[str, doc("as Lightning names them: auto, cpu, gpu, ...")] = "auto"
+    threads: Threads = None
+    log_every: Annotated[AtLeastOne, doc("steps")] = 20
+    limit_batches: Annotated[
+        AtLeastOne | Annotated[float, Interval(gt=0, le=1)], doc("of validation and tests: a share, or a number of batches")
+    ] = 1.0
 
 
 # Two sentences whose attention is worth watching: two-word negation in a comparative, and an elided article.
@@ -26,49 +51,50 @@ FIXED_SENTENCES = {
 }
 
 
-def callbacks(config: Mapping[str, Any]) -> list[Callback]:
-    """What accompanies training beside its checkpoints: early stopping, progress, and views for TensorBoard."""
+def callbacks(views: Views, patience: int | None, language: str) -> list[Callback]:
+    """What accompanies training beside its checkpoints: early stopping, progress, and views for TensorBoard. language: of the
+    source, in which the fixed sentences are."""
     chosen: list[Callback] = [TrainingProgress()]
-    if config["views"]["diagnosis"]:
-        chosen.append(Diagnosis(config["views"]["diagnosis"]))
-    if config["trainer"]["patience"]:
-        chosen.append(EarlyStopping("valid/bleu", mode="max", patience=config["trainer"]["patience"]))
-    if config["views"]["attention"]:
-        fixed = [(text, text) for text in FIXED_SENTENCES.get(config["data"]["src"], ())]
-        chosen.append(AttentionMaps(fixed, config["views"]["attention_every"]))
-    if config["views"]["heads"]:
-        chosen.append(AttentionNumbers(config["views"]["heads"]))
-    if config["views"]["translations"]:
-        chosen.append(SampleTranslations(config["views"]["translations"]))
+    if views.diagnosis:
+        chosen.append(Diagnosis(views.diagnosis))
+    if patience:
+        chosen.append(EarlyStopping("valid/bleu", mode="max", patience=patience))
+    if views.attention:
+        fixed = [(text, text) for text in FIXED_SENTENCES.get(language, ())]
+        chosen.append(AttentionMaps(fixed, views.attention_every))
+    if views.heads:
+        chosen.append(AttentionNumbers(views.heads))
+    if views.translations:
+        chosen.append(SampleTranslations(views.translations))
     return chosen
 
 
-def refused_by_lightning(config: Mapping[str, Any], part: str = "trainer.") -> list[str]:
+def refused_by_lightning(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
     """What no signature says: accelerators and precisions that are not to be had here."""
-    for key, known in (("accelerator", {"precision": "32-true"}), ("precision", {})):
+    for key, tried in (("accelerator", replace(settings, precision="32-true")), ("precision", settings)):
         try:
-            build_trainer({**config, **known}, None)
+            build_trainer(tried, None)
         except (TypeError, ValueError, ImportError, MisconfigurationException) as error:
-            return [f"{part}{key}={config[key]}: choose another ({str(error).splitlines()[0]})"]
+            return [f"{part}{key}={getattr(settings, key)}: choose another ({str(error).splitlines()[0]})"]
     return []
 
 
 def build_trainer(
-    config: Mapping[str, Any], run_dir: Path | None, chosen: Iterable[Callback] = (), purge_step: int = 0
+    settings: TrainerSettings, run_dir: Path | None, chosen: Iterable[Callback] = (), purge_step: int = 0
 ) -> L.Trainer:
     """Lightning's Trainer with our budget in steps. Without a run's directory it only evaluates. purge_step: TensorBoard
     forgets what it was shown from this step on; only if the first of a run's writers says so as well."""
     board: dict[str, Any] = {"name": "", "version": "", "default_hp_metric": False, "purge_step": purge_step}
     return L.Trainer(
-        accelerator=config["accelerator"],
+        accelerator=settings.accelerator,
         devices=1,
-        precision=config["precision"],
-        max_steps=config["max_steps"],
+        precision=settings.precision,  # type: ignore[arg-type]
+        max_steps=settings.max_steps,
         max_epochs=-1,
-        val_check_interval=config["validate_every"] * config["accumulate"],
+        val_check_interval=settings.validate_every * settings.accumulate,
         check_val_every_n_epoch=None,
-        gradient_clip_val=config["gradient_clip"] or None,
-        accumulate_grad_batches=config["accumulate"],
+        gradient_clip_val=settings.gradient_clip or None,
+        accumulate_grad_batches=settings.accumulate,
         num_sanity_val_steps=0,
         log_every_n_steps=1,  # the module decides which steps have something to log
         logger=Board(run_dir, **board) if run_dir else False,

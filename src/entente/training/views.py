@@ -2,10 +2,12 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import lightning as L
 import numpy as np
+from annotated_types import Ge, doc
 from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from torch.utils.tensorboard import SummaryWriter
@@ -21,6 +23,21 @@ from entente.data.corpora import clean
 from entente.training.translator import Translator, translator_of
 
 log = logging.getLogger("entente")
+
+
+@dataclass(frozen=True)
+class Views:
+    """What TensorBoard is given at each validation."""
+
+    attention: Annotated[bool, doc("attention maps of the two fixed sentences and the first of validation")] = True
+    attention_every: Annotated[
+        int, Ge(0), doc("steps between attention maps, the last validation apart; 0: at each validation")
+    ] = 1000
+    heads: Annotated[
+        int, Ge(0), doc("validation sentences on which every head is measured: entropy, alignment and more; 0: never")
+    ] = 32
+    translations: Annotated[int, Ge(0), doc("sample translations")] = 10
+    diagnosis: Annotated[int, Ge(0), doc("steps between looks at gradients, sublayers and attention; 0: never")] = 50
 
 
 def _writer(trainer: L.Trainer) -> SummaryWriter | None:

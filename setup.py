@@ -1,0 +1,5 @@
+"""The wheel carries configs/ as `entente.configs`; everything else is in pyproject.toml."""
+
+from setuptools import find_namespace_packages, setup
+
+setup(packages=[*find_namespace_packages("src"), "entente.configs"], package_dir={"": "src", "entente.configs": "configs"})
