@@ -8,7 +8,7 @@ ARGS ?=
 PYTHON ?= $(shell for p in python3.12 python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup train test soak mutants check tensorboard clean
+.PHONY: help setup train test soak guard mutants check tensorboard clean
 
 help: ## Show these targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -32,6 +32,9 @@ test: $(READY) ## Run the tests
 
 soak: $(READY) ## Stop training at 30 random moments for each model, and compare: what takes longer than a test may
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/interruptions.py $(ARGS)
+
+guard: $(READY) ## Compare training, translation and the corpus with the recorded bits
+	@$(BIN)/python tests/guard.py $(ARGS)
 
 mutants: $(READY) ## Change the source one line at a time; a test must notice each
 	@$(BIN)/python tests/mutants.py --jobs 2 $(ARGS)

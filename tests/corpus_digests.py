@@ -11,8 +11,6 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-import yaml
-
 from entente.data.corpora import grammar
 
 ROOT = Path(__file__).parents[1]
@@ -29,9 +27,9 @@ def sha256(lines: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def corpus_digests(seed: int, train: int, valid: int, test: int) -> Digests:
-    """The digests of one corpus, French to English; "-" for the alignments of train, which the corpus does not give."""
-    corpus = grammar("fr", "en", seed, train, valid, test)
+def corpus_digests(seed: int) -> Digests:
+    """The digests of one corpus of the default sizes; "-" for the alignments of train, which the corpus does not give."""
+    corpus = grammar(seed=seed)
     digests = {}
     for name, pairs in {"train": corpus.train, "valid": corpus.valid, **corpus.tests}.items():
         text = sha256(f"{pair['src']}\t{pair['tgt']}" for pair in pairs)
@@ -41,10 +39,8 @@ def corpus_digests(seed: int, train: int, valid: int, test: int) -> Digests:
 
 
 def current_digests() -> Digests:
-    """The digests of the corpora of SEEDS at the default sizes."""
-    data = yaml.safe_load((ROOT / "configs" / "data" / "grammar.yaml").read_text(encoding="utf-8"))
-    sizes = {name: data[name] for name in ("train", "valid", "test")}
-    return {key: value for seed in SEEDS for key, value in corpus_digests(seed, **sizes).items()}
+    """The digests of the corpora of SEEDS."""
+    return {key: value for seed in SEEDS for key, value in corpus_digests(seed).items()}
 
 
 def recorded_digests() -> Digests:

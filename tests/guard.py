@@ -24,6 +24,8 @@ from typing import Any
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import corpus_digests
+
 HERE = Path(__file__).resolve().parents[1]
 RECORDED = HERE / "tests" / "guard.json"
 STEPS = 100  # below `optim.warmup`, so that the length of the run changes no learning rate
@@ -108,18 +110,15 @@ def main() -> int:
     parser.add_argument("--checkout", type=Path, default=HERE)
     parser.add_argument("--run", type=Path)
     given = parser.parse_args()
+    corpus = corpus_digests.differences(corpus_digests.current_digests(), corpus_digests.recorded_digests())
     print("measuring, about 12 minutes:", flush=True)
     found = measure(given.checkout.resolve(), given.run and given.run.resolve())
-    corpus = subprocess.run([sys.executable, str(HERE / "tests" / "corpus_digests.py")], text=True, capture_output=True)
-    if corpus.returncode:
-        print(corpus.stdout + corpus.stderr)
-        return 1
     if given.record:
         RECORDED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         print(f"recorded in {RECORDED.relative_to(HERE)}")
         return 0
-    lines = differences(json.loads(RECORDED.read_text(encoding="utf-8")), found)
-    print("\n".join(lines) or "equal: the losses and the final table of both models, the translations, the corpus")
+    lines = corpus + differences(json.loads(RECORDED.read_text(encoding="utf-8")), found)
+    print("\n".join(lines) or "equal: the corpus, the losses of both models, the final table and the translations")
     return 1 if lines else 0
 
 

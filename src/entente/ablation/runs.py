@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar
 
 import yaml
 from annotated_types import MinLen
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from entente.errors import InputError
 from entente.files.names import Name
@@ -74,6 +74,12 @@ class Training:
 class Status:
     state: str = "waiting"
     message: str | None = None
+
+
+class Proof(BaseModel, extra="allow"):
+    """proof.json. differs: aspects, each of which is a key too, and says how."""
+
+    differs: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -156,8 +162,8 @@ def read_suite(directory: Path) -> Suite:
         metrics = _read(folder / "metrics.json", dict[Name, Scores])
         config = _read(folder / "config.yaml", dict[str, Any]) or {}
         training = _read(folder / "training.json", Training)
-        said = _read(folder / "proof.json", dict[str, list[str] | str]) or {}
-        proof = {aspect: str(said.get(aspect, "")) for aspect in said.get("differs", [])}
+        said = _read(folder / "proof.json", Proof)
+        proof = {aspect: str((said.model_extra or {}).get(aspect, "")) for aspect in said.differs} if said else {}
         runs.append(Run(variant, seed, folder, status.state, status.message or "", config, metrics, training, proof))
     name, command = settings.name or directory.resolve().name, "; ".join(settings.commands)
     return Suite(name, directory, settings.variants, settings.seeds, runs, settings.about, command)

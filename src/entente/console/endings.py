@@ -6,7 +6,9 @@ Exit codes: 0 done; 1 the reader of standard output went away; 2 something to co
 
 import io
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -43,6 +45,7 @@ def endings() -> Iterator[None]:
     except Interrupted as interruption:
         _end(75, str(interruption))
     except Stopped as stopped:
+        _quit_on_ctrl_c()
         _end(128 + stopped.number, str(stopped))
     except KeyboardInterrupt:
         _end(130)
@@ -61,6 +64,12 @@ def _drop_output() -> None:
             sys.stdout.flush()
         return
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _quit_on_ctrl_c() -> None:
+    """One more Ctrl-C ends the process at once, where Python would print a traceback of its own shutdown."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
 
 
 def _end(code: int, *lines: str) -> None:

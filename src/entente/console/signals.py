@@ -43,7 +43,9 @@ class StopSignals:
 
     def remove(self) -> None:
         while self._before:
-            signal.signal(*self._before.popitem())
+            number, before = self._before.popitem()
+            if signal.getsignal(number) == self._receive:  # else someone has installed another since
+                signal.signal(number, before)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and self.received == signal.SIGINT:

@@ -74,6 +74,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 @contextmanager
 def _new(folder: Path) -> Iterator[Path]:
     """Reserves a name in the folder by a lock; what has the name at the end is removed."""
+    os.stat(folder / ".")  # FileLock would make the folder; an OSError where there is none
     clear(folder)
     new = folder / f".entente-{secrets.token_hex(8)}.new"
     lock = new.with_suffix(".lock")
