@@ -36,6 +36,7 @@ NARROW = {
     "fast": ({"models"}, {"torch"}),
     "entente_grammar": (set(), {"entente_grammar", "annotated_types", "rich", "sacrebleu"}),
 }
+LONGEST = 400  # lines of a module
 LIGHTNING = {"lightning", "pytorch_lightning", "lightning_fabric"}
 WITH_LIGHTNING = {"training", "commands", "ablation", "scripts", "data.module"}
 WITH_HYDRA = {"ablation", "commands", "config", "scripts"}
@@ -101,6 +102,11 @@ def test_the_files_read_are_those_of_the_package() -> None:
     assert {"checkpoint", "models.attention", "models.__init__", "data.module", "entente_grammar.clause"} <= {
         module for module, _ in files()
     }
+
+
+def test_no_file_is_longer_than_one_reads_at_a_time() -> None:
+    lengths = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in files()}
+    assert {module: n for module, n in lengths.items() if n > LONGEST} == {}
 
 
 def test_no_file_is_a_drawer_for_everything() -> None:
