@@ -3,7 +3,6 @@
 Shapes: L layers, H heads, S source pieces and T target pieces, each with the end symbol </s>, V vocabulary.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, overload
 
@@ -16,7 +15,7 @@ from entente.attention.sentence import Attention, attend, read_sentence
 from entente.config.schema import fill
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS
-from entente.decoding.search import Hypothesis, Search
+from entente.decoding.search import Search
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models.seq2seq import evaluating, parameter_count
@@ -50,7 +49,10 @@ class TrainedModel:
     def translate(self, sentences: str | list[str], beam: int = 5, length_penalty: float = 1.0) -> str | list[str]:
         """The best translation of one sentence, or of each of several. beam=1 is greedy search."""
         given = [sentences] if isinstance(sentences, str) else sentences
-        texts = [self.vocabulary.tgt.decode(best.tokens) for best in self._search(given, beam, length_penalty)]
+        for sentence in given:
+            self.vocabulary.src.refuse_too_long(clean(sentence), repr(sentence[:30]))
+        found = translate(self.model, self.vocabulary, given, self._search(beam=beam, length_penalty=length_penalty))
+        texts = [self.vocabulary.tgt.decode(n_best[0].tokens) for n_best in found]
         return texts[0] if isinstance(sentences, str) else texts
 
     def attention(self, source: str, target: str | None = None) -> Attention:
@@ -72,19 +74,15 @@ class TrainedModel:
             found = logits.log_softmax(-1).gather(1, produced.unsqueeze(1)).squeeze(1)  # (T,)
         return Score(self.vocabulary.tgt.pieces(produced.tolist()), found.cpu())
 
-    def _search(self, sentences: Sequence[str], beam: int, length_penalty: float = 1.0) -> list[Hypothesis]:
-        chosen = {"beam": beam, "length_penalty": length_penalty}
-        how = fill(Search, "search", {**self.config.get("search", {}), **chosen, "n_best": 1})
-        for sentence in sentences:
-            self.vocabulary.src.refuse_too_long(clean(sentence), repr(sentence[:30]))
-        return [n_best[0] for n_best in translate(self.model, self.vocabulary, list(sentences), how)]
+    def _search(self, **chosen: float) -> Search:
+        """How to decode: as the run did, except for what is chosen; one hypothesis."""
+        return fill(Search, "search", {**self.config.get("search", {}), **chosen, "n_best": 1})
 
     def _ids(self, source: str, target: str | None) -> tuple[list[int], list[int]]:
         """Source ids with EOS, target ids without BOS and EOS."""
         if not clean(source):
             raise InputError("the source sentence is empty")
-        how = fill(Search, "search", {**self.config.get("search", {}), "beam": 1, "n_best": 1})
-        return read_sentence(self.model, self.vocabulary, source, target, how)
+        return read_sentence(self.model, self.vocabulary, source, target, self._search(beam=1))
 
 
 def load(run: str | Path, device: str | torch.device | None = None) -> TrainedModel:

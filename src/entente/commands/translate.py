@@ -1,7 +1,6 @@
 """Translates text with a trained checkpoint."""
 
 import io
-import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -37,9 +36,6 @@ from entente.errors import InputError
 from entente.files.reading import is_stream, path_of, text_lines
 from entente.files.writing import writable, written_whole
 from entente.process import Threads, prepare_process
-
-log = logging.getLogger("entente")
-
 
 CHUNK = 1000  # lines translated together
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from entente import checkpoint
 from entente.config.schema import defaults, shown
-from entente.data.corpora import clean
+from entente.data.files import clean
 from entente.data.tokenizer import EOS, LONGEST, PAD, Tokenizer
 from entente.decoding.search import Hypothesis, Search, rank
 from entente.errors import InputError

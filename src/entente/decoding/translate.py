@@ -1,7 +1,7 @@
 """Translates text: cleaning, tokens, search, in batches of sentences of similar length."""
 
 from entente.data.batches import EvaluationBatches
-from entente.data.corpora import clean
+from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.decoding.search import Hypothesis, Search, search
 from entente.decoding.workers import Workers

@@ -1,7 +1,6 @@
 """The directory of a run: made once, found again, written by one process at a time."""
 
 import errno
-import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -15,8 +14,6 @@ from filelock import FileLock, Timeout
 from entente.errors import InputError
 from entente.files.reading import path_of, read_yaml
 from entente.files.writing import made, scratch, write_text
-
-log = logging.getLogger("entente")
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Checkpoints during training: when they are written, which are kept, and how a signal stops a run."""
 
-import logging
 import random
 import time
 from collections.abc import Mapping
@@ -19,8 +18,6 @@ from entente.checkpoint import read, write
 from entente.console.signals import Stopped, StopSignals
 from entente.errors import Interrupted
 from entente.training.run_directory import how_to_resume, step_of, steps
-
-log = logging.getLogger("entente")
 
 RANDOM = "random"  # our entry for the random states in Lightning's checkpoint
 

@@ -1,6 +1,5 @@
 """Lightning's Trainer as a run uses it, and what accompanies training."""
 
-import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,9 +17,6 @@ from entente.training.board import Board
 from entente.training.progress import TrainingProgress
 from entente.training.saving import VerifiedCheckpoints
 from entente.training.views import AttentionMaps, AttentionNumbers, Diagnosis, SampleTranslations, Views
-
-log = logging.getLogger("entente")
-
 
 AtLeastOne = Annotated[int, Ge(1)]
 
@@ -82,8 +78,8 @@ def refused_by_lightning(settings: TrainerSettings, part: str = "trainer.") -> l
 def build_trainer(
     settings: TrainerSettings, run_dir: Path | None, chosen: Iterable[Callback] = (), purge_step: int = 0
 ) -> L.Trainer:
-    """Lightning's Trainer with our budget in steps. Without a run's directory it only evaluates. purge_step: TensorBoard
-    forgets what it was shown from this step on; only if the first of a run's writers says so as well."""
+    """Lightning's Trainer with our budget in steps. Without a run's directory it logs nothing. purge_step: TensorBoard forgets
+    what it was shown from this step on; only if the first of a run's writers says so as well."""
     board: dict[str, Any] = {"name": "", "version": "", "default_hp_metric": False, "purge_step": purge_step}
     return L.Trainer(
         accelerator=settings.accelerator,
@@ -109,8 +105,8 @@ def build_trainer(
 
 @contextmanager
 def placed(model: nn.Module, accelerator: str, precision: str | int) -> Iterator[None]:
-    """Puts a model on the accelerator, in the precision that Lightning knows by this name; computes in it inside."""
+    """Puts a model on the accelerator; inside, it computes in the precision that Lightning knows by this name."""
     fabric = L.Fabric(accelerator=accelerator, devices=1, precision=precision)  # type: ignore[arg-type]
-    fabric.setup_module(model)  # in place: the module it returns adds autocast, which surrounds everything here
+    fabric.setup_module(model)  # moves and converts it in place; the wrapper that it returns only adds autocast
     with fabric.autocast():
         yield

@@ -1,6 +1,5 @@
 """Callbacks that log more than curves to TensorBoard: attention maps, numbers of each head, sample translations, diagnosis."""
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -19,10 +18,8 @@ from entente.attention.record import NAME_OF_KIND, has_attention, record
 from entente.console import escape
 from entente.console.markdown import table
 from entente.data.batches import Batch
-from entente.data.corpora import clean
+from entente.data.files import clean
 from entente.training.translator import Translator, translator_of
-
-log = logging.getLogger("entente")
 
 
 @dataclass(frozen=True)
