@@ -16,8 +16,7 @@ from entente.config.command_line import plain
 from entente.data.batches import Batch, collate
 from entente.data.tokenizer import PAD
 from entente.training.settings import RunSettings, completed
-from entente.training.train import prepared
-from entente.training.trainer import build_trainer
+from entente.training.train import build_trainer, prepared
 from entente.training.translator import Translator
 from tiny import SMALL, write_corpus
 

@@ -23,9 +23,8 @@ from entente.data.tokenizer import PAD, Tokenizer, Vocabulary
 from entente.decoding.search import Search
 from entente.models import MODELS
 from entente.training import progress, views
-from entente.training.optim import Optim
 from entente.training.progress import TrainingProgress, clock
-from entente.training.translator import Translator, translator_of
+from entente.training.translator import Optim, Translator, translator_of
 from entente.training.views import AttentionMaps, SampleTranslations, attention_images, markdown_table
 
 SRC = ["Le chat noir dort.", "Il a faim | soif.", "Elle dort.", "Le chat a faim.", "Il dort *ici*."]

@@ -21,7 +21,7 @@ from entente.console.log import LogFile
 from entente.decoding.search import Search
 from entente.errors import InputError, Interrupted
 from entente.process import prepare_process
-from entente.training.optim import Optim
+from entente.training.translator import Optim
 
 ROOT = Path(__file__).parents[1]
 

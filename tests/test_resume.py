@@ -22,9 +22,7 @@ from sacrebleu.metrics.bleu import BLEUScore
 from entente.checkpoint import read, write
 from entente.config.command_line import plain
 from entente.errors import InputError, Interrupted
-from entente.training.resume import newest
-from entente.training.run_directory import steps
-from entente.training.saving import random_state, restore_random_state
+from entente.training.saving import newest, random_state, restore_random_state, steps
 from entente.training.train import train
 from entente.training.translator import Translator
 from interruptions import command, differences, points, rounds

@@ -21,8 +21,8 @@ from entente.config.schema import defaults, fill, nearest, problems, settings_of
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.models import MODELS
-from entente.training.optim import Optim
 from entente.training.settings import completed
+from entente.training.translator import Optim
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 

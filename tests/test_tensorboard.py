@@ -27,8 +27,7 @@ from entente.data.tokenizer import PAD, Tokenizer, Vocabulary
 from entente.decoding.search import Search
 from entente.models import Transformer
 from entente.training import views
-from entente.training.optim import Optim
-from entente.training.translator import Translator
+from entente.training.translator import Optim, Translator
 from entente.training.views import attention_images
 
 MAKEFILE = Path(__file__).parents[1] / "Makefile"

@@ -21,9 +21,9 @@ from entente.commands.translate import translate_text
 from entente.config.command_line import plain
 from entente.data.alignments import read_pharaoh
 from entente.errors import InputError
-from entente.training.optim import Optim
 from entente.training.run_directory import new_run_directory
 from entente.training.train import check_run, train
+from entente.training.translator import Optim
 from tiny import SMALL, write_corpus
 
 CONFIGS = Path(__file__).parents[1] / "configs"

@@ -32,8 +32,7 @@ from entente.files.reading import path_of
 from entente.files.writing import writable, write_json, write_text
 from entente.process import Threads
 from entente.training.run_directory import no_folder
-from entente.training.settings import completed
-from entente.training.trainer import AtLeastOne
+from entente.training.settings import AtLeastOne, completed
 
 HEADS, LAYERS = 4, 3  # of the Transformer; as many layers in the decoder as in the encoder
 WORDS, PAIRS_AT_ONCE = 50_000, 20_000  # of a generated corpus

@@ -1,8 +1,8 @@
 """A run in one file: weights, configuration, vocabulary and where it all comes from.
 
-The file is Lightning's own checkpoint, so that training can go on from it, with one entry of ours beside its own and a
-SHA-256 over all of it. It is read as data, never as code: `weights_only=True`, and the model is one of our classes with
-checked arguments, whose shapes are compared before memory is taken.
+The file is Lightning's own checkpoint, so that training can resume from it, with an entry of ours and a SHA-256 over all of it.
+It is read as data, never as code: `weights_only=True`, and the model is one of our classes with checked arguments, whose shapes
+are compared before memory is allocated.
 """
 
 import hashlib
@@ -38,19 +38,20 @@ ENTRY = "entente"
 CHECKSUM = "sha256"
 SCHEMA = 2  # 1 had no checksum
 PREFIX = "model."  # of the model's parameters among the LightningModule's
-DEPTH = 50  # of what is nested in a checkpoint; ours are 10 deep
+DEPTH = 50  # levels of nesting in a checkpoint; ours have 10
 EXPANSION = (
-    16  # bytes that are hashed of each byte of a file; "None" and a new line are one in a pickle, a tied weight is one of 3
+    16  # hashed bytes per byte of the file: a pickle holds "None\n" in one byte, and a tied weight once instead of 3 times
 )
 DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool}
 STORAGES = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Byte", "Bool")
+ADVICE = "give one that training wrote here"
 GLOBALS = {"collections OrderedDict", "torch._utils _rebuild_tensor_v2", *(f"torch {name}Storage" for name in STORAGES)}
 RUNTIME = {"src_vocab", "tgt_vocab", "shared_vocab", "pad_id", "seed"}  # arguments that a configuration does not give
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a checkpoint holds, ready to translate: the model is in evaluation mode."""
+    """The content of a checkpoint, ready to translate: the model is in evaluation mode."""
 
     model: Seq2Seq
     vocabulary: Vocabulary
@@ -63,31 +64,49 @@ def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2S
     """The model a configuration's `model` part describes; its other keys are the constructor's arguments, checked and bounded
     by the signature. Its fast implementations are attached."""
     arguments = dict(config)
-    name = arguments.pop("name", None)
-    if not isinstance(name, str) or name not in MODELS:
+    if not isinstance(name := arguments.pop("name", None), str) or name not in MODELS:
         raise InputError(f"model.name={shown(name)}: choose one of {', '.join(MODELS)}")
     sizes = {"src_vocab": len(vocabulary.src), "tgt_vocab": len(vocabulary.tgt), "shared_vocab": vocabulary.joint}
     return attach(fill(MODELS[name], "model", arguments, **sizes, pad_id=PAD, seed=seed))
 
 
-def entry(config: Mapping[str, Any], vocabulary: Vocabulary, text: str | None = None) -> dict[str, Any]:
-    """What a checkpoint holds beside the weights; nothing but numbers, strings, lists, dicts and tensors. text: the digest of
-    the corpus; checkpoints from before it was kept have none."""
-    ours = {"schema": SCHEMA, "config": dict(config), "vocabulary": vocabulary.state(), "provenance": provenance()}
-    return ours if text is None else {**ours, "text": text}
+def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int) -> Seq2Seq:
+    """The model on the device "meta": shapes without memory. InputError where this machine cannot hold so many copies of its
+    parameters, in float32."""
+    with torch.device("meta"):
+        planned = build(config, vocabulary, seed=0)
+    count = parameter_count(planned)
+    needed, memory = copies * 4 * count, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise InputError(
+            f"model: its {count:,} parameters take {needed / 1e9:,.0f} GB{' to train' * (copies > 1)}, this machine has "
+            f"{memory / 1e9:,.0f}; make it smaller, by its widths or n_layers"
+        )
+    return planned
+
+
+def entry(config: Mapping[str, Any], vocabulary: Vocabulary, text: str) -> dict[str, Any]:
+    """Our entry in a checkpoint: only numbers, strings, lists, dicts and tensors. text: the digest of the corpus, which older
+    checkpoints do not have."""
+    return {
+        "schema": SCHEMA,
+        "config": dict(config),
+        "vocabulary": vocabulary.state(),
+        "provenance": provenance(),
+        "text": text,
+    }
 
 
 def provenance() -> dict[str, str]:
     """When, from which code and by which command."""
-    here = Path(__file__).parent
+    git = ["git", "describe", "--always", "--dirty"]
     try:
-        git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True, check=False)
-        commit = git.stdout.strip() or "unknown"
-    except OSError:
-        commit = "unknown"
+        commit = subprocess.run(git, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # git is not installed
+        commit = ""
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit,
+        "commit": commit or "unknown",
         "command": " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
         "torch": str(torch.__version__),
         "python": platform.python_version(),
@@ -105,7 +124,7 @@ def find(checkpoint: str) -> Path:
 
 
 def write(content: dict[str, Any], path: Path) -> None:
-    """Whoever reads finds the whole file or the one before."""
+    """A reader finds the whole file or the one before."""
     try:
         with made(path.parent), whole(path) as file:
             torch.save({**content, CHECKSUM: checksum(content)}, file)
@@ -116,66 +135,62 @@ def write(content: dict[str, Any], path: Path) -> None:
 
 
 @contextmanager
-def _refusing(path: Path, what: str, advice: str = "") -> Iterator[None]:
-    """The one door for files of any content: whatever goes wrong with one inside becomes an InputError of a line."""
+def _refusing(path: Path, what: str) -> Iterator[None]:
+    """Turns whatever goes wrong with a file of any content into an InputError of one line, which names the file."""
     try:
         yield
-    except (InputError, Diverged, MemoryError):
+    except (Diverged, MemoryError):
         raise
+    except InputError as error:
+        raise InputError(*(f"{path}: {problem}" for problem in error.problems)) from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except pickle.UnpicklingError as error:  # torch's own words tell how to load it all the same
+    except pickle.UnpicklingError as error:  # torch's own message says how to load it all the same
         raise InputError(
-            f"{path}: not a checkpoint that can be read: damaged, or with code in it, of which nothing was run; "
-            "give one that training wrote here"
+            f"{path}: not a checkpoint that can be read: damaged, or with code in it, of which nothing was run; {ADVICE}"
         ) from error
-    except Exception as error:  # torch's reader, and whatever meets a value of the wrong kind, raise errors of every kind
+    except Exception as error:  # torch's reader, and code that meets a value of the wrong kind, raise errors of every kind
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].removesuffix(".")
-        raise InputError(f"{path}: {what} ({escape.line(reason, 200)}){advice}") from error
+        raise InputError(f"{path}: {what} ({escape.line(reason, 200)}); take another copy, or {ADVICE}") from error
 
 
 def read(path: Path) -> dict[str, Any]:
     """The content of a checkpoint of ours, checked against its checksum: plain values and dense tensors, no more of them than
-    the file has room for. InputError if it is none, or no longer what was written."""
-    advice = "; take another copy, or give one that training wrote here"
-    with _refusing(path, "not a checkpoint that can be read, or a damaged one", advice):
+    the file has room for. An InputError if it is none, or no longer what was written."""
+    with _refusing(path, "not a checkpoint that can be read, or a damaged one"):
         size = path.stat().st_size
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(part.file_size for part in archive.infolist())
             if unpacked > size:  # torch stores tensors as they are
-                raise InputError(f"{path}: not a checkpoint (it would unpack to {unpacked:,} bytes)")
+                raise InputError(f"not a checkpoint (it would unpack to {unpacked:,} bytes)")
             _refuse_other_globals(archive)
         content = torch.load(path, map_location="cpu", weights_only=True)
         ours = content.get(ENTRY) if type(content) is dict else None
         if type(ours) is not dict:
-            raise InputError(f"{path}: a checkpoint of another program; give one that training wrote here")
+            raise InputError(f"a checkpoint of another program; {ADVICE}")
         schema = ours.get("schema")
         if type(schema) is not int or schema != SCHEMA:
             written = shown(schema) if isinstance(schema, int | str) else type(schema).__name__
-            raise InputError(f"{path}: written in format {written}, this version reads format {SCHEMA}; train it again")
+            raise InputError(f"written in format {written}, this version reads format {SCHEMA}; train it again")
         expected = content.pop(CHECKSUM, None)
         if checksum(content, EXPANSION * size) != expected:
-            raise InputError(
-                f"{path}: damaged, its content does not match its checksum; take another copy or an earlier checkpoint"
-            )
+            raise InputError("damaged, its content does not match its checksum; take another copy or an earlier checkpoint")
     return content
 
 
 def _refuse_other_globals(archive: zipfile.ZipFile) -> None:
-    """An UnpicklingError where the pickles of a checkpoint name anything but what ours consist of. torch's reader would call a
-    few things more, `bytearray` with a size among them."""
+    """Raises UnpicklingError where a pickle in a checkpoint names anything that ours do not consist of. torch's reader would
+    call a few more things, among them `bytearray` with a size."""
     for part in archive.infolist():
-        if not part.filename.lower().endswith(".pkl"):
-            continue
-        with archive.open(part) as file:
-            for opcode, name, _ in pickletools.genops(file):
+        if part.filename.lower().endswith(".pkl"):
+            for opcode, name, _ in pickletools.genops(archive.read(part)):
                 if opcode.name == "GLOBAL" and name not in GLOBALS:
                     raise pickle.UnpicklingError(f"{name} in it")
 
 
 def checksum(content: object, limit: float = math.inf) -> str:
-    """SHA-256 over every value, its type and its place: the bytes of tensors, what numbers and strings say. TypeError for what
-    no checkpoint of ours holds; ValueError where all this is more than `limit` bytes, or nested without end."""
+    """SHA-256 over every value, its type and its place. TypeError for a value that no checkpoint of ours holds; ValueError for
+    more than `limit` bytes, or endless nesting."""
     digest, size = hashlib.sha256(), 0
     for part in _parts(content, ()):
         size += len(part)
@@ -186,13 +201,13 @@ def checksum(content: object, limit: float = math.inf) -> str:
 
 
 def _parts(value: object, place: tuple[object, ...]) -> Iterator[bytes | memoryview]:
-    """What is hashed of a value, in order. place: the keys that lead to it."""
+    """The bytes that are hashed for a value, in order. place: the keys that lead to it."""
     if len(place) > DEPTH:
         raise ValueError(f"nested more than {DEPTH} deep")
     if isinstance(value, Tensor):
         if not _is_plain(value):
             raise TypeError(f"{_path(place)} is not a dense tensor of numbers with memory of its own")
-        yield f"tensor {value.dtype} {tuple(value.shape)} True\n".encode()  # True: in this format, that it is contiguous
+        yield f"tensor {value.dtype} {tuple(value.shape)} True\n".encode()  # True: contiguous, part of this format
         yield value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data
     elif isinstance(value, Mapping):
         yield f"mapping {len(value)}\n".encode()
@@ -212,7 +227,7 @@ def _parts(value: object, place: tuple[object, ...]) -> Iterator[bytes | memoryv
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Whether its bytes are its elements, each in a place of its own. Of a view with strides of 0, a byte says it is many."""
+    """Whether each element has bytes of its own; in a view with strides of 0, one byte is many elements."""
     dense = type(tensor) is Tensor and tensor.layout is torch.strided and tensor.dtype in DTYPES
     return dense and tensor.is_contiguous() and not (tensor.requires_grad or tensor.is_neg() or tensor.is_meta)
 
@@ -222,20 +237,18 @@ def _path(place: Sequence[object]) -> str:
 
 
 def load(checkpoint: str) -> Run:
-    """Reads a checkpoint, wherever it lies; a file that is none, or not one of ours, is an InputError."""
+    """The run in a checkpoint: a file, or the best one of a run's directory. An InputError where it is missing or not ours."""
     path = find(checkpoint)
     content = read(path)
     with _refusing(path, "a part of the checkpoint is missing or of the wrong kind"):
-        ours, weights, step = content[ENTRY], model_weights(content), content["global_step"]
+        ours, step = content[ENTRY], content["global_step"]
+        weights = {k.removeprefix(PREFIX): v for k, v in content["state_dict"].items() if k.startswith(PREFIX)}
         config, described = ours["config"], ours["provenance"]
         if not (isinstance(config, dict) and isinstance(described, dict) and type(step) is int):
             raise TypeError("config and provenance are settings, global_step is a whole number")
         vocabulary = Vocabulary.from_state(ours["vocabulary"])
-        with torch.device("meta"):  # shapes without memory
-            planned = build(config["model"], vocabulary, config["seed"])
-        if wrong := _misfit(planned.state_dict(keep_vars=True), weights):
-            raise InputError(f"{path}: its weights do not fit its configuration ({wrong})")
-        refuse_beyond_memory(planned, copies=1)
+        if wrong := _misfit(plan(config["model"], vocabulary, copies=1).state_dict(keep_vars=True), weights):
+            raise InputError(f"its weights do not fit its configuration ({wrong})")
         if bad := next((name for name, weight in weights.items() if not weight.isfinite().all()), None):
             raise Diverged(f"{path}: {bad} holds values that are not finite; train it again with a smaller optim.lr")
         model = build(config["model"], vocabulary, config["seed"])
@@ -243,25 +256,8 @@ def load(checkpoint: str) -> Run:
         return Run(model.eval(), vocabulary, config, described, step)
 
 
-def refuse_beyond_memory(planned: Seq2Seq, copies: int) -> None:
-    """A model that this machine cannot hold, before it takes what there is. planned: it, on the device "meta". copies: of the
-    parameters, in float32."""
-    count = parameter_count(planned)
-    needed, memory = copies * 4 * count, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > memory:
-        raise InputError(
-            f"model: its {count:,} parameters take {needed / 1e9:,.0f} GB{' to train' * (copies > 1)}, this machine has "
-            f"{memory / 1e9:,.0f}; make it smaller, by its widths or n_layers"
-        )
-
-
-def model_weights(content: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The model's own parameters in a checkpoint's content, by their names in the model."""
-    return {k.removeprefix(PREFIX): v for k, v in content["state_dict"].items() if k.startswith(PREFIX)}
-
-
 def _misfit(planned: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
-    """What keeps the weights from being those of the planned model; nothing if they are."""
+    """Why the weights cannot be those of the planned model; empty if they can."""
     for name in sorted(planned.keys() | weights.keys()):
         if name not in planned or name not in weights:
             return f"{name} is {'missing' if name in planned else 'not in the model'}"

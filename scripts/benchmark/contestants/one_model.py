@@ -17,7 +17,7 @@ from entente.fast.packed import packed
 from entente.models import MODELS
 from entente.models.seq2seq import evaluating, parameter_count
 from entente.process import prepare_process
-from entente.training.optim import Optim
+from entente.training.translator import Optim
 
 NEVER = -1  # a token id that no model produces, so that every sentence is decoded to its limit
 

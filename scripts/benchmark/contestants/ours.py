@@ -38,9 +38,8 @@ from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.process import prepare_process
 from entente.training.board import log_settings
 from entente.training.saving import Checkpoints
-from entente.training.settings import RunSettings
-from entente.training.train import decoded, prepared
-from entente.training.trainer import TrainerSettings, build_trainer, callbacks
+from entente.training.settings import RunSettings, TrainerSettings
+from entente.training.train import build_trainer, callbacks, decoded, prepared
 from entente.training.translator import Translator
 
 ENDLESS = 10**6  # steps; training ends when there are no more requests

@@ -24,10 +24,9 @@ from entente.decoding.search import Search, search
 from entente.errors import InputError
 from entente.models import Seq2Seq
 from entente.models.seq2seq import evaluating, parameter_count
-from entente.training.optim import Optim
-from entente.training.settings import RunSettings
-from entente.training.train import prepared
-from entente.training.trainer import TrainerSettings, build_trainer
+from entente.training.settings import RunSettings, TrainerSettings
+from entente.training.train import build_trainer, prepared
+from entente.training.translator import Optim
 
 SENTENCES = 16  # of validation, of whatever lengths, so that there is padding
 BATCHES = 16  # of training, of which the tokens are compared

@@ -43,7 +43,7 @@ from entente.files.reading import is_stream, path_of
 from entente.files.writing import made, writable, write_json, write_text
 from entente.process import Threads, prepare_process
 from entente.training.report import show, write_translations
-from entente.training.trainer import placed
+from entente.training.train import placed
 
 log = logging.getLogger("entente")
 

@@ -11,8 +11,8 @@ from entente.config.schema import defaults, fill, problems
 from entente.data.corpora import Corpus, read_corpus, read_from
 from entente.decoding.search import Search
 from entente.errors import InputError
-from entente.training.settings import PARTS, problems_of_data
-from entente.training.trainer import TrainerSettings, refused_by_lightning
+from entente.training.settings import PARTS, TrainerSettings, problems_of_data
+from entente.training.train import refused_by_lightning
 
 log = logging.getLogger("entente")
 

@@ -1,8 +1,10 @@
 """The directory of a run: made once, found again, written by one process at a time."""
 
 import errno
+import logging
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,19 +13,29 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from entente.errors import InputError
+from entente.console.log import LogFile
+from entente.console.signals import Stopped, StopSignals
+from entente.errors import InputError, Interrupted, shortage
 from entente.files.reading import path_of, read_yaml
 from entente.files.writing import made, scratch, write_text
 
+log = logging.getLogger("entente")
 
-@contextmanager
-def one_process(run_dir: Path) -> Iterator[None]:
-    """Two processes must not write one run; the lock goes with the process, however that ends."""
+FINISHED = "metrics.json"  # the last file that a run writes
+
+
+def no_folder(output_dir: str) -> list[str]:
+    """Why nothing can be written there, in a line; nothing is made to find out."""
     try:
-        with FileLock(run_dir / ".lock", timeout=0):
-            yield
-    except Timeout:
-        raise InputError(f"{run_dir}: another process is training this run; wait for it or stop it") from None
+        path = path_of(output_dir)
+    except InputError as error:
+        return [f"output_dir={problem}" for problem in error.problems]
+    there = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
+    if not there.is_dir():
+        return [f"output_dir={output_dir}: {there} is a file; give a folder"]
+    if not os.access(there, os.W_OK | os.X_OK):
+        return [f"output_dir={output_dir}: you may not write in {there}; give another folder"]
+    return []
 
 
 def new_run_directory(root: Path, name: str, config: Mapping[str, Any]) -> Path:
@@ -46,26 +58,13 @@ def new_run_directory(root: Path, name: str, config: Mapping[str, Any]) -> Path:
         raise InputError(f"output_dir={root} name={name}: cannot be written ({error.strerror or error})") from error
 
 
-def no_folder(output_dir: str) -> list[str]:
-    """Why nothing can be written there, in a line; nothing is made to find out."""
-    try:
-        path = path_of(output_dir)
-    except InputError as error:
-        return [f"output_dir={problem}" for problem in error.problems]
-    there = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
-    if not there.is_dir():
-        return [f"output_dir={output_dir}: {there} is a file; give a folder"]
-    if not os.access(there, os.W_OK | os.X_OK):
-        return [f"output_dir={output_dir}: you may not write in {there}; give another folder"]
-    return []
-
-
-FINISHED = "metrics.json"  # the last file a run writes
-
-
-def unfinished(root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
-    """The newest unfinished run of this name and configuration (where it lies does not matter), None if there is none; if all
-    there are have finished, the newest of these."""
+def run_to_resume(resume: str | None, root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
+    """The directory that `resume` means. auto: the newest unfinished run of this name and configuration, except for output_dir;
+    where all have finished, the newest of these. None: a new run begins."""
+    if resume is None:
+        return None
+    if resume != "auto":
+        return path_of(resume)
     pattern = re.compile(re.escape(Path(name).name) + r"(?:-(\d+))?")
     numbered = [
         (int(match[1] or 1), path)
@@ -73,11 +72,10 @@ def unfinished(root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
         if (match := pattern.fullmatch(path.name)) and _same(path / "config.yaml", config)
     ]
     runs = [path for _, path in sorted(numbered, reverse=True)]
-    return next((path for path in runs if not is_finished(path)), runs[0] if runs else None)
-
-
-def is_finished(run_dir: Path) -> bool:
-    return (run_dir / FINISHED).exists()
+    if not runs:
+        log.info("resume=auto: no run %s of this configuration yet, a new one begins", root / name)
+        return None
+    return next((path for path in runs if not is_finished(path)), runs[0])
 
 
 def _same(stored: Path, config: Mapping[str, Any]) -> bool:
@@ -89,21 +87,34 @@ def _same(stored: Path, config: Mapping[str, Any]) -> bool:
     return isinstance(there, dict) and {**there, "output_dir": None} == {**here, "output_dir": None}
 
 
-def steps_of_mean(last: int, every: int, n: int) -> list[int]:
-    """The steps whose weights `checkpoint.average=n` averages in a run of `last` steps, oldest first: the regular points before
-    the last step, and that. What an interrupt saved is none of them, or the mean would depend on it."""
-    regular = (last - 1) // every
-    return [*(every * i for i in range(max(1, regular - n + 2), regular + 1)), last]
-
-
-def step_of(path: Path) -> int:
-    return int(path.stem.partition("-")[2])
-
-
-def steps(folder: Path) -> list[Path]:
-    """The checkpoints of steps in a folder, oldest first."""
-    return sorted((path for path in folder.glob("step-*.ckpt") if path.stem[5:].isdecimal() and path.is_file()), key=step_of)
+def is_finished(run_dir: Path) -> bool:
+    return (run_dir / FINISHED).exists()
 
 
 def how_to_resume(run_dir: Path) -> str:
     return f"go on: entente train resume={run_dir}"
+
+
+@contextmanager
+def open_run(run_dir: Path) -> Iterator[None]:
+    """Keeps other processes from writing the run, whose train.log gets what is logged, and turns what ends it early into a line
+    that says how to resume it."""
+    try:
+        # The lock goes with the process, however that ends.
+        with StopSignals(), FileLock(run_dir / ".lock", timeout=0), LogFile(run_dir / "train.log"):
+            threading.excepthook = _without_disk_errors
+            yield
+    except Timeout:
+        raise InputError(f"{run_dir}: another process is training this run; wait for it or stop it") from None
+    except Stopped as stopped:
+        raise Interrupted(f"{stopped}; {how_to_resume(run_dir)}") from None
+    except (OSError, MemoryError, RuntimeError, ValueError) as error:
+        if isinstance(error, BrokenPipeError) or (line := shortage(error)) is None:
+            raise
+        raise InputError(f"{run_dir}: {line}; {how_to_resume(run_dir)}") from error
+
+
+def _without_disk_errors(error: threading.ExceptHookArgs) -> None:
+    """TensorBoard's writer is a thread, whose error the main thread raises again at the next write."""
+    if not isinstance(error.exc_value, OSError):
+        threading.__excepthook__(error)

@@ -1,28 +1,48 @@
 """The configuration of a run: one typed object, checked once. Each part is described by the signature that it configures."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Annotated, Any, Literal
 
-from annotated_types import Interval, doc
+from annotated_types import Ge, Interval, doc
 
 from entente.checkpoint import RUNTIME
-from entente.config.schema import defaults, fill, problems
+from entente.config.schema import defaults, problems
 from entente.data.corpora import CORPORA
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
 from entente.decoding.search import Search
 from entente.files.names import Folder
 from entente.models import MODELS
-from entente.training.optim import Optim
+from entente.process import Threads
 from entente.training.saving import CheckpointSettings
-from entente.training.trainer import TrainerSettings
+from entente.training.translator import Optim
 from entente.training.views import Views
 
+AtLeastOne = Annotated[int, Ge(1)]
 TOKENIZER_GIVEN = {"corpus_train", "cache_dir"}  # arguments that the program supplies
 BATCH_GIVEN = {"corpus", "vocabulary", "seed", "overfit", "cache_dir", "limit_batches"}
 # What a setting meant before configurations were stored with it, where that is not its default.
 MEANT = {"optim": {"decay_from": 0}}
+
+
+@dataclass(frozen=True)
+class TrainerSettings:
+    """What Lightning's Trainer is given; how many steps, and on what."""
+
+    suffix: Annotated[str, doc("of the run's name")] = ""
+    max_steps: Annotated[AtLeastOne, doc("optimiser steps")] = 1600
+    validate_every: Annotated[AtLeastOne, doc("steps")] = 400
+    patience: Annotated[AtLeastOne | None, doc("validations without a better BLEU before training stops; null: never")] = None
+    gradient_clip: Annotated[float, Ge(0), doc("norm of the whole gradient; 0: never")] = 1.0
+    accumulate: Annotated[AtLeastOne, doc("batches per step")] = 1
+    precision: Annotated[str | int, doc("as Lightning names them: bf16-mixed, 16-mixed, 64-true, ...")] = "32-true"
+    accelerator: Annotated[str, doc("as Lightning names them: auto, cpu, gpu, ...")] = "auto"
+    threads: Threads = None
+    log_every: Annotated[AtLeastOne, doc("steps")] = 20
+    limit_batches: Annotated[
+        AtLeastOne | Annotated[float, Interval(gt=0, le=1)], doc("of validation and tests: a share, or a number of batches")
+    ] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +71,12 @@ class RunSettings:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "RunSettings":
-        """The settings that a configuration gives, with the defaults of what it leaves out; an InputError with all that is
-        wrong. `problems_of_run` also checks what is in model and data."""
-        return fill(cls, "", completed(config))
+        """The settings in a configuration without problems, with the defaults of what it leaves out."""
+        values = completed(config)
+        return cls(**{**values, **{part: kind(**values[part]) for part, kind in PARTS.items()}})
 
     def stored(self) -> dict[str, Any]:
-        """The configuration of the run, complete, as config.yaml and checkpoints hold it."""
+        """The complete configuration of the run, as config.yaml and checkpoints hold it."""
         return {key: value for key, value in asdict(self).items() if key != "resume"}
 
 
@@ -64,15 +84,15 @@ PARTS: dict[str, Any] = {field.name: field.type for field in fields(RunSettings)
 
 
 def problems_of_run(config: Mapping[str, Any]) -> list[str]:
-    """Everything that is wrong with it, one line each."""
+    """What is wrong with the configuration of a run, one line each."""
     if missing := [part for part in (*PARTS, "model", "data") if part not in config]:
         return [f"{', '.join(missing)}: no such part in the configuration; leave it in"]
     found = problems(RunSettings, "", {**config, "model": {}, "data": {}})
-    return found + _named(MODELS, "model", config["model"], RUNTIME) + problems_of_data(config["data"])
+    return found + _problems_by_name(MODELS, "model", config["model"], RUNTIME) + problems_of_data(config["data"])
 
 
 def completed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with the defaults of what it leaves out. A run that goes on keeps what a missing setting meant when its
+    """The configuration with the defaults of what it leaves out. A resumed run keeps what a missing setting meant when its
     configuration was stored."""
     meant = MEANT if config.get("resume") not in (None, "auto") else {}
     parts = {part: {**defaults(kind), **meant.get(part, {}), **config[part]} for part, kind in PARTS.items() if part in config}
@@ -81,24 +101,20 @@ def completed(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def problems_of_data(data: object) -> list[str]:
     """Of the part that names a corpus and says how it is cut into pieces and batches."""
-    found = _named(CORPORA, "data", data, beside=("tokenizer", "batch"))
     if not isinstance(data, Mapping):
-        return found
-    found += problems(Vocabulary.train, "data.tokenizer", data.get("tokenizer", {}), TOKENIZER_GIVEN)
-    return found + problems(TranslationData, "data.batch", data.get("batch", {}), BATCH_GIVEN)
+        return problems(dict, "data", data)
+    corpus = {key: value for key, value in data.items() if key not in ("tokenizer", "batch")}
+    return [
+        *_problems_by_name(CORPORA, "data", corpus),
+        *problems(Vocabulary.train, "data.tokenizer", data.get("tokenizer", {}), TOKENIZER_GIVEN),
+        *problems(TranslationData, "data.batch", data.get("batch", {}), BATCH_GIVEN),
+    ]
 
 
-def _named(
-    known: Mapping[str, Callable[..., Any]],
-    part: str,
-    values: object,
-    given: Collection[str] = (),
-    beside: Collection[str] = (),
-) -> list[str]:
-    """Of a part whose `name` says what the other keys are arguments of, those in `beside` apart."""
+def _problems_by_name(known: Mapping[str, Any], part: str, values: object, given: Collection[str] = ()) -> list[str]:
+    """Of a part whose `name` chooses the signature that describes its other settings."""
     if not isinstance(values, Mapping):
         return problems(dict, part, values)
-    name = str(values.get("name"))
-    if name not in known:
+    if (name := str(values.get("name"))) not in known:
         return [f"{part}.name={name}: choose one of {', '.join(known)}"]
-    return problems(known[name], part, {key: value for key, value in values.items() if key not in ("name", *beside)}, given)
+    return problems(known[name], part, {key: value for key, value in values.items() if key != "name"}, given)

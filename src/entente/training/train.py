@@ -1,9 +1,9 @@
-"""One run, from a configuration to a directory with its metrics.
+"""One run, from a configuration to a directory with its metrics: check, prepare, fit, finish.
 
 outputs/NAME/config.yaml            the composed configuration
              train.log              what was printed
              events.out.tfevents.*  for TensorBoard
-             checkpoints/           best.ckpt by validation BLEU, step-N.ckpt to go on from
+             checkpoints/           best.ckpt by validation BLEU, step-N.ckpt to resume from
              translations/          one file a split: source, reference, translation
              proof.json             of an ablation: in what it differs from the baseline before training
              metrics.json           {split: {bleu, chrf, ter, nll, signature, ...}}; the run is finished when it is there
@@ -12,46 +12,79 @@ outputs/NAME/config.yaml            the composed configuration
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import lightning as L
-import torch
+from lightning.pytorch.callbacks import Callback, EarlyStopping
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import nn
 
 from entente import checkpoint
-from entente.console.log import LogFile
 from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
 from entente.files.reading import path_of
-from entente.files.writing import clear, write_json
+from entente.files.writing import write_json
 from entente.models.seq2seq import parameter_count
 from entente.process import prepare_process
-from entente.training.board import log_final, log_settings
-from entente.training.progress import clock
+from entente.training import views
+from entente.training.board import Board, log_final, log_settings
+from entente.training.progress import TrainingProgress, clock
 from entente.training.report import show, write_translations
-from entente.training.resume import BEGINNING, Point, forget_after, newest, resumable
-from entente.training.run_directory import (
-    FINISHED,
-    is_finished,
-    new_run_directory,
-    no_folder,
-    one_process,
-    steps_of_mean,
-    unfinished,
-)
-from entente.training.saving import Checkpoints
-from entente.training.settings import RunSettings, problems_of_run
-from entente.training.trainer import build_trainer, callbacks, placed, refused_by_lightning
+from entente.training.run_directory import FINISHED, is_finished, new_run_directory, no_folder, open_run, run_to_resume
+from entente.training.saving import Checkpoints, Point, VerifiedCheckpoints, forget_after, newest, steps_of_mean
+from entente.training.settings import RunSettings, TrainerSettings, problems_of_run
 from entente.training.translator import Translator
 
 log = logging.getLogger("entente")
 
-
 Proof = Callable[[Mapping[str, Any], TranslationData], dict[str, Any]]
+# Two sentences whose attention is worth watching: two-word negation in a comparative, and an elided article.
+FIXED_SENTENCES = {
+    "fr": ("Il n'est pas aussi grand que son père.", "Jane visite l'Afrique en septembre."),
+    "en": ("He is not as tall as his father.", "Jane visits Africa in September."),
+}
+
+
+def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
+    """Trains, evaluates and writes one run, or resumes one; returns its directory. Everything the user could have got wrong is
+    checked before a directory is made. prove: called before that too, with configuration and data; its result becomes
+    proof.json."""
+    if found := check_run(config):
+        raise InputError(*found)
+    settings = RunSettings.of(config)
+    settings = replace(settings, output_dir=str(path_of(settings.output_dir)))
+    prepare_process(settings.trainer.threads)
+    root, name = Path(settings.output_dir), settings.name + ("-overfit" if settings.overfit else "")
+    run_dir = run_to_resume(settings.resume, root, name, settings.stored())
+    if run_dir and is_finished(run_dir):
+        log.info("%s: has finished, nothing left to do", run_dir)
+        return run_dir
+    L.seed_everything(settings.seed, verbose=False)
+    point = Point()  # the beginning
+    with ExitStack() as stack:
+        if run_dir:
+            stack.enter_context(open_run(run_dir))
+            last = None if settings.trainer.patience else settings.trainer.max_steps
+            point = newest(run_dir, settings.checkpoint.every, settings.checkpoint.average, last)
+        data, translator = prepared(settings)
+        if run_dir:
+            point.refuse_other_text(translator.checkpoint_entry)
+            forget_after(run_dir, point)
+            log.info("%s: %s", run_dir, point.what_is_left(settings.trainer.max_steps))
+        else:
+            proof = prove(settings.stored(), data) if prove else None
+            run_dir = new_run_directory(root, name, settings.stored())
+            stack.enter_context(open_run(run_dir))
+            if proof:
+                write_json(run_dir / "proof.json", proof)
+        fit(settings, run_dir, data, translator, point)
+    return run_dir
 
 
 def check_run(config: Mapping[str, Any]) -> list[str]:
@@ -63,75 +96,22 @@ def check_run(config: Mapping[str, Any]) -> list[str]:
     return refused_by_lightning(settings.trainer) or no_folder(settings.output_dir)
 
 
-def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
-    """Trains, evaluates and writes one run, or goes on with one; returns its directory. Everything the user could have got
-    wrong is checked before a directory is made. prove: called before that too, with configuration and data; what it returns is
-    kept as proof.json."""
-    if found := check_run(config):
-        raise InputError(*found)
-    settings = RunSettings.of(config)
-    root = path_of(settings.output_dir)
-    settings = replace(settings, output_dir=str(root))
-    prepare_process(settings.trainer.threads)
-    name = settings.name + ("-overfit" if settings.overfit else "")
-    run_dir = to_go_on_with(settings, root, name)
-    if run_dir and is_finished(run_dir):
-        log.info("%s: has finished, nothing left to do", run_dir)
-        return run_dir
-    L.seed_everything(settings.seed, verbose=False)
-    if run_dir is None:
-        data, translator = prepared(settings)
-        proof = prove(settings.stored(), data) if prove else None
-        run_dir = new_run_directory(root, name, settings.stored())
-        with resumable(run_dir), one_process(run_dir), LogFile(run_dir / "train.log"):
-            if proof:
-                write_json(run_dir / "proof.json", proof)
-            fit(settings, run_dir, data, translator, None)
-        return run_dir
-    with resumable(run_dir), one_process(run_dir):
-        last = None if settings.trainer.patience else settings.trainer.max_steps
-        with LogFile(run_dir / "train.log"):
-            point = newest(run_dir, settings.checkpoint.every, settings.checkpoint.average, last)
-        data, translator = prepared(settings, point)
-        forget_after(run_dir, point)
-        with LogFile(run_dir / "train.log"):
-            fit(settings, run_dir, data, translator, point)
-    return run_dir
+def refused_by_lightning(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
+    """Accelerators and precisions that are not available here, which no signature can say."""
+    for key, tried in (("accelerator", replace(settings, precision="32-true")), ("precision", settings)):
+        try:
+            build_trainer(tried, None)
+        except (TypeError, ValueError, ImportError, MisconfigurationException) as error:
+            return [f"{part}{key}={getattr(settings, key)}: choose another ({str(error).splitlines()[0]})"]
+    return []
 
 
-def fit(settings: RunSettings, run_dir: Path, data: TranslationData, translator: Translator, point: Point | None) -> None:
-    """Trains a run from its beginning, or from a point of it, to its end."""
-    clear(run_dir, run_dir / "checkpoints", run_dir / "translations", pattern=".*.new")
-    root = Path(settings.output_dir)
-    clear(root, *(root / "cache" / kind for kind in ("tokenizer", "tokens")))
-    say_what_begins(run_dir, data.corpus, translator)
-    if point:
-        log.info("%s: %s", run_dir, what_is_left(point, settings.trainer.max_steps))
-    kept = max(settings.checkpoint.keep, settings.checkpoint.average)
-    saving = Checkpoints(run_dir / "checkpoints", settings.checkpoint.every, kept)
-    trainer = build_trainer(
-        replace(settings.trainer, max_steps=point.step) if point and point.trained else settings.trainer,
-        run_dir,
-        [saving, *callbacks(settings.views, settings.trainer.patience, settings.data["src"])],
-        purge_step=point.step + 1 if point else 0,
-    )
-    log_settings(trainer, settings.stored(), decoded(settings, data.corpus))
-    path = point.path if point else None
-    trainer.fit(translator, datamodule=data, ckpt_path=path, weights_only=True if path else None)
-    saving.stop_if_asked(trainer.global_step)  # by a signal that came while Lightning tore down
-    finish(settings, run_dir, trainer, translator, data, saving)
-
-
-def prepared(settings: RunSettings, point: Point = BEGINNING) -> tuple[TranslationData, Translator]:
-    """The data of a run, and the model on its first step; what cannot be trained is refused, and whatever is not the text that
-    `point` was trained on."""
+def prepared(settings: RunSettings) -> tuple[TranslationData, Translator]:
+    """The data of a run and the model before its first step. An InputError where the model cannot be trained on the data."""
     log.info("reading the corpus: %s", settings.data["name"])
     corpus = read_corpus(settings.data)
-    text = corpus.digest()
-    point.refuse_text(text)  # before pieces are learned from it
     cache = Path(settings.output_dir) / "cache"
     vocabulary = Vocabulary.train(corpus.train, **settings.data["tokenizer"], cache_dir=cache / "tokenizer")
-    point.refuse_vocabulary(vocabulary)
     data = TranslationData(
         corpus,
         vocabulary,
@@ -142,27 +122,88 @@ def prepared(settings: RunSettings, point: Point = BEGINNING) -> tuple[Translati
         limit_batches=settings.trainer.limit_batches,
     )
     data.check(decoded=["valid", *corpus.tests])
-    with torch.device("meta"):  # shapes without memory
-        planned = checkpoint.build(settings.model, vocabulary, seed=0)
-    checkpoint.refuse_beyond_memory(planned, copies=4)  # weights, gradients, Adam's two
+    checkpoint.plan(settings.model, vocabulary, copies=4)  # weights, gradients, and Adam's two moments
     translator = Translator(
         checkpoint.build(settings.model, vocabulary, settings.seed),
         vocabulary,
         settings.optim,
         settings.search,
-        max_steps=settings.trainer.max_steps,
-        log_every=settings.trainer.log_every,
-        checkpoint_entry=checkpoint.entry(settings.stored(), vocabulary, text),
+        settings.trainer.max_steps,
+        settings.trainer.log_every,
+        checkpoint.entry(settings.stored(), vocabulary, corpus.digest()),
     )
     return data, translator
 
 
-def say_what_begins(run_dir: Path, corpus: Corpus, translator: Translator) -> None:
+def fit(settings: RunSettings, run_dir: Path, data: TranslationData, translator: Translator, point: Point) -> None:
+    """Trains from a point of a run to its end, and finishes the run."""
     pieces = len(translator.vocabulary.tgt)
     log.info("%s: %s parameters, %d pieces", run_dir, f"{parameter_count(translator.model):,}", pieces)
-    read = ", ".join(f"{split} {count:,}" for split, count in corpus.read.items())
-    dropped = ", ".join(f"{why} {count:,}" for why, count in corpus.dropped.items()) or "none"
+    read = ", ".join(f"{split} {count:,}" for split, count in data.corpus.read.items())
+    dropped = ", ".join(f"{why} {count:,}" for why, count in data.corpus.dropped.items()) or "none"
     log.info("pairs read: %s; dropped: %s", read, dropped)
+    kept = max(settings.checkpoint.keep, settings.checkpoint.average)
+    saving = Checkpoints(run_dir / "checkpoints", settings.checkpoint.every, kept)
+    trainer = build_trainer(
+        replace(settings.trainer, max_steps=point.step) if point.trained else settings.trainer,
+        run_dir,
+        [saving, *callbacks(settings.views, settings.trainer.patience, settings.data["src"])],
+        purge_step=point.step + 1,
+    )
+    log_settings(trainer, settings.stored(), decoded(settings, data.corpus))
+    trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
+    saving.stop_if_asked(trainer.global_step)  # by a signal that came while Lightning tore down
+    finish(settings, run_dir, trainer, translator, data, saving)
+
+
+def build_trainer(
+    settings: TrainerSettings, run_dir: Path | None, chosen: Iterable[Callback] = (), purge_step: int = 0
+) -> L.Trainer:
+    """Lightning's Trainer with our budget in steps. Without a run's directory it logs nothing. purge_step: TensorBoard forgets
+    what it was shown from this step on, if the first of a run's writers says so as well."""
+    board: dict[str, Any] = {"name": "", "version": "", "default_hp_metric": False, "purge_step": purge_step}
+    return L.Trainer(
+        accelerator=settings.accelerator,
+        devices=1,
+        precision=settings.precision,  # type: ignore[arg-type]
+        max_steps=settings.max_steps,
+        max_epochs=-1,
+        val_check_interval=settings.validate_every * settings.accumulate,
+        check_val_every_n_epoch=None,
+        gradient_clip_val=settings.gradient_clip or None,
+        accumulate_grad_batches=settings.accumulate,
+        num_sanity_val_steps=0,
+        log_every_n_steps=1,  # the module decides which steps have something to log
+        logger=Board(run_dir, **board) if run_dir else False,
+        plugins=[VerifiedCheckpoints()],
+        callbacks=list(chosen),
+        default_root_dir=run_dir,
+        enable_checkpointing=False,
+        enable_progress_bar=run_dir is not None,
+        enable_model_summary=False,
+    )
+
+
+def callbacks(chosen: views.Views, patience: int | None, language: str) -> list[Callback]:
+    """Progress, early stopping, and views for TensorBoard. language: of the source, and of the fixed sentences."""
+    found: list[Callback] = [TrainingProgress()]
+    if chosen.diagnosis:
+        found.append(views.Diagnosis(chosen.diagnosis))
+    if patience:
+        found.append(EarlyStopping("valid/bleu", mode="max", patience=patience))
+    if chosen.attention:
+        fixed = [(text, text) for text in FIXED_SENTENCES.get(language, ())]
+        found.append(views.AttentionMaps(fixed, chosen.attention_every))
+    if chosen.heads:
+        found.append(views.AttentionNumbers(chosen.heads))
+    if chosen.translations:
+        found.append(views.SampleTranslations(chosen.translations))
+    return found
+
+
+def decoded(settings: RunSettings, corpus: Corpus) -> list[str]:
+    """The splits of the final evaluation."""
+    return ["valid", *corpus.tests, *(f"{split}@{how}" for split in [*corpus.tests][:1] for how in settings.also_evaluate)]
 
 
 def finish(
@@ -173,7 +214,7 @@ def finish(
     data: TranslationData,
     saving: Checkpoints,
 ) -> None:
-    """What comes after training: the model to keep is chosen, decoded and scored, and everything written."""
+    """Chooses the run's model after training, decodes and scores with it, and writes everything."""
     started = time.perf_counter()
     averaged = None
     with placed(translator.model, settings.trainer.accelerator, settings.trainer.precision):
@@ -201,35 +242,19 @@ def finish(
     show(metrics, str(run_dir))
 
 
-def decoded(settings: RunSettings, corpus: Corpus) -> list[str]:
-    """The splits of the final evaluation."""
-    return ["valid", *corpus.tests, *(f"{split}@{how}" for split in [*corpus.tests][:1] for how in settings.also_evaluate)]
-
-
-def to_go_on_with(settings: RunSettings, root: Path, name: str) -> Path | None:
-    """The directory of the run that `resume` means: `auto`, a directory, or None for a new run."""
-    if settings.resume is None:
-        return None
-    if settings.resume != "auto":
-        return path_of(settings.resume)
-    found = unfinished(root, name, settings.stored())
-    if found is None:
-        log.info("resume=auto: no run %s of this configuration yet, a new one begins", root / name)
-    return found
-
-
-def what_is_left(point: Point, max_steps: int) -> str:
-    if point.trained:
-        return f"has trained its {point.step} steps, its evaluation is left"
-    if point.path is None:
-        return f"has no checkpoint, starts again from step 0 of {max_steps}"
-    return f"goes on from step {point.step} to {max_steps}"
+@contextmanager
+def placed(model: nn.Module, accelerator: str, precision: str | int) -> Iterator[None]:
+    """Puts a model on the accelerator; inside, it computes in the precision that Lightning knows by this name."""
+    fabric = L.Fabric(accelerator=accelerator, devices=1, precision=precision)  # type: ignore[arg-type]
+    fabric.setup_module(model)  # moves and converts it in place; the wrapper that it returns only adds autocast
+    with fabric.autocast():
+        yield
 
 
 def keep_mean_if_better(
     trainer: L.Trainer, translator: Translator, data: TranslationData, saving: Checkpoints, n: int
 ) -> dict[str, Any]:
-    """The mean of the last n regular checkpoints becomes best.ckpt where it scores at least as well on validation. Returns a
+    """Makes the mean of the last n regular checkpoints the best one if it scores at least as well on validation; returns a
     report."""
     paths = [saving.folder / f"step-{step}.ckpt" for step in steps_of_mean(trainer.global_step, saving.every, n)]
     translator.load_state_dict(checkpoint.average(paths))

@@ -1,14 +1,17 @@
-"""The LightningModule: loss, optimiser, schedule, and validation by decoding.
+"""The LightningModule: loss, optimiser and its schedule, and validation by decoding.
 
 Shapes: B batch, T target length, N real target tokens of a batch, D width of the decoder's output, V vocabulary.
 """
 
 import math
 import time
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, assert_never
 
 import lightning as L
 import torch
+from annotated_types import Interval, doc
 from torch import Tensor
 
 from entente.checkpoint import ENTRY
@@ -21,16 +24,49 @@ from entente.errors import Diverged
 from entente.evaluation.evaluate import Progress, batch_loss, evaluate
 from entente.evaluation.scores import Evaluation, corpus_scores
 from entente.models import Seq2Seq
-from entente.training.optim import Optim
 
-ASTRAY = 10  # times the loss of one who knows nothing, ln V: from there nothing has come back
+DIVERGENCE_FACTOR = 10  # times ln V, the loss of a uniform guess; no run has recovered from such a loss
+
+
+@dataclass(frozen=True)
+class Optim:
+    """Adam (Kingma & Ba 2015), a warm-up and a schedule, and label smoothing (Szegedy et al. 2016, section 7).
+
+    lr is the peak, reached after `warmup` steps and kept up to step `decay_from`. From there `inverse_sqrt` falls as
+    1 / sqrt(step) (Vaswani et al. 2017, section 5.3) and `cosine` to zero at the last step of the budget (Loshchilov & Hutter
+    2017); `constant` stays. A warm-up of up to `decay_from` steps changes no learning rate after it; a longer one postpones the
+    decay to its end.
+    """
+
+    lr: Annotated[float, Interval(gt=0), doc("peak learning rate")] = 3e-3
+    beta1: Annotated[float, Interval(ge=0, lt=1), doc("decay of the mean of gradients")] = 0.9
+    beta2: Annotated[float, Interval(ge=0, lt=1), doc("decay of the mean of squared gradients")] = 0.98
+    weight_decay: Annotated[float, Interval(ge=0), doc("decoupled from the gradient, as in AdamW")] = 0.0
+    warmup: Annotated[int, Interval(ge=0), doc("steps of the linear warm-up")] = 200
+    schedule: Annotated[Literal["inverse_sqrt", "cosine", "constant"], doc("shape of the decay")] = "cosine"
+    decay_from: Annotated[int, Interval(ge=0), doc("step at which the decay starts; a short run needs an earlier one")] = 200
+    label_smoothing: Annotated[float, Interval(ge=0, lt=1), doc("share of the target spread over the vocabulary")] = 0.1
+
+    def adamw(self, parameters: Iterable[Tensor], fused: bool = False) -> torch.optim.Optimizer:
+        betas = (self.beta1, self.beta2)
+        return torch.optim.AdamW(parameters, self.lr, betas, eps=1e-9, weight_decay=self.weight_decay, fused=fused)
+
+    def factor(self, step: int, max_steps: int) -> float:
+        """The factor of lr at a step, counted from 0."""
+        if step < self.warmup:
+            return (step + 1) / self.warmup
+        start = max(self.warmup, self.decay_from)
+        if step < start or self.schedule == "constant":
+            return 1.0
+        if self.schedule == "inverse_sqrt":
+            return math.sqrt(max(start, 1) / (step + 1))
+        if self.schedule == "cosine":
+            return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - start) / max(1, max_steps - start))))
+        assert_never(self.schedule)
 
 
 class Translator(L.LightningModule):
-    """A model, its vocabulary, and how both are trained and evaluated.
-
-    `evaluations` holds what each validated split gave last.
-    """
+    """A model, its vocabulary, and how they are trained and evaluated. checkpoint_entry: see `checkpoint.entry`."""
 
     def __init__(
         self,
@@ -49,21 +85,20 @@ class Translator(L.LightningModule):
         self.search = search
         self.max_steps = max_steps
         self.log_every = log_every
-        self.checkpoint_entry = checkpoint_entry
-        self.evaluations: dict[str, Evaluation] = {}
+        self.checkpoint_entry = checkpoint_entry or {}
+        self.evaluations: dict[str, Evaluation] = {}  # the last of each split that was validated
         self.on_progress: Progress | None = None  # of a validation
         self.tokens_per_second = 0.0  # target tokens, over the last `log_every` steps
         self.last_loss: float | None = None
         self.bleu: float | None = None  # of the last validation
         self._clock, self._tokens = 0.0, 0
-        self._step_loss = torch.zeros(2)  # of the batches of a step so far: smoothed, NLL
+        self._step_loss = torch.zeros(2)  # smoothed and NLL, of the current step's batches so far
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        if self.checkpoint_entry is not None:
-            checkpoint[ENTRY] = self.checkpoint_entry
+        checkpoint[ENTRY] = self.checkpoint_entry
 
     def configure_optimizers(self) -> Any:
-        fused = str(self.trainer.precision) != "16-mixed"  # whose gradients are scaled until a step that is not fused
+        fused = str(self.trainer.precision) != "16-mixed"  # where gradients are unscaled before the step
         adam = self.optim.adamw(self.parameters(), fused)
         schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: self.optim.factor(step, self.max_steps))
         return {"optimizer": adam, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
@@ -71,7 +106,7 @@ class Translator(L.LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
     ) -> None:
-        """By norm. Lightning's own refuses a fused optimiser in every mixed precision."""
+        """By norm. Lightning refuses to clip for a fused optimiser in any mixed precision."""
         if gradient_clip_val:
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
@@ -79,7 +114,7 @@ class Translator(L.LightningModule):
         self._clock, self._tokens = time.perf_counter(), 0
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """The step's loss is the mean over the target tokens of all its batches, each of which adds its share."""
+        """Returns the batch's share of the step's loss, the mean over the target tokens of all batches of the step."""
         loss, tokens = batch_loss(self.model, batch, self.optim.label_smoothing)
         self._tokens += tokens
         accumulate = self.trainer.accumulate_grad_batches
@@ -95,7 +130,7 @@ class Translator(L.LightningModule):
         self.tokens_per_second = self._tokens / (now - self._clock)
         self._clock, self._tokens = now, 0
         self.last_loss = loss
-        if not loss <= ASTRAY * math.log(self.model.output.out_features):
+        if not loss <= DIVERGENCE_FACTOR * math.log(self.model.output.out_features):
             raise Diverged(f"the loss is {loss:.4g} at step {self.global_step + 1}; give a smaller optim.lr")
         self._log(
             {
@@ -104,7 +139,7 @@ class Translator(L.LightningModule):
                 "train/tokens_per_second": self.tokens_per_second,
                 "train/lr": self.trainer.optimizers[0].param_groups[0]["lr"],
             },
-            step=self.global_step + 1,  # the one under way
+            step=self.global_step + 1,  # the current one
         )
 
     def on_validation_start(self) -> None:
@@ -114,7 +149,7 @@ class Translator(L.LightningModule):
         self._clock += time.perf_counter() - self._paused  # validating is not training time
 
     def validation_step(self, split: EvaluationSplit, batch_idx: int) -> None:
-        """What Lightning takes for a batch is the whole split."""
+        """Lightning's batch is the whole split."""
         self.evaluations[split.name] = self.evaluate(split)
 
     def evaluate(self, split: EvaluationSplit) -> Evaluation:
@@ -129,12 +164,12 @@ class Translator(L.LightningModule):
         self._log(metrics, step=self.global_step)
 
     def _log(self, metrics: dict[str, float], step: int) -> None:
-        """Lightning's own log counts a validation at the step before its own."""
+        """Not by Lightning's `log`, which counts a validation at the step before its own."""
         for logger in self.loggers:
             logger.log_metrics(metrics, step)
 
     def translate(self, sentences: list[str], search: Search | None = None) -> list[list[Hypothesis]]:
-        """The n best hypotheses of each sentence; greedy where nothing else is said."""
+        """The n best hypotheses of each sentence, by default of greedy search."""
         return translate(self.model, self.vocabulary, sentences, search or Search())
 
 
