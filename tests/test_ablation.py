@@ -84,7 +84,7 @@ def prove(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable
         baseline, variant = composed(*own), composed(*own, f"ablation={ablation}", *more)
         read = str((variant["data"], variant["overfit"]))
         if read not in data:
-            data[read] = prepared(RunSettings.of(variant))[0]
+            data[read] = prepared(RunSettings.of({**variant, "model": baseline["model"]}))[0]
         return proof(baseline, variant, data[read])
 
     return of

@@ -22,7 +22,7 @@ from sacrebleu.metrics.bleu import BLEUScore
 from entente.checkpoint import read, write
 from entente.config.command_line import plain
 from entente.errors import InputError, Interrupted
-from entente.training.saving import newest, random_state, restore_random_state, steps
+from entente.training.run_directory import newest, random_state, restore_random_state, steps
 from entente.training.train import train
 from entente.training.translator import Translator
 from interruptions import command, differences, points, rounds

@@ -39,9 +39,7 @@ CHECKSUM = "sha256"
 SCHEMA = 2  # 1 had no checksum
 PREFIX = "model."  # of the model's parameters among the LightningModule's
 DEPTH = 50  # levels of nesting in a checkpoint; ours have 10
-EXPANSION = (
-    16  # hashed bytes per byte of the file: a pickle holds "None\n" in one byte, and a tied weight once instead of 3 times
-)
+EXPANSION = 16  # hashed bytes per byte of the file; a pickle holds "None\n" in one byte, and a tied weight once, not 3 times
 DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool}
 STORAGES = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Byte", "Bool")
 ADVICE = "give one that training wrote here"
@@ -88,13 +86,8 @@ def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int) -> Seq2
 def entry(config: Mapping[str, Any], vocabulary: Vocabulary, text: str) -> dict[str, Any]:
     """Our entry in a checkpoint: only numbers, strings, lists, dicts and tensors. text: the digest of the corpus, which older
     checkpoints do not have."""
-    return {
-        "schema": SCHEMA,
-        "config": dict(config),
-        "vocabulary": vocabulary.state(),
-        "provenance": provenance(),
-        "text": text,
-    }
+    ours = {"schema": SCHEMA, "config": dict(config), "vocabulary": vocabulary.state(), "provenance": provenance()}
+    return {**ours, "text": text}
 
 
 def provenance() -> dict[str, str]:
@@ -205,7 +198,8 @@ def _parts(value: object, place: tuple[object, ...]) -> Iterator[bytes | memoryv
     if len(place) > DEPTH:
         raise ValueError(f"nested more than {DEPTH} deep")
     if isinstance(value, Tensor):
-        if not _is_plain(value):
+        dense = type(value) is Tensor and value.layout is torch.strided and value.dtype in DTYPES and value.is_contiguous()
+        if not dense or value.requires_grad or value.is_neg() or value.is_meta:  # of a view, one byte may be many elements
             raise TypeError(f"{_path(place)} is not a dense tensor of numbers with memory of its own")
         yield f"tensor {value.dtype} {tuple(value.shape)} True\n".encode()  # True: contiguous, part of this format
         yield value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data
@@ -224,12 +218,6 @@ def _parts(value: object, place: tuple[object, ...]) -> Iterator[bytes | memoryv
         yield f"{type(value).__name__} {value!r}\n".encode()
     else:
         raise TypeError(f"a checkpoint holds tensors and plain values, not a {type(value).__name__} as in {_path(place)}")
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    """Whether each element has bytes of its own; in a view with strides of 0, one byte is many elements."""
-    dense = type(tensor) is Tensor and tensor.layout is torch.strided and tensor.dtype in DTYPES
-    return dense and tensor.is_contiguous() and not (tensor.requires_grad or tensor.is_neg() or tensor.is_meta)
 
 
 def _path(place: Sequence[object]) -> str:

@@ -37,7 +37,7 @@ from entente.decoding.translate import translate
 from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.process import prepare_process
 from entente.training.board import log_settings
-from entente.training.saving import Checkpoints
+from entente.training.run_directory import Checkpoints
 from entente.training.settings import RunSettings, TrainerSettings
 from entente.training.train import build_trainer, callbacks, decoded, prepared
 from entente.training.translator import Translator

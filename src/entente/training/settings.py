@@ -12,10 +12,11 @@ from entente.data.corpora import CORPORA
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
 from entente.decoding.search import Search
+from entente.errors import InputError
 from entente.files.names import Folder
 from entente.models import MODELS
 from entente.process import Threads
-from entente.training.saving import CheckpointSettings
+from entente.training.run_directory import CheckpointSettings
 from entente.training.translator import Optim
 from entente.training.views import Views
 
@@ -71,7 +72,12 @@ class RunSettings:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "RunSettings":
-        """The settings in a configuration without problems, with the defaults of what it leaves out."""
+        """The settings in a configuration, with the defaults of what it leaves out. An InputError with all that is wrong."""
+        if missing := [part for part in (*PARTS, "model", "data") if part not in config]:
+            raise InputError(f"{', '.join(missing)}: no such part in the configuration; leave it in")
+        found = problems(cls, "", {**config, "model": {}, "data": {}})
+        if found := found + _problems_by_name(MODELS, "model", config["model"], RUNTIME) + problems_of_data(config["data"]):
+            raise InputError(*found)
         values = completed(config)
         return cls(**{**values, **{part: kind(**values[part]) for part, kind in PARTS.items()}})
 
@@ -81,14 +87,6 @@ class RunSettings:
 
 
 PARTS: dict[str, Any] = {field.name: field.type for field in fields(RunSettings) if is_dataclass(field.type)}
-
-
-def problems_of_run(config: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the configuration of a run, one line each."""
-    if missing := [part for part in (*PARTS, "model", "data") if part not in config]:
-        return [f"{', '.join(missing)}: no such part in the configuration; leave it in"]
-    found = problems(RunSettings, "", {**config, "model": {}, "data": {}})
-    return found + _problems_by_name(MODELS, "model", config["model"], RUNTIME) + problems_of_data(config["data"])
 
 
 def completed(config: Mapping[str, Any]) -> dict[str, Any]:

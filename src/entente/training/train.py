@@ -24,6 +24,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 
 from entente import checkpoint
+from entente.console.log import LogFile
 from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
@@ -32,13 +33,12 @@ from entente.files.reading import path_of
 from entente.files.writing import write_json
 from entente.models.seq2seq import parameter_count
 from entente.process import prepare_process
-from entente.training import views
+from entente.training import run_directory, views
 from entente.training.board import Board, log_final, log_settings
 from entente.training.progress import TrainingProgress, clock
 from entente.training.report import show, write_translations
-from entente.training.run_directory import FINISHED, is_finished, new_run_directory, no_folder, open_run, run_to_resume
-from entente.training.saving import Checkpoints, Point, VerifiedCheckpoints, forget_after, newest, steps_of_mean
-from entente.training.settings import RunSettings, TrainerSettings, problems_of_run
+from entente.training.run_directory import FINISHED, Checkpoints, Point, VerifiedCheckpoints, is_finished, no_folder, open_run
+from entente.training.settings import RunSettings, TrainerSettings
 from entente.training.translator import Translator
 
 log = logging.getLogger("entente")
@@ -55,13 +55,13 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
     """Trains, evaluates and writes one run, or resumes one; returns its directory. Everything the user could have got wrong is
     checked before a directory is made. prove: called before that too, with configuration and data; its result becomes
     proof.json."""
-    if found := check_run(config):
-        raise InputError(*found)
     settings = RunSettings.of(config)
+    if found := refused_by_lightning(settings.trainer) or no_folder(settings.output_dir):
+        raise InputError(*found)
     settings = replace(settings, output_dir=str(path_of(settings.output_dir)))
     prepare_process(settings.trainer.threads)
     root, name = Path(settings.output_dir), settings.name + ("-overfit" if settings.overfit else "")
-    run_dir = run_to_resume(settings.resume, root, name, settings.stored())
+    run_dir = run_directory.to_resume(settings.resume, root, name, settings.stored())
     if run_dir and is_finished(run_dir):
         log.info("%s: has finished, nothing left to do", run_dir)
         return run_dir
@@ -71,16 +71,19 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
         if run_dir:
             stack.enter_context(open_run(run_dir))
             last = None if settings.trainer.patience else settings.trainer.max_steps
-            point = newest(run_dir, settings.checkpoint.every, settings.checkpoint.average, last)
+            with LogFile(run_dir / "train.log"):
+                point = run_directory.newest(run_dir, settings.checkpoint.every, settings.checkpoint.average, last)
         data, translator = prepared(settings)
         if run_dir:
             point.refuse_other_text(translator.checkpoint_entry)
-            forget_after(run_dir, point)
+            run_directory.forget_after(run_dir, point)
+            stack.enter_context(LogFile(run_dir / "train.log"))
             log.info("%s: %s", run_dir, point.what_is_left(settings.trainer.max_steps))
         else:
             proof = prove(settings.stored(), data) if prove else None
-            run_dir = new_run_directory(root, name, settings.stored())
+            run_dir = run_directory.new_run_directory(root, name, settings.stored())
             stack.enter_context(open_run(run_dir))
+            stack.enter_context(LogFile(run_dir / "train.log"))
             if proof:
                 write_json(run_dir / "proof.json", proof)
         fit(settings, run_dir, data, translator, point)
@@ -89,15 +92,16 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
 
 def check_run(config: Mapping[str, Any]) -> list[str]:
     """Everything that is wrong with the configuration of a run, one line each, before anything is read or written."""
-    prepare_process(None)
-    if found := problems_of_run(config):
-        return found
-    settings = RunSettings.of(config)
+    try:
+        settings = RunSettings.of(config)
+    except InputError as error:
+        return list(error.problems)
     return refused_by_lightning(settings.trainer) or no_folder(settings.output_dir)
 
 
 def refused_by_lightning(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
     """Accelerators and precisions that are not available here, which no signature can say."""
+    prepare_process(None)  # keeps Lightning quiet
     for key, tried in (("accelerator", replace(settings, precision="32-true")), ("precision", settings)):
         try:
             build_trainer(tried, None)
@@ -110,6 +114,7 @@ def prepared(settings: RunSettings) -> tuple[TranslationData, Translator]:
     """The data of a run and the model before its first step. An InputError where the model cannot be trained on the data."""
     log.info("reading the corpus: %s", settings.data["name"])
     corpus = read_corpus(settings.data)
+    text = corpus.digest()
     cache = Path(settings.output_dir) / "cache"
     vocabulary = Vocabulary.train(corpus.train, **settings.data["tokenizer"], cache_dir=cache / "tokenizer")
     data = TranslationData(
@@ -123,16 +128,10 @@ def prepared(settings: RunSettings) -> tuple[TranslationData, Translator]:
     )
     data.check(decoded=["valid", *corpus.tests])
     checkpoint.plan(settings.model, vocabulary, copies=4)  # weights, gradients, and Adam's two moments
-    translator = Translator(
-        checkpoint.build(settings.model, vocabulary, settings.seed),
-        vocabulary,
-        settings.optim,
-        settings.search,
-        settings.trainer.max_steps,
-        settings.trainer.log_every,
-        checkpoint.entry(settings.stored(), vocabulary, corpus.digest()),
-    )
-    return data, translator
+    model = checkpoint.build(settings.model, vocabulary, settings.seed)
+    entry = checkpoint.entry(settings.stored(), vocabulary, text)
+    steps, log_every = settings.trainer.max_steps, settings.trainer.log_every
+    return data, Translator(model, vocabulary, settings.optim, settings.search, steps, log_every, entry)
 
 
 def fit(settings: RunSettings, run_dir: Path, data: TranslationData, translator: Translator, point: Point) -> None:
@@ -144,16 +143,13 @@ def fit(settings: RunSettings, run_dir: Path, data: TranslationData, translator:
     log.info("pairs read: %s; dropped: %s", read, dropped)
     kept = max(settings.checkpoint.keep, settings.checkpoint.average)
     saving = Checkpoints(run_dir / "checkpoints", settings.checkpoint.every, kept)
-    trainer = build_trainer(
-        replace(settings.trainer, max_steps=point.step) if point.trained else settings.trainer,
-        run_dir,
-        [saving, *callbacks(settings.views, settings.trainer.patience, settings.data["src"])],
-        purge_step=point.step + 1,
-    )
+    chosen = [saving, *callbacks(settings.views, settings.trainer.patience, settings.data["src"])]
+    budget = replace(settings.trainer, max_steps=point.step) if point.trained else settings.trainer
+    trainer = build_trainer(budget, run_dir, chosen, purge_step=point.step + 1)
     log_settings(trainer, settings.stored(), decoded(settings, data.corpus))
     trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
     saving.stop_if_asked(trainer.global_step)  # by a signal that came while Lightning tore down
-    finish(settings, run_dir, trainer, translator, data, saving)
+    finish(settings, run_dir, data, translator, saving)
 
 
 def build_trainer(
@@ -161,20 +157,18 @@ def build_trainer(
 ) -> L.Trainer:
     """Lightning's Trainer with our budget in steps. Without a run's directory it logs nothing. purge_step: TensorBoard forgets
     what it was shown from this step on, if the first of a run's writers says so as well."""
-    board: dict[str, Any] = {"name": "", "version": "", "default_hp_metric": False, "purge_step": purge_step}
     return L.Trainer(
         accelerator=settings.accelerator,
         devices=1,
         precision=settings.precision,  # type: ignore[arg-type]
         max_steps=settings.max_steps,
-        max_epochs=-1,
         val_check_interval=settings.validate_every * settings.accumulate,
         check_val_every_n_epoch=None,
         gradient_clip_val=settings.gradient_clip or None,
         accumulate_grad_batches=settings.accumulate,
         num_sanity_val_steps=0,
         log_every_n_steps=1,  # the module decides which steps have something to log
-        logger=Board(run_dir, **board) if run_dir else False,
+        logger=Board(run_dir, name="", version="", default_hp_metric=False, purge_step=purge_step) if run_dir else False,
         plugins=[VerifiedCheckpoints()],
         callbacks=list(chosen),
         default_root_dir=run_dir,
@@ -206,28 +200,20 @@ def decoded(settings: RunSettings, corpus: Corpus) -> list[str]:
     return ["valid", *corpus.tests, *(f"{split}@{how}" for split in [*corpus.tests][:1] for how in settings.also_evaluate)]
 
 
-def finish(
-    settings: RunSettings,
-    run_dir: Path,
-    trainer: L.Trainer,
-    translator: Translator,
-    data: TranslationData,
-    saving: Checkpoints,
-) -> None:
+def finish(settings: RunSettings, run_dir: Path, data: TranslationData, translator: Translator, saving: Checkpoints) -> None:
     """Chooses the run's model after training, decodes and scores with it, and writes everything."""
-    started = time.perf_counter()
-    averaged = None
+    started, averaged = time.perf_counter(), None
     with placed(translator.model, settings.trainer.accelerator, settings.trainer.precision):
         if settings.checkpoint.average > 1:
-            averaged = keep_mean_if_better(trainer, translator, data, saving, settings.checkpoint.average)
+            averaged = keep_mean_if_better(data, translator, saving, settings.checkpoint.average)
         if saving.best is None:  # trained by a version that did not always validate
-            saving.write_best(trainer, translator)
+            saving.write_best(translator)
         translator.load_state_dict(checkpoint.read(saving.folder / "best.ckpt")["state_dict"])
         evaluations = {split: translator.evaluate(data.evaluation(split)) for split in decoded(settings, data.corpus)}
     write_translations(run_dir, evaluations)
     metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
     report = {
-        "steps": trainer.global_step,
+        "steps": translator.global_step,
         "seconds": round(saving.seconds, 1),
         "parameters": parameter_count(translator.model),
         "tokens_per_second": round(translator.tokens_per_second, 1),
@@ -235,10 +221,10 @@ def finish(
         "unigram_nll": data.unigram_nll(),
     }
     write_json(run_dir / "training.json", report)
-    log_final(trainer, metrics)
+    log_final(translator.trainer, metrics)
     write_json(run_dir / FINISHED, metrics)  # last: a run that has it is finished
     times = (clock(saving.seconds), clock(time.perf_counter() - started))
-    log.info("trained %d steps in %s, evaluated in %s (minutes:seconds)", trainer.global_step, *times)
+    log.info("trained %d steps in %s, evaluated in %s (minutes:seconds)", translator.global_step, *times)
     show(metrics, str(run_dir))
 
 
@@ -251,17 +237,17 @@ def placed(model: nn.Module, accelerator: str, precision: str | int) -> Iterator
         yield
 
 
-def keep_mean_if_better(
-    trainer: L.Trainer, translator: Translator, data: TranslationData, saving: Checkpoints, n: int
-) -> dict[str, Any]:
+def keep_mean_if_better(data: TranslationData, translator: Translator, saving: Checkpoints, n: int) -> dict[str, Any]:
     """Makes the mean of the last n regular checkpoints the best one if it scores at least as well on validation; returns a
     report."""
-    paths = [saving.folder / f"step-{step}.ckpt" for step in steps_of_mean(trainer.global_step, saving.every, n)]
+    paths = [
+        saving.folder / f"step-{step}.ckpt" for step in run_directory.steps_of_mean(translator.global_step, saving.every, n)
+    ]
     translator.load_state_dict(checkpoint.average(paths))
     bleu = translator.evaluate(data.evaluation("valid")).metrics()["bleu"]
     chosen = saving.best is None or bleu >= saving.best
     if chosen:
-        saving.write_best(trainer, translator)
+        saving.write_best(translator)
     report = {"of": [path.stem for path in paths], "bleu": bleu, "best_single_bleu": saving.best, "chosen": chosen}
     log.info("mean of %s: validation BLEU %.2f, the best single one %.2f", ", ".join(report["of"]), bleu, saving.best or 0)
     return report

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, assert_never
+from typing import Annotated, Any, Literal
 
 import lightning as L
 import torch
@@ -60,9 +60,7 @@ class Optim:
             return 1.0
         if self.schedule == "inverse_sqrt":
             return math.sqrt(max(start, 1) / (step + 1))
-        if self.schedule == "cosine":
-            return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - start) / max(1, max_steps - start))))
-        assert_never(self.schedule)
+        return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - start) / max(1, max_steps - start))))  # cosine
 
 
 class Translator(L.LightningModule):
