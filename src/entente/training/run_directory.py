@@ -227,7 +227,7 @@ class Checkpoints(L.Callback):
     def on_exception(self, *_: Any) -> None:
         self._signals.remove()
 
-    def teardown(self, *_: Any) -> None:
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         self._signals.remove()
 
     def write_best(self, translator: L.LightningModule) -> None:
