@@ -6,6 +6,7 @@ import math
 import resource
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,16 @@ from datasets import Dataset
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import entente.fast.attach as fast
 from conftest import LENGTHS, PAD, SIZES, small
 from entente.checkpoint import build
 from entente.data import tokenizer
 from entente.decoding.search import GROUP, Search, largest
 from entente.decoding.translate import translate
-from entente.decoding.workers import Workers
-from entente.fast import fused, memory
-from entente.fast.attach import attach, detach
+from entente.decoding.workers import work_through
+from entente.fast import memory
+from entente.fast.attach import attach, detach, is_standard, packed
 from entente.fast.loss import ROWS, projected_cross_entropy
-from entente.fast.packed import packed
 from entente.models import BiRNN, Seq2Seq, Transformer, attention
 from entente.models.attention import PROJECTIONS, MultiHeadAttention
 from entente.models.seq2seq import State, causal_mask, select
@@ -168,8 +169,8 @@ def test_the_fused_attention_of_training_equals_the_steps(
     plain = results()
     called: list[Any] = []
     kernel = F.scaled_dot_product_attention
-    monkeypatch.setattr(fused, "STEP_BY_STEP", set())
-    monkeypatch.setattr(fused, "scaled_dot_product_attention", lambda *a, **k: called.append(a) or kernel(*a, **k))
+    monkeypatch.setattr(fast, "STEP_BY_STEP", set())
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: called.append(a) or kernel(*a, **k))
     for actual, expected in zip(results(), plain, strict=True):
         close(actual, expected)
     assert called
@@ -193,8 +194,8 @@ def fused_calls(layer: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, A
     """How a training step calls the fused kernel, on a device where it is the faster one."""
     calls: list[dict[str, Any]] = []
     kernel = F.scaled_dot_product_attention
-    monkeypatch.setattr(fused, "STEP_BY_STEP", set())
-    monkeypatch.setattr(fused, "scaled_dot_product_attention", lambda *a, **k: calls.append(k) or kernel(*a, **k))
+    monkeypatch.setattr(fast, "STEP_BY_STEP", set())
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: calls.append(k) or kernel(*a, **k))
     attach(layer)
     x = torch.randn(5, 7, 12)
     layer(x, layer.project(x), causal_mask(7, 0, x.device))
@@ -236,25 +237,25 @@ def test_an_argument_added_tomorrow_is_not_fused(kept: str, monkeypatch: pytest.
     exec(source, names)
     extended: Any = attention.MultiHeadAttention
     assert extended is not MultiHeadAttention
-    monkeypatch.setattr(fused, "MultiHeadAttention", extended)
-    assert fused.is_standard(extended(12, 3)) and fused.is_standard(extended(12, 3, tomorrow=0.5))
-    assert not fused.is_standard(extended(12, 3, tomorrow=0.7))
+    monkeypatch.setattr(fast, "MultiHeadAttention", extended)
+    assert is_standard(extended(12, 3)) and is_standard(extended(12, 3, tomorrow=0.5))
+    assert not is_standard(extended(12, 3, tomorrow=0.7))
 
 
 def test_a_layer_that_computes_something_else_is_not_fused() -> None:
     class Doubled(MultiHeadAttention):
         pass
 
-    assert fused.is_standard(MultiHeadAttention(12, 3)) and not fused.is_standard(Doubled(12, 3))
+    assert is_standard(MultiHeadAttention(12, 3)) and not is_standard(Doubled(12, 3))
     narrower = MultiHeadAttention(12, 3)
     narrower.key = nn.Linear(7, 12)
-    assert not fused.is_standard(narrower)
+    assert not is_standard(narrower)
 
 
 def test_the_fused_kernel_drops_as_many_weights_as_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     rates: list[float] = []
-    monkeypatch.setattr(fused, "STEP_BY_STEP", set())
-    monkeypatch.setattr(fused, "scaled_dot_product_attention", lambda q, *_, dropout_p: rates.append(dropout_p) or q)
+    monkeypatch.setattr(fast, "STEP_BY_STEP", set())
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda q, *_, dropout_p: rates.append(dropout_p) or q)
     layer, x = attach(MultiHeadAttention(12, 3, dropout=0.25)), torch.randn(5, 7, 12)
     layer(x, layer.project(x), None)
     assert rates == [0.25]
@@ -432,10 +433,7 @@ def test_workers_work_side_by_side_in_the_order_given(two_threads: None) -> None
             time.sleep(0.01 * (7 - i))
         return i, torch.get_num_threads()
 
-    workers = Workers(work, nn.Linear(2, 3))
-    for i in range(7):
-        workers.add(i)
-    assert workers.results() == [(i, 1) for i in range(7)]
+    assert work_through(range(7), work, nn.Linear(2, 3)) == [(i, 1) for i in range(7)]
     assert torch.get_num_threads() == 2
 
 
@@ -447,18 +445,30 @@ def test_a_slow_piece_of_work_keeps_nobody_else_waiting(two_threads: None) -> No
             others_done.set()
         return i > 0 or others_done.wait(timeout=10)
 
-    with Workers(work, nn.Linear(2, 3)) as workers:
-        for i in range(6):
-            workers.add(i)
-        assert workers.results() == [True] * 6
+    assert work_through(range(6), work, nn.Linear(2, 3)) == [True] * 6
+
+
+def test_items_are_asked_for_as_work_begins(two_threads: None) -> None:
+    """So that an iterable can report progress."""
+    all_begun = threading.Event()
+
+    def items() -> Iterator[int]:
+        yield from range(2)
+        all_begun.set()
+
+    assert work_through(items(), lambda _: all_begun.wait(timeout=10), nn.Linear(2, 3)) == [True] * 2
 
 
 def test_work_broken_off_leaves_threads_and_layers_as_before(two_threads: None) -> None:
     model = nn.Linear(2, 3)
-    with pytest.raises(KeyboardInterrupt), Workers(lambda: 1, model) as workers:
-        workers.add()
+
+    def items() -> Iterator[int]:
+        yield 1
         assert torch.get_num_threads() == 1 and "forward" in vars(model)
         raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work_through(items(), lambda i: i, model)
     assert torch.get_num_threads() == 2 and "forward" not in vars(model)
 
 
@@ -491,23 +501,19 @@ def test_what_goes_wrong_in_a_worker_is_told_and_threads_are_as_before(two_threa
     model = nn.Linear(2, 3)
     for threads in (2, 1):
         torch.set_num_threads(threads)
-        workers = Workers(work, model)
         with pytest.raises(ZeroDivisionError):
-            for i in range(11):
-                workers.add(i)
-            workers.results()
+            work_through(range(11), work, model)
         assert torch.get_num_threads() == threads
         assert "forward" not in vars(model)
 
 
 def test_elsewhere_than_on_a_cpu_the_caller_works(two_threads: None) -> None:
-    workers = Workers(lambda: threading.current_thread(), nn.Linear(2, 3, device="meta"))
-    workers.add()
-    assert workers.results() == [threading.current_thread()]
+    def worker(_: int) -> threading.Thread:
+        return threading.current_thread()
+
+    assert work_through([1], worker, nn.Linear(2, 3, device="meta")) == [threading.current_thread()]
     with torch.autocast("cpu", torch.bfloat16):
-        workers = Workers(lambda: threading.current_thread(), nn.Linear(2, 3))
-    workers.add()
-    assert workers.results() == [threading.current_thread()]
+        assert work_through([1], worker, nn.Linear(2, 3)) == [threading.current_thread()]
 
 
 # Memory

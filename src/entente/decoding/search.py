@@ -59,11 +59,6 @@ class Search:
 
     relations = (n_best_within_beam,)
 
-    def __post_init__(self) -> None:
-        n_best_within_beam(self.n_best, self.beam)
-        if self.length_factor < 0 or self.length_offset < 1:
-            raise ValueError("length_factor must be at least 0 and length_offset at least 1")
-
     def limits(self, src: Tensor, pad_id: int) -> Tensor:
         """src (B, S) -> the longest translation of each sentence in tokens, (B,)."""
         return (padding_mask(src, pad_id).sum(1) * self.length_factor).long() + self.length_offset
@@ -80,7 +75,7 @@ def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
 
 
 def _exact(device: torch.device) -> torch.dtype:
-    """Returns the type of sums of log-probabilities: float64, which Apple's GPUs do not have."""
+    """The type of sums of log-probabilities: float64, which Apple's GPUs do not have."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
@@ -162,11 +157,11 @@ class _Finished:
         del self.hypotheses[self.how.beam :]
 
     def beats(self, n: int, bound: float) -> bool:
-        """Returns whether no hypothesis that scores at most `bound` can still enter the n best. All found so far have ended."""
+        """Whether no hypothesis that scores at most `bound` can still enter the n best. All found so far have ended."""
         return len(self.hypotheses) >= n and self.hypotheses[n - 1].score >= bound
 
     def is_open(self, totals: list[float], prefix: Tensor, step: int) -> bool:
-        """Returns whether the beams alive, of K log-probabilities and tokens (K, T), are to be extended. At the limit they
+        """Whether the beams alive, of K log-probabilities and tokens (K, T), are to be extended. At the limit they
         become hypotheses that did not end."""
         if step >= self.limit:
             for tokens, total in zip(prefix, totals, strict=True):

@@ -1,10 +1,10 @@
 """Translates text: cleaning, tokens, search, in batches of sentences of similar length."""
 
-from entente.data.batches import EvaluationBatches
+from entente.data.batches import Batch, EvaluationBatches
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.decoding.search import Hypothesis, Search, search
-from entente.decoding.workers import Workers
+from entente.decoding.workers import work_through
 from entente.models.seq2seq import Seq2Seq, evaluating
 
 
@@ -18,10 +18,12 @@ def translate(
     full = [i for i, sentence in enumerate(cleaned) if sentence]
     ids = vocabulary.encode_src([cleaned[i] for i in full])
     batches = EvaluationBatches(ids, ids, max_tokens)
-    with evaluating(model), Workers(search, model) as workers:
-        for batch in batches:
-            workers.add(model, batch.src.to(device), how, BOS, EOS)
-        decoded = workers.results()
+
+    def decode(batch: Batch) -> list[list[Hypothesis]]:
+        return search(model, batch.src.to(device), how, BOS, EOS)
+
+    with evaluating(model):
+        decoded = work_through(batches, decode, model)
     for batch, hypotheses in zip(batches, decoded, strict=True):
         for row, n_best in zip(batch.index.tolist(), hypotheses, strict=True):
             found[full[row]] = n_best

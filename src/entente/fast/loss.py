@@ -37,7 +37,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         gradients = torch.zeros_like(hidden), torch.zeros_like(weight)
         loss = _in_blocks(hidden, weight, target, label_smoothing, gradients)
         ctx.save_for_backward(*gradients)
-        ctx.times = _times(len(target), _narrow(hidden))
+        ctx.scale = _precision(hidden)[1]
         ctx.mark_non_differentiable(loss.nll)
         return tuple(loss)
 
@@ -45,31 +45,27 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_smoothed: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
         d_hidden, d_weight = ctx.saved_tensors
-        d_smoothed = d_smoothed / ctx.times
+        d_smoothed = d_smoothed / ctx.scale
         return d_hidden * d_smoothed, d_weight * d_smoothed, None, None
 
 
-def _narrow(hidden: Tensor) -> torch.dtype:
-    """The type of the products."""
+def _precision(hidden: Tensor) -> tuple[torch.dtype, int]:
+    """The type of the products, and the scale kept on float16 gradients until the backward pass brings the loss scale: without
+    it, the gradients of a mean over N target tokens underflow."""
     device = hidden.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-
-
-def _times(n: int, narrow: torch.dtype) -> int:
-    """The scale kept on float16 gradients until the backward pass brings the loss scale: without it, the gradients of a mean
-    over n target tokens underflow."""
-    return n if narrow == torch.float16 else 1
+    narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    return narrow, len(hidden) if narrow == torch.float16 else 1
 
 
 def _in_blocks(
     hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, gradients: tuple[Tensor, Tensor] | None
 ) -> Loss:
-    """gradients: zeros like hidden and like weight, filled with `_times` the gradients of the smoothed loss."""
-    n, vocabulary, device = len(target), len(weight), hidden.device.type
-    narrow = _narrow(hidden)
+    """gradients: zeros like hidden and like weight, filled with the scaled gradients of the smoothed loss."""
+    n, vocabulary = len(target), len(weight)
+    narrow, scale = _precision(hidden)
     wide = torch.promote_types(hidden.dtype, torch.float32)
     smoothed, nll = hidden.new_zeros((), dtype=wide), hidden.new_zeros((), dtype=wide)
-    with torch.autocast(device, enabled=False):
+    with torch.autocast(hidden.device.type, enabled=False):
         w = weight.to(narrow)
         for start in range(0, n, ROWS):
             rows = slice(start, start + ROWS)
@@ -86,7 +82,7 @@ def _in_blocks(
                 d_hidden, d_weight = gradients
                 p -= label_smoothing / vocabulary
                 p.scatter_add_(1, y, p.new_full((1, 1), label_smoothing - 1).expand_as(y))
-                d_logits = p.div_(n / _times(n, narrow)).to(narrow)
+                d_logits = p.div_(n / scale).to(narrow)
                 d_hidden[rows] = d_logits @ w
                 if d_weight.dtype == narrow:
                     d_weight.addmm_(d_logits.T, h)

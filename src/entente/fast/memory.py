@@ -7,11 +7,12 @@ a CPU that takes a third of the time (140,000 page faults per step of 4,096 toke
 
 import ctypes
 
-# Parameters of mallopt, from glibc's malloc.h.
-TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
-NEVER = 2**31 - 1  # bytes free at the end of the heap before they are returned
-SERVED_BY_THE_SYSTEM = 0  # blocks allocated by mmap at a time
-SHARED_BY_THREADS = 1  # heap for all threads; a thread's own heap is returned with what is freed in it
+# Parameters of mallopt, by their numbers in glibc's malloc.h.
+SETTINGS = {
+    -4: 0,  # M_MMAP_MAX: no block is allocated by mmap
+    -1: 2**31 - 1,  # M_TRIM_THRESHOLD: bytes free at the end of the heap before they are returned
+    -8: 1,  # M_ARENA_MAX: one heap for all threads, since a thread's own heap is returned with what is freed in it
+}
 
 
 def keep_freed_memory() -> bool:
@@ -21,5 +22,4 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library; Windows has none of this name
         return False
-    settings = {MMAP_MAX: SERVED_BY_THE_SYSTEM, TRIM_THRESHOLD: NEVER, ARENA_MAX: SHARED_BY_THREADS}
-    return all([mallopt(parameter, value) for parameter, value in settings.items()])
+    return all([mallopt(parameter, value) for parameter, value in SETTINGS.items()])

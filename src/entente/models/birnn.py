@@ -14,23 +14,16 @@ width of its output, A width of the attention's keys.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from annotated_types import doc
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from entente.models.arguments import DropoutRate, Seed, TokenId, VocabularySize, Width, choose, refuse_unknown
-from entente.models.attention import (
-    KV,
-    AdditiveAttention,
-    AttentionWeights,
-    BilinearAttention,
-    DotProductAttention,
-    NoAttention,
-    SoftmaxOver,
-)
+from entente.models import attention
+from entente.models.arguments import DropoutRate, Seed, TokenId, VocabularySize, Width, refuse_unknown
+from entente.models.attention import KV, SoftmaxOver
 from entente.models.initialise import initialise
 from entente.models.seq2seq import Residual, Seq2Seq, State, padding_mask
 
@@ -38,11 +31,6 @@ Cell = Literal["gru", "lstm"]
 RecurrentScore = Literal["additive", "dot", "bilinear", "none"]
 Readout = Literal["maxout", "residual", "context"]
 Recurrent = tuple[Tensor, ...]  # (h,) of a GRU, (h, c) of an LSTM, each (B, D)
-Attention = AdditiveAttention | BilinearAttention | DotProductAttention | NoAttention
-CELLS: dict[Cell, tuple[type[nn.GRU | nn.LSTM], type[nn.GRUCell | nn.LSTMCell]]] = {
-    "gru": (nn.GRU, nn.GRUCell),
-    "lstm": (nn.LSTM, nn.LSTMCell),
-}
 
 
 class Source(NamedTuple):
@@ -83,25 +71,24 @@ class BiRNN(Seq2Seq):
         softmax: Annotated[SoftmaxOver, doc("axis that the softmax normalises; keys: over the keys of a query")] = "keys",
     ) -> None:
         super().__init__()
-        refuse_unknown("readout", [readout], get_args(Readout))
+        refuse_unknown(score=(score, RecurrentScore), cell=(cell, Cell), readout=(readout, Readout))
         d_source = 2 * d_hidden if bidirectional else d_hidden  # M
         self.pad_id = pad_id
         self.mask_padding = mask_padding
         self.tgt_embedding = nn.Embedding(tgt_vocab, d_embedding, padding_idx=pad_id)
         self.src_embedding = self.tgt_embedding if tied and shared_vocab else nn.Embedding(src_vocab, d_embedding, pad_id)
         self.dropout = nn.Dropout(dropout)
-        network, step_network = choose("cell", cell, CELLS)
+        network, step = (nn.LSTM, nn.LSTMCell) if cell == "lstm" else (nn.GRU, nn.GRUCell)
         self.encoder = network(d_embedding, d_hidden, batch_first=True, bidirectional=bidirectional)
         self.first_hidden = nn.Linear(d_hidden, d_hidden)  # their W_s
-        weights = AttentionWeights(softmax=softmax)
-        attentions: dict[RecurrentScore, Callable[[], Attention]] = {
-            "additive": lambda: AdditiveAttention(d_hidden, d_source, d_attention, weights=weights),
-            "bilinear": lambda: BilinearAttention(d_hidden, d_source, weights=weights),
-            "dot": lambda: DotProductAttention(d_hidden, d_source, weights=weights),
-            "none": NoAttention,
+        attentions: dict[RecurrentScore, Callable[[], Any]] = {
+            "additive": lambda: attention.AdditiveAttention(d_hidden, d_source, d_attention, softmax),
+            "bilinear": lambda: attention.BilinearAttention(d_hidden, d_source, softmax),
+            "dot": lambda: attention.DotProductAttention(d_hidden, d_source, softmax),
+            "none": attention.NoAttention,
         }
-        self.attention = choose("score", score, attentions)()
-        self.cell = step_network(d_embedding + d_source, d_hidden)
+        self.attention = attentions[score]()
+        self.cell = step(d_embedding + d_source, d_hidden)
         self.maxout = readout == "maxout"
         if self.maxout:
             self.readout = nn.Linear(d_hidden + d_embedding + d_source, 2 * d_embedding)
@@ -119,7 +106,7 @@ class BiRNN(Seq2Seq):
         memory, last = self.read(self.dropout(self.src_embedding(src)), mask)  # (B, S, M), (R, B, D)
         hidden = torch.tanh(self.first_hidden(last[-1]))  # A.2.2: from the backward direction, at the first token
         recurrent = (hidden,) if isinstance(self.cell, nn.GRUCell) else (hidden, torch.zeros_like(hidden))
-        if isinstance(self.attention, NoAttention):  # the source is one vector, the last state of each direction
+        if isinstance(self.attention, attention.NoAttention):  # the source is one vector, the last state of each direction
             memory, mask = last.transpose(0, 1).flatten(1).unsqueeze(1), mask[:, :1]  # (B, 1, M), (B, 1)
         if not self.mask_padding:
             mask = torch.ones_like(mask)

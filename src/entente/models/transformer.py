@@ -26,30 +26,16 @@ import torch
 from annotated_types import Interval, Le, doc
 from torch import Tensor, nn
 
-from entente.models.arguments import (
-    PROJECTIONS,
-    SUBLAYERS,
-    DropoutRate,
-    Projection,
-    Seed,
-    Sublayer,
-    TokenId,
-    VocabularySize,
-    Width,
-    choose,
-    heads_divide,
-    refuse_unknown,
-    self_attention_stays,
-    unprojected_width,
-)
-from entente.models.attention import KV, MultiHeadAttention, Scale, Score, SoftmaxOver
+from entente.models.arguments import DropoutRate, Seed, TokenId, VocabularySize, Width, refuse_unknown
+from entente.models.attention import KV, PROJECTIONS, MultiHeadAttention, Projection, Scale, Score, SoftmaxOver
 from entente.models.initialise import initialise
 from entente.models.seq2seq import Residual, Seq2Seq, State, causal_mask, padding_mask
 
+Sublayer = Literal["self", "cross", "ff"]
+SUBLAYERS: tuple[Sublayer, ...] = get_args(Sublayer)
 Norm = Literal["pre", "post", "none"]
 Positions = Literal["sinusoidal", "learned", "none"]
-# Whether there is a norm before a sublayer, and after it.
-NORMS: dict[Norm, tuple[bool, bool]] = {"pre": (True, False), "post": (False, True), "none": (False, False)}
+Side = Literal["src", "tgt"]
 LEARNED_POSITIONS = 512  # rows of the learned table; later positions share the last row
 
 
@@ -70,9 +56,8 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         names = [name for name in self.names if name in sublayers]
-        before, after = choose("norm", norm, NORMS)
-        self.before = nn.ModuleDict({n: nn.LayerNorm(d_model) if before else nn.Identity() for n in names})
-        self.after = nn.ModuleDict({n: nn.LayerNorm(d_model) if after else nn.Identity() for n in names})
+        self.before = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "pre" else nn.Identity() for n in names})
+        self.after = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "post" else nn.Identity() for n in names})
         self.residual = nn.ModuleDict({n: Residual(keep=n in residual, dropout=dropout) for n in names})
         if "ff" in names:
             self.ff = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))  # section 3.3
@@ -145,6 +130,12 @@ def sinusoids(start: int, length: int, d_model: int, like: Tensor) -> Tensor:
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :d_model].to(like.dtype)
 
 
+def self_attention_stays(sublayers: Sequence[Sublayer]) -> None:
+    """The decoder's self-attention carries what was read so far, which every later token needs."""
+    if "self" not in sublayers:
+        raise ValueError(f"sublayers={list(sublayers)} must have self; cross and ff can be left out")
+
+
 class Transformer(Seq2Seq):
     """residual: the sublayers that have a residual connection, of `self`, `cross`, `ff` (`self` in encoder and decoder).
     norm: in front of a sublayer (`pre`, Xiong et al. 2020), behind the residual (`post`, as published), or `none`.
@@ -153,7 +144,7 @@ class Transformer(Seq2Seq):
     sublayers: those that a block has. mask_padding: hide the source's padding; mask_future: hide later target tokens.
     score, scale, projections, d_k, softmax, mask_value: of every attention, see MultiHeadAttention."""
 
-    relations = (heads_divide, unprojected_width, self_attention_stays)
+    relations = (*MultiHeadAttention.relations, self_attention_stays)
 
     def __init__(
         self,
@@ -183,13 +174,10 @@ class Transformer(Seq2Seq):
         mask_value: Annotated[Annotated[float, Le(0)] | None, doc("value of a masked score; null: minus infinity")] = None,
     ) -> None:
         super().__init__()
-        refuse_unknown("residual", residual, SUBLAYERS)
-        refuse_unknown("sublayers", sublayers, SUBLAYERS)
-        refuse_unknown("positions", [positions], get_args(Positions))
+        refuse_unknown(residual=(residual, Sublayer), sublayers=(sublayers, Sublayer))
+        refuse_unknown(norm=(norm, Norm), positions=(positions, Positions))
         self_attention_stays(sublayers)
-        self.pad_id = pad_id
-        self.d_model = d_model
-        self.n_heads = n_heads
+        self.pad_id, self.d_model, self.n_heads = pad_id, d_model, n_heads
         self.positions: Positions = positions
         self.mask_padding, self.mask_future = mask_padding, mask_future
         self.tgt_embedding = nn.Embedding(tgt_vocab, d_model, padding_idx=pad_id)
@@ -198,26 +186,13 @@ class Transformer(Seq2Seq):
             self.src_position = nn.Embedding(LEARNED_POSITIONS, d_model)
             self.tgt_position = nn.Embedding(LEARNED_POSITIONS, d_model)
         self.dropout = nn.Dropout(dropout)
-        attention = partial(
-            MultiHeadAttention,
-            d_model=d_model,
-            n_heads=n_heads,
-            dropout=attention_dropout,
-            d_k=d_k,
-            score=score,
-            scale=scale,
-            projections=projections,
-            softmax=softmax,
-            mask_value=mask_value,
+        heads = partial(
+            MultiHeadAttention, d_model, n_heads, attention_dropout, d_k, score, scale, projections, softmax, mask_value
         )
-
-        def blocks(kind: type[Block]) -> nn.ModuleList:
-            block = partial(kind, attention, d_model, d_ff, dropout, residual=residual, norm=norm, sublayers=sublayers)
-            return nn.ModuleList(block() for _ in range(n_layers))
-
-        self.encoder = blocks(EncoderBlock)
+        block = (heads, d_model, d_ff, dropout, residual, norm, sublayers)
+        self.encoder = nn.ModuleList(EncoderBlock(*block) for _ in range(n_layers))
         self.encoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
-        self.decoder = blocks(DecoderBlock)
+        self.decoder = nn.ModuleList(DecoderBlock(*block) for _ in range(n_layers))
         self.decoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.output = nn.Linear(d_model, tgt_vocab, bias=False)
         if tied:
@@ -225,15 +200,20 @@ class Transformer(Seq2Seq):
         # Times sqrt(D) their variance is 1/2, that of the sines and cosines added to them, which would drown smaller ones.
         initialise(self, seed, embedding_std=(2 * d_model) ** -0.5)
 
-    def _embed(self, side: Literal["src", "tgt"], ids: Tensor, start: int) -> Tensor:
+    def _embed(self, side: Side, ids: Tensor, start: int) -> Tensor:
         """ids (B, T) at positions start .. start + T - 1 -> (B, T, D)."""
         x = self.get_submodule(f"{side}_embedding")(ids) * math.sqrt(self.d_model)  # section 3.4
-        if self.positions == "sinusoidal":
-            x = x + sinusoids(start, ids.size(1), self.d_model, like=x)
-        elif self.positions == "learned":
-            rows = torch.arange(start, start + ids.size(1), device=ids.device).clamp(max=LEARNED_POSITIONS - 1)
-            x = x + self.get_submodule(f"{side}_position")(rows) * math.sqrt(self.d_model)
+        if self.positions != "none":
+            x = x + self.position_vectors(side, start, ids.size(1))
         return self.dropout(x)
+
+    def position_vectors(self, side: Side, start: int, length: int) -> Tensor:
+        """What is added to the embeddings at positions start .. start + length - 1, (length, D)."""
+        if self.positions == "sinusoidal":
+            return sinusoids(start, length, self.d_model, like=self.tgt_embedding.weight)
+        rows = torch.arange(start, start + length, device=self.tgt_embedding.weight.device).clamp(max=LEARNED_POSITIONS - 1)
+        vectors: Tensor = self.get_submodule(f"{side}_position")(rows) * math.sqrt(self.d_model)
+        return vectors
 
     def encode(self, src: Tensor) -> TransformerState:
         real = padding_mask(src, self.pad_id)[:, None, None, :]  # (B, 1, 1, S)

@@ -18,8 +18,7 @@ from entente.data.tokenizer import Vocabulary
 from entente.decoding.search import Hypothesis, Search
 from entente.decoding.translate import translate
 from entente.errors import Diverged
-from entente.evaluation.evaluate import Progress, batch_loss, evaluate
-from entente.evaluation.scores import Evaluation, corpus_scores
+from entente.evaluation import Evaluation, Progress, batch_loss, corpus_scores, evaluate
 from entente.models import Seq2Seq
 from entente.training.optim import Optim
 
