@@ -1,6 +1,6 @@
 """Evaluation of a model on a split: translations scored by sacreBLEU, with the signatures that make scores comparable (Post
-2018), and the negative log-likelihood of the references. Validation, the end of a run and the command all call `evaluate`, so
-the same weights give the same digits in each.
+2018), and the likelihood of the references. Validation, the end of a run and the command all call `evaluate`, so that the same
+weights give the same digits in each.
 
 Shapes: B batch, T target length, N real target tokens of a batch, D width of the decoder's output.
 """
@@ -17,7 +17,7 @@ from entente.data.batches import Batch, to_device
 from entente.data.module import EvaluationSplit
 from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
 from entente.decoding.search import Search, search
-from entente.decoding.workers import work_through
+from entente.decoding.translate import work_through
 from entente.errors import Diverged
 from entente.models.seq2seq import Loss, Seq2Seq, evaluating
 

@@ -22,8 +22,8 @@ from entente.models.seq2seq import evaluating, parameter_count
 
 
 class Score(NamedTuple):
-    """How likely a model finds a translation: log_probabilities (T,), in nats, of each piece of `target` given the source and
-    the pieces before it. Their sum is the log-probability of the translation."""
+    """log_probabilities (T,), in nats, of each piece of `target` given the source and the pieces before it. Their sum is the
+    log-probability of the translation."""
 
     target: list[str]
     log_probabilities: Tensor
@@ -34,9 +34,7 @@ class TrainedModel:
 
     def __init__(self, run: checkpoint.Run, device: torch.device) -> None:
         self.model = run.model.to(device)
-        self.vocabulary = run.vocabulary
-        self.config = run.config
-        self.step = run.step
+        self.vocabulary, self.config, self.step = run.vocabulary, run.config, run.step
 
     def __repr__(self) -> str:
         data, count = self.config["data"], parameter_count(self.model)
@@ -59,19 +57,18 @@ class TrainedModel:
         """The attention of every layer and head over a sentence and `target`, or its greedy translation where none is given."""
         if not has_attention(self.model):
             raise InputError("this model has no attention: it was trained with score=none")
-        src, tgt = self._ids(source, target)
-        return attend(self.model, self.vocabulary, src, tgt)
+        return attend(self.model, self.vocabulary, *self._ids(source, target))
 
     @torch.inference_mode()
     def score(self, source: str, target: str) -> Score:
-        """The log-probability of each piece of a translation."""
+        """How likely the model finds a translation."""
         src, tgt = self._ids(source, target)
         device = next(self.model.parameters()).device
+        read, produced = torch.tensor([BOS, *tgt], device=device), torch.tensor([*tgt, EOS], device=device)
         with evaluating(self.model):
-            hidden = self.model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))
-            produced = torch.tensor([*tgt, EOS], device=device)
-            logits = self.model.output(hidden[0]).float()  # (T, V)
-            found = logits.log_softmax(-1).gather(1, produced.unsqueeze(1)).squeeze(1)  # (T,)
+            hidden = self.model(torch.tensor([src], device=device), read[None])[0]  # (T, D)
+            log_probabilities = self.model.output(hidden).float().log_softmax(-1)  # (T, V)
+        found = log_probabilities.gather(1, produced[:, None]).squeeze(1)
         return Score(self.vocabulary.tgt.pieces(produced.tolist()), found.cpu())
 
     def _search(self, **chosen: float) -> Search:

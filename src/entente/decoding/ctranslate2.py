@@ -1,9 +1,7 @@
 """A trained Transformer in the format of CTranslate2, and its translations (Klein et al. 2020, section 4).
 
-CTranslate2 (github.com/OpenNMT/CTranslate2) is a program of its own, written for fast translation on CPUs. Nothing here
-describes its files: its own `TransformerSpec` takes our weights and writes them.
-
-Shapes: D model width, V vocabulary, P positions.
+CTranslate2 (github.com/OpenNMT/CTranslate2) is a separate program, written for fast translation on CPUs. Its own
+`TransformerSpec` takes our weights and writes its files.
 """
 
 import tempfile
@@ -20,11 +18,11 @@ from torch import nn
 from entente import checkpoint
 from entente.config.schema import defaults, shown
 from entente.data.files import clean
-from entente.data.tokenizer import EOS, LONGEST, PAD, Tokenizer
+from entente.data.tokenizer import EOS, LONGEST, Tokenizer
 from entente.decoding.search import Hypothesis, Search, rank
 from entente.errors import InputError
 from entente.models import Transformer
-from entente.models.transformer import Block, Side
+from entente.models.transformer import Block
 
 BATCH = 1024  # source tokens translated together by one worker
 # CTranslate2 computes a Transformer whose arguments have their defaults, except these, and `norm`, which can be post too.
@@ -63,9 +61,8 @@ def write_ctranslate2(run: checkpoint.Run, folder: Path, quantization: str | Non
     """Writes a checkpoint as a CTranslate2 model: float32, or with matrices in 8 bits (quantization="int8", one scale a row).
 
     The vocabularies are SentencePiece's pieces; a source ends in </s>, which the caller adds. positions: rows of the table that
-    replaces our sines and cosines; neither source nor translation may have more tokens. The padding symbol has the bias -inf in
-    the output projection, so that here too it is never produced. An InputError if CTranslate2 has no such model, or is not
-    installed.
+    replaces our sines and cosines; neither source nor translation may have more tokens. An InputError if CTranslate2 has no
+    such model, or is not installed.
     """
     refuse_other_models(run.config["model"])
     model = run.model
@@ -73,8 +70,8 @@ def write_ctranslate2(run: checkpoint.Run, folder: Path, quantization: str | Non
     pre = isinstance(model.encoder_norm, nn.LayerNorm)
     specs = library("ctranslate2.specs.transformer_spec")
     spec = specs.TransformerSpec.from_config(len(model.encoder), model.n_heads, pre_norm=pre)
-    spec.encoder.position_encodings.encodings = _positions(model, "src", positions)
-    spec.decoder.position_encodings.encodings = _positions(model, "tgt", positions)
+    spec.encoder.position_encodings.encodings = _numbers(model.position_vectors("src", 0, positions))
+    spec.decoder.position_encodings.encodings = _numbers(model.position_vectors("tgt", 0, positions))
     spec.encoder.embeddings[0].weight = _numbers(model.src_embedding.weight)
     spec.decoder.embeddings.weight = _numbers(model.tgt_embedding.weight)
     blocks = zip([*spec.encoder.layer, *spec.decoder.layer], [*model.encoder, *model.decoder], strict=True)
@@ -99,6 +96,7 @@ def write_ctranslate2(run: checkpoint.Run, folder: Path, quantization: str | Non
         _norm(spec.decoder.layer_norm, model.decoder_norm)
     spec.config.layer_norm_epsilon = nn.LayerNorm(1).eps
     spec.decoder.projection.weight = _numbers(model.output.weight)
+    # Here too the padding symbol is never produced.
     spec.decoder.projection.bias = np.where(np.arange(model.output.out_features) == model.pad_id, np.float32(-np.inf), 0)
     spec.register_source_vocabulary(_pieces(run.vocabulary.src))
     spec.register_target_vocabulary(_pieces(run.vocabulary.tgt))
@@ -111,11 +109,6 @@ def write_ctranslate2(run: checkpoint.Run, folder: Path, quantization: str | Non
 def _numbers(tensor: Any) -> np.ndarray:
     """float32, and a copy: quantizing writes over what it is given."""
     return tensor.detach().float().cpu().numpy().copy()
-
-
-def _positions(model: Transformer, side: Side, count: int) -> np.ndarray:
-    """The vectors (P, D) of the first positions, zeros in a model without any."""
-    return _numbers(torch.zeros(count, model.d_model) if model.positions == "none" else model.position_vectors(side, 0, count))
 
 
 def _linear(spec: Any, *layers: nn.Module) -> None:
@@ -135,13 +128,12 @@ def _pieces(tokenizer: Tokenizer) -> list[str]:
 class CTranslate2:
     """Translates sentences as `translate` does, on the CPU, with as many workers of one thread as torch has threads.
 
-    In float32, greedy search gives the same translations, unless two tokens are equally likely to float32's accuracy. int8
-    rounds weights and activations, which changes some translations.
-
-    Beams of width K grow as ours do, but end later. CTranslate2 does not know our penalty ((5 + n) / 6)^alpha, so it is asked
-    for none: it searches until the most likely candidate of a step has ended and 2 K hypotheses have, and these are ranked here
-    as ours are. The best one differs where ours ends after 2 K others, and is lost (as it may be to a loop up to the limit that
-    is likelier than any end), or where a better one ends after our search has stopped. With n_best > 1, later ones differ more.
+    In float32, greedy search gives the same translations, unless two tokens are equally likely to float32's accuracy; int8
+    rounds weights and activations, which changes some. Beams of width K grow as ours do, but end later. CTranslate2 does not
+    know our penalty ((5 + n) / 6)^alpha, so it is asked for none: it searches until the most likely candidate of a step has
+    ended and 2 K hypotheses have, and these are ranked here as ours are. The best one differs where ours ends after 2 K others,
+    and is lost (as it may be to a loop up to the limit that is likelier than any end), or where a better one ends after our
+    search has stopped. With n_best > 1, later ones differ more.
 
     InputError: CTranslate2 has no such model, is not installed, or has no such beam.
     """
@@ -155,9 +147,9 @@ class CTranslate2:
         self._how, self._vocabulary = how, run.vocabulary
         self._pieces = _pieces(run.vocabulary.src)
         self._ids = {piece: i for i, piece in enumerate(_pieces(run.vocabulary.tgt))}
-        longest = LONGEST + 1  # the end symbol too
+        longest = torch.tensor(LONGEST + 1)  # the end symbol too
         with tempfile.TemporaryDirectory() as folder:
-            write_ctranslate2(run, Path(folder), quantization, positions=max(longest, _limit(how, longest)))
+            write_ctranslate2(run, Path(folder), quantization, positions=int(max(longest, how.limits(longest))))
             package = library()
             self._translator = package.Translator(folder, inter_threads=torch.get_num_threads(), intra_threads=1)
         self.name = f"ctranslate2 {package.__version__}, {self._translator.compute_type}"  # what this CPU can
@@ -178,7 +170,7 @@ class CTranslate2:
                 num_hypotheses=1 if self._how.beam == 1 else 2 * self._how.beam,
                 patience=2,
                 length_penalty=0,  # scores are plain log-probabilities
-                max_decoding_length=_limit(self._how, length),
+                max_decoding_length=int(self._how.limits(torch.tensor(length))),
                 min_decoding_length=0,
                 max_input_length=0,  # no input is cut
                 max_batch_size=max(BATCH, length),
@@ -199,8 +191,3 @@ class CTranslate2:
             ended = tokens[-1] == EOS
             hypotheses.append(Hypothesis(tokens[:-1] if ended else tokens, score / self._how.penalty(len(tokens)), ended))
         return sorted(hypotheses, key=rank)[: self._how.n_best]
-
-
-def _limit(how: Search, length: int) -> int:
-    """The most tokens, end symbol counted, of the translation of a source of `length` tokens."""
-    return int(how.limits(torch.full((1, length), EOS), PAD))

@@ -42,12 +42,9 @@ def n_best_within_beam(n_best: int, beam: int) -> None:
 
 @dataclass(frozen=True)
 class Search:
-    """How to search. beam 1 is greedy.
-
-    length_penalty: alpha of Wu et al. 2016, equation 14; 0 compares plain log-probabilities. n_best <= beam.
-    The longest translation has `length_factor * source tokens + length_offset` tokens, the end symbol counted. A
-    hypothesis that has not ended there ranks below all that have ended, whatever its score: it is the best only if none ended.
-    """
+    """How to search. length_penalty: alpha of Wu et al. 2016, equation 14. The longest translation has
+    `length_factor * source tokens + length_offset` tokens, the end symbol counted. A hypothesis that has not ended there ranks
+    below all that have ended, whatever its score: it is the best only if none ended."""
 
     beam: Annotated[int, Interval(ge=1, le=1000), doc("hypotheses kept at each step; 1 is greedy")] = 1
     length_penalty: Annotated[float, Interval(ge=-10, le=10), doc("0: plain log-probabilities")] = 1.0
@@ -59,9 +56,9 @@ class Search:
 
     relations = (n_best_within_beam,)
 
-    def limits(self, src: Tensor, pad_id: int) -> Tensor:
-        """src (B, S) -> the longest translation of each sentence in tokens, (B,)."""
-        return (padding_mask(src, pad_id).sum(1) * self.length_factor).long() + self.length_offset
+    def limits(self, lengths: Tensor) -> Tensor:
+        """The lengths of sources (B,) -> the longest translation of each in tokens, (B,)."""
+        return (lengths * self.length_factor).long() + self.length_offset
 
     def penalty(self, length: int) -> float:
         """What the log-probability of `length` tokens, end symbol counted, is divided by."""
@@ -114,7 +111,7 @@ def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def greedy(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
-    limits = how.limits(src, model.pad_id)
+    limits = how.limits(padding_mask(src, model.pad_id).sum(1))
     state = model.encode(src)
     rows = torch.arange(src.size(0), device=src.device)  # which sentence each live row is
     token = torch.full((src.size(0), 1), bos, device=src.device)
@@ -178,7 +175,7 @@ def beam_search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) ->
     """Each step extends every beam by every token and keeps the K best that have not ended; those among the K best overall that
     have ended are kept apart. A sentence is done when nothing alive can still beat its n best; or when K that ended score at
     least what the best alive scores now, so that K = 1 is greedy; or at its length limit."""
-    finished = [_Finished(how, limit) for limit in how.limits(src, model.pad_id).tolist()]
+    finished = [_Finished(how, limit) for limit in how.limits(padding_mask(src, model.pad_id).sum(1)).tolist()]
     k = how.beam
     rows = list(range(src.size(0)))  # which sentence each group of beams is
     state = model.encode(src)

@@ -25,11 +25,9 @@ ROWS = 256  # the number of rows that packed weights are laid out for; any numbe
 
 
 def drop(layer: nn.Dropout, x: Tensor) -> Tensor:
-    """nn.Dropout's forward, with cheap random numbers on a CPU: x of any shape -> the same shape.
-
-    torch draws one random number per value there, which took a tenth of a training step. Sixteen bits per value are enough, so
-    one 64-bit number decides on four values: p is rounded to a multiple of 1 / 65,536, and the values kept grow to match.
-    """
+    """nn.Dropout's forward, x of any shape. On a CPU torch draws one random number per value, which took a tenth of a training
+    step. Here one 64-bit number decides on four values: p is rounded to a multiple of 1 / 65,536, and the values that are kept
+    grow to match."""
     if not layer.training or layer.p == 0 or x.device.type != "cpu":
         return F.dropout(x, layer.p, layer.training)
     dropped = min(round(layer.p * LEVELS), LEVELS - 1)
@@ -39,9 +37,8 @@ def drop(layer: nn.Dropout, x: Tensor) -> Tensor:
 
 
 def attend(layer: MultiHeadAttention, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
-    """MultiHeadAttention.attend in torch's fused kernel, in training on a GPU: query (B, H, T, K), keys and values (B, H, S, K)
-    -> (B, H, T, K). In evaluation the weights are recorded, and on a CPU separate steps are faster at the lengths of sentences.
-    """
+    """MultiHeadAttention.attend, query (B, H, T, K) -> (B, H, T, K), in torch's fused kernel in training on a GPU. In
+    evaluation the weights are recorded, and on a CPU separate steps are faster at the lengths of sentences."""
     if not layer.training or query.device.type in STEP_BY_STEP:
         return MultiHeadAttention.attend(layer, query, kv, mask)
     return F.scaled_dot_product_attention(query, kv.key, kv.value, mask, dropout_p=layer.dropout.p)
@@ -52,12 +49,12 @@ def is_standard(layer: MultiHeadAttention) -> bool:
     computes the same. Any argument that leaves a trace in the layer, one added later too, makes it another layer."""
     with torch.device("meta"):  # shapes without memory
         standard = MultiHeadAttention(layer.out.out_features, layer.n_heads, layer.dropout.p)
-    return _parts(layer) == _parts(standard)
+    return _traces(layer) == _traces(standard)
 
 
-def _parts(layer: nn.Module) -> list[Any]:
-    """Every module in it: its name, its class, its attributes and its parameters' shapes."""
-    own = vars(nn.Module()).keys() | {"attend", "forward"}  # torch's, and what `attach` replaces
+def _traces(layer: nn.Module) -> list[Any]:
+    """The names, classes and attributes of all modules in it, and the names and shapes of their parameters."""
+    own = vars(nn.Module()).keys() | {"attend", "forward"}  # torch's attributes, and what `attach` replaces
     attributes = [{key: value for key, value in vars(module).items() if key not in own} for module in layer.modules()]
     classes = [(name, type(module)) for name, module in layer.named_modules()]
     return [classes, attributes, [(name, value.shape) for name, value in layer.named_parameters()]]
@@ -74,21 +71,11 @@ FAST: list[tuple[type[nn.Module], str, Any]] = [
 
 def attach(model: Model) -> Model:
     """The model itself, with every fast implementation that computes the same. Attaching twice changes nothing."""
-    for module, method, function in _replacements(model):
-        if not isinstance(module, MultiHeadAttention) or is_standard(module):
-            setattr(module, method, MethodType(function, module))
+    for module in model.modules():
+        for kind, method, function in FAST:
+            if isinstance(module, kind) and (not isinstance(module, MultiHeadAttention) or is_standard(module)):
+                setattr(module, method, MethodType(function, module))
     return model
-
-
-def detach(model: Model) -> Model:
-    """The model itself, with the methods of its classes again."""
-    for module, method, _ in _replacements(model):
-        vars(module).pop(method, None)
-    return model
-
-
-def _replacements(model: nn.Module) -> list[tuple[nn.Module, str, Any]]:
-    return [(m, method, function) for m in model.modules() for kind, method, function in FAST if isinstance(m, kind)]
 
 
 @contextmanager
@@ -96,27 +83,22 @@ def packed(model: nn.Module) -> Iterator[None]:
     """Inside, float32 linear layers on a CPU use a copy of their weights, which must not change meanwhile; with gradients
     enabled they use the weights themselves. Other layers, and every layer under autocast, are left alone.
 
-    oneDNN reads the copy in the order of its layout. Making it takes one pass over the weights, and the small products of a
-    search step become 1.1 to 1.5 times as fast as torch's own, which lay the weights out again at each call.
+    The copy is laid out as oneDNN reads it. It takes one pass over the weights, and the small products of a search step become
+    1.1 to 1.5 times as fast as torch's own, which lay the weights out again at each call.
     """
+    able = torch.backends.mkldnn.is_available() and not torch.is_autocast_enabled("cpu")
+    able = able and all(
+        hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise")
+    )  # torch's own
     with ExitStack() as stack:
-        for layer in model.modules():
-            if type(layer) is nn.Linear and _packable(layer):
+        for layer in model.modules() if able else ():
+            if type(layer) is not nn.Linear or "forward" in vars(layer):  # packed already, or replaced by someone else
+                continue
+            if layer.weight.device.type == "cpu" and layer.weight.dtype == torch.float32:
                 weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), ROWS)
                 layer.forward = partial(_multiply_packed, layer, weight)  # type: ignore[method-assign]
                 stack.callback(delattr, layer, "forward")  # then it is the method of the class again
         yield
-
-
-def _packable(layer: nn.Linear) -> bool:
-    return (
-        layer.weight.device.type == "cpu"
-        and layer.weight.dtype == torch.float32
-        and torch.backends.mkldnn.is_available()
-        and all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))  # torch's own
-        and "forward" not in vars(layer)  # packed already, or replaced by someone else
-        and not torch.is_autocast_enabled("cpu")
-    )
 
 
 def _multiply_packed(layer: nn.Linear, weight: Tensor, x: Tensor) -> Tensor:

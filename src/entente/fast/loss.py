@@ -1,8 +1,8 @@
 """Output projection and cross-entropy in one, a block of rows at a time.
 
-The logits of a batch are the largest tensor of a training step, and they are never needed all at once. Projection, loss and
-gradients are computed for some rows at a time, in one small block of memory. The gradients are computed in the forward pass,
-while the logits exist; the backward pass only scales them.
+The logits of a batch are the largest tensor of a training step, and never needed all at once. Projection, loss and gradients
+are computed for some rows at a time, in one small block of memory: the gradients in the forward pass, while the logits exist,
+and the backward pass only scales them.
 
 Shapes: N target tokens, R of them at a time, D width of the decoder's output, V vocabulary.
 """
@@ -19,16 +19,11 @@ ROWS = 512  # R: a block of 512 x 8,000 logits takes 16 MB
 
 
 def loss(model: Seq2Seq, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
-    """Seq2Seq.loss: hidden (N, D), target (N,)."""
-    return projected_cross_entropy(hidden, model.output.weight, target, label_smoothing)
-
-
-def projected_cross_entropy(hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
-    """`cross_entropy(hidden @ weight.T, target, label_smoothing=...)` of hidden (N, D), weight (V, D) and target (N,).
-    Products are computed in autocast's precision where that is on, and compared in float32 at least."""
+    """Seq2Seq.loss: hidden (N, D), target (N,). Products are computed in autocast's precision where that is on, and compared in
+    float32 at least."""
     if torch.is_grad_enabled():
-        return Loss(*_ProjectedCrossEntropy.apply(hidden, weight, target, label_smoothing))
-    return _in_blocks(hidden, weight, target, label_smoothing, None)
+        return Loss(*_ProjectedCrossEntropy.apply(hidden, model.output.weight, target, label_smoothing))
+    return _in_blocks(hidden, model.output.weight, target, label_smoothing, None)
 
 
 class _ProjectedCrossEntropy(torch.autograd.Function):

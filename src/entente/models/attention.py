@@ -1,12 +1,11 @@
 """Attention: scores, weights, and the layers that learn what to compare.
 
-There are three separate steps. A *score* compares queries with keys; `AttentionWeights` turns scores into a distribution over
-the keys; the weights average the values. Equation 1 of Vaswani et al. 2017 is exactly this and has no parameters. The learned
-projections W_q, W_k, W_v, W_o belong to the layer around it (their section 3.2.2).
+A *score* compares queries with keys; `AttentionWeights` turns scores into a distribution over the keys; the weights average the
+values. Equation 1 of Vaswani et al. 2017 is exactly this and has no parameters. The learned projections W_q, W_k, W_v, W_o
+belong to the layer around it (their section 3.2.2).
 
 Every layer is called in two steps, `kv = layer.project(source)` and `layer(query, kv, mask)`. Self-attention projects its own
 input, cross-attention the encoder's output, and a cache is the `kv` of the tokens read so far: it is always the same layer.
-
 Masks are boolean, True = may attend, broadcastable to the scores.
 
 Shapes: B batch, H heads, T queries, S keys, D model width, K key width of one head; Q width of the query, M width of the
@@ -44,8 +43,7 @@ class KV(NamedTuple):
 
 
 def dot_product_scores(query: Tensor, key: Tensor, scale: float | Tensor) -> Tensor:
-    """Q K^T * scale: query (..., T, K) and key (..., S, K) give scores (..., T, S). This is one matrix product per sentence and
-    head, all of them in one call: nothing loops over the batch."""
+    """Q K^T * scale, of all sentences and heads at once: query (..., T, K), key (..., S, K) -> scores (..., T, S)."""
     return query @ key.transpose(-2, -1) * scale
 
 
@@ -61,15 +59,13 @@ class DotProductScore(nn.Module):
         refuse_unknown(scale=(scale, Scale))
         self.scale: Scale = scale
 
-    def factor(self, key: Tensor, mask: Tensor | None) -> float | Tensor:
+    def forward(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+        """query (B, H, T, K), key (B, H, S, K) -> scores (B, H, T, S)."""
+        factor: float | Tensor = key.size(-1) ** -0.5 if self.scale == "d_k" else 1.0
         if self.scale == "n_keys":
             visible = key.new_tensor(key.size(-2)) if mask is None else mask.sum(-1, keepdim=True)  # (..., T, 1)
-            return visible.to(key.dtype).rsqrt()
-        return key.size(-1) ** -0.5 if self.scale == "d_k" else 1.0
-
-    def forward(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-        """query (B, H, T, K), key (B, H, S, K) -> (B, H, T, S)."""
-        return dot_product_scores(query, key, self.factor(key, mask))
+            factor = visible.to(key.dtype).rsqrt()
+        return dot_product_scores(query, key, factor)
 
 
 class BilinearScore(DotProductScore):
@@ -92,7 +88,6 @@ class AdditiveScore(nn.Module):
         self.weight = nn.Parameter(torch.empty(n_heads, d_k))
 
     def forward(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-        """As DotProductScore."""
         compared = torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3))  # (B, H, T, S, K)
         return (compared * self.weight[:, None, None, :]).sum(-1)
 
@@ -100,12 +95,12 @@ class AdditiveScore(nn.Module):
 class AttentionWeights(nn.Module):
     """Scores (..., T, S) to weights (..., T, S): softmax over the keys, so each query's row sums to 1.
 
-    The module has no parameters on purpose: attention maps are recorded by a forward hook on it, and its output is what the
-    layer used, before dropout. A masked score is -inf, hence its weight is exactly 0; every row must allow at least one key.
+    Attention maps are recorded by a forward hook on this module: its output is what the layer used, before dropout. A masked
+    score is -inf, hence its weight is exactly 0; every row must allow at least one key.
 
-    softmax: the axis of the softmax. Any other than `keys` is a mistake to study. There the mask may hide a whole column, so
-    masked scores become a finite minimum, and their weights are set to 0 afterwards. mask_value: what a masked score becomes,
-    None is -inf; a value below the range of the scores' type becomes the lowest of that range.
+    softmax: the axis. Any other than `keys` is a mistake to study. There the mask may hide a whole column, so masked scores
+    become a finite minimum, and their weights are set to 0 afterwards. mask_value: what a masked score becomes, None is -inf; a
+    value below the range of the scores' type becomes the lowest of that range.
     """
 
     def __init__(self, softmax: SoftmaxOver = "keys", mask_value: float | None = None) -> None:
@@ -171,11 +166,9 @@ class MultiHeadAttention(nn.Module):
         refuse_unknown(score=(score, Score), projections=(projections, Projection))
         self.n_heads = n_heads
         self.d_k = width = d_model // n_heads if d_k is None else d_k  # K
-
-        def projection(name: Projection) -> nn.Module:
-            return nn.Linear(d_model, n_heads * width) if name in projections else nn.Identity()
-
-        self.query, self.key, self.value = projection("query"), projection("key"), projection("value")  # W_q, W_k, W_v
+        self.query, self.key, self.value = (  # W_q, W_k, W_v
+            nn.Linear(d_model, n_heads * width) if name in projections else nn.Identity() for name in PROJECTIONS
+        )
         scores: dict[Score, Callable[[], nn.Module]] = {
             "dot": lambda: DotProductScore(scale),
             "bilinear": lambda: BilinearScore(n_heads, width, scale),
@@ -190,7 +183,7 @@ class MultiHeadAttention(nn.Module):
         return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # (B, T, H K) -> (B, H, T, K)
 
     def project(self, source: Tensor) -> KV:
-        """source (B, S, D) -> keys and values (B, H, S, K), contiguous for the many products that read them."""
+        """source (B, S, D) -> keys and values (B, H, S, K), contiguous since many products read them."""
         return KV(self._split(self.key(source)).contiguous(), self._split(self.value(source)).contiguous())
 
     def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
@@ -206,8 +199,8 @@ class MultiHeadAttention(nn.Module):
 
 
 class RecurrentAttention(nn.Module):
-    """The attention of a recurrent decoder: one head, whose values are the source itself. The keys are computed once per
-    sentence; they are compared with the query by dot products, which are not scaled, or as a subclass says."""
+    """The attention of a recurrent decoder: one head, whose values are the source itself. Queries and keys are compared by dot
+    products that are not scaled, or as a subclass says."""
 
     key: Callable[[Tensor], Tensor]  # source (B, S, M) -> keys (B, S, Q), or of another width that `compare` takes
 
@@ -216,7 +209,7 @@ class RecurrentAttention(nn.Module):
         self.weights = AttentionWeights(softmax)
 
     def project(self, source: Tensor) -> KV:
-        """source (B, S, M) -> keys and values (B, S, M)."""
+        """source (B, S, M) -> keys, and values (B, S, M)."""
         return KV(self.key(source), source)
 
     def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
@@ -229,8 +222,8 @@ class RecurrentAttention(nn.Module):
 
 
 class AdditiveAttention(RecurrentAttention):
-    """Bahdanau et al. 2015, section 3.1 and A.1.2: e_ij = v^T tanh(W q_i + U k_j). A small network compares query and key, so
-    their widths may differ; the dot product needs them equal and has no parameters of its own."""
+    """Bahdanau et al. 2015, section 3.1 and A.1.2: e_ij = v^T tanh(W q_i + U k_j), a small network, so that the widths of query
+    and key may differ; a dot product needs them equal."""
 
     def __init__(self, query_size: int, source_size: int, d_attention: int, softmax: SoftmaxOver = "keys") -> None:
         super().__init__(softmax)
@@ -252,13 +245,11 @@ class BilinearAttention(RecurrentAttention):
 
 
 class DotProductAttention(RecurrentAttention):
-    """Luong et al. 2015, section 3.1, "dot": e_ij = q_i . k_j. Query and key must have the same width, so the key of a source
-    that was read in both directions is the sum of the two."""
+    """Luong et al. 2015, section 3.1, "dot": e_ij = q_i . k_j. The key of a source that was read in both directions is the sum
+    of the two, since query and key must have the same width."""
 
     def __init__(self, query_size: int, source_size: int, softmax: SoftmaxOver = "keys") -> None:
         super().__init__(softmax)
-        if source_size % query_size:
-            raise ValueError(f"a source of width {source_size} is no sum of parts as wide as the query, {query_size}")
         self.query_size = query_size
 
     def key(self, source: Tensor) -> Tensor:
@@ -266,7 +257,7 @@ class DotProductAttention(RecurrentAttention):
 
 
 class NoAttention(nn.Module):
-    """The source is one vector, and every query gets it (Cho et al. 2014: the plain encoder-decoder)."""
+    """The source is one vector, which every query gets (Cho et al. 2014: the plain encoder-decoder)."""
 
     def project(self, source: Tensor) -> KV:
         """source (B, 1, M) -> keys (B, 1, 0), which are not used, and values (B, 1, M)."""

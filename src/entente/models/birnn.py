@@ -14,7 +14,7 @@ width of its output, A width of the attention's keys.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import doc
@@ -25,7 +25,7 @@ from entente.models import attention
 from entente.models.arguments import DropoutRate, Seed, TokenId, VocabularySize, Width, refuse_unknown
 from entente.models.attention import KV, SoftmaxOver
 from entente.models.initialise import initialise
-from entente.models.seq2seq import Residual, Seq2Seq, State, padding_mask
+from entente.models.seq2seq import Residual, Seq2Seq, Source, State, padding_mask
 
 Cell = Literal["gru", "lstm"]
 RecurrentScore = Literal["additive", "dot", "bilinear", "none"]
@@ -33,23 +33,14 @@ Readout = Literal["maxout", "residual", "context"]
 Recurrent = tuple[Tensor, ...]  # (h,) of a GRU, (h, c) of an LSTM, each (B, D)
 
 
-class Source(NamedTuple):
-    """Keys and values of the encoder's outputs, and the source mask."""
-
-    memory: KV  # keys (B, S, A), values (B, S, M)
-    mask: Tensor  # (B, 1, S)
-
-
-BiRNNState = State[Recurrent, Source]  # written: the decoder's recurrent state
+BiRNNState = State[Recurrent, KV]  # written: the decoder's recurrent state; memory: keys (B, S, A), values (B, S, M)
 
 
 class BiRNN(Seq2Seq):
-    """tied: the output projection is the target embedding (Press & Wolf 2017), and the source embedding too where both
-    languages share one vocabulary. score: how the decoder's state is compared with the source; with `none` there is no
-    attention, and every step gets the last state of each direction (Cho et al. 2014). cell: of encoder and decoder. readout:
-    `maxout` as published; `residual` is W (s_i + U c_i), the state added to what attention brought, `context` the same without
-    the state, W U c_i. mask_padding: hide the source's padding from attention; the encoder never reads it. softmax: see
-    AttentionWeights."""
+    """tied: see Press & Wolf 2017. score: how the decoder's state is compared with the source; with `none` every step gets the
+    last state of each direction (Cho et al. 2014). readout: `maxout` as published; `residual` is W (s_i + U c_i), the state
+    added to what attention brought, `context` the same without the state, W U c_i. mask_padding: the encoder never reads
+    padding. softmax: see AttentionWeights."""
 
     def __init__(
         self,
@@ -123,7 +114,12 @@ class BiRNN(Seq2Seq):
     def decode(self, tgt: Tensor, state: BiRNNState) -> tuple[Tensor, BiRNNState]:
         embedded = self.dropout(self.tgt_embedding(tgt))  # (B, T, E)
         hidden, context, recurrent = self.write(embedded, state)
-        return self.dropout(self._read_out(hidden, embedded, context)), BiRNNState(recurrent, state.source)
+        if self.maxout:
+            both = self.readout(torch.cat([hidden, embedded, context], dim=-1))  # (B, T, 2 E)
+            read_out = both.unflatten(-1, (-1, 2)).amax(-1)  # (B, T, E), Goodfellow et al. 2013
+        else:
+            read_out = self.readout(self.residual(hidden, self.context(context)))
+        return self.dropout(read_out), BiRNNState(recurrent, state.source)
 
     def write(self, embedded: Tensor, state: BiRNNState) -> tuple[Tensor, Tensor, Recurrent]:
         """embedded (B, T, E) -> the states s_i (B, T, D), their contexts c_i (B, T, M), and the recurrent state after them.
@@ -138,10 +134,3 @@ class BiRNN(Seq2Seq):
             hiddens.append(recurrent[0])
             contexts.append(context)
         return torch.stack(hiddens, 1), torch.stack(contexts, 1), recurrent
-
-    def _read_out(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
-        """hidden (B, T, D), embedded (B, T, E), context (B, T, M) -> (B, T, E)."""
-        if self.maxout:
-            both = self.readout(torch.cat([hidden, embedded, context], dim=-1))  # (B, T, 2 E)
-            return both.unflatten(-1, (-1, 2)).amax(-1)  # Goodfellow et al. 2013
-        return self.readout(self.residual(hidden, self.context(context)))

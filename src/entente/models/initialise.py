@@ -11,13 +11,10 @@ FORGET_GATE = 1  # index among an LSTM's gates: input, forget, cell, output
 
 
 def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
-    """Fills every parameter from a generator seeded by hash(seed, its name): matrices Xavier-uniform (Glorot & Bengio 2010),
-    recurrent ones orthogonal (Bahdanau et al. 2015, B.1), embeddings normal, biases 0; the two of an LSTM's forget gate
-    sum to 1 (Jozefowicz et al. 2015). Norms keep ones and zeros. Embeddings are small enough that a tied output starts near
-    uniform: the loss at step 0 is close to ln V.
-
-    Removing a part of the model removes its names and leaves every other initial value as it was.
-    """
+    """Fills every parameter from a generator seeded by hash(seed, its name), so that removing a part of the model leaves every
+    other initial value as it was. Matrices are Xavier-uniform (Glorot & Bengio 2010), recurrent ones orthogonal (Bahdanau et
+    al. 2015, B.1), embeddings normal, biases 0; the two of an LSTM's forget gate sum to 1 (Jozefowicz et al. 2015). Norms keep
+    ones and zeros. Small embeddings make a tied output start near uniform, with a loss close to ln V."""
     owners = dict(model.named_modules())
     for name, parameter in model.named_parameters():
         owner = owners[name.rpartition(".")[0]]

@@ -16,23 +16,28 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Written = TypeVar("Written")
-Source = TypeVar("Source")
+Memory = TypeVar("Memory")
 
 
-class State(NamedTuple, Generic[Written, Source]):
-    """What a model knows while it decodes: a value, which `decode` takes and returns and never changes.
+class Source(NamedTuple, Generic[Memory]):
+    """What a decoder attends to: keys and values of the encoder's output, and the source mask."""
 
-    Both parts are opaque to callers: tuples of tensors with rows in dim 0. Several consecutive rows of `written` may share one
-    row of `source`, as the beams of a sentence do.
-    """
+    memory: Memory
+    mask: Tensor
+
+
+class State(NamedTuple, Generic[Written, Memory]):
+    """What a model knows while it decodes: a value, which `decode` takes and returns and never changes. To callers both parts
+    are opaque tuples of tensors with rows in dim 0. Several consecutive rows of `written` may share one row of `source`, as the
+    beams of a sentence do."""
 
     written: Written  # depends on the target read so far: one row per hypothesis
-    source: Source  # depends on the source alone: one row per sentence
+    source: Source[Memory]  # depends on the source alone: one row per sentence
 
 
 class Loss(NamedTuple):
-    """Means over the target tokens, in nats: with label smoothing (Szegedy et al. 2016, section 7), and without. Only the first
-    has gradients."""
+    """Means over the target tokens, in nats: with label smoothing (Szegedy et al. 2016, section 7), and without, which has no
+    gradients."""
 
     smoothed: Tensor
     nll: Tensor
@@ -89,7 +94,7 @@ def causal_mask(new: int, past: int, device: torch.device) -> Tensor:
 
 
 def select(state: Any, rows: Tensor) -> Any:
-    """The given rows of any model's state, or of a part of one: reordered, repeated or dropped. rows (N,) indices."""
+    """The given rows (N,) of any model's state, or of a part of one: reordered, repeated or dropped."""
     if isinstance(state, Tensor):
         return state.index_select(0, rows)
     parts = [select(part, rows) for part in state]

@@ -20,7 +20,7 @@ V vocabulary.
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Literal, NamedTuple, cast, get_args
+from typing import Annotated, Literal, cast, get_args
 
 import torch
 from annotated_types import Interval, Le, doc
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from entente.models.arguments import DropoutRate, Seed, TokenId, VocabularySize, Width, refuse_unknown
 from entente.models.attention import KV, PROJECTIONS, MultiHeadAttention, Projection, Scale, Score, SoftmaxOver
 from entente.models.initialise import initialise
-from entente.models.seq2seq import Residual, Seq2Seq, State, causal_mask, padding_mask
+from entente.models.seq2seq import Residual, Seq2Seq, Source, State, causal_mask, padding_mask
 
 Sublayer = Literal["self", "cross", "ff"]
 SUBLAYERS: tuple[Sublayer, ...] = get_args(Sublayer)
@@ -81,8 +81,7 @@ class EncoderBlock(Block):
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """x (B, S, D), mask (B, 1, 1, S) -> (B, S, D)."""
         x = self.sublayer("self", x, lambda h: self.self_attention(h, self.self_attention.project(h), mask))
-        x = self.sublayer("ff", x, lambda h: self.ff(h))
-        return x
+        return self.sublayer("ff", x, lambda h: self.ff(h))
 
 
 class DecoderBlock(Block):
@@ -96,12 +95,11 @@ class DecoderBlock(Block):
 
     def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
         """x (B, T, D) at the tokens read now, past (B, H, P, K) of those read before -> (B, T, D), and past extended by x."""
-        h = self.before["self"](x)  # written out, because the keys and values of h are returned too: they are the cache
+        h = self.before["self"](x)  # written out, because the keys and values of h are returned too: the cache
         past = past.extend(self.self_attention.project(h))  # (B, H, P + T, K)
         x = self.after["self"](self.residual["self"](x, self.self_attention(h, past, causal)))
         x = self.sublayer("cross", x, lambda h: self.look_up(h, memory, src_mask))
-        x = self.sublayer("ff", x, lambda h: self.ff(h))
-        return x, past
+        return self.sublayer("ff", x, lambda h: self.ff(h)), past
 
     def look_up(self, h: Tensor, memory: KV, src_mask: Tensor | None) -> Tensor:
         """Cross-attention, h (B, T, D) -> (B, T, D). Rows that share a row of memory attend to it together, as more queries."""
@@ -109,15 +107,8 @@ class DecoderBlock(Block):
         return self.cross_attention(together, memory, src_mask).view_as(h)
 
 
-class Source(NamedTuple):
-    """Keys and values of the encoder's output for each decoder block, and the source mask."""
-
-    memory: tuple[KV, ...]  # (B, H, S, K)
-    mask: Tensor  # (B, 1, 1, S)
-
-
-# written: the cache, keys and values (B, H, P, K) of the target so far for each decoder block
-TransformerState = State[tuple[KV, ...], Source]
+# For each decoder block, written: the cache, keys and values (B, H, P, K) of the target so far; memory: (B, H, S, K).
+TransformerState = State[tuple[KV, ...], tuple[KV, ...]]
 
 
 def sinusoids(start: int, length: int, d_model: int, like: Tensor) -> Tensor:
@@ -137,12 +128,9 @@ def self_attention_stays(sublayers: Sequence[Sublayer]) -> None:
 
 
 class Transformer(Seq2Seq):
-    """residual: the sublayers that have a residual connection, of `self`, `cross`, `ff` (`self` in encoder and decoder).
-    norm: in front of a sublayer (`pre`, Xiong et al. 2020), behind the residual (`post`, as published), or `none`.
-    tied: the output projection is the target embedding (Press & Wolf 2017), and the source embedding too where both languages
-    share one vocabulary. positions: sines and cosines, learned vectors (both: Vaswani et al. 2017, section 3.5), or none.
-    sublayers: those that a block has. mask_padding: hide the source's padding; mask_future: hide later target tokens.
-    score, scale, projections, d_k, softmax, mask_value: of every attention, see MultiHeadAttention."""
+    """residual, sublayers: `self` is in encoder and decoder. norm: in front of a sublayer (`pre`, Xiong et al. 2020), or behind
+    the residual (`post`, as published). tied: see Press & Wolf 2017. positions: sines and cosines, or learned vectors (both:
+    Vaswani et al. 2017, section 3.5). The last six are arguments of every attention, see MultiHeadAttention."""
 
     relations = (*MultiHeadAttention.relations, self_attention_stays)
 
@@ -209,6 +197,8 @@ class Transformer(Seq2Seq):
 
     def position_vectors(self, side: Side, start: int, length: int) -> Tensor:
         """What is added to the embeddings at positions start .. start + length - 1, (length, D)."""
+        if self.positions == "none":
+            return torch.zeros(length, self.d_model)
         if self.positions == "sinusoidal":
             return sinusoids(start, length, self.d_model, like=self.tgt_embedding.weight)
         rows = torch.arange(start, start + length, device=self.tgt_embedding.weight.device).clamp(max=LEARNED_POSITIONS - 1)
