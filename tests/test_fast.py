@@ -24,8 +24,7 @@ from entente.data import tokenizer
 from entente.decoding.search import GROUP, Search, largest
 from entente.decoding.translate import translate, work_through
 from entente.fast import memory
-from entente.fast.attach import attach, is_standard, packed
-from entente.fast.loss import ROWS, loss
+from entente.fast.attach import ROWS, attach, is_standard, loss, packed
 from entente.models import BiRNN, Seq2Seq, Transformer, attention
 from entente.models.attention import PROJECTIONS, MultiHeadAttention
 from entente.models.seq2seq import Loss, State, causal_mask, select

@@ -38,12 +38,9 @@ class Evaluation:
 
     def metrics(self) -> dict[str, Any]:
         """Everything that metrics.json holds of a split."""
-        return {
-            **corpus_scores(self.hypotheses, self.references, METRICS),
-            "nll": self.nll,
-            "sentences": len(self.references),
-            "bleu_by_source_length": bleu_by_length(self.sources, self.hypotheses, self.references),
-        }
+        scores = corpus_scores(self.hypotheses, self.references, METRICS)
+        by_length = bleu_by_length(self.sources, self.hypotheses, self.references)
+        return {**scores, "nll": self.nll, "sentences": len(self.references), "bleu_by_source_length": by_length}
 
 
 def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], names: Iterable[str]) -> dict[str, Any]:
@@ -94,17 +91,13 @@ def evaluate(
         loss, tokens = batch_loss(model, batch)
         if not loss.nll.isfinite():
             raise Diverged(f"the loss of {split.name} is {float(loss.nll)}; give a smaller optim.lr")
-        hypotheses = search(model, batch.src, how, BOS, EOS)
-        rows = zip(batch.index.tolist(), hypotheses, strict=True)
-        return float(loss.nll) * tokens, tokens, {row: n_best[0].tokens for row, n_best in rows}
+        best = [n_best[0].tokens for n_best in search(model, batch.src, how, BOS, EOS)]
+        return float(loss.nll) * tokens, tokens, dict(zip(batch.index.tolist(), best, strict=True))
 
     with evaluating(model):
         losses, counts, found = zip(*work_through(batches(), decode, model), strict=True)
     decoded = {row: tokens for batch in found for row, tokens in batch.items()}
     rows = sorted(decoded)  # every row, unless the split is limited to some batches
-    return Evaluation(
-        sources=[split.sources[row] for row in rows],
-        references=[split.references[row] for row in rows],
-        hypotheses=[vocabulary.tgt.decode(decoded[row]) for row in rows],
-        nll=sum(losses) / sum(counts),
-    )
+    sources, references = ([texts[row] for row in rows] for texts in (split.sources, split.references))
+    hypotheses = [vocabulary.tgt.decode(decoded[row]) for row in rows]
+    return Evaluation(sources, references, hypotheses, nll=sum(losses) / sum(counts))

@@ -4,7 +4,7 @@ Shapes: L layers, H heads, S source pieces and T target pieces, each with the en
 """
 
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,13 +20,14 @@ from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models.seq2seq import evaluating, parameter_count
 
+Text = TypeVar("Text", str, list[str])
+
 
 class Score(NamedTuple):
-    """log_probabilities (T,), in nats, of each piece of `target` given the source and the pieces before it. Their sum is the
-    log-probability of the translation."""
+    """How likely a model finds a translation."""
 
-    target: list[str]
-    log_probabilities: Tensor
+    target: list[str]  # T pieces
+    log_probabilities: Tensor  # (T,), in nats, of each piece given the source and the pieces before it
 
 
 class TrainedModel:
@@ -40,11 +41,7 @@ class TrainedModel:
         data, count = self.config["data"], parameter_count(self.model)
         return f"{type(self.model).__name__} {data['src']} -> {data['tgt']}, {count:,} parameters, trained {self.step:,} steps"
 
-    @overload
-    def translate(self, sentences: str, beam: int = ..., length_penalty: float = ...) -> str: ...
-    @overload
-    def translate(self, sentences: list[str], beam: int = ..., length_penalty: float = ...) -> list[str]: ...
-    def translate(self, sentences: str | list[str], beam: int = 5, length_penalty: float = 1.0) -> str | list[str]:
+    def translate(self, sentences: Text, beam: int = 5, length_penalty: float = 1.0) -> Text:
         """The best translation of one sentence, or of each of several. beam=1 is greedy search."""
         given = [sentences] if isinstance(sentences, str) else sentences
         for sentence in given:

@@ -34,10 +34,8 @@ def library(name: str = "ctranslate2") -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise InputError(
-            f"engine=ctranslate2: the package ctranslate2 cannot be loaded ({error}); "
-            "install it by: pip install 'entente[engines]', or use engine=torch"
-        ) from error
+        advice = "install it by: pip install 'entente[engines]', or use engine=torch"
+        raise InputError(f"engine=ctranslate2: the package ctranslate2 cannot be loaded ({error}); {advice}") from error
 
 
 def refuse_other_models(config: Mapping[str, Any]) -> None:
@@ -59,11 +57,9 @@ def refuse_other_models(config: Mapping[str, Any]) -> None:
 
 def write_ctranslate2(run: checkpoint.Run, folder: Path, quantization: str | None = None, positions: int = 4096) -> None:
     """Writes a checkpoint as a CTranslate2 model: float32, or with matrices in 8 bits (quantization="int8", one scale a row).
-
     The vocabularies are SentencePiece's pieces; a source ends in </s>, which the caller adds. positions: rows of the table that
     replaces our sines and cosines; neither source nor translation may have more tokens. An InputError if CTranslate2 has no
-    such model, or is not installed.
-    """
+    such model, or is not installed."""
     refuse_other_models(run.config["model"])
     model = run.model
     assert isinstance(model, Transformer)
@@ -135,8 +131,7 @@ class CTranslate2:
     and is lost (as it may be to a loop up to the limit that is likelier than any end), or where a better one ends after our
     search has stopped. With n_best > 1, later ones differ more.
 
-    InputError: CTranslate2 has no such model, is not installed, or has no such beam.
-    """
+    Raises an InputError if CTranslate2 has no such model or no such beam, or is not installed."""
 
     def __init__(self, run: checkpoint.Run, how: Search, quantization: str | None = None) -> None:
         most = len(run.vocabulary.tgt) // 2

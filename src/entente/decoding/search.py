@@ -6,7 +6,7 @@ leave the batch without touching the others.
 Shapes: B sentences still searched, K beam, V vocabulary.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
 
 import torch
@@ -21,12 +21,9 @@ GROUP = 64  # columns of logits, of which the largest is found first
 
 
 class Hypothesis(NamedTuple):
-    """tokens without start and end symbol; score the log-probability over the length penalty; ended whether it reached the end
-    symbol within its limit."""
-
-    tokens: list[int]
-    score: float
-    ended: bool
+    tokens: list[int]  # without start and end symbol
+    score: float  # the log-probability over the length penalty
+    ended: bool  # whether it reached the end symbol within its limit
 
 
 def rank(hypothesis: Hypothesis) -> tuple[bool, float]:
@@ -35,7 +32,6 @@ def rank(hypothesis: Hypothesis) -> tuple[bool, float]:
 
 
 def n_best_within_beam(n_best: int, beam: int) -> None:
-    """Raises a ValueError for more hypotheses than a beam ends with."""
     if not 1 <= n_best <= beam:
         raise ValueError(f"n_best={n_best} and beam={beam}: allowed is 1 <= n_best <= beam")
 
@@ -127,7 +123,7 @@ def greedy(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
         ended = chosen == eos
         over = ended | (limits[rows] <= step)
         for row, produced, is_end, is_over, score in zip(
-            rows.tolist(), chosen.tolist(), ended.tolist(), over.tolist(), total.tolist(), strict=True
+            *(x.tolist() for x in (rows, chosen, ended, over, total)), strict=True
         ):
             if not is_end:
                 tokens[row].append(produced)
@@ -140,13 +136,13 @@ def greedy(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
     return [[hypothesis] for hypothesis in done]
 
 
+@dataclass
 class _Finished:
-    """The K best finished hypotheses of one sentence, best first, see `rank`. limit: the most tokens it may have."""
+    """The K best finished hypotheses of one sentence, best first, see `rank`."""
 
-    def __init__(self, how: Search, limit: int) -> None:
-        self.how = how
-        self.limit = limit
-        self.hypotheses: list[Hypothesis] = []
+    how: Search
+    limit: int  # the most tokens that a hypothesis may have
+    hypotheses: list[Hypothesis] = field(default_factory=list)
 
     def add(self, tokens: Tensor, total: float, step: int, ended: bool) -> None:
         self.hypotheses.append(Hypothesis(tokens.tolist(), total / self.how.penalty(step), ended))

@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from entente.data.batches import Batch, EvaluationBatches
+from entente.data.batches import EvaluationBatches
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.decoding.search import Hypothesis, Search, search
@@ -28,12 +28,8 @@ def translate(
     full = [i for i, sentence in enumerate(cleaned) if sentence]
     ids = vocabulary.encode_src([cleaned[i] for i in full])
     batches = EvaluationBatches(ids, ids, max_tokens)
-
-    def decode(batch: Batch) -> list[list[Hypothesis]]:
-        return search(model, batch.src.to(device), how, BOS, EOS)
-
     with evaluating(model):
-        decoded = work_through(batches, decode, model)
+        decoded = work_through(batches, lambda batch: search(model, batch.src.to(device), how, BOS, EOS), model)
     for batch, hypotheses in zip(batches, decoded, strict=True):
         for row, n_best in zip(batch.index.tolist(), hypotheses, strict=True):
             found[full[row]] = n_best
@@ -42,12 +38,9 @@ def translate(
 
 def work_through(items: Iterable[Item], work: Callable[[Item], Result], model: nn.Module) -> list[Result]:
     """What `work` returns for each item, in order; raises what it raises. On a CPU it is called on `torch.get_num_threads()`
-    workers of one thread each, because the products of a search step are too small to be split among the cores. Under autocast,
-    which other threads would not have, the caller is the only worker.
-
-    Each item is asked for once the one before has begun, so that the iterable can report progress. Until the end torch has one
-    thread, and the model's weights must not change.
-    """
+    workers of one thread each, because the products of a search step are too small to be split among the cores; not under
+    autocast, which other threads would not have. Until the end torch has one thread, and the model's weights must not change.
+    Each item is asked for once the one before has begun, so that the iterable can report progress."""
     threads = torch.get_num_threads()
     on_cpu = next(model.parameters()).device.type == "cpu"
     with packed(model):

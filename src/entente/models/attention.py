@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from entente.models.arguments import refuse_unknown
+from entente.models.initialise import refuse_unknown
 
 Score = Literal["dot", "additive", "bilinear"]
 Scale = Literal["d_k", "none", "n_keys"]
@@ -30,7 +30,7 @@ AXIS: dict[SoftmaxOver, int] = {"keys": -1, "queries": -2, "batch": 0}
 
 
 class KV(NamedTuple):
-    """Projected keys (B, ..., S, K) and values (B, ..., S, K): what a query can look up."""
+    """Projected keys and values (B, ..., S, K): what a query can look up."""
 
     key: Tensor
     value: Tensor
@@ -93,10 +93,9 @@ class AdditiveScore(nn.Module):
 
 
 class AttentionWeights(nn.Module):
-    """Scores (..., T, S) to weights (..., T, S): softmax over the keys, so each query's row sums to 1.
-
-    Attention maps are recorded by a forward hook on this module: its output is what the layer used, before dropout. A masked
-    score is -inf, hence its weight is exactly 0; every row must allow at least one key.
+    """Scores (..., T, S) to weights (..., T, S): softmax over the keys, so each query's row sums to 1. A masked score is -inf,
+    hence its weight is exactly 0; every row must allow at least one key. Attention maps are recorded by a forward hook on this
+    module: its output is what the layer used, before dropout.
 
     softmax: the axis. Any other than `keys` is a mistake to study. There the mask may hide a whole column, so masked scores
     become a finite minimum, and their weights are set to 0 afterwards. mask_value: what a masked score becomes, None is -inf; a
@@ -128,7 +127,6 @@ class AttentionWeights(nn.Module):
 
 
 def heads_divide(d_model: int, n_heads: int) -> None:
-    """Every head has an equal share of the width."""
     if d_model % n_heads:
         raise ValueError(f"d_model={d_model} is not divisible by n_heads={n_heads}")
 
@@ -169,12 +167,11 @@ class MultiHeadAttention(nn.Module):
         self.query, self.key, self.value = (  # W_q, W_k, W_v
             nn.Linear(d_model, n_heads * width) if name in projections else nn.Identity() for name in PROJECTIONS
         )
-        scores: dict[Score, Callable[[], nn.Module]] = {
+        self.score: nn.Module = {
             "dot": lambda: DotProductScore(scale),
             "bilinear": lambda: BilinearScore(n_heads, width, scale),
             "additive": lambda: AdditiveScore(n_heads, width),
-        }
-        self.score = scores[score]()
+        }[score]()
         self.weights = AttentionWeights(softmax=softmax, mask_value=mask_value)
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(n_heads * width, d_model)  # W_o

@@ -13,7 +13,6 @@ Shapes: B batch, S source length, T target length, E embedding width, D state wi
 width of its output, A width of the attention's keys.
 """
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import torch
@@ -22,17 +21,14 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from entente.models import attention
-from entente.models.arguments import DropoutRate, Seed, TokenId, VocabularySize, Width, refuse_unknown
 from entente.models.attention import KV, SoftmaxOver
-from entente.models.initialise import initialise
+from entente.models.initialise import DropoutRate, Seed, TokenId, VocabularySize, Width, initialise, refuse_unknown
 from entente.models.seq2seq import Residual, Seq2Seq, Source, State, padding_mask
 
 Cell = Literal["gru", "lstm"]
 RecurrentScore = Literal["additive", "dot", "bilinear", "none"]
 Readout = Literal["maxout", "residual", "context"]
 Recurrent = tuple[Tensor, ...]  # (h,) of a GRU, (h, c) of an LSTM, each (B, D)
-
-
 BiRNNState = State[Recurrent, KV]  # written: the decoder's recurrent state; memory: keys (B, S, A), values (B, S, M)
 
 
@@ -64,21 +60,19 @@ class BiRNN(Seq2Seq):
         super().__init__()
         refuse_unknown(score=(score, RecurrentScore), cell=(cell, Cell), readout=(readout, Readout))
         d_source = 2 * d_hidden if bidirectional else d_hidden  # M
-        self.pad_id = pad_id
-        self.mask_padding = mask_padding
+        self.pad_id, self.mask_padding = pad_id, mask_padding
         self.tgt_embedding = nn.Embedding(tgt_vocab, d_embedding, padding_idx=pad_id)
         self.src_embedding = self.tgt_embedding if tied and shared_vocab else nn.Embedding(src_vocab, d_embedding, pad_id)
         self.dropout = nn.Dropout(dropout)
         network, step = (nn.LSTM, nn.LSTMCell) if cell == "lstm" else (nn.GRU, nn.GRUCell)
         self.encoder = network(d_embedding, d_hidden, batch_first=True, bidirectional=bidirectional)
         self.first_hidden = nn.Linear(d_hidden, d_hidden)  # their W_s
-        attentions: dict[RecurrentScore, Callable[[], Any]] = {
+        self.attention: Any = {
             "additive": lambda: attention.AdditiveAttention(d_hidden, d_source, d_attention, softmax),
             "bilinear": lambda: attention.BilinearAttention(d_hidden, d_source, softmax),
             "dot": lambda: attention.DotProductAttention(d_hidden, d_source, softmax),
-            "none": attention.NoAttention,
-        }
-        self.attention = attentions[score]()
+            "none": lambda: attention.NoAttention(),
+        }[score]()
         self.cell = step(d_embedding + d_source, d_hidden)
         self.maxout = readout == "maxout"
         if self.maxout:

@@ -1,8 +1,8 @@
-"""The interface of a translation model: `encode`, `decode`, and an output projection.
+"""The interface of a translation model: `encode`, `decode`, and an output projection. Search, loss and the recording of
+attention know this interface and no particular model.
 
 Training calls `decode` on all target tokens at once. Search calls it on one token at a time, with the state that the call
-before returned. Both run the same code, so that a cached step cannot differ from a trained one. Search, loss and the recording
-of attention know this interface and no particular model.
+before returned. Both run the same code, so that a cached step cannot differ from a trained one.
 
 Shapes: B batch, S source length, T target length, D width of the decoder's output, V vocabulary, N target tokens in a batch.
 """
@@ -36,16 +36,13 @@ class State(NamedTuple, Generic[Written, Memory]):
 
 
 class Loss(NamedTuple):
-    """Means over the target tokens, in nats: with label smoothing (Szegedy et al. 2016, section 7), and without, which has no
-    gradients."""
+    """Means over the target tokens, in nats."""
 
-    smoothed: Tensor
-    nll: Tensor
+    smoothed: Tensor  # with label smoothing (Szegedy et al. 2016, section 7)
+    nll: Tensor  # without, and without gradients
 
 
 class Seq2Seq(nn.Module):
-    """An encoder-decoder."""
-
     pad_id: int
     output: nn.Linear  # D -> V; callers apply it, so that they choose which positions to project
 

@@ -26,9 +26,8 @@ import torch
 from annotated_types import Interval, Le, doc
 from torch import Tensor, nn
 
-from entente.models.arguments import DropoutRate, Seed, TokenId, VocabularySize, Width, refuse_unknown
 from entente.models.attention import KV, PROJECTIONS, MultiHeadAttention, Projection, Scale, Score, SoftmaxOver
-from entente.models.initialise import initialise
+from entente.models.initialise import DropoutRate, Seed, TokenId, VocabularySize, Width, initialise, refuse_unknown
 from entente.models.seq2seq import Residual, Seq2Seq, Source, State, causal_mask, padding_mask
 
 Sublayer = Literal["self", "cross", "ff"]
@@ -174,10 +173,10 @@ class Transformer(Seq2Seq):
             self.src_position = nn.Embedding(LEARNED_POSITIONS, d_model)
             self.tgt_position = nn.Embedding(LEARNED_POSITIONS, d_model)
         self.dropout = nn.Dropout(dropout)
-        heads = partial(
+        mha = partial(
             MultiHeadAttention, d_model, n_heads, attention_dropout, d_k, score, scale, projections, softmax, mask_value
         )
-        block = (heads, d_model, d_ff, dropout, residual, norm, sublayers)
+        block = (mha, d_model, d_ff, dropout, residual, norm, sublayers)
         self.encoder = nn.ModuleList(EncoderBlock(*block) for _ in range(n_layers))
         self.encoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.decoder = nn.ModuleList(DecoderBlock(*block) for _ in range(n_layers))
