@@ -196,8 +196,8 @@ class MultiHeadAttention(nn.Module):
 
 
 class RecurrentAttention(nn.Module):
-    """The attention of a recurrent decoder: one head, whose values are the source itself. Queries and keys are compared by dot
-    products that are not scaled, or as a subclass says."""
+    """The attention of a recurrent decoder: one head, whose values are the source itself and whose keys are computed once per
+    sentence. Queries and keys are compared by dot products that are not scaled, or as a subclass says."""
 
     key: Callable[[Tensor], Tensor]  # source (B, S, M) -> keys (B, S, Q), or of another width that `compare` takes
 

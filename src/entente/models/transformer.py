@@ -173,10 +173,10 @@ class Transformer(Seq2Seq):
             self.src_position = nn.Embedding(LEARNED_POSITIONS, d_model)
             self.tgt_position = nn.Embedding(LEARNED_POSITIONS, d_model)
         self.dropout = nn.Dropout(dropout)
-        mha = partial(
+        attention = partial(
             MultiHeadAttention, d_model, n_heads, attention_dropout, d_k, score, scale, projections, softmax, mask_value
         )
-        block = (mha, d_model, d_ff, dropout, residual, norm, sublayers)
+        block = (attention, d_model, d_ff, dropout, residual, norm, sublayers)
         self.encoder = nn.ModuleList(EncoderBlock(*block) for _ in range(n_layers))
         self.encoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.decoder = nn.ModuleList(DecoderBlock(*block) for _ in range(n_layers))
@@ -201,8 +201,7 @@ class Transformer(Seq2Seq):
         if self.positions == "sinusoidal":
             return sinusoids(start, length, self.d_model, like=self.tgt_embedding.weight)
         rows = torch.arange(start, start + length, device=self.tgt_embedding.weight.device).clamp(max=LEARNED_POSITIONS - 1)
-        vectors: Tensor = self.get_submodule(f"{side}_position")(rows) * math.sqrt(self.d_model)
-        return vectors
+        return self.get_submodule(f"{side}_position")(rows) * math.sqrt(self.d_model)
 
     def encode(self, src: Tensor) -> TransformerState:
         real = padding_mask(src, self.pad_id)[:, None, None, :]  # (B, 1, 1, S)
