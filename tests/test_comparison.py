@@ -25,7 +25,7 @@ from entente.ablation.page import page, report
 from entente.ablation.runs import history, publish, read_suite
 from entente.config.schema import unset
 from entente.errors import InputError
-from entente.evaluation.scores import Evaluation
+from entente.evaluation import Evaluation
 from entente.files.writing import write_json
 from entente.training.report import write_translations
 

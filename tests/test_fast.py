@@ -6,7 +6,9 @@ import math
 import resource
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,19 +17,17 @@ from datasets import Dataset
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import entente.fast.attach as fast
 from conftest import LENGTHS, PAD, SIZES, small
 from entente.checkpoint import build
 from entente.data import tokenizer
 from entente.decoding.search import GROUP, Search, largest
-from entente.decoding.translate import translate
-from entente.decoding.workers import Workers
-from entente.fast import fused, memory
-from entente.fast.attach import attach, detach
-from entente.fast.loss import ROWS, projected_cross_entropy
-from entente.fast.packed import packed
+from entente.decoding.translate import translate, work_through
+from entente.fast import memory
+from entente.fast.attach import ROWS, attach, is_standard, loss, packed
 from entente.models import BiRNN, Seq2Seq, Transformer, attention
 from entente.models.attention import PROJECTIONS, MultiHeadAttention
-from entente.models.seq2seq import State, causal_mask, select
+from entente.models.seq2seq import Loss, State, causal_mask, select
 from tiny import write_corpus
 
 B = len(LENGTHS)
@@ -37,7 +37,19 @@ def close(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
 
 
+def plain_and_fast(model: Any) -> Iterator[Any]:
+    """The model as it was built, then with its fast implementations."""
+    yield model
+    yield attach(model)
+
+
 # The loss
+
+
+def projected_cross_entropy(hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float) -> Loss:
+    """Of a model with this output projection."""
+    model: Any = SimpleNamespace(output=SimpleNamespace(weight=weight))
+    return loss(model, hidden, target, label_smoothing)
 
 
 @pytest.mark.parametrize("n", [1, 7, ROWS, 2 * ROWS + 13])
@@ -168,8 +180,8 @@ def test_the_fused_attention_of_training_equals_the_steps(
     plain = results()
     called: list[Any] = []
     kernel = F.scaled_dot_product_attention
-    monkeypatch.setattr(fused, "STEP_BY_STEP", set())
-    monkeypatch.setattr(fused, "scaled_dot_product_attention", lambda *a, **k: called.append(a) or kernel(*a, **k))
+    monkeypatch.setattr(fast, "STEP_BY_STEP", set())
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: called.append(a) or kernel(*a, **k))
     for actual, expected in zip(results(), plain, strict=True):
         close(actual, expected)
     assert called
@@ -193,8 +205,8 @@ def fused_calls(layer: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, A
     """How a training step calls the fused kernel, on a device where it is the faster one."""
     calls: list[dict[str, Any]] = []
     kernel = F.scaled_dot_product_attention
-    monkeypatch.setattr(fused, "STEP_BY_STEP", set())
-    monkeypatch.setattr(fused, "scaled_dot_product_attention", lambda *a, **k: calls.append(k) or kernel(*a, **k))
+    monkeypatch.setattr(fast, "STEP_BY_STEP", set())
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: calls.append(k) or kernel(*a, **k))
     attach(layer)
     x = torch.randn(5, 7, 12)
     layer(x, layer.project(x), causal_mask(7, 0, x.device))
@@ -236,25 +248,25 @@ def test_an_argument_added_tomorrow_is_not_fused(kept: str, monkeypatch: pytest.
     exec(source, names)
     extended: Any = attention.MultiHeadAttention
     assert extended is not MultiHeadAttention
-    monkeypatch.setattr(fused, "MultiHeadAttention", extended)
-    assert fused.is_standard(extended(12, 3)) and fused.is_standard(extended(12, 3, tomorrow=0.5))
-    assert not fused.is_standard(extended(12, 3, tomorrow=0.7))
+    monkeypatch.setattr(fast, "MultiHeadAttention", extended)
+    assert is_standard(extended(12, 3)) and is_standard(extended(12, 3, tomorrow=0.5))
+    assert not is_standard(extended(12, 3, tomorrow=0.7))
 
 
 def test_a_layer_that_computes_something_else_is_not_fused() -> None:
     class Doubled(MultiHeadAttention):
         pass
 
-    assert fused.is_standard(MultiHeadAttention(12, 3)) and not fused.is_standard(Doubled(12, 3))
+    assert is_standard(MultiHeadAttention(12, 3)) and not is_standard(Doubled(12, 3))
     narrower = MultiHeadAttention(12, 3)
     narrower.key = nn.Linear(7, 12)
-    assert not fused.is_standard(narrower)
+    assert not is_standard(narrower)
 
 
 def test_the_fused_kernel_drops_as_many_weights_as_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     rates: list[float] = []
-    monkeypatch.setattr(fused, "STEP_BY_STEP", set())
-    monkeypatch.setattr(fused, "scaled_dot_product_attention", lambda q, *_, dropout_p: rates.append(dropout_p) or q)
+    monkeypatch.setattr(fast, "STEP_BY_STEP", set())
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda q, *_, dropout_p: rates.append(dropout_p) or q)
     layer, x = attach(MultiHeadAttention(12, 3, dropout=0.25)), torch.randn(5, 7, 12)
     layer(x, layer.project(x), None)
     assert rates == [0.25]
@@ -271,8 +283,7 @@ def test_the_fast_encoder_equals_torchs_network_on_packed_sentences(cell: str, b
     mask = src != PAD
     inputs = (embedded, *model.encoder.parameters())
     results = []
-    for change in (detach, attach):  # the plain model, then the fast one
-        one = change(model)
+    for one in plain_and_fast(model):
         outputs, last = one.read(embedded, mask)
         results.append((outputs, last, *torch.autograd.grad(outputs.square().sum() + last.sum(), inputs)))
     for actual, expected in zip(*results, strict=True):
@@ -288,8 +299,7 @@ def test_the_fast_decoder_equals_torchs_cell(cell: str, score: str, src: Tensor,
     embedded = model.tgt_embedding(tgt).detach().requires_grad_()
     inputs = (embedded, *model.cell.parameters())
     results = []
-    for change in (detach, attach):  # the plain model, then the fast one
-        one = change(model)
+    for one in plain_and_fast(model):
         hidden, context, recurrent = one.write(embedded, state)
         loss = hidden.square().sum() + context.sum()
         results.append((hidden, context, *recurrent, *torch.autograd.grad(loss, inputs, retain_graph=True)))
@@ -307,8 +317,7 @@ def test_a_model_with_its_fast_implementations_equals_the_plain_one(
     model = small(name, spread=0.3, dropout=0.0, **asked).train()
     before = {path: id(parameter) for path, parameter in model.named_parameters()}
     results = []
-    for change in (detach, attach):  # the plain model, then the fast one
-        one = change(model)
+    for one in plain_and_fast(model):
         loss = one.loss(one(src, tgt[:, :-1]).flatten(0, 1), tgt[:, 1:].flatten(), 0.1)
         results.append((*loss, *torch.autograd.grad(loss.smoothed, [*model.parameters()])))
     for actual, expected in zip(*results, strict=True):
@@ -322,7 +331,7 @@ def replaced(model: nn.Module) -> set[tuple[str, str]]:
     return {(path, method) for path, module in model.named_modules() for method in methods if method in vars(module)}
 
 
-def test_attaching_twice_changes_nothing_and_detaching_gives_the_plain_model_back(name: str, src: Tensor, tgt: Tensor) -> None:
+def test_attaching_twice_changes_nothing(name: str, src: Tensor, tgt: Tensor) -> None:
     model = small(name, spread=0.3)
     plain = model(src, tgt)
     assert not replaced(model)
@@ -335,8 +344,6 @@ def test_attaching_twice_changes_nothing_and_detaching_gives_the_plain_model_bac
     attach(model)
     assert replaced(model) == once
     close(model(src, tgt), plain)
-    assert detach(model) is model and not replaced(model)
-    assert torch.equal(model(src, tgt), plain)
 
 
 def test_every_model_built_from_a_configuration_has_its_fast_implementations(name: str, tmp_path: Path) -> None:
@@ -432,10 +439,7 @@ def test_workers_work_side_by_side_in_the_order_given(two_threads: None) -> None
             time.sleep(0.01 * (7 - i))
         return i, torch.get_num_threads()
 
-    workers = Workers(work, nn.Linear(2, 3))
-    for i in range(7):
-        workers.add(i)
-    assert workers.results() == [(i, 1) for i in range(7)]
+    assert work_through(range(7), work, nn.Linear(2, 3)) == [(i, 1) for i in range(7)]
     assert torch.get_num_threads() == 2
 
 
@@ -447,18 +451,30 @@ def test_a_slow_piece_of_work_keeps_nobody_else_waiting(two_threads: None) -> No
             others_done.set()
         return i > 0 or others_done.wait(timeout=10)
 
-    with Workers(work, nn.Linear(2, 3)) as workers:
-        for i in range(6):
-            workers.add(i)
-        assert workers.results() == [True] * 6
+    assert work_through(range(6), work, nn.Linear(2, 3)) == [True] * 6
+
+
+def test_items_are_asked_for_as_work_begins(two_threads: None) -> None:
+    """So that an iterable can report progress."""
+    all_begun = threading.Event()
+
+    def items() -> Iterator[int]:
+        yield from range(2)
+        all_begun.set()
+
+    assert work_through(items(), lambda _: all_begun.wait(timeout=10), nn.Linear(2, 3)) == [True] * 2
 
 
 def test_work_broken_off_leaves_threads_and_layers_as_before(two_threads: None) -> None:
     model = nn.Linear(2, 3)
-    with pytest.raises(KeyboardInterrupt), Workers(lambda: 1, model) as workers:
-        workers.add()
+
+    def items() -> Iterator[int]:
+        yield 1
         assert torch.get_num_threads() == 1 and "forward" in vars(model)
         raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work_through(items(), lambda i: i, model)
     assert torch.get_num_threads() == 2 and "forward" not in vars(model)
 
 
@@ -491,23 +507,19 @@ def test_what_goes_wrong_in_a_worker_is_told_and_threads_are_as_before(two_threa
     model = nn.Linear(2, 3)
     for threads in (2, 1):
         torch.set_num_threads(threads)
-        workers = Workers(work, model)
         with pytest.raises(ZeroDivisionError):
-            for i in range(11):
-                workers.add(i)
-            workers.results()
+            work_through(range(11), work, model)
         assert torch.get_num_threads() == threads
         assert "forward" not in vars(model)
 
 
 def test_elsewhere_than_on_a_cpu_the_caller_works(two_threads: None) -> None:
-    workers = Workers(lambda: threading.current_thread(), nn.Linear(2, 3, device="meta"))
-    workers.add()
-    assert workers.results() == [threading.current_thread()]
+    def worker(_: int) -> threading.Thread:
+        return threading.current_thread()
+
+    assert work_through([1], worker, nn.Linear(2, 3, device="meta")) == [threading.current_thread()]
     with torch.autocast("cpu", torch.bfloat16):
-        workers = Workers(lambda: threading.current_thread(), nn.Linear(2, 3))
-    workers.add()
-    assert workers.results() == [threading.current_thread()]
+        assert work_through([1], worker, nn.Linear(2, 3)) == [threading.current_thread()]
 
 
 # Memory

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from entente.evaluation.scores import Evaluation, bleu_by_length, corpus_scores
+from entente.evaluation import Evaluation, bleu_by_length, corpus_scores
 
 SOURCES = ["a b", "a b c d e", "a b c d e f", " ".join("abcdefghijk"), "x " * 60]
 REFERENCES = [

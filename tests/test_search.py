@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from conftest import BOS, EOS, PAD, small, sources
+from entente.config.schema import fill
 from entente.data import tokenizer
 from entente.data.tokenizer import Tokenizer, Vocabulary
 from entente.decoding.search import Hypothesis, Search, beam_search, greedy, log_probabilities, search
 from entente.decoding.translate import translate
+from entente.errors import InputError
 from entente.models import BiRNN, Seq2Seq, Transformer
 from entente.models.seq2seq import State, pad
 
@@ -331,17 +333,17 @@ def test_log_probabilities_have_at_least_single_precision(model: Seq2Seq) -> Non
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"beam": 0}, "beam=0"),
-        ({"beam": 2, "n_best": 3}, "n_best=3 and beam=2"),
-        ({"n_best": 0}, "n_best=0"),
-        ({"length_factor": -0.1}, "length_factor must"),
-        ({"length_offset": 0}, "length_offset at least 1"),
+        ({"beam": 0}, "search.beam=0"),
+        ({"beam": 2, "n_best": 3}, "search.n_best=3 and search.beam=2"),
+        ({"n_best": 0}, "search.n_best=0"),
+        ({"length_factor": -0.1}, "search.length_factor=-0.1"),
+        ({"length_offset": 0}, "search.length_offset=0"),
     ],
     ids=str,
 )
 def test_a_search_that_cannot_be_is_refused(wrong: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Search(**wrong)
+    with pytest.raises(InputError, match=message):
+        fill(Search, "search", wrong)
 
 
 def test_texts_are_translated_as_if_alone_whatever_is_empty_between_them(name: str) -> None:

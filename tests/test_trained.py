@@ -17,7 +17,7 @@ from entente.data.tokenizer import EOS
 from entente.decoding.search import Search
 from entente.decoding.translate import translate
 from entente.errors import InputError
-from entente.evaluation.evaluate import evaluate
+from entente.evaluation import evaluate
 from entente.training.settings import completed
 from entente.training.train import train
 from tiny import SMALL, write_corpus

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from conftest import LENGTHS, PAD, TGT_VOCAB, T, real_ids, small, sources
 from entente.models import MODELS, BiRNN, Seq2Seq, Transformer
-from entente.models.attention import AXIS, PROJECTIONS, AttentionWeights, DotProductAttention, MultiHeadAttention, SoftmaxOver
+from entente.models.attention import AXIS, PROJECTIONS, AttentionWeights, MultiHeadAttention, SoftmaxOver
 from entente.models.seq2seq import select
 from entente.models.transformer import LEARNED_POSITIONS, DecoderBlock, EncoderBlock, sinusoids
 from test_attention import FUTURE, REAL, disturb, normal, recorded
@@ -519,8 +519,3 @@ def test_every_birnn_equals_torchs_cells_run_step_by_step(score: str, cell: str,
             else:
                 expected = model.readout(model.context(context) + (s if readout == "residual" else 0))
             close(actual[b, t], expected)
-
-
-def test_a_dot_product_with_a_source_of_another_width_is_refused() -> None:
-    with pytest.raises(ValueError, match="width 7.*the query, 5"):
-        DotProductAttention(5, 7)

@@ -4,7 +4,7 @@ Shapes: L layers, H heads, S source pieces and T target pieces, each with the en
 """
 
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,13 +20,14 @@ from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models.seq2seq import evaluating, parameter_count
 
+Text = TypeVar("Text", str, list[str])
+
 
 class Score(NamedTuple):
-    """How likely a model finds a translation: log_probabilities (T,), in nats, of each piece of `target` given the source and
-    the pieces before it. Their sum is the log-probability of the translation."""
+    """How likely a model finds a translation."""
 
-    target: list[str]
-    log_probabilities: Tensor
+    target: list[str]  # T pieces
+    log_probabilities: Tensor  # (T,), in nats, of each piece given the source and the pieces before it
 
 
 class TrainedModel:
@@ -34,19 +35,13 @@ class TrainedModel:
 
     def __init__(self, run: checkpoint.Run, device: torch.device) -> None:
         self.model = run.model.to(device)
-        self.vocabulary = run.vocabulary
-        self.config = run.config
-        self.step = run.step
+        self.vocabulary, self.config, self.step = run.vocabulary, run.config, run.step
 
     def __repr__(self) -> str:
         data, count = self.config["data"], parameter_count(self.model)
         return f"{type(self.model).__name__} {data['src']} -> {data['tgt']}, {count:,} parameters, trained {self.step:,} steps"
 
-    @overload
-    def translate(self, sentences: str, beam: int = ..., length_penalty: float = ...) -> str: ...
-    @overload
-    def translate(self, sentences: list[str], beam: int = ..., length_penalty: float = ...) -> list[str]: ...
-    def translate(self, sentences: str | list[str], beam: int = 5, length_penalty: float = 1.0) -> str | list[str]:
+    def translate(self, sentences: Text, beam: int = 5, length_penalty: float = 1.0) -> Text:
         """The best translation of one sentence, or of each of several. beam=1 is greedy search."""
         given = [sentences] if isinstance(sentences, str) else sentences
         for sentence in given:
@@ -59,19 +54,18 @@ class TrainedModel:
         """The attention of every layer and head over a sentence and `target`, or its greedy translation where none is given."""
         if not has_attention(self.model):
             raise InputError("this model has no attention: it was trained with score=none")
-        src, tgt = self._ids(source, target)
-        return attend(self.model, self.vocabulary, src, tgt)
+        return attend(self.model, self.vocabulary, *self._ids(source, target))
 
     @torch.inference_mode()
     def score(self, source: str, target: str) -> Score:
-        """The log-probability of each piece of a translation."""
+        """How likely the model finds a translation."""
         src, tgt = self._ids(source, target)
         device = next(self.model.parameters()).device
+        read, produced = torch.tensor([BOS, *tgt], device=device), torch.tensor([*tgt, EOS], device=device)
         with evaluating(self.model):
-            hidden = self.model(torch.tensor([src], device=device), torch.tensor([[BOS, *tgt]], device=device))
-            produced = torch.tensor([*tgt, EOS], device=device)
-            logits = self.model.output(hidden[0]).float()  # (T, V)
-            found = logits.log_softmax(-1).gather(1, produced.unsqueeze(1)).squeeze(1)  # (T,)
+            hidden = self.model(torch.tensor([src], device=device), read[None])[0]  # (T, D)
+            log_probabilities = self.model.output(hidden).float().log_softmax(-1)  # (T, V)
+        found = log_probabilities.gather(1, produced[:, None]).squeeze(1)
         return Score(self.vocabulary.tgt.pieces(produced.tolist()), found.cpu())
 
     def _search(self, **chosen: float) -> Search:

@@ -12,8 +12,7 @@ import torch
 from benchmark.wire import Answer, Wire, peak_kb
 from entente.data.tokenizer import BOS, EOS, PAD, SPECIAL
 from entente.decoding.search import Search, search
-from entente.fast.attach import attach
-from entente.fast.packed import packed
+from entente.fast.attach import attach, packed
 from entente.models import MODELS
 from entente.models.seq2seq import evaluating, parameter_count
 from entente.process import prepare_process

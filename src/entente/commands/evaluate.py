@@ -36,8 +36,7 @@ from entente.data.tokenizer import Vocabulary
 from entente.decoding.ctranslate2 import CTranslate2
 from entente.decoding.search import Search
 from entente.errors import InputError
-from entente.evaluation.evaluate import evaluate
-from entente.evaluation.scores import Evaluation
+from entente.evaluation import Evaluation, evaluate
 from entente.files.names import file_in, is_name
 from entente.files.reading import is_stream, path_of
 from entente.files.writing import made, writable, write_json, write_text

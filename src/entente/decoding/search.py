@@ -6,7 +6,7 @@ leave the batch without touching the others.
 Shapes: B sentences still searched, K beam, V vocabulary.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
 
 import torch
@@ -21,12 +21,9 @@ GROUP = 64  # columns of logits, of which the largest is found first
 
 
 class Hypothesis(NamedTuple):
-    """tokens without start and end symbol; score the log-probability over the length penalty; ended whether it reached the end
-    symbol within its limit."""
-
-    tokens: list[int]
-    score: float
-    ended: bool
+    tokens: list[int]  # without start and end symbol
+    score: float  # the log-probability over the length penalty
+    ended: bool  # whether it reached the end symbol within its limit
 
 
 def rank(hypothesis: Hypothesis) -> tuple[bool, float]:
@@ -35,19 +32,15 @@ def rank(hypothesis: Hypothesis) -> tuple[bool, float]:
 
 
 def n_best_within_beam(n_best: int, beam: int) -> None:
-    """Raises a ValueError for more hypotheses than a beam ends with."""
     if not 1 <= n_best <= beam:
         raise ValueError(f"n_best={n_best} and beam={beam}: allowed is 1 <= n_best <= beam")
 
 
 @dataclass(frozen=True)
 class Search:
-    """How to search. beam 1 is greedy.
-
-    length_penalty: alpha of Wu et al. 2016, equation 14; 0 compares plain log-probabilities. n_best <= beam.
-    The longest translation has `length_factor * source tokens + length_offset` tokens, the end symbol counted. A
-    hypothesis that has not ended there ranks below all that have ended, whatever its score: it is the best only if none ended.
-    """
+    """How to search. length_penalty: alpha of Wu et al. 2016, equation 14. The longest translation has
+    `length_factor * source tokens + length_offset` tokens, the end symbol counted. A hypothesis that has not ended there ranks
+    below all that have ended, whatever its score: it is the best only if none ended."""
 
     beam: Annotated[int, Interval(ge=1, le=1000), doc("hypotheses kept at each step; 1 is greedy")] = 1
     length_penalty: Annotated[float, Interval(ge=-10, le=10), doc("0: plain log-probabilities")] = 1.0
@@ -59,14 +52,9 @@ class Search:
 
     relations = (n_best_within_beam,)
 
-    def __post_init__(self) -> None:
-        n_best_within_beam(self.n_best, self.beam)
-        if self.length_factor < 0 or self.length_offset < 1:
-            raise ValueError("length_factor must be at least 0 and length_offset at least 1")
-
-    def limits(self, src: Tensor, pad_id: int) -> Tensor:
-        """src (B, S) -> the longest translation of each sentence in tokens, (B,)."""
-        return (padding_mask(src, pad_id).sum(1) * self.length_factor).long() + self.length_offset
+    def limits(self, lengths: Tensor) -> Tensor:
+        """The lengths of sources (B,) -> the longest translation of each in tokens, (B,)."""
+        return (lengths * self.length_factor).long() + self.length_offset
 
     def penalty(self, length: int) -> float:
         """What the log-probability of `length` tokens, end symbol counted, is divided by."""
@@ -80,7 +68,7 @@ def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
 
 
 def _exact(device: torch.device) -> torch.dtype:
-    """Returns the type of sums of log-probabilities: float64, which Apple's GPUs do not have."""
+    """The type of sums of log-probabilities: float64, which Apple's GPUs do not have."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
@@ -119,7 +107,7 @@ def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def greedy(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
-    limits = how.limits(src, model.pad_id)
+    limits = how.limits(padding_mask(src, model.pad_id).sum(1))
     state = model.encode(src)
     rows = torch.arange(src.size(0), device=src.device)  # which sentence each live row is
     token = torch.full((src.size(0), 1), bos, device=src.device)
@@ -135,7 +123,7 @@ def greedy(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
         ended = chosen == eos
         over = ended | (limits[rows] <= step)
         for row, produced, is_end, is_over, score in zip(
-            rows.tolist(), chosen.tolist(), ended.tolist(), over.tolist(), total.tolist(), strict=True
+            *(x.tolist() for x in (rows, chosen, ended, over, total)), strict=True
         ):
             if not is_end:
                 tokens[row].append(produced)
@@ -148,13 +136,13 @@ def greedy(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
     return [[hypothesis] for hypothesis in done]
 
 
+@dataclass
 class _Finished:
-    """The K best finished hypotheses of one sentence, best first, see `rank`. limit: the most tokens it may have."""
+    """The K best finished hypotheses of one sentence, best first, see `rank`."""
 
-    def __init__(self, how: Search, limit: int) -> None:
-        self.how = how
-        self.limit = limit
-        self.hypotheses: list[Hypothesis] = []
+    how: Search
+    limit: int  # the most tokens that a hypothesis may have
+    hypotheses: list[Hypothesis] = field(default_factory=list)
 
     def add(self, tokens: Tensor, total: float, step: int, ended: bool) -> None:
         self.hypotheses.append(Hypothesis(tokens.tolist(), total / self.how.penalty(step), ended))
@@ -162,11 +150,11 @@ class _Finished:
         del self.hypotheses[self.how.beam :]
 
     def beats(self, n: int, bound: float) -> bool:
-        """Returns whether no hypothesis that scores at most `bound` can still enter the n best. All found so far have ended."""
+        """Whether no hypothesis that scores at most `bound` can still enter the n best. All found so far have ended."""
         return len(self.hypotheses) >= n and self.hypotheses[n - 1].score >= bound
 
     def is_open(self, totals: list[float], prefix: Tensor, step: int) -> bool:
-        """Returns whether the beams alive, of K log-probabilities and tokens (K, T), are to be extended. At the limit they
+        """Whether the beams alive, of K log-probabilities and tokens (K, T), are to be extended. At the limit they
         become hypotheses that did not end."""
         if step >= self.limit:
             for tokens, total in zip(prefix, totals, strict=True):
@@ -183,7 +171,7 @@ def beam_search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) ->
     """Each step extends every beam by every token and keeps the K best that have not ended; those among the K best overall that
     have ended are kept apart. A sentence is done when nothing alive can still beat its n best; or when K that ended score at
     least what the best alive scores now, so that K = 1 is greedy; or at its length limit."""
-    finished = [_Finished(how, limit) for limit in how.limits(src, model.pad_id).tolist()]
+    finished = [_Finished(how, limit) for limit in how.limits(padding_mask(src, model.pad_id).sum(1)).tolist()]
     k = how.beam
     rows = list(range(src.size(0)))  # which sentence each group of beams is
     state = model.encode(src)

@@ -1,11 +1,21 @@
-"""Translates text: cleaning, tokens, search, in batches of sentences of similar length."""
+"""Translates text: cleaning, tokens, search, in batches of sentences of similar length, on all cores of a CPU."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import TypeVar
+
+import torch
+from torch import nn
 
 from entente.data.batches import EvaluationBatches
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.decoding.search import Hypothesis, Search, search
-from entente.decoding.workers import Workers
+from entente.fast.attach import packed
 from entente.models.seq2seq import Seq2Seq, evaluating
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def translate(
@@ -18,11 +28,36 @@ def translate(
     full = [i for i, sentence in enumerate(cleaned) if sentence]
     ids = vocabulary.encode_src([cleaned[i] for i in full])
     batches = EvaluationBatches(ids, ids, max_tokens)
-    with evaluating(model), Workers(search, model) as workers:
-        for batch in batches:
-            workers.add(model, batch.src.to(device), how, BOS, EOS)
-        decoded = workers.results()
+    with evaluating(model):
+        decoded = work_through(batches, lambda batch: search(model, batch.src.to(device), how, BOS, EOS), model)
     for batch, hypotheses in zip(batches, decoded, strict=True):
         for row, n_best in zip(batch.index.tolist(), hypotheses, strict=True):
             found[full[row]] = n_best
     return found
+
+
+def work_through(items: Iterable[Item], work: Callable[[Item], Result], model: nn.Module) -> list[Result]:
+    """What `work` returns for each item, in order; raises what it raises. On a CPU it is called on `torch.get_num_threads()`
+    workers of one thread each, because the products of a search step are too small to be split among the cores; not under
+    autocast, which other threads would not have. Until the end torch has one thread, and the model's weights must not change.
+    Each item is asked for once the one before has begun, so that the iterable can report progress."""
+    threads = torch.get_num_threads()
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    with packed(model):
+        if threads == 1 or not on_cpu or torch.is_autocast_enabled("cpu"):
+            return [work(item) for item in items]
+        calls: list[Future[Result]] = []
+        running: set[Future[Result]] = set()
+        torch.set_num_threads(1)
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                for item in items:
+                    if len(running) == threads:
+                        done, running = wait(running, return_when=FIRST_COMPLETED)
+                        for call in done:
+                            call.result()
+                    calls.append(pool.submit(work, item))
+                    running.add(calls[-1])
+                return [call.result() for call in calls]
+        finally:
+            torch.set_num_threads(threads)

@@ -35,26 +35,23 @@ def lstm_step(input_gates: Tensor, hidden_gates: Tensor, state: Recurrent) -> Re
 
 def read(model: BiRNN, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """BiRNN.read: embedded (B, S, E), mask (B, S) -> outputs (B, S, M), last state of each direction (R, B, D)."""
-    suffixes = ("", "_reverse") if model.encoder.bidirectional else ("",)
-    names = ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
-    w_ih, b_ih, w_hh, b_hh = ([getattr(model.encoder, f"{name}_l0{suffix}") for suffix in suffixes] for name in names)
-    gates = [F.linear(embedded, w, b).unbind(1) for w, b in zip(w_ih, b_ih, strict=True)]  # R x S x (B, G D)
-    there = mask.unsqueeze(-1).unbind(1)  # S x (B, 1)
-    if len(suffixes) == 2:  # the backward direction takes its steps from the end
-        gates[1], from_there = gates[1][::-1], [torch.stack(pair) for pair in zip(there, there[::-1], strict=True)]
-    else:
-        from_there = [real.unsqueeze(0) for real in there]
+    encoder = model.encoder
+    w_ih, w_hh, b_ih, b_hh = zip(*encoder.all_weights, strict=True)  # R of each
+    gates = [F.linear(embedded, w, b) for w, b in zip(w_ih, b_ih, strict=True)]  # R x (B, S, G D)
+    there = [mask.unsqueeze(-1) for _ in gates]  # R x (B, S, 1)
+    if encoder.bidirectional:  # the backward direction takes its steps from the end
+        gates[1], there[1] = gates[1].flip(1), there[1].flip(1)
     w_hidden, b_hidden = torch.stack(w_hh).transpose(1, 2), torch.stack(b_hh).unsqueeze(1)  # (R, D, G D), (R, 1, G D)
-    zeros = gates[0][0].new_zeros(len(suffixes), len(embedded), model.encoder.hidden_size)
-    step = gru_step if isinstance(model.encoder, nn.GRU) else lstm_step
+    zeros = gates[0].new_zeros(len(gates), len(embedded), encoder.hidden_size)
+    step = gru_step if isinstance(encoder, nn.GRU) else lstm_step
     state: Recurrent = (zeros,) if step is gru_step else (zeros, zeros)
     outputs = []
-    for *input_gates, real in zip(*gates, from_there, strict=True):
-        new = step(torch.stack(input_gates), torch.baddbmm(b_hidden, state[0], w_hidden), state)
+    for input_gates, real in zip(torch.stack(gates).unbind(2), torch.stack(there).unbind(2), strict=True):
+        new = step(input_gates, torch.baddbmm(b_hidden, state[0], w_hidden), state)
         state = tuple(torch.where(real, a, b) for a, b in zip(new, state, strict=True))  # padding changes nothing
         outputs.append(state[0])
     both = torch.stack(outputs, dim=2)  # (R, B, S, D), each direction in its own order
-    in_order = [both[0], both[1].flip(1)] if len(suffixes) == 2 else [both[0]]
+    in_order = [both[0], both[1].flip(1)] if encoder.bidirectional else [both[0]]
     return torch.cat(in_order, dim=-1) * mask.unsqueeze(-1), state[0]
 
 

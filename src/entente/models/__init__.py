@@ -5,5 +5,3 @@ from entente.models.seq2seq import Seq2Seq
 from entente.models.transformer import Transformer
 
 MODELS: dict[str, type[Seq2Seq]] = {"transformer": Transformer, "birnn": BiRNN}
-
-__all__ = ["MODELS", "BiRNN", "Seq2Seq", "Transformer"]

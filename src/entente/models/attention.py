@@ -1,13 +1,11 @@
 """Attention: scores, weights, and the layers that learn what to compare.
 
-There are three separate steps. A *score* compares queries with keys; `AttentionWeights` turns scores into a distribution over
-the keys; the weights average the values. Equation 1 of Vaswani et al. 2017 is exactly this and has no parameters. The learned
-projections W_q, W_k, W_v, W_o belong to the layer around it (their section 3.2.2).
+A *score* compares queries with keys; `AttentionWeights` turns scores into a distribution over the keys; the weights average the
+values. Equation 1 of Vaswani et al. 2017 is exactly this and has no parameters. The learned projections W_q, W_k, W_v, W_o
+belong to the layer around it (their section 3.2.2).
 
 Every layer is called in two steps, `kv = layer.project(source)` and `layer(query, kv, mask)`. Self-attention projects its own
-input and cross-attention the encoder's output. A cache is the `kv` of the tokens read so far. The layer is the same in all
-three cases.
-
+input, cross-attention the encoder's output, and a cache is the `kv` of the tokens read so far: it is always the same layer.
 Masks are boolean, True = may attend, broadcastable to the scores.
 
 Shapes: B batch, H heads, T queries, S keys, D model width, K key width of one head; Q width of the query, M width of the
@@ -16,21 +14,23 @@ source and A width of the additive score where the decoder is recurrent.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
-from entente.models.arguments import PROJECTIONS, Projection, choose, heads_divide, refuse_unknown, unprojected_width
+from entente.models.initialise import refuse_unknown
 
 Score = Literal["dot", "additive", "bilinear"]
 Scale = Literal["d_k", "none", "n_keys"]
+Projection = Literal["query", "key", "value"]
+PROJECTIONS: tuple[Projection, ...] = get_args(Projection)
 SoftmaxOver = Literal["keys", "queries", "batch"]
 AXIS: dict[SoftmaxOver, int] = {"keys": -1, "queries": -2, "batch": 0}
 
 
 class KV(NamedTuple):
-    """Projected keys (B, ..., S, K) and values (B, ..., S, K): what a query can look up."""
+    """Projected keys and values (B, ..., S, K): what a query can look up."""
 
     key: Tensor
     value: Tensor
@@ -43,51 +43,40 @@ class KV(NamedTuple):
 
 
 def dot_product_scores(query: Tensor, key: Tensor, scale: float | Tensor) -> Tensor:
-    """Q K^T * scale: query (..., T, K) and key (..., S, K) give scores (..., T, S). This is one matrix product per sentence and
-    head, all of them in one call: nothing loops over the batch."""
+    """Q K^T * scale, of all sentences and heads at once: query (..., T, K), key (..., S, K) -> scores (..., T, S)."""
     return query @ key.transpose(-2, -1) * scale
 
 
-def by_keys(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-    """1 / sqrt(keys that the query may see), (..., T, 1): a common misreading of d_k as the number of tokens."""
-    visible = key.new_tensor(key.size(-2)) if mask is None else mask.sum(-1, keepdim=True)
-    return visible.to(key.dtype).rsqrt()
-
-
-# The factor of dot products of query (..., T, K) and key (..., S, K). `d_k`: a dot product of K components of unit variance has
-# variance K, whatever the number of tokens (Vaswani et al. 2017, section 3.2.1, footnote 4).
-FACTORS: dict[Scale, Callable[[Tensor, Tensor, Tensor | None], float | Tensor]] = {
-    "d_k": lambda query, key, mask: query.size(-1) ** -0.5,
-    "none": lambda query, key, mask: 1.0,
-    "n_keys": by_keys,
-}
-
-
 class DotProductScore(nn.Module):
-    """q . k, times the scale: no parameters of its own (Vaswani et al. 2017, equation 1)."""
+    """q . k, times a factor: no parameters of its own (Vaswani et al. 2017, equation 1).
+
+    scale: `d_k`, 1 / sqrt(K), since a dot product of K components of unit variance has variance K, whatever the number of
+    tokens (section 3.2.1, footnote 4); `n_keys`, 1 / sqrt(keys that the query may see), a common misreading of it; `none`, 1.
+    """
 
     def __init__(self, scale: Scale) -> None:
         super().__init__()
+        refuse_unknown(scale=(scale, Scale))
         self.scale: Scale = scale
-        self.factor = choose("scale", scale, FACTORS)
 
     def forward(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-        """query (B, H, T, K), key (B, H, S, K) -> (B, H, T, S)."""
-        return dot_product_scores(query, key, self.factor(query, key, mask))
+        """query (B, H, T, K), key (B, H, S, K) -> scores (B, H, T, S)."""
+        factor: float | Tensor = key.size(-1) ** -0.5 if self.scale == "d_k" else 1.0
+        if self.scale == "n_keys":
+            visible = key.new_tensor(key.size(-2)) if mask is None else mask.sum(-1, keepdim=True)  # (..., T, 1)
+            factor = visible.to(key.dtype).rsqrt()
+        return dot_product_scores(query, key, factor)
 
 
-class BilinearScore(nn.Module):
-    """q^T M k, times the scale, with a matrix M (K, K) per head (Luong et al. 2015, section 3.1, "general")."""
+class BilinearScore(DotProductScore):
+    """q^T M k, times the factor, with a matrix M (K, K) per head (Luong et al. 2015, section 3.1, "general")."""
 
     def __init__(self, n_heads: int, d_k: int, scale: Scale) -> None:
-        super().__init__()
-        self.scale: Scale = scale
-        self.factor = choose("scale", scale, FACTORS)
+        super().__init__(scale)
         self.weight = nn.Parameter(torch.empty(n_heads, d_k, d_k))
 
     def forward(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-        """As DotProductScore."""
-        return dot_product_scores(query @ self.weight, key, self.factor(query, key, mask))
+        return super().forward(query @ self.weight, key, mask)
 
 
 class AdditiveScore(nn.Module):
@@ -99,26 +88,25 @@ class AdditiveScore(nn.Module):
         self.weight = nn.Parameter(torch.empty(n_heads, d_k))
 
     def forward(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-        """As DotProductScore."""
         compared = torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3))  # (B, H, T, S, K)
         return (compared * self.weight[:, None, None, :]).sum(-1)
 
 
 class AttentionWeights(nn.Module):
-    """Scores (..., T, S) to weights (..., T, S): softmax over the keys, so each query's row sums to 1.
+    """Scores (..., T, S) to weights (..., T, S): softmax over the keys, so each query's row sums to 1. A masked score is -inf,
+    hence its weight is exactly 0; every row must allow at least one key. Attention maps are recorded by a forward hook on this
+    module: its output is what the layer used, before dropout.
 
-    The module has no parameters on purpose: attention maps are recorded by a forward hook on it, and its output is what the
-    layer used, before dropout. A masked score is -inf, hence its weight is exactly 0; every row must allow at least one key.
-
-    softmax: the axis of the softmax. Any other than `keys` is a mistake to study. There the mask may hide a whole column, so
-    masked scores become a finite minimum, and their weights are set to 0 afterwards. mask_value: what a masked score becomes,
-    None is -inf; a value below the range of the scores' type becomes the lowest of that range.
+    softmax: the axis. Any other than `keys` is a mistake to study. There the mask may hide a whole column, so masked scores
+    become a finite minimum, and their weights are set to 0 afterwards. mask_value: what a masked score becomes, None is -inf; a
+    value below the range of the scores' type becomes the lowest of that range.
     """
 
     def __init__(self, softmax: SoftmaxOver = "keys", mask_value: float | None = None) -> None:
         super().__init__()
+        refuse_unknown(softmax=(softmax, SoftmaxOver))
         self.softmax: SoftmaxOver = softmax
-        self.axis = choose("softmax", softmax, AXIS)
+        self.axis = AXIS[softmax]
         self.mask_value = -math.inf if mask_value is None else mask_value
 
     def forward(self, scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -138,12 +126,25 @@ class AttentionWeights(nn.Module):
         return everything if mask is None or not hides else everything & mask
 
 
+def heads_divide(d_model: int, n_heads: int) -> None:
+    if d_model % n_heads:
+        raise ValueError(f"d_model={d_model} is not divisible by n_heads={n_heads}")
+
+
+def unprojected_width(d_k: int | None, projections: Sequence[Projection]) -> None:
+    """A query, key or value that is not projected keeps the width D / H per head."""
+    if d_k is not None and set(projections) != set(PROJECTIONS):
+        raise ValueError(f"d_k={d_k} needs all three projections; leave d_k null, or projections whole")
+
+
 class MultiHeadAttention(nn.Module):
     """Scaled dot-product attention in H heads of width K (Vaswani et al. 2017, sections 3.2.1 and 3.2.2).
 
     d_k: K, of queries, keys and values; None is D / H. score, scale: how a query is compared with a key. projections: which of
     W_q, W_k, W_v are learned; the others are the identity. softmax, mask_value: see AttentionWeights.
     """
+
+    relations = (heads_divide, unprojected_width)
 
     def __init__(
         self,
@@ -160,20 +161,17 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         heads_divide(d_model, n_heads)
         unprojected_width(d_k, projections)
-        refuse_unknown("projections", projections, PROJECTIONS)
+        refuse_unknown(score=(score, Score), projections=(projections, Projection))
         self.n_heads = n_heads
         self.d_k = width = d_model // n_heads if d_k is None else d_k  # K
-
-        def projection(name: Projection) -> nn.Module:
-            return nn.Linear(d_model, n_heads * width) if name in projections else nn.Identity()
-
-        scores: dict[Score, Callable[[], nn.Module]] = {
-            "dot": lambda: DotProductScore(scale=scale),
-            "bilinear": lambda: BilinearScore(n_heads=n_heads, d_k=width, scale=scale),
-            "additive": lambda: AdditiveScore(n_heads=n_heads, d_k=width),
-        }
-        self.query, self.key, self.value = projection("query"), projection("key"), projection("value")  # W_q, W_k, W_v
-        self.score = choose("score", score, scores)()
+        self.query, self.key, self.value = (  # W_q, W_k, W_v
+            nn.Linear(d_model, n_heads * width) if name in projections else nn.Identity() for name in PROJECTIONS
+        )
+        self.score: nn.Module = {
+            "dot": lambda: DotProductScore(scale),
+            "bilinear": lambda: BilinearScore(n_heads, width, scale),
+            "additive": lambda: AdditiveScore(n_heads, width),
+        }[score]()
         self.weights = AttentionWeights(softmax=softmax, mask_value=mask_value)
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(n_heads * width, d_model)  # W_o
@@ -182,7 +180,7 @@ class MultiHeadAttention(nn.Module):
         return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # (B, T, H K) -> (B, H, T, K)
 
     def project(self, source: Tensor) -> KV:
-        """source (B, S, D) -> keys and values (B, H, S, K), contiguous for the many products that read them."""
+        """source (B, S, D) -> keys and values (B, H, S, K), contiguous since many products read them."""
         return KV(self._split(self.key(source)).contiguous(), self._split(self.value(source)).contiguous())
 
     def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
@@ -197,68 +195,66 @@ class MultiHeadAttention(nn.Module):
         return weights @ kv.value
 
 
-class AdditiveAttention(nn.Module):
-    """Bahdanau et al. 2015, section 3.1 and A.1.2: e_ij = v^T tanh(W q_i + U k_j). A small network compares query and key, so
-    their widths may differ; the dot product needs them equal and has no parameters of its own. The values are the source
-    itself. `project` computes U k once per sentence; W q is computed at each step."""
+class RecurrentAttention(nn.Module):
+    """The attention of a recurrent decoder: one head, whose values are the source itself and whose keys are computed once per
+    sentence. Queries and keys are compared by dot products that are not scaled, or as a subclass says."""
 
-    def __init__(self, query_size: int, source_size: int, d_attention: int, weights: AttentionWeights | None = None) -> None:
+    key: Callable[[Tensor], Tensor]  # source (B, S, M) -> keys (B, S, Q), or of another width that `compare` takes
+
+    def __init__(self, softmax: SoftmaxOver) -> None:
         super().__init__()
+        self.weights = AttentionWeights(softmax)
+
+    def project(self, source: Tensor) -> KV:
+        """source (B, S, M) -> keys, and values (B, S, M)."""
+        return KV(self.key(source), source)
+
+    def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
+        """query (B, T, Q), mask broadcastable to (B, T, S) -> contexts (B, T, M)."""
+        return self.weights(self.compare(query, kv.key), mask) @ kv.value
+
+    def compare(self, query: Tensor, key: Tensor) -> Tensor:
+        """query (B, T, Q) and keys -> scores (B, T, S)."""
+        return dot_product_scores(query, key, 1.0)
+
+
+class AdditiveAttention(RecurrentAttention):
+    """Bahdanau et al. 2015, section 3.1 and A.1.2: e_ij = v^T tanh(W q_i + U k_j), a small network, so that the widths of query
+    and key may differ; a dot product needs them equal."""
+
+    def __init__(self, query_size: int, source_size: int, d_attention: int, softmax: SoftmaxOver = "keys") -> None:
+        super().__init__(softmax)
         self.query = nn.Linear(query_size, d_attention, bias=False)  # their W_a
-        self.key = nn.Linear(source_size, d_attention, bias=False)  # their U_a
+        self.key: nn.Linear = nn.Linear(source_size, d_attention, bias=False)  # their U_a
         self.score = nn.Linear(d_attention, 1, bias=False)  # their v_a
-        self.weights = weights or AttentionWeights()
 
-    def project(self, source: Tensor) -> KV:
-        """source (B, S, M) -> keys (B, S, A) and values (B, S, M)."""
-        return KV(self.key(source), source)
-
-    def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
-        """query (B, T, Q), mask broadcastable to (B, T, S) -> contexts (B, T, M)."""
-        compared = torch.tanh(self.query(query).unsqueeze(2) + kv.key.unsqueeze(1))  # (B, T, S, A)
-        return self.weights(self.score(compared).squeeze(-1), mask) @ kv.value
+    def compare(self, query: Tensor, key: Tensor) -> Tensor:
+        compared = torch.tanh(self.query(query).unsqueeze(2) + key.unsqueeze(1))  # (B, T, S, A)
+        return self.score(compared).squeeze(-1)
 
 
-class BilinearAttention(nn.Module):
-    """Luong et al. 2015, section 3.1, "general": e_ij = q_i^T W k_j, one matrix between query and source, not scaled. `project`
-    computes W k once per sentence, and the values are the source itself."""
+class BilinearAttention(RecurrentAttention):
+    """Luong et al. 2015, section 3.1, "general": e_ij = q_i^T W k_j, one matrix W between query and source."""
 
-    def __init__(self, query_size: int, source_size: int, weights: AttentionWeights | None = None) -> None:
-        super().__init__()
+    def __init__(self, query_size: int, source_size: int, softmax: SoftmaxOver = "keys") -> None:
+        super().__init__(softmax)
         self.key = nn.Linear(source_size, query_size, bias=False)
-        self.weights = weights or AttentionWeights()
-
-    def project(self, source: Tensor) -> KV:
-        """source (B, S, M) -> keys (B, S, Q) and values (B, S, M)."""
-        return KV(self.key(source), source)
-
-    def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
-        """query (B, T, Q), mask broadcastable to (B, T, S) -> contexts (B, T, M)."""
-        return self.weights(dot_product_scores(query, kv.key, 1.0), mask) @ kv.value
 
 
-class DotProductAttention(nn.Module):
-    """Luong et al. 2015, section 3.1, "dot": e_ij = q_i . k_j, no parameters and not scaled. Query and key must have the same
-    width, so the key of a source that was read in both directions is the sum of the two."""
+class DotProductAttention(RecurrentAttention):
+    """Luong et al. 2015, section 3.1, "dot": e_ij = q_i . k_j. The key of a source that was read in both directions is the sum
+    of the two, since query and key must have the same width."""
 
-    def __init__(self, query_size: int, source_size: int, weights: AttentionWeights | None = None) -> None:
-        super().__init__()
-        if source_size % query_size:
-            raise ValueError(f"a source of width {source_size} is no sum of parts as wide as the query, {query_size}")
+    def __init__(self, query_size: int, source_size: int, softmax: SoftmaxOver = "keys") -> None:
+        super().__init__(softmax)
         self.query_size = query_size
-        self.weights = weights or AttentionWeights()
 
-    def project(self, source: Tensor) -> KV:
-        """source (B, S, M) -> keys (B, S, Q) and values (B, S, M)."""
-        return KV(source.unflatten(-1, (-1, self.query_size)).sum(-2), source)
-
-    def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
-        """query (B, T, Q), mask broadcastable to (B, T, S) -> contexts (B, T, M)."""
-        return self.weights(dot_product_scores(query, kv.key, 1.0), mask) @ kv.value
+    def key(self, source: Tensor) -> Tensor:
+        return source.unflatten(-1, (-1, self.query_size)).sum(-2)
 
 
 class NoAttention(nn.Module):
-    """The source is one vector, and every query gets it (Cho et al. 2014: the plain encoder-decoder)."""
+    """The source is one vector, which every query gets (Cho et al. 2014: the plain encoder-decoder)."""
 
     def project(self, source: Tensor) -> KV:
         """source (B, 1, M) -> keys (B, 1, 0), which are not used, and values (B, 1, M)."""

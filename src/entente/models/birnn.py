@@ -13,55 +13,30 @@ Shapes: B batch, S source length, T target length, E embedding width, D state wi
 width of its output, A width of the attention's keys.
 """
 
-from collections.abc import Callable
-from typing import Annotated, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import doc
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from entente.models.arguments import DropoutRate, Seed, TokenId, VocabularySize, Width, choose, refuse_unknown
-from entente.models.attention import (
-    KV,
-    AdditiveAttention,
-    AttentionWeights,
-    BilinearAttention,
-    DotProductAttention,
-    NoAttention,
-    SoftmaxOver,
-)
-from entente.models.initialise import initialise
-from entente.models.seq2seq import Residual, Seq2Seq, State, padding_mask
+from entente.models import attention
+from entente.models.attention import KV, SoftmaxOver
+from entente.models.initialise import DropoutRate, Seed, TokenId, VocabularySize, Width, initialise, refuse_unknown
+from entente.models.seq2seq import Residual, Seq2Seq, Source, State, padding_mask
 
 Cell = Literal["gru", "lstm"]
 RecurrentScore = Literal["additive", "dot", "bilinear", "none"]
 Readout = Literal["maxout", "residual", "context"]
 Recurrent = tuple[Tensor, ...]  # (h,) of a GRU, (h, c) of an LSTM, each (B, D)
-Attention = AdditiveAttention | BilinearAttention | DotProductAttention | NoAttention
-CELLS: dict[Cell, tuple[type[nn.GRU | nn.LSTM], type[nn.GRUCell | nn.LSTMCell]]] = {
-    "gru": (nn.GRU, nn.GRUCell),
-    "lstm": (nn.LSTM, nn.LSTMCell),
-}
-
-
-class Source(NamedTuple):
-    """Keys and values of the encoder's outputs, and the source mask."""
-
-    memory: KV  # keys (B, S, A), values (B, S, M)
-    mask: Tensor  # (B, 1, S)
-
-
-BiRNNState = State[Recurrent, Source]  # written: the decoder's recurrent state
+BiRNNState = State[Recurrent, KV]  # written: the decoder's recurrent state; memory: keys (B, S, A), values (B, S, M)
 
 
 class BiRNN(Seq2Seq):
-    """tied: the output projection is the target embedding (Press & Wolf 2017), and the source embedding too where both
-    languages share one vocabulary. score: how the decoder's state is compared with the source; with `none` there is no
-    attention, and every step gets the last state of each direction (Cho et al. 2014). cell: of encoder and decoder. readout:
-    `maxout` as published; `residual` is W (s_i + U c_i), the state added to what attention brought, `context` the same without
-    the state, W U c_i. mask_padding: hide the source's padding from attention; the encoder never reads it. softmax: see
-    AttentionWeights."""
+    """tied: see Press & Wolf 2017. score: how the decoder's state is compared with the source; with `none` every step gets the
+    last state of each direction (Cho et al. 2014). readout: `maxout` as published; `residual` is W (s_i + U c_i), the state
+    added to what attention brought, `context` the same without the state, W U c_i. mask_padding: the encoder never reads
+    padding. softmax: see AttentionWeights."""
 
     def __init__(
         self,
@@ -83,25 +58,22 @@ class BiRNN(Seq2Seq):
         softmax: Annotated[SoftmaxOver, doc("axis that the softmax normalises; keys: over the keys of a query")] = "keys",
     ) -> None:
         super().__init__()
-        refuse_unknown("readout", [readout], get_args(Readout))
+        refuse_unknown(score=(score, RecurrentScore), cell=(cell, Cell), readout=(readout, Readout))
         d_source = 2 * d_hidden if bidirectional else d_hidden  # M
-        self.pad_id = pad_id
-        self.mask_padding = mask_padding
+        self.pad_id, self.mask_padding = pad_id, mask_padding
         self.tgt_embedding = nn.Embedding(tgt_vocab, d_embedding, padding_idx=pad_id)
         self.src_embedding = self.tgt_embedding if tied and shared_vocab else nn.Embedding(src_vocab, d_embedding, pad_id)
         self.dropout = nn.Dropout(dropout)
-        network, step_network = choose("cell", cell, CELLS)
+        network, step = (nn.LSTM, nn.LSTMCell) if cell == "lstm" else (nn.GRU, nn.GRUCell)
         self.encoder = network(d_embedding, d_hidden, batch_first=True, bidirectional=bidirectional)
         self.first_hidden = nn.Linear(d_hidden, d_hidden)  # their W_s
-        weights = AttentionWeights(softmax=softmax)
-        attentions: dict[RecurrentScore, Callable[[], Attention]] = {
-            "additive": lambda: AdditiveAttention(d_hidden, d_source, d_attention, weights=weights),
-            "bilinear": lambda: BilinearAttention(d_hidden, d_source, weights=weights),
-            "dot": lambda: DotProductAttention(d_hidden, d_source, weights=weights),
-            "none": NoAttention,
-        }
-        self.attention = choose("score", score, attentions)()
-        self.cell = step_network(d_embedding + d_source, d_hidden)
+        self.attention: Any = {
+            "additive": lambda: attention.AdditiveAttention(d_hidden, d_source, d_attention, softmax),
+            "bilinear": lambda: attention.BilinearAttention(d_hidden, d_source, softmax),
+            "dot": lambda: attention.DotProductAttention(d_hidden, d_source, softmax),
+            "none": lambda: attention.NoAttention(),
+        }[score]()
+        self.cell = step(d_embedding + d_source, d_hidden)
         self.maxout = readout == "maxout"
         if self.maxout:
             self.readout = nn.Linear(d_hidden + d_embedding + d_source, 2 * d_embedding)
@@ -119,7 +91,7 @@ class BiRNN(Seq2Seq):
         memory, last = self.read(self.dropout(self.src_embedding(src)), mask)  # (B, S, M), (R, B, D)
         hidden = torch.tanh(self.first_hidden(last[-1]))  # A.2.2: from the backward direction, at the first token
         recurrent = (hidden,) if isinstance(self.cell, nn.GRUCell) else (hidden, torch.zeros_like(hidden))
-        if isinstance(self.attention, NoAttention):  # the source is one vector, the last state of each direction
+        if isinstance(self.attention, attention.NoAttention):  # the source is one vector, the last state of each direction
             memory, mask = last.transpose(0, 1).flatten(1).unsqueeze(1), mask[:, :1]  # (B, 1, M), (B, 1)
         if not self.mask_padding:
             mask = torch.ones_like(mask)
@@ -136,7 +108,12 @@ class BiRNN(Seq2Seq):
     def decode(self, tgt: Tensor, state: BiRNNState) -> tuple[Tensor, BiRNNState]:
         embedded = self.dropout(self.tgt_embedding(tgt))  # (B, T, E)
         hidden, context, recurrent = self.write(embedded, state)
-        return self.dropout(self._read_out(hidden, embedded, context)), BiRNNState(recurrent, state.source)
+        if self.maxout:
+            both = self.readout(torch.cat([hidden, embedded, context], dim=-1))  # (B, T, 2 E)
+            read_out = both.unflatten(-1, (-1, 2)).amax(-1)  # (B, T, E), Goodfellow et al. 2013
+        else:
+            read_out = self.readout(self.residual(hidden, self.context(context)))
+        return self.dropout(read_out), BiRNNState(recurrent, state.source)
 
     def write(self, embedded: Tensor, state: BiRNNState) -> tuple[Tensor, Tensor, Recurrent]:
         """embedded (B, T, E) -> the states s_i (B, T, D), their contexts c_i (B, T, M), and the recurrent state after them.
@@ -151,10 +128,3 @@ class BiRNN(Seq2Seq):
             hiddens.append(recurrent[0])
             contexts.append(context)
         return torch.stack(hiddens, 1), torch.stack(contexts, 1), recurrent
-
-    def _read_out(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
-        """hidden (B, T, D), embedded (B, T, E), context (B, T, M) -> (B, T, E)."""
-        if self.maxout:
-            both = self.readout(torch.cat([hidden, embedded, context], dim=-1))  # (B, T, 2 E)
-            return both.unflatten(-1, (-1, 2)).amax(-1)  # Goodfellow et al. 2013
-        return self.readout(self.residual(hidden, self.context(context)))

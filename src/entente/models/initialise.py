@@ -1,23 +1,37 @@
-"""Initial values of every parameter, from a seed and the parameter's name."""
+"""Initialising a model: what the arguments of its constructor may be, and the first values of its parameters."""
 
 import hashlib
+from typing import Annotated, Any, get_args
 
 import torch
+from annotated_types import Interval
 from torch import Tensor, nn
+
+# The upper bounds are far beyond use. They are there because a configuration may come with a checkpoint from a stranger.
+VocabularySize = Annotated[int, Interval(ge=1, le=1_000_000)]
+TokenId = Annotated[int, Interval(ge=0, lt=1_000_000)]
+Seed = Annotated[int, Interval(ge=0, lt=2**32)]
+Width = Annotated[int, Interval(ge=1, le=8192)]
+DropoutRate = Annotated[float, Interval(ge=0, lt=1)]  # the probability that a value is dropped
 
 # Recurrent cells stack the matrices of their gates along dim 0; each is initialised on its own.
 STACKED = {nn.GRU: 3, nn.GRUCell: 3, nn.LSTM: 4, nn.LSTMCell: 4}
 FORGET_GATE = 1  # index among an LSTM's gates: input, forget, cell, output
 
 
-def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
-    """Fills every parameter from a generator seeded by hash(seed, its name): matrices Xavier-uniform (Glorot & Bengio 2010),
-    recurrent ones orthogonal (Bahdanau et al. 2015, B.1), embeddings normal, biases 0; the two of an LSTM's forget gate
-    sum to 1 (Jozefowicz et al. 2015). Norms keep ones and zeros. Embeddings are small enough that a tied output starts near
-    uniform: the loss at step 0 is close to ln V.
+def refuse_unknown(**arguments: tuple[object, Any]) -> None:
+    """Raises a ValueError unless each argument, NAME=(value, Literal), is one of the literal's choices, or a list of them."""
+    for name, (given, literal) in arguments.items():
+        for value in given if isinstance(given, list | tuple) else [given]:
+            if value not in get_args(literal):
+                raise ValueError(f"{name}={value}: choose from {', '.join(get_args(literal))}")
 
-    Removing a part of the model removes its names and leaves every other initial value as it was.
-    """
+
+def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
+    """Fills every parameter from a generator seeded by hash(seed, its name), so that removing a part of the model leaves every
+    other initial value as it was. Matrices are Xavier-uniform (Glorot & Bengio 2010), recurrent ones orthogonal (Bahdanau et
+    al. 2015, B.1), embeddings normal, biases 0; the two of an LSTM's forget gate sum to 1 (Jozefowicz et al. 2015). Norms keep
+    ones and zeros. Small embeddings make a tied output start near uniform, with a loss close to ln V."""
     owners = dict(model.named_modules())
     for name, parameter in model.named_parameters():
         owner = owners[name.rpartition(".")[0]]

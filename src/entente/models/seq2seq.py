@@ -1,8 +1,8 @@
-"""The interface of a translation model: `encode`, `decode`, and an output projection.
+"""The interface of a translation model: `encode`, `decode`, and an output projection. Search, loss and the recording of
+attention know this interface and no particular model.
 
 Training calls `decode` on all target tokens at once. Search calls it on one token at a time, with the state that the call
-before returned. Both run the same code, so that a cached step cannot differ from a trained one. Search, loss and the recording
-of attention know this interface and no particular model.
+before returned. Both run the same code, so that a cached step cannot differ from a trained one.
 
 Shapes: B batch, S source length, T target length, D width of the decoder's output, V vocabulary, N target tokens in a batch.
 """
@@ -16,31 +16,33 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Written = TypeVar("Written")
-Source = TypeVar("Source")
+Memory = TypeVar("Memory")
 
 
-class State(NamedTuple, Generic[Written, Source]):
-    """What a model knows while it decodes: a value, which `decode` takes and returns and never changes.
+class Source(NamedTuple, Generic[Memory]):
+    """What a decoder attends to: keys and values of the encoder's output, and the source mask."""
 
-    Both parts are opaque to callers: tuples of tensors with rows in dim 0. Several consecutive rows of `written` may share one
-    row of `source`, as the beams of a sentence do.
-    """
+    memory: Memory
+    mask: Tensor
+
+
+class State(NamedTuple, Generic[Written, Memory]):
+    """What a model knows while it decodes: a value, which `decode` takes and returns and never changes. To callers both parts
+    are opaque tuples of tensors with rows in dim 0. Several consecutive rows of `written` may share one row of `source`, as the
+    beams of a sentence do."""
 
     written: Written  # depends on the target read so far: one row per hypothesis
-    source: Source  # depends on the source alone: one row per sentence
+    source: Source[Memory]  # depends on the source alone: one row per sentence
 
 
 class Loss(NamedTuple):
-    """Means over the target tokens, in nats: with label smoothing (Szegedy et al. 2016, section 7), and without. Only the first
-    has gradients."""
+    """Means over the target tokens, in nats."""
 
-    smoothed: Tensor
-    nll: Tensor
+    smoothed: Tensor  # with label smoothing (Szegedy et al. 2016, section 7)
+    nll: Tensor  # without, and without gradients
 
 
 class Seq2Seq(nn.Module):
-    """An encoder-decoder."""
-
     pad_id: int
     output: nn.Linear  # D -> V; callers apply it, so that they choose which positions to project
 
@@ -89,7 +91,7 @@ def causal_mask(new: int, past: int, device: torch.device) -> Tensor:
 
 
 def select(state: Any, rows: Tensor) -> Any:
-    """The given rows of any model's state, or of a part of one: reordered, repeated or dropped. rows (N,) indices."""
+    """The given rows (N,) of any model's state, or of a part of one: reordered, repeated or dropped."""
     if isinstance(state, Tensor):
         return state.index_select(0, rows)
     parts = [select(part, rows) for part in state]

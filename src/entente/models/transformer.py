@@ -20,36 +20,21 @@ V vocabulary.
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Literal, NamedTuple, cast, get_args
+from typing import Annotated, Literal, cast, get_args
 
 import torch
 from annotated_types import Interval, Le, doc
 from torch import Tensor, nn
 
-from entente.models.arguments import (
-    PROJECTIONS,
-    SUBLAYERS,
-    DropoutRate,
-    Projection,
-    Seed,
-    Sublayer,
-    TokenId,
-    VocabularySize,
-    Width,
-    choose,
-    heads_divide,
-    refuse_unknown,
-    self_attention_stays,
-    unprojected_width,
-)
-from entente.models.attention import KV, MultiHeadAttention, Scale, Score, SoftmaxOver
-from entente.models.initialise import initialise
-from entente.models.seq2seq import Residual, Seq2Seq, State, causal_mask, padding_mask
+from entente.models.attention import KV, PROJECTIONS, MultiHeadAttention, Projection, Scale, Score, SoftmaxOver
+from entente.models.initialise import DropoutRate, Seed, TokenId, VocabularySize, Width, initialise, refuse_unknown
+from entente.models.seq2seq import Residual, Seq2Seq, Source, State, causal_mask, padding_mask
 
+Sublayer = Literal["self", "cross", "ff"]
+SUBLAYERS: tuple[Sublayer, ...] = get_args(Sublayer)
 Norm = Literal["pre", "post", "none"]
 Positions = Literal["sinusoidal", "learned", "none"]
-# Whether there is a norm before a sublayer, and after it.
-NORMS: dict[Norm, tuple[bool, bool]] = {"pre": (True, False), "post": (False, True), "none": (False, False)}
+Side = Literal["src", "tgt"]
 LEARNED_POSITIONS = 512  # rows of the learned table; later positions share the last row
 
 
@@ -70,9 +55,8 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         names = [name for name in self.names if name in sublayers]
-        before, after = choose("norm", norm, NORMS)
-        self.before = nn.ModuleDict({n: nn.LayerNorm(d_model) if before else nn.Identity() for n in names})
-        self.after = nn.ModuleDict({n: nn.LayerNorm(d_model) if after else nn.Identity() for n in names})
+        self.before = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "pre" else nn.Identity() for n in names})
+        self.after = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "post" else nn.Identity() for n in names})
         self.residual = nn.ModuleDict({n: Residual(keep=n in residual, dropout=dropout) for n in names})
         if "ff" in names:
             self.ff = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))  # section 3.3
@@ -96,8 +80,7 @@ class EncoderBlock(Block):
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """x (B, S, D), mask (B, 1, 1, S) -> (B, S, D)."""
         x = self.sublayer("self", x, lambda h: self.self_attention(h, self.self_attention.project(h), mask))
-        x = self.sublayer("ff", x, lambda h: self.ff(h))
-        return x
+        return self.sublayer("ff", x, lambda h: self.ff(h))
 
 
 class DecoderBlock(Block):
@@ -111,12 +94,11 @@ class DecoderBlock(Block):
 
     def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
         """x (B, T, D) at the tokens read now, past (B, H, P, K) of those read before -> (B, T, D), and past extended by x."""
-        h = self.before["self"](x)  # written out, because the keys and values of h are returned too: they are the cache
+        h = self.before["self"](x)  # written out, because the keys and values of h are returned too: the cache
         past = past.extend(self.self_attention.project(h))  # (B, H, P + T, K)
         x = self.after["self"](self.residual["self"](x, self.self_attention(h, past, causal)))
         x = self.sublayer("cross", x, lambda h: self.look_up(h, memory, src_mask))
-        x = self.sublayer("ff", x, lambda h: self.ff(h))
-        return x, past
+        return self.sublayer("ff", x, lambda h: self.ff(h)), past
 
     def look_up(self, h: Tensor, memory: KV, src_mask: Tensor | None) -> Tensor:
         """Cross-attention, h (B, T, D) -> (B, T, D). Rows that share a row of memory attend to it together, as more queries."""
@@ -124,15 +106,8 @@ class DecoderBlock(Block):
         return self.cross_attention(together, memory, src_mask).view_as(h)
 
 
-class Source(NamedTuple):
-    """Keys and values of the encoder's output for each decoder block, and the source mask."""
-
-    memory: tuple[KV, ...]  # (B, H, S, K)
-    mask: Tensor  # (B, 1, 1, S)
-
-
-# written: the cache, keys and values (B, H, P, K) of the target so far for each decoder block
-TransformerState = State[tuple[KV, ...], Source]
+# For each decoder block, written: the cache, keys and values (B, H, P, K) of the target so far; memory: (B, H, S, K).
+TransformerState = State[tuple[KV, ...], tuple[KV, ...]]
 
 
 def sinusoids(start: int, length: int, d_model: int, like: Tensor) -> Tensor:
@@ -145,15 +120,18 @@ def sinusoids(start: int, length: int, d_model: int, like: Tensor) -> Tensor:
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :d_model].to(like.dtype)
 
 
-class Transformer(Seq2Seq):
-    """residual: the sublayers that have a residual connection, of `self`, `cross`, `ff` (`self` in encoder and decoder).
-    norm: in front of a sublayer (`pre`, Xiong et al. 2020), behind the residual (`post`, as published), or `none`.
-    tied: the output projection is the target embedding (Press & Wolf 2017), and the source embedding too where both languages
-    share one vocabulary. positions: sines and cosines, learned vectors (both: Vaswani et al. 2017, section 3.5), or none.
-    sublayers: those that a block has. mask_padding: hide the source's padding; mask_future: hide later target tokens.
-    score, scale, projections, d_k, softmax, mask_value: of every attention, see MultiHeadAttention."""
+def self_attention_stays(sublayers: Sequence[Sublayer]) -> None:
+    """The decoder's self-attention carries what was read so far, which every later token needs."""
+    if "self" not in sublayers:
+        raise ValueError(f"sublayers={list(sublayers)} must have self; cross and ff can be left out")
 
-    relations = (heads_divide, unprojected_width, self_attention_stays)
+
+class Transformer(Seq2Seq):
+    """residual, sublayers: `self` is in encoder and decoder. norm: in front of a sublayer (`pre`, Xiong et al. 2020), or behind
+    the residual (`post`, as published). tied: see Press & Wolf 2017. positions: sines and cosines, or learned vectors (both:
+    Vaswani et al. 2017, section 3.5). The last six are arguments of every attention, see MultiHeadAttention."""
+
+    relations = (*MultiHeadAttention.relations, self_attention_stays)
 
     def __init__(
         self,
@@ -183,13 +161,10 @@ class Transformer(Seq2Seq):
         mask_value: Annotated[Annotated[float, Le(0)] | None, doc("value of a masked score; null: minus infinity")] = None,
     ) -> None:
         super().__init__()
-        refuse_unknown("residual", residual, SUBLAYERS)
-        refuse_unknown("sublayers", sublayers, SUBLAYERS)
-        refuse_unknown("positions", [positions], get_args(Positions))
+        refuse_unknown(residual=(residual, Sublayer), sublayers=(sublayers, Sublayer))
+        refuse_unknown(norm=(norm, Norm), positions=(positions, Positions))
         self_attention_stays(sublayers)
-        self.pad_id = pad_id
-        self.d_model = d_model
-        self.n_heads = n_heads
+        self.pad_id, self.d_model, self.n_heads = pad_id, d_model, n_heads
         self.positions: Positions = positions
         self.mask_padding, self.mask_future = mask_padding, mask_future
         self.tgt_embedding = nn.Embedding(tgt_vocab, d_model, padding_idx=pad_id)
@@ -199,25 +174,12 @@ class Transformer(Seq2Seq):
             self.tgt_position = nn.Embedding(LEARNED_POSITIONS, d_model)
         self.dropout = nn.Dropout(dropout)
         attention = partial(
-            MultiHeadAttention,
-            d_model=d_model,
-            n_heads=n_heads,
-            dropout=attention_dropout,
-            d_k=d_k,
-            score=score,
-            scale=scale,
-            projections=projections,
-            softmax=softmax,
-            mask_value=mask_value,
+            MultiHeadAttention, d_model, n_heads, attention_dropout, d_k, score, scale, projections, softmax, mask_value
         )
-
-        def blocks(kind: type[Block]) -> nn.ModuleList:
-            block = partial(kind, attention, d_model, d_ff, dropout, residual=residual, norm=norm, sublayers=sublayers)
-            return nn.ModuleList(block() for _ in range(n_layers))
-
-        self.encoder = blocks(EncoderBlock)
+        block = (attention, d_model, d_ff, dropout, residual, norm, sublayers)
+        self.encoder = nn.ModuleList(EncoderBlock(*block) for _ in range(n_layers))
         self.encoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
-        self.decoder = blocks(DecoderBlock)
+        self.decoder = nn.ModuleList(DecoderBlock(*block) for _ in range(n_layers))
         self.decoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.output = nn.Linear(d_model, tgt_vocab, bias=False)
         if tied:
@@ -225,15 +187,21 @@ class Transformer(Seq2Seq):
         # Times sqrt(D) their variance is 1/2, that of the sines and cosines added to them, which would drown smaller ones.
         initialise(self, seed, embedding_std=(2 * d_model) ** -0.5)
 
-    def _embed(self, side: Literal["src", "tgt"], ids: Tensor, start: int) -> Tensor:
+    def _embed(self, side: Side, ids: Tensor, start: int) -> Tensor:
         """ids (B, T) at positions start .. start + T - 1 -> (B, T, D)."""
         x = self.get_submodule(f"{side}_embedding")(ids) * math.sqrt(self.d_model)  # section 3.4
-        if self.positions == "sinusoidal":
-            x = x + sinusoids(start, ids.size(1), self.d_model, like=x)
-        elif self.positions == "learned":
-            rows = torch.arange(start, start + ids.size(1), device=ids.device).clamp(max=LEARNED_POSITIONS - 1)
-            x = x + self.get_submodule(f"{side}_position")(rows) * math.sqrt(self.d_model)
+        if self.positions != "none":
+            x = x + self.position_vectors(side, start, ids.size(1))
         return self.dropout(x)
+
+    def position_vectors(self, side: Side, start: int, length: int) -> Tensor:
+        """What is added to the embeddings at positions start .. start + length - 1, (length, D)."""
+        if self.positions == "none":
+            return torch.zeros(length, self.d_model)
+        if self.positions == "sinusoidal":
+            return sinusoids(start, length, self.d_model, like=self.tgt_embedding.weight)
+        rows = torch.arange(start, start + length, device=self.tgt_embedding.weight.device).clamp(max=LEARNED_POSITIONS - 1)
+        return self.get_submodule(f"{side}_position")(rows) * math.sqrt(self.d_model)
 
     def encode(self, src: Tensor) -> TransformerState:
         real = padding_mask(src, self.pad_id)[:, None, None, :]  # (B, 1, 1, S)

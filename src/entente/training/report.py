@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from entente.evaluation.scores import Evaluation
+from entente.evaluation import Evaluation
 from entente.files.names import file_in
 from entente.files.writing import write_text
 

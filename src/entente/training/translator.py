@@ -21,8 +21,7 @@ from entente.data.tokenizer import Vocabulary
 from entente.decoding.search import Hypothesis, Search
 from entente.decoding.translate import translate
 from entente.errors import Diverged
-from entente.evaluation.evaluate import Progress, batch_loss, evaluate
-from entente.evaluation.scores import Evaluation, corpus_scores
+from entente.evaluation import Evaluation, Progress, batch_loss, corpus_scores, evaluate
 from entente.models import Seq2Seq
 
 DIVERGENCE_FACTOR = 10  # times ln V, the loss of a uniform guess; no run has recovered from such a loss

@@ -1,0 +1,103 @@
+"""Evaluation of a model on a split: translations scored by sacreBLEU, with the signatures that make scores comparable (Post
+2018), and the likelihood of the references. Validation, the end of a run and the command all call `evaluate`, so that the same
+weights give the same digits in each.
+
+Shapes: B batch, T target length, N real target tokens of a batch, D width of the decoder's output.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from sacrebleu.metrics import BLEU, CHRF, TER
+from torch import Tensor
+
+from entente.data.batches import Batch, to_device
+from entente.data.module import EvaluationSplit
+from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
+from entente.decoding.search import Search, search
+from entente.decoding.translate import work_through
+from entente.errors import Diverged
+from entente.models.seq2seq import Loss, Seq2Seq, evaluating
+
+Progress = Callable[[int, int], None]  # batches begun, and how many there are
+METRICS = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
+LENGTHS = (5, 10, 15, 20, 30, 50)  # upper ends of the source length buckets, in white space words
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A split's translations and what they are worth. nll: mean negative log-likelihood of a reference token in nats, end
+    symbol counted, without label smoothing; its exponential is the perplexity."""
+
+    sources: list[str]
+    references: list[str]
+    hypotheses: list[str]
+    nll: float
+
+    def metrics(self) -> dict[str, Any]:
+        """Everything that metrics.json holds of a split."""
+        scores = corpus_scores(self.hypotheses, self.references, METRICS)
+        by_length = bleu_by_length(self.sources, self.hypotheses, self.references)
+        return {**scores, "nll": self.nll, "sentences": len(self.references), "bleu_by_source_length": by_length}
+
+
+def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], names: Iterable[str]) -> dict[str, Any]:
+    """BLEU (Papineni et al. 2002) and chrF (Popović 2015), 0 to 100, higher is better; TER (Snover et al. 2006) in percent,
+    lower is better, and slow where translations are long and wrong."""
+    scores: dict[str, Any] = {"signature": {}}
+    for name in names:
+        metric = METRICS[name]()
+        scores[name] = float(metric.corpus_score(hypotheses, [references]).score)
+        scores["signature"][name] = str(metric.get_signature())
+    return scores
+
+
+def bleu_by_length(sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> list[dict[str, Any]]:
+    """BLEU of the sentences of each source length that occurs (Bahdanau et al. 2015, figure 2)."""
+    rows = []
+    for low, high in zip((0, *LENGTHS), (*LENGTHS, None), strict=True):
+        chosen = [i for i, s in enumerate(sources) if low < max(1, len(s.split())) <= (high or float("inf"))]
+        if chosen:
+            scores = corpus_scores([hypotheses[i] for i in chosen], [references[i] for i in chosen], ["bleu"])
+            words = f"{low + 1}-{high}" if high else f"{low + 1}+"
+            rows.append({"words": words, "sentences": len(chosen), "bleu": scores["bleu"]})
+    return rows
+
+
+def batch_loss(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tuple[Loss, int]:
+    """Returns the mean loss over the N real target tokens of a batch, and N. Padding is left out before the projection."""
+    target: Tensor = batch.tgt[:, 1:]
+    real = target != PAD
+    hidden, target = model(batch.src, batch.tgt[:, :-1])[real], target[real]  # (N, D), (N,)
+    return model.loss(hidden, target, label_smoothing), len(target)
+
+
+def evaluate(
+    model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, how: Search, progress: Progress | None = None
+) -> Evaluation:
+    """Decodes every sentence of a split and scores its references. Raises Diverged where the loss is not finite."""
+    device = next(model.parameters()).device
+
+    def batches() -> Iterator[Batch]:
+        for number, batch in enumerate(split, start=1):
+            yield to_device(batch, device)
+            if progress:
+                progress(number, len(split))
+
+    @torch.inference_mode()  # which is set per thread, and workers are threads
+    def decode(batch: Batch) -> tuple[float, int, dict[int, list[int]]]:
+        loss, tokens = batch_loss(model, batch)
+        if not loss.nll.isfinite():
+            raise Diverged(f"the loss of {split.name} is {float(loss.nll)}; give a smaller optim.lr")
+        best = [n_best[0].tokens for n_best in search(model, batch.src, how, BOS, EOS)]
+        return float(loss.nll) * tokens, tokens, dict(zip(batch.index.tolist(), best, strict=True))
+
+    with evaluating(model):
+        losses, counts, found = zip(*work_through(batches(), decode, model), strict=True)
+    decoded = {row: tokens for batch in found for row, tokens in batch.items()}
+    rows = sorted(decoded)  # every row, unless the split is limited to some batches
+    sources, references = ([texts[row] for row in rows] for texts in (split.sources, split.references))
+    hypotheses = [vocabulary.tgt.decode(decoded[row]) for row in rows]
+    return Evaluation(sources, references, hypotheses, nll=sum(losses) / sum(counts))
