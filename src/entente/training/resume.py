@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from entente.checkpoint import ENTRY, checksum, read
-from entente.console.signals import Stopped, StopSignals
+from entente.console.endings import Stopped, StopSignals
 from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError, Interrupted, shortage
 from entente.training.run_directory import how_to_resume, step_of, steps, steps_of_mean

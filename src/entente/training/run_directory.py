@@ -12,8 +12,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from entente.errors import InputError
-from entente.files.reading import path_of, read_yaml
-from entente.files.writing import made, scratch, write_text
+from entente.files import made, path_of, read_yaml, scratch, write_text
 
 
 @contextmanager

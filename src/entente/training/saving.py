@@ -15,7 +15,7 @@ from lightning.fabric.plugins import CheckpointIO
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from entente.checkpoint import read, write
-from entente.console.signals import Stopped, StopSignals
+from entente.console.endings import Stopped, StopSignals
 from entente.errors import Interrupted
 from entente.training.run_directory import how_to_resume, step_of, steps
 

@@ -12,7 +12,7 @@ from entente.data.corpora import CORPORA
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
 from entente.decoding.search import Search
-from entente.files.names import Folder
+from entente.files import Folder
 from entente.models import MODELS
 from entente.training.optim import Optim
 from entente.training.saving import CheckpointSettings
