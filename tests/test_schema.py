@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from entente.checkpoint import RUNTIME
 from entente.commands.schema import schema
-from entente.config.defaults import FILE, TABLES
+from entente.config.command_line import FILE, TABLES
 from entente.config.schema import defaults, fill, nearest, problems, settings_of, shown
 from entente.decoding.search import Search
 from entente.errors import InputError

@@ -13,7 +13,7 @@ from entente.checkpoint import RUNTIME
 from entente.commands.evaluate import Evaluate
 from entente.commands.sentence import Attention, Trace
 from entente.commands.translate import Translate
-from entente.config.defaults import FILE, Table
+from entente.config.command_line import FILE, Table
 from entente.config.schema import MISSING, REQUIRED, Setting, allowed, part_of, settings_of
 from entente.data.corpora import CORPORA
 from entente.data.module import TranslationData

@@ -1,10 +1,17 @@
-"""How commands begin: Hydra composes the configuration, and everything the user got wrong is reported at once."""
+"""How commands begin: Hydra composes the configuration, and everything the user got wrong is reported at once.
+
+The defaults of all settings, their comments and what they may be are read from `schema.json`, so that help and answers to
+misspelt keys need neither torch nor the code that uses them. That table is made from the signatures, by
+`python -m entente.commands.schema`, and registered in Hydra's ConfigStore: its part "train" as `_train`, "model/birnn" as
+`_birnn` of the group `model`. A file of configs/ names its part in its defaults list and holds only what differs from it.
+"""
 
 import argparse
+import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,6 +19,7 @@ from typing import Any, NoReturn
 import hydra
 import yaml
 from hydra._internal.utils import get_args_parser  # Hydra has no public list of its flags
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
@@ -19,8 +27,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
 
-from entente.config.defaults import commented
-from entente.config.schema import MISSING, choose, flat, nearest, unknown, unset
+from entente.config.schema import MISSING, flat, nearest, suggestion, unknown, unset
 from entente.console.endings import StopSignals, endings, occupy_standard_streams
 from entente.errors import InputError
 from entente.files import path_of, read_yaml
@@ -29,10 +36,11 @@ Command = Callable[[dict[str, Any]], None]
 Check = Callable[[dict[str, Any]], Sequence[str]]
 
 COMPOSING = (HydraException, OmegaConfBaseException, yaml.YAMLError)  # what a command that composes more raises
+FILE = Path(__file__).with_name("schema.json")
+Table = dict[str, dict[str, Any]]  # by dotted key: default (not of the keys inside a value), allowed and comment, both in words
+TABLES: dict[str, Table] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
 MOST_VALUES = 10_000  # of a sweep; Hydra lists them all
-UNUSABLE = (
-    Exception  # what Hydra raises for a command line that it cannot use: a KeyError, an OSError, ... without a common base
-)
+UNUSABLE = Exception  # what Hydra raises for a command line that it cannot use: a KeyError, an OSError, ...
 
 
 def run(command: Command, configs: Path, name: str, check: Check = lambda config: ()) -> None:
@@ -272,7 +280,7 @@ class CommandLine:
         if one.is_sweep_override():
             return f"{override}: to try several values, add -m; a list is written {key}=[...]"
         if key in self.choices and value not in self.choices[key]:
-            return choose(key, value, self.choices[key])
+            return f"{override}: choose one of {', '.join(self.choices[key])}{suggestion(value, self.choices[key])}"
         if "Could not override" in str(error):
             settings = [key for key, _ in flat(OmegaConf.to_container(config))]
             return unknown(key, value, list(dict.fromkeys([*settings, *self.choices])))
@@ -297,3 +305,36 @@ def _first_line(error: BaseException) -> str:
         return f"there is no {error}"
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"{error.full_key}: {text}" if isinstance(error, OmegaConfBaseException) and error.full_key else text
+
+
+def register() -> None:
+    """Stores the defaults of each table in Hydra's ConfigStore."""
+    for name, settings in TABLES.items():
+        group, _, last = name.rpartition("/")
+        node = OmegaConf.create()
+        for key, setting in settings.items():
+            if "default" in setting:
+                OmegaConf.update(node, key, setting["default"])
+        ConfigStore.instance().store(f"_{last}", node, group or None)
+
+
+def commented(command: str, config: Mapping[str, Any]) -> str:
+    """A composed configuration as YAML, each setting with its comment and what it may be."""
+    known = TABLES.get("train", {}) | TABLES.get(command, {})
+    for part, values in config.items():
+        if isinstance(values, Mapping):
+            known |= {f"{part}.{key}": setting for key, setting in TABLES.get(f"{part}/{values.get('name')}", {}).items()}
+    return "\n".join(_lines(config, known, ""))
+
+
+def _lines(config: Mapping[str, Any], known: Table, prefix: str) -> Iterator[str]:
+    for name, value in config.items():
+        key, inner = f"{prefix}{name}", value if isinstance(value, Mapping) else {}
+        text = "" if inner else yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=10_000).strip()[1:-1]
+        words = "; ".join(filter(None, (known.get(key, {}).get(said) for said in ("comment", "allowed"))))
+        line = f"{'  ' * prefix.count('.')}{name}: {text}".rstrip()
+        yield f"{line}  # {words}" if words else line
+        yield from _lines(inner, known, f"{key}.")
+
+
+register()

@@ -125,11 +125,6 @@ def unknown(key: str, value: str, known: Collection[str]) -> str:
     return f"{key}={value}: no such setting{meant}"
 
 
-def choose(key: str, value: str, known: Collection[str]) -> str:
-    """A line for a value that is none of the known ones."""
-    return f"{key}={value}: choose one of {', '.join(known)}{suggestion(value, known)}"
-
-
 def suggestion(name: str, known: Collection[str]) -> str:
     """The end of a line about a name that is not known: the nearest one that is, if any."""
     return f"; did you mean {near}?" if (near := nearest(name, known)) else ""
