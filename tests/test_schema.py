@@ -79,7 +79,7 @@ def test_what_an_annotation_allows_is_taken(annotation: Any, value: object) -> N
         (float, 10**400, "part.key=(a number of more than 80 digits): give a number"),
         (str, 3, "part.key=3: give text"),
         (str, ["a"], "part.key=[a]: give text"),
-        (Annotated[str, MinLen(2)], "a", "part.key=a: give text of at least 2 characters"),
+        (Annotated[list[int], MinLen(1)], [], "part.key=[]: give a list of at least 1, each a whole number"),
         (bool, 1, "part.key=1: give true or false"),
         (bool, "yes", "part.key=yes: give true or false"),
         (int | None, "x", "part.key=x: give a whole number or null"),
@@ -264,9 +264,9 @@ def test_every_default_is_allowed(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_every_size_of_a_model_has_an_end(name: str) -> None:
     """A configuration may come with a stranger's checkpoint: it must not ask for the whole memory, nor for nothing."""
-    for key, (annotation, _) in settings_of(MODELS[name]).items():
+    for key, setting in settings_of(MODELS[name]).items():
         for value in (10**12, -1):
-            assert key == "mask_value" or refusal(annotation, value), key  # a score, and no size of anything
+            assert key == "mask_value" or refusal(setting.annotation, value), key  # a score, and no size of anything
 
 
 def test_the_table_of_settings_is_that_of_the_signatures() -> None:

@@ -3,8 +3,10 @@
 import json
 from collections.abc import Callable, Collection
 from dataclasses import is_dataclass
-from typing import Any
+from inspect import Parameter
+from typing import Any, get_args
 
+from annotated_types import DocInfo
 from typing_extensions import is_typeddict
 
 from entente.ablation.comparison import Compare
@@ -14,7 +16,7 @@ from entente.commands.evaluate import Evaluate
 from entente.commands.sentence import Attention, Trace
 from entente.commands.translate import Translate
 from entente.config.command_line import FILE, Table
-from entente.config.schema import MISSING, REQUIRED, Setting, allowed, part_of, settings_of
+from entente.config.schema import MISSING, REQUIRED, allowed, part_of, settings_of
 from entente.data.corpora import CORPORA
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
@@ -64,8 +66,9 @@ def _table(target: Callable[..., Any], given: Collection[str] = (), prefix: str 
     return found
 
 
-def _words(setting: Setting) -> dict[str, str]:
-    return {"allowed": allowed(setting.annotation), "comment": setting.comment}
+def _words(setting: Parameter) -> dict[str, str]:
+    comment = next((entry.documentation for entry in get_args(setting.annotation) if isinstance(entry, DocInfo)), "")
+    return {"allowed": allowed(setting.annotation), "comment": comment}
 
 
 def _name(name: str) -> Table:

@@ -14,9 +14,8 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from annotated_types import DocInfo
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import is_typeddict
 
@@ -26,7 +25,7 @@ from entente.errors import InputError
 T = TypeVar("T")
 
 MISSING = "???"  # a value that a configuration file leaves to the user
-REQUIRED = inspect.Parameter.empty
+REQUIRED = inspect.Parameter.empty  # instead of a default: it must be given
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 OTHER_THAN_TEXT = re.compile(r"\s*|null|true|false|[-+]?(\.?inf|\.?nan|[\d._]+(e[-+]?\d+)?)", re.IGNORECASE)
 LONGEST = 80  # characters of a value that are shown
@@ -36,20 +35,7 @@ LIMITS = {
     "exclusiveMinimum": "greater than {}",
     "maximum": "of at most {}",
     "exclusiveMaximum": "less than {}",
-    "minLength": "of at least {} characters",
 }
-
-
-class Setting(NamedTuple):
-    """One argument: its annotation and its default (`REQUIRED`: it must be given)."""
-
-    annotation: Any
-    default: Any
-
-    @property
-    def comment(self) -> str:
-        """What `annotated_types.doc` says in the annotation."""
-        return next((entry.documentation for entry in get_args(self.annotation) if isinstance(entry, DocInfo)), "")
 
 
 def problems(target: Callable[..., Any], part: str, values: object, given: Collection[str] = ()) -> list[str]:
@@ -62,11 +48,11 @@ def problems(target: Callable[..., Any], part: str, values: object, given: Colle
     known = [_key(part, name) for name in settings]
     found = [unknown(_key(part, name), shown(value), known) for name, value in values.items() if name not in settings]
     sound: dict[str, Any] = {}
-    for name, (annotation, default) in settings.items():
-        key, value = _key(part, name), values.get(name, default)
-        if value in (REQUIRED, MISSING):
+    for name, setting in settings.items():
+        key, value = _key(part, name), values.get(name, setting.default)
+        if value is REQUIRED or (isinstance(value, str) and value == MISSING):
             found.append(unset(key))
-        elif name in values and (wrong := _wrong(annotation, key, value)):
+        elif name in values and (wrong := _wrong(setting.annotation, key, value)):
             found += wrong
         else:
             sound[name] = value
@@ -94,17 +80,17 @@ def fill(target: Callable[..., T], part: str, values: Mapping[str, Any], /, **gi
         raise InputError(f"{part}: {error}") from error
 
 
-def settings_of(target: Callable[..., Any]) -> dict[str, Setting]:
-    """The arguments of a function or class, or the keys of a TypedDict."""
+def settings_of(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The arguments of a function or class, or the keys of a TypedDict, with their annotations and defaults."""
     if is_typeddict(target):
-        return {name: Setting(hint, REQUIRED) for name, hint in get_type_hints(target, include_extras=True).items()}
-    parameters = inspect.signature(target, eval_str=True).parameters
-    return {name: Setting(parameter.annotation, parameter.default) for name, parameter in parameters.items()}
+        hints = get_type_hints(target, include_extras=True).items()
+        return {name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint) for name, hint in hints}
+    return dict(inspect.signature(target, eval_str=True).parameters)
 
 
 def defaults(target: Callable[..., Any]) -> dict[str, Any]:
     """The arguments that need not be given, with their values then."""
-    return {name: default for name, (_, default) in settings_of(target).items() if default is not REQUIRED}
+    return {name: setting.default for name, setting in settings_of(target).items() if setting.default is not REQUIRED}
 
 
 def flat(node: object, prefix: str = "") -> Iterator[tuple[str, object]]:
