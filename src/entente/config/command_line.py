@@ -185,7 +185,8 @@ class CommandLine:
 
     def __init__(self, configs: Path, name: str, check: Check) -> None:
         self.flags = parse_flags()
-        self.configs, self.name, self.check = configs, self.flags.config_name or name, check
+        self.configs, self.verb, self.check = configs, name, check
+        self.name = self.flags.config_name or name
         self.elsewhere = bool(self.flags.config_path or self.flags.config_dir)  # other files decide what there is
         groups = [] if self.elsewhere else groups_of(configs, self.name)
         self.choices = {group: sorted(path.stem for path in (configs / group).glob("*.yaml")) for group in groups}
@@ -220,16 +221,16 @@ class CommandLine:
         """What the command does, the files that can be chosen, and each setting with its value, comment and range."""
         with hydra.initialize_config_dir(str(self.configs), version_base="1.3"):
             try:
-                config: Any = OmegaConf.to_container(hydra.compose(self.name, self.flags.overrides))
+                config: Any = OmegaConf.to_container(hydra.compose(self.verb, self.flags.overrides))
             except UNUSABLE as error:
                 raise InputError(*self.problems()) from error
-        lines = (self.configs / f"{self.name}.yaml").read_text(encoding="utf-8").splitlines()
+        lines = (self.configs / f"{self.verb}.yaml").read_text(encoding="utf-8").splitlines()
         header = [line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
         chosen = [f"  {group}={'|'.join(names)}" for group, names in self.choices.items() if names]
         more = "--cfg job shows the configuration, -m runs several values (KEY=1,2), --hydra-help lists the others"
         parts = ["\n".join(header), f"Flags, before the settings: {more}."]
         parts += ["\n".join(["Files of settings, GROUP=NAME:", *chosen])] if chosen else []
-        return "\n\n".join([*parts, "Settings, KEY=VALUE or PART.KEY=VALUE:", commented(self.name, config)])
+        return "\n\n".join([*parts, "Settings, KEY=VALUE or PART.KEY=VALUE:", commented(self.verb, config)])
 
     def problems(self) -> list[str]:
         """A line for each override that does not compose, and for all that is wrong with what the others compose; none where
