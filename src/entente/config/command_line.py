@@ -223,7 +223,7 @@ class CommandLine:
             try:
                 config: Any = OmegaConf.to_container(hydra.compose(self.verb, self.flags.overrides))
             except UNUSABLE as error:
-                raise InputError(*self.problems()) from error
+                raise InputError(*(self.problems() or [_first_line(error)])) from error
         lines = (self.configs / f"{self.verb}.yaml").read_text(encoding="utf-8").splitlines()
         header = [line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
         chosen = [f"  {group}={'|'.join(names)}" for group, names in self.choices.items() if names]
