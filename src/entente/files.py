@@ -2,8 +2,8 @@
 
 A name of a run, a suite, a variant, a test set or a language comes from a command line or from a file of someone else.
 
-A file is prepared next to its place, as a file or folder named `.entente-*.new`. Its writer holds the lock `.entente-*.lock`,
-which ends with the process, so the next writer in the same folder can tell what a dead one left behind, and removes it.
+A file is prepared next to its place, in a folder named `.entente-*.new`. Its writer holds the lock `.entente-*.lock`, which
+ends with the process, so the next writer in the same place can tell what a dead one left behind, and removes it.
 """
 
 import json
@@ -144,7 +144,8 @@ def read_yaml(path: Path) -> Any:
 def whole(path: Path) -> Iterator[BinaryIO]:
     """Opens a file that takes the name `path` when it is complete and on the disk; until then, and after a failure, `path` is
     what it was. An OSError where it cannot be written."""
-    with _new(path.parent) as new:
+    with scratch(path.parent) as folder:
+        new = folder / path.name
         with new.open("wb") as file:
             yield file
         _flush(new, os.O_RDWR)
@@ -156,9 +157,19 @@ def whole(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
     """Makes a folder in `folder`, in which to prepare what is then renamed; at the end it is removed."""
-    with _new(folder) as new:
-        new.mkdir()
-        yield new
+    os.stat(folder / ".")  # FileLock would make the folder; an OSError where there is none
+    clear(folder)
+    new = folder / f".entente-{secrets.token_hex(8)}.new"
+    lock = new.with_suffix(".lock")
+    try:
+        with FileLock(lock):
+            try:
+                new.mkdir()
+                yield new
+            finally:
+                _remove(new)
+    finally:
+        lock.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -191,23 +202,6 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-
-
-@contextmanager
-def _new(folder: Path) -> Iterator[Path]:
-    """Reserves a name in the folder by a lock; what has the name at the end is removed."""
-    os.stat(folder / ".")  # FileLock would make the folder; an OSError where there is none
-    clear(folder)
-    new = folder / f".entente-{secrets.token_hex(8)}.new"
-    lock = new.with_suffix(".lock")
-    try:
-        with FileLock(lock):
-            try:
-                yield new
-            finally:
-                _remove(new)
-    finally:
-        lock.unlink(missing_ok=True)
 
 
 def _remove(path: Path) -> None:

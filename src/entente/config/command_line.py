@@ -219,11 +219,11 @@ class CommandLine:
 
     def help(self) -> str:
         """What the command does, the files that can be chosen, and each setting with its value, comment and range."""
-        with hydra.initialize_config_dir(str(self.configs), version_base="1.3"):
-            try:
+        try:
+            with hydra.initialize_config_dir(str(self.configs), version_base="1.3"):
                 config: Any = OmegaConf.to_container(hydra.compose(self.verb, self.flags.overrides))
-            except UNUSABLE as error:
-                raise InputError(*(self.problems() or [_first_line(error)])) from error
+        except UNUSABLE as error:
+            raise InputError(*(self.problems() or [_first_line(error)])) from error
         lines = (self.configs / f"{self.verb}.yaml").read_text(encoding="utf-8").splitlines()
         header = [line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
         chosen = [f"  {group}={'|'.join(names)}" for group, names in self.choices.items() if names]
