@@ -789,7 +789,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a choice that another command has",
         "translate checkpoint=run model=birnn",
-        "model=birnn: no such setting; there are checkpoint, input, .+",
+        "model=birnn: no such setting; there are checkpoint, .+, input, output, search",
     ),
     # Attention.
     Case("no sentence", "attention checkpoint=run sentence='  '", "sentence is empty: give one as sentence='...'"),
@@ -1011,7 +1011,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a pickle to run again",
         "train --experimental-rerun=run/config.pickle",
-        "unrecognized arguments: --experimental-rerun=run/config.pickle; .+",
+        "--experimental-rerun=run/config.pickle: a pickle can run any code; leave it out; .+",
     ),
     Case(
         "the configuration of another command",

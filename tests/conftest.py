@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import entente.config.defaults  # noqa: F401  so that Hydra knows them wherever a test composes
+import entente.config.command_line  # noqa: F401  so that Hydra knows them wherever a test composes
 from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import pad
 

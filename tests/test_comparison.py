@@ -26,7 +26,7 @@ from entente.ablation.runs import history, publish, read_suite
 from entente.config.schema import unset
 from entente.errors import InputError
 from entente.evaluation import Evaluation
-from entente.files.writing import write_json
+from entente.files import write_json
 from entente.training.report import write_translations
 
 ROOT = Path(__file__).parents[1]

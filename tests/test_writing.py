@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from entente.files.writing import clear, scratch, whole, write_json
+from entente.files import clear, scratch, whole, write_json
 
 
 def test_a_file_that_fails_on_the_way_leaves_what_was_there(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_a_file_that_fails_on_the_way_leaves_what_was_there(tmp_path: Path) -> N
 
 
 def test_what_a_dead_writer_left_is_removed_and_a_live_one_is_left_alone(tmp_path: Path) -> None:
-    program = "import os, sys; from pathlib import Path; from entente.files.writing import scratch, whole\n"
+    program = "import os, sys; from pathlib import Path; from entente.files import scratch, whole\n"
     program += "with whole(Path('a')), scratch(Path()): os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False).returncode == -signal.SIGKILL
     assert len(list(tmp_path.iterdir())) == 4  # a file, a folder, and a lock of each

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from entente.config.schema import flat
-from entente.console import markdown
+from entente.console import escape
 from test_variants import BREAKS, BROKEN
 
 ROOT = Path(__file__).parents[1]
@@ -94,7 +94,7 @@ def table(published: Path, model: str) -> str:
         if name == model and (published / model / f"{variant}-seed1" / "proof.json").exists()
     ]
     headings = ["variant", "sets", "read in src/entente/", "proof: what differs from the baseline", "laws broken"]
-    return markdown.table(headings, rows)
+    return escape.table(headings, rows)
 
 
 def main(published: Path, output: Path) -> None:

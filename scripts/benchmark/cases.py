@@ -25,7 +25,7 @@ from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
 from entente.decoding.ctranslate2 import write_ctranslate2
 from entente.errors import InputError
-from entente.files.reading import path_of
+from entente.files import path_of
 from entente.training.settings import RunSettings
 from entente.training.train import prepared
 from entente.training.translator import Translator

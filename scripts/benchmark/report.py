@@ -21,8 +21,7 @@ from benchmark.settings import Benchmark
 from benchmark.turns import OURS
 from entente import checkpoint
 from entente.config.schema import fill
-from entente.files.reading import path_of
-from entente.files.writing import writable, write_json, write_text
+from entente.files import path_of, writable, write_json, write_text
 from entente.process import prepare_process
 from entente.training.settings import completed
 

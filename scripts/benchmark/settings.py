@@ -10,7 +10,7 @@ from annotated_types import Ge, Interval
 from entente import checkpoint
 from entente.config.schema import defaults, problems
 from entente.errors import InputError
-from entente.files.reading import path_of
+from entente.files import path_of
 from entente.models import MODELS
 from entente.training.run_directory import no_folder
 from entente.training.train import check_run

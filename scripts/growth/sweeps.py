@@ -28,8 +28,7 @@ from benchmark.report import machine, markdown_table
 from benchmark.turns import Contestant, Measured, in_turn
 from entente.config.schema import problems
 from entente.data.tokenizer import LONGEST
-from entente.files.reading import path_of
-from entente.files.writing import writable, write_json, write_text
+from entente.files import path_of, writable, write_json, write_text
 from entente.process import Threads
 from entente.training.run_directory import no_folder
 from entente.training.settings import AtLeastOne, completed

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from entente.config.command_line import run
-from entente.config.schema import nearest
+from entente.config.schema import suggestion
 from entente.console.endings import endings
 from entente.errors import InputError
 
@@ -35,20 +35,18 @@ CONFIGS = next((folder for folder in PLACES if folder.is_dir()), PLACES[0])
 
 
 def main() -> None:
-    arguments = sys.argv[1:]
-    if arguments[:1] == ["--version"]:
-        print(f"entente {version('entente')}")
-    elif not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(overview(), file=sys.stdout if arguments else sys.stderr)
-        sys.exit(0 if arguments else 2)
-    elif arguments[0] in VERBS:
+    verb = sys.argv[1] if len(sys.argv) > 1 else ""
+    if verb in VERBS:
         del sys.argv[1]
-        run_verb(arguments[0])
+        run_verb(verb)
+    elif verb == "--version":
+        print(f"entente {version('entente')}")
+    elif verb in ("", "-h", "--help", "help"):
+        print(overview(), file=sys.stdout if verb else sys.stderr)
+        sys.exit(0 if verb else 2)
     else:
         with endings():
-            near = nearest(arguments[0], VERBS)
-            meant = f"; did you mean {near}?" if near else ""
-            raise InputError(f"{arguments[0]}: choose one of {', '.join(VERBS)}{meant}")
+            raise InputError(f"{verb}: choose one of {', '.join(VERBS)}{suggestion(verb, VERBS)}")
 
 
 def overview() -> str:
@@ -66,8 +64,8 @@ def run_verb(verb: str, configs: Path = CONFIGS) -> None:
     sys.argv[0] = f"entente {verb}"  # what checkpoints and suites record, however it was called
     if verb == "compare" and len(sys.argv) > 1 and "=" not in sys.argv[1] and not sys.argv[1].startswith("-"):
         sys.argv[1] = f"suite={sys.argv[1]}"
-    check, main = VERBS[verb]
-    run(partial(_call, main), configs, verb, partial(_call, check))
+    check, main = (partial(_call, place) for place in VERBS[verb])
+    run(main, configs, verb, check)
 
 
 def _call(place: str, config: dict[str, Any]) -> Any:

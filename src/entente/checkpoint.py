@@ -29,8 +29,7 @@ from entente.console import escape
 from entente.data.tokenizer import PAD, Vocabulary
 from entente.errors import Diverged, InputError, disk_error
 from entente.fast.attach import attach
-from entente.files.reading import path_of
-from entente.files.writing import made, whole
+from entente.files import made, path_of, whole
 from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import parameter_count
 

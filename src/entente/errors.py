@@ -9,10 +9,7 @@ OUT_OF_MEMORY = re.compile("not enough memory|can't allocate memory|out of memor
 
 
 class InputError(Exception):
-    """What the user gave cannot be used: a line for each problem, saying what, where and what to do.
-
-    Scripts print them and exit with code 2.
-    """
+    """What the user gave cannot be used: a line for each problem, saying what, where and what to do. The exit code is 2."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__(*problems)
@@ -41,14 +38,9 @@ def disk_error(error: BaseException) -> OSError | None:
 
 
 class Diverged(Exception):
-    """Training has left the range of numbers in which it could find back: one line saying where.
-
-    Scripts print it and exit with code 3.
-    """
+    """The loss, the weights or the predictions are no longer finite: one line saying where. The exit code is 3."""
 
 
 class Interrupted(Exception):
-    """A signal ended the command after it had saved what is needed to go on: one line saying how.
-
-    Scripts print it and exit with code 75, which schedulers read as "try again" (sysexits.h, EX_TEMPFAIL).
-    """
+    """A signal ended the command after it had saved what is needed to go on: one line saying how. The exit code is 75, which
+    schedulers read as "try again" (sysexits.h, EX_TEMPFAIL)."""

@@ -1,19 +1,53 @@
-"""A process of ours, prepared: threads, memory and the log."""
+"""Prepares our process: threads, memory, and the log, which goes to standard output and to a run's own file."""
 
 import logging
 import warnings
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
 import torch
 from annotated_types import Interval, doc
 
-from entente.console.escape import LineFormatter
-from entente.console.log import PrintHandler
+from entente.console import escape
 from entente.fast.memory import keep_freed_memory
 
 log = logging.getLogger("entente")
 
 Threads = Annotated[Annotated[int, Interval(ge=1, le=4096)] | None, doc("of the CPU; null: one per core")]
+
+
+class _LineFormatter(logging.Formatter):
+    """Each record is one line, see `escape.line`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape.line(super().format(record))
+
+
+class _PrintHandler(logging.Handler):
+    """Prints to whatever standard output is now, so that a live progress display can step aside."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError):  # work goes on without a reader; what is printed at its end raises again
+            print(self.format(record), flush=True)
+
+
+class LogFile(logging.FileHandler):
+    """While open, what is logged is also written to a file, with the time. An OSError where it cannot be."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, encoding="utf-8")
+        self.setFormatter(_LineFormatter("%(asctime)s %(message)s"))
+
+    def __enter__(self) -> None:
+        log.addHandler(self)
+
+    def __exit__(self, *exception: object) -> None:
+        log.removeHandler(self)
+        self.close()
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        raise
 
 
 def prepare_process(threads: int | None) -> None:
@@ -25,8 +59,8 @@ def prepare_process(threads: int | None) -> None:
     log.setLevel(logging.INFO)
     log.propagate = False
     if not log.handlers:
-        handler = PrintHandler()
-        handler.setFormatter(LineFormatter())
+        handler = _PrintHandler()
+        handler.setFormatter(_LineFormatter())
         log.addHandler(handler)
     for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -36,7 +36,7 @@ from sacrebleu.significance import PairedTest
 from entente.ablation.runs import Run, Suite
 from entente.config.schema import problems
 from entente.console import escape
-from entente.console.markdown import table as markdown_table
+from entente.console.escape import table as markdown_table
 from entente.errors import InputError
 
 ALPHA = 0.05  # error probability of a split's claims "worse" and "better" all together

@@ -35,8 +35,7 @@ from entente.ablation.comparison import (
     terminal,
 )
 from entente.ablation.runs import ASPECTS, Run, Suite, publish, read_suite
-from entente.files.reading import path_of
-from entente.files.writing import writable, write_text
+from entente.files import path_of, writable, write_text
 
 # Okabe and Ito's colours, which remain distinct to colour-blind readers.
 COLORS = {WORSE: "#d55e00", "never left the plateau": "#7a0c1e", "diverged": "#cc79a7", BETTER: "#009e73", AS_GOOD: "#56b4e9"}

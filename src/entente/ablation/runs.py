@@ -22,9 +22,7 @@ from annotated_types import MinLen
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from entente.errors import InputError
-from entente.files.names import Name
-from entente.files.reading import is_stream, read_yaml, small_file
-from entente.files.writing import writable, write_text
+from entente.files import Name, is_stream, read_yaml, small_file, writable, write_text
 
 T = TypeVar("T")
 Curves = dict[str, list[tuple[int, float]]]

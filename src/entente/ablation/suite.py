@@ -46,11 +46,9 @@ from entente.ablation.variants import composed, header, refuse_unusable, sets
 from entente.config.command_line import key_of, quoted
 from entente.config.schema import nearest, problems
 from entente.console import escape
-from entente.console.signals import Stopped
+from entente.console.endings import Stopped
 from entente.errors import InputError, Interrupted
-from entente.files.names import Folder, Name
-from entente.files.reading import path_of, small_file
-from entente.files.writing import write_json, write_text
+from entente.files import Folder, Name, path_of, small_file, write_json, write_text
 from entente.process import prepare_process
 from entente.training.progress import clock
 from entente.training.run_directory import is_finished

@@ -12,7 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from entente.config.command_line import plain
 from entente.config.schema import flat, nearest
 from entente.errors import InputError
-from entente.files.reading import read_yaml
+from entente.files import read_yaml
 
 BASELINE = "baseline"
 FIRST_LINE = "# @package _global_"

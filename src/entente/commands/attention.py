@@ -18,8 +18,7 @@ from entente.data.files import clean
 from entente.data.module import split_of
 from entente.decoding.search import Search
 from entente.errors import InputError
-from entente.files.reading import path_of
-from entente.files.writing import made, writable, written_whole
+from entente.files import made, path_of, writable, written_whole
 from entente.process import prepare_process
 
 log = logging.getLogger("entente")

@@ -1,14 +1,13 @@
 """`entente corpus`: sentences of the embedded corpus with their gold alignments."""
 
+from functools import partial
 from typing import Any
 
 from entente.config.schema import fill, problems
 from entente.errors import InputError
 from entente_grammar.show import Show, show
 
-
-def check(config: dict[str, Any]) -> list[str]:
-    return problems(Show, "", config)
+check = partial(problems, Show, "")
 
 
 def main(config: dict[str, Any]) -> None:

@@ -2,9 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from annotated_types import Ge, doc
@@ -12,40 +10,21 @@ from rich.console import Console
 
 from entente import checkpoint
 from entente.attention.numbers import Measured, measure_split, pairs_of
-from entente.commands.trained import (
-    Accelerator,
-    Checkpoint,
-    EngineName,
-    OutputDir,
-    Quantization,
-    TrustData,
-    load_run,
-    problems_of,
-    quantized_by_ctranslate2,
-    search_of,
-    stored_corpus,
-)
-from entente.commands.translate import Engine
+from entente.commands.trained import Decoding, TrustData, load_decoder, stored_corpus
 from entente.config.schema import fill
 from entente.data.alignments import pharaoh, read_pharaoh
 from entente.data.corpora import Corpus, with_text
 from entente.data.files import read_parallel
 from entente.data.module import TranslationData, split_of, together_of
 from entente.data.pairs import Pairs
-from entente.data.tokenizer import Vocabulary
-from entente.decoding.ctranslate2 import CTranslate2
 from entente.decoding.search import Search
 from entente.errors import InputError
-from entente.evaluation import Evaluation, evaluate
-from entente.files.names import file_in, is_name
-from entente.files.reading import is_stream, path_of
-from entente.files.writing import made, writable, write_json, write_text
-from entente.process import Threads, prepare_process
+from entente.evaluation import evaluate
+from entente.files import file_in, is_split, is_stream, made, path_of, writable, write_json, write_text
 from entente.training.report import show, write_translations
 from entente.training.train import placed
 
 log = logging.getLogger("entente")
-
 
 ONE_TOKEN = Search(length_factor=0, length_offset=1)
 
@@ -63,10 +42,9 @@ def measured_with_attention(attention: bool, alignments: str | None, occlusion: 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate:
+class Evaluate(Decoding):
     """The settings of `entente evaluate`."""
 
-    checkpoint: Checkpoint
     split: Annotated[
         str | Sequence[str],
         doc("of the run's corpus; several: split=[valid,test], or all; test@alone, test@mixed: batched otherwise"),
@@ -80,54 +58,39 @@ class Evaluate:
     ] = None
     occlusion: Annotated[int, Ge(0), doc("sentences on which attention is compared with leaving words out")] = 0
     output: Annotated[str | None, doc("a folder for metrics.json, translations and alignments")] = None
-    output_dir: OutputDir = "outputs"
-    accelerator: Accelerator = "auto"
-    threads: Threads = None
-    engine: EngineName = "torch"
-    quantization: Quantization = None
-    search: Annotated[Mapping[str, Any], doc("null: as in the run")] = field(default_factory=dict)
 
-    relations = (links_need_files, measured_with_attention, quantized_by_ctranslate2)
+    relations = (*Decoding.relations, links_need_files, measured_with_attention)
 
 
-check = partial(problems_of, Evaluate)
+check = Evaluate.problems
 
 
 def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     """Decodes and scores splits of the corpus a checkpoint was trained on, or a user's own pair of files; prints the table
     and, where `output` is given, writes metrics.json and translations there. The NLL is torch's, whatever engine translates."""
     settings = fill(Evaluate, "", config)
-    prepare_process(settings.threads)
     output = path_of(settings.output) if settings.output else None
     if output:
         with writable(f"output={output}"):
-            refuse_run(output)
-    run = load_run(settings.checkpoint, settings.accelerator)
-    how = search_of(run, settings.search)
-    other = None if settings.engine == "torch" else CTranslate2(run, how, settings.quantization)
-    if settings.src or settings.tgt:
-        corpus = _own_files(settings.src, settings.tgt, run.vocabulary)
-        if settings.alignments:
-            [(name, pairs)] = corpus.tests.items()
-            corpus.gold[name] = read_pharaoh(path_of(settings.alignments), pairs["src"], pairs["tgt"])
-        splits = list(corpus.tests)
-    else:
-        corpus = stored_corpus(run, settings.checkpoint, settings.trust_data)
-        splits = _chosen(settings.split, corpus)
+            if (output / "config.yaml").exists():  # its own scores would be lost, and by them it counts as finished
+                what = "this is the directory of a run, which keeps its own scores"
+                raise InputError(f"output={output}: {what}; give another folder")
+    run, how, engine = load_decoder(settings)
+    corpus, splits = _own_files(settings, run) if settings.src or settings.tgt else _stored_splits(settings, run)
     data = TranslationData(corpus, run.vocabulary, **run.config["data"]["batch"], seed=run.config["seed"])
     data.check_lengths(splits)
     if output:
         with writable(f"output={output}"), made(output):
             pass  # before any work
     with placed(run.model, settings.accelerator, run.config["trainer"]["precision"]):
-        torchs = ONE_TOKEN if other else how
+        torchs = ONE_TOKEN if engine else how
         evaluations = {split: evaluate(run.model, run.vocabulary, data.evaluation(split), torchs) for split in splits}
-    if other:
-        evaluations = {split: _translated_by(other, run, evaluation) for split, evaluation in evaluations.items()}
-    metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
-    if other:
-        for split in splits:
-            metrics[split]["engine"] = other.name
+    if engine:
+        for split, evaluation in evaluations.items():
+            best = [run.vocabulary.tgt.decode(n_best[0].tokens) for n_best in engine(evaluation.sources)]
+            evaluations[split] = replace(evaluation, hypotheses=best)
+    named = {"engine": engine.name} if engine else {}
+    metrics = {split: {**evaluation.metrics(), **named} for split, evaluation in evaluations.items()}
     measured = _measured(run, data, splits, settings.occlusion) if settings.attention else {}
     for split, found in measured.items():
         metrics[split]["attention"] = found.report()
@@ -135,31 +98,20 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
         with writable(f"output={output}"):
             write_translations(output, evaluations)
             for split, found in measured.items():
-                if not found.alignments:
-                    continue
-                write_text(file_in(output / "alignments", split, ".pharaoh"), pharaoh(found.links()))
+                if found.alignments:
+                    write_text(file_in(output / "alignments", split, ".pharaoh"), pharaoh(found.links()))
             write_json(output / "metrics.json", metrics)
-    show(metrics, f"{settings.checkpoint}, step {run.step}, beam {how.beam}" + (f", {other.name}" if other else ""))
+    show(metrics, ", ".join([settings.checkpoint, f"step {run.step}", f"beam {how.beam}", *named.values()]))
     for split in splits:
         lengths = ", ".join(f"{row['words']}: {row['bleu']:.1f}" for row in metrics[split]["bleu_by_source_length"])
         log.info("%s  BLEU by source words  %s", split, lengths)
+    console = Console(markup=False, emoji=False)
     for split, found in measured.items():
-        show_attention(split, found)
+        for table in found.tables(split):
+            console.print(table)
     for name, signature in metrics[splits[0]]["signature"].items():
         log.info("%s signature  %s", name, signature)
     return metrics
-
-
-def refuse_run(output: Path) -> None:
-    """The directory of a run, whose own scores and translations would be lost, and which counts as finished by its scores."""
-    if (output / "config.yaml").exists():
-        raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
-
-
-def _translated_by(engine: Engine, run: checkpoint.Run, evaluation: Evaluation) -> Evaluation:
-    """The evaluation with an engine's translations in place of those it has."""
-    best = [n_best[0].tokens for n_best in engine(evaluation.sources)]
-    return replace(evaluation, hypotheses=[run.vocabulary.tgt.decode(tokens) for tokens in best])
 
 
 def _measured(run: checkpoint.Run, data: TranslationData, splits: list[str], occluded: int) -> dict[str, Measured]:
@@ -174,36 +126,34 @@ def _measured(run: checkpoint.Run, data: TranslationData, splits: list[str], occ
     return {split: found[split] for split in splits}
 
 
-def show_attention(split: str, found: Measured) -> None:
-    """Tables of what the heads do."""
-    console = Console(markup=False, emoji=False)
-    for table in found.tables(split):
-        console.print(table)
-
-
-def _chosen(given: str | Sequence[str], corpus: Corpus) -> list[str]:
-    """The splits meant, each once."""
-    asked = [given] if isinstance(given, str) else given
+def _stored_splits(settings: Evaluate, run: checkpoint.Run) -> tuple[Corpus, list[str]]:
+    """The run's own corpus, and the splits meant, each once."""
+    corpus = stored_corpus(run, settings.checkpoint, settings.trust_data)
+    asked = [settings.split] if isinstance(settings.split, str) else settings.split
     splits = list(dict.fromkeys(split for one in asked for split in (["valid", *corpus.tests] if one == "all" else [one])))
     if not splits:
         raise InputError("split=[]: give one at least, or all")
     for split in splits:
         corpus.split(split_of(split))  # refuses an unknown one before any work
         together_of(split)
-    return splits
+    return corpus, splits
 
 
-def _own_files(src: str | None, tgt: str | None, vocabulary: Vocabulary) -> Corpus:
-    if not src or not tgt:
+def _own_files(settings: Evaluate, run: checkpoint.Run) -> tuple[Corpus, list[str]]:
+    """The user's files as a corpus of one split, with their gold links where given."""
+    if not settings.src or not settings.tgt:
         raise InputError("src and tgt go together: give both files, src=FILE tgt=FILE")
-    one, other = path_of(src), path_of(tgt)
-    if is_stream(one) and is_stream(other) and one.samefile(other):
+    src, tgt = path_of(settings.src), path_of(settings.tgt)
+    if is_stream(src) and is_stream(tgt) and src.samefile(tgt):
         raise InputError(f"src={src} tgt={tgt}: this is one stream, which can be read only once; give two")
-    where = f"{one} and {other}"
-    pairs = Pairs.of(read_parallel(one, other), where)
-    for tokenizer, side, file in ((vocabulary.src, 0, src), (vocabulary.tgt, 1, tgt)):
+    where = f"{src} and {tgt}"
+    pairs = Pairs.of(read_parallel(src, tgt), where)
+    for tokenizer, side, file in ((run.vocabulary.src, 0, src), (run.vocabulary.tgt, 1, tgt)):
         for number, pair in enumerate(pairs, start=1):  # before any is dropped, so that a line has its number
             tokenizer.refuse_too_long(pair[side], f"{file}, line {number}")
-    name = one.name if is_name(one.name) and "@" not in one.name else "own"
+    name = src.name if is_split(src.name) else "own"
     usable = with_text(where, pairs)
-    return Corpus(name, train=usable, valid=usable, tests={name: usable})
+    corpus = Corpus(name, train=usable, valid=usable, tests={name: usable})
+    if settings.alignments:
+        corpus.gold[name] = read_pharaoh(path_of(settings.alignments), usable["src"], usable["tgt"])
+    return corpus, [name]

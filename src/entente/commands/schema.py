@@ -1,7 +1,13 @@
 """Writes config/schema.json, the table of all settings: `python -m entente.commands.schema`. A test compares the two."""
 
-from collections.abc import Callable
-from typing import Any
+import json
+from collections.abc import Callable, Collection
+from dataclasses import is_dataclass
+from inspect import Parameter
+from typing import Any, get_args
+
+from annotated_types import DocInfo
+from typing_extensions import is_typeddict
 
 from entente.ablation.comparison import Compare
 from entente.ablation.suite import SuiteSettings
@@ -9,11 +15,12 @@ from entente.checkpoint import RUNTIME
 from entente.commands.evaluate import Evaluate
 from entente.commands.sentence import Attention, Trace
 from entente.commands.translate import Translate
-from entente.config.defaults import FILE, Table, table, written
+from entente.config.command_line import FILE, Table
+from entente.config.schema import MISSING, REQUIRED, allowed, part_of, settings_of
 from entente.data.corpora import CORPORA
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
-from entente.files.writing import write_text
+from entente.files import write_text
 from entente.models import MODELS
 from entente.training.settings import BATCH_GIVEN, TOKENIZER_GIVEN, RunSettings
 from entente_grammar.show import Show
@@ -30,16 +37,38 @@ VERBS: dict[str, Callable[..., Any]] = {
 
 
 def schema() -> str:
-    """The content of schema.json, from the signatures."""
-    tables = {"train": table(RunSettings, ("model", "data"))}
-    for verb, kind in VERBS.items():
-        tables[verb] = table(kind, ("search", "suites"))
-    for name, model in MODELS.items():
-        tables[f"model/{name}"] = _name(name) | table(model, RUNTIME)
-    for name, reader in CORPORA.items():
-        cut = table(Vocabulary.train, TOKENIZER_GIVEN, "tokenizer.") | table(TranslationData, BATCH_GIVEN, "batch.")
-        tables[f"data/{name}"] = _name(name) | table(reader) | cut
-    return written(tables)
+    """The content of schema.json, from the signatures: one line per setting."""
+    tables = {"train": _table(RunSettings, ("model", "data"))}
+    tables |= {verb: _table(kind, ("search", "suites")) for verb, kind in VERBS.items()}
+    tables |= {f"model/{name}": _name(name) | _table(model, RUNTIME) for name, model in MODELS.items()}
+    cut = _table(Vocabulary.train, TOKENIZER_GIVEN, "tokenizer.") | _table(TranslationData, BATCH_GIVEN, "batch.")
+    tables |= {f"data/{name}": _name(name) | _table(reader) | cut for name, reader in CORPORA.items()}
+    blocks = []
+    for name, settings in tables.items():
+        lines = [f"  {json.dumps(key)}: {json.dumps(setting, ensure_ascii=False)}" for key, setting in settings.items()]
+        blocks.append(f" {json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n }")
+    return "{\n" + ",\n".join(blocks) + "\n}\n"
+
+
+def _table(target: Callable[..., Any], given: Collection[str] = (), prefix: str = "") -> Table:
+    """Describes the settings of a signature, those of nested parts under dotted keys. The program supplies `given`."""
+    found: Table = {}
+    for name, setting in settings_of(target).items():
+        key, part = f"{prefix}{name}", part_of(setting.annotation)
+        if name in given:
+            continue
+        if is_dataclass(part):
+            found |= _table(part, prefix=f"{key}.")  # type: ignore[arg-type]
+            continue
+        found[key] = {"default": MISSING if setting.default is REQUIRED else setting.default, **_words(setting)}
+        if is_typeddict(part):
+            found |= {f"{key}.{inner}": _words(one) for inner, one in settings_of(part).items()}
+    return found
+
+
+def _words(setting: Parameter) -> dict[str, str]:
+    comment = next((entry.documentation for entry in get_args(setting.annotation) if isinstance(entry, DocInfo)), "")
+    return {"allowed": allowed(setting.annotation), "comment": comment}
 
 
 def _name(name: str) -> Table:

@@ -17,8 +17,7 @@ from entente.commands.translate import standard_output
 from entente.data.tokenizer import BOS, EOS
 from entente.decoding.search import Search
 from entente.errors import InputError
-from entente.files.reading import path_of
-from entente.files.writing import writable, written_whole
+from entente.files import path_of, writable, written_whole
 from entente.process import prepare_process
 
 log = logging.getLogger("entente")

@@ -1,31 +1,28 @@
 """A trained checkpoint, ready for a command: checked, on an accelerator, with the corpus that it names."""
 
 import logging
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import doc
 
 from entente import checkpoint
 from entente.config.schema import defaults, fill, problems
 from entente.data.corpora import Corpus, read_corpus, read_from
+from entente.decoding.ctranslate2 import CTranslate2
 from entente.decoding.search import Search
 from entente.errors import InputError
+from entente.process import Threads, prepare_process
 from entente.training.settings import PARTS, TrainerSettings, problems_of_data
 from entente.training.train import refused_by_lightning
 
 log = logging.getLogger("entente")
 
-Checkpoint = Annotated[str, doc("a file, or a run's directory (its best checkpoint)")]
 TrustData = Annotated[
     bool, doc("read the files, or fetch from the address, that the checkpoint names as its corpus (data=grammar has none)")
 ]
 OutputDir = Annotated[str, doc("folder of the runs")]
-Accelerator = Annotated[str, doc("as Lightning names them: auto, cpu, gpu, ...")]
-EngineName = Annotated[
-    Literal["torch", "ctranslate2"], doc("ctranslate2: a Transformer on the CPU, faster; needs pip install 'entente[engines]'")
-]
-Quantization = Annotated[Literal["int8"] | None, doc("with engine=ctranslate2; null: float32")]
 
 
 def quantized_by_ctranslate2(engine: str, quantization: str | None) -> None:
@@ -34,15 +31,35 @@ def quantized_by_ctranslate2(engine: str, quantization: str | None) -> None:
         raise ValueError(f"quantization={quantization} goes with engine=ctranslate2; add it, or leave quantization out")
 
 
-def problems_of(kind: type, config: Mapping[str, Any]) -> list[str]:
-    """Of the settings of a command that decodes with a checkpoint; of `search`, a null stands for what the run has."""
-    found = problems(kind, "", config)
-    return found + problems(Search, "search", _given(config["search"])) if isinstance(config.get("search"), Mapping) else found
+@dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """The settings of every command that decodes with a checkpoint. search: null stands for the run's own value."""
+
+    checkpoint: Annotated[str, doc("a file, or a run's directory (its best checkpoint)")]
+    output_dir: OutputDir = "outputs"
+    accelerator: Annotated[str, doc("as Lightning names them: auto, cpu, gpu, ...")] = "auto"
+    threads: Threads = None
+    engine: Annotated[
+        Literal["torch", "ctranslate2"],
+        doc("ctranslate2: a Transformer on the CPU, faster; needs pip install 'entente[engines]'"),
+    ] = "torch"
+    quantization: Annotated[Literal["int8"] | None, doc("with engine=ctranslate2; null: float32")] = None
+    search: Mapping[str, Any] = field(default_factory=dict)
+
+    relations: ClassVar[tuple[Callable[..., None], ...]] = (quantized_by_ctranslate2,)
+
+    @classmethod
+    def problems(cls, config: Mapping[str, Any]) -> list[str]:
+        found, search = problems(cls, "", config), config.get("search")
+        return found + problems(Search, "search", _given(search)) if isinstance(search, Mapping) else found
 
 
-def search_of(run: checkpoint.Run, search: Mapping[str, Any]) -> Search:
-    """How to decode: as the run did, except for what `search` says."""
-    return fill(Search, "search", {**run.config["search"], **_given(search)})
+def load_decoder(settings: Decoding) -> tuple[checkpoint.Run, Search, CTranslate2 | None]:
+    """The checkpoint, how to decode, and the engine that translates in torch's place, if any."""
+    prepare_process(settings.threads)
+    run = load_run(settings.checkpoint, settings.accelerator)
+    how = fill(Search, "search", {**run.config["search"], **_given(settings.search)})
+    return run, how, CTranslate2(run, how, settings.quantization) if settings.engine == "ctranslate2" else None
 
 
 def _given(search: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,12 +81,13 @@ def load_run(path: str, accelerator: str) -> checkpoint.Run:
     run = checkpoint.load(path)
     if missing := ", ".join(part for part in ("data", "search", "trainer") if part not in run.config):
         raise InputError(f"{path}: its configuration has no part {missing}; give a checkpoint that training wrote here")
-    used = {part: PARTS[part] for part in ("search", "trainer")}
     wrong = problems_of_data(run.config["data"])
-    wrong += [problem for part, kind in used.items() for problem in problems(kind, part, run.config[part])]
+    for part in ("search", "trainer"):
+        wrong += problems(PARTS[part], part, run.config[part])
     if wrong:
         raise InputError(*(f"{path}: in its configuration, {problem}" for problem in wrong))
-    run.config.update({part: {**defaults(kind), **run.config[part]} for part, kind in used.items()})
+    for part in ("search", "trainer"):
+        run.config[part] = {**defaults(PARTS[part]), **run.config[part]}
     trainer = fill(TrainerSettings, "trainer", {**run.config["trainer"], "accelerator": accelerator})
     if refused := refused_by_lightning(trainer, part=""):
         raise InputError(*refused)

@@ -2,10 +2,11 @@
 
 import io
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Annotated, Any, TextIO
 
 import torch
@@ -14,55 +15,32 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from entente import checkpoint
-from entente.commands.trained import (
-    Accelerator,
-    Checkpoint,
-    EngineName,
-    OutputDir,
-    Quantization,
-    load_run,
-    problems_of,
-    quantized_by_ctranslate2,
-    search_of,
-)
+from entente.commands.trained import Decoding, load_decoder
 from entente.config.schema import fill
 from entente.console import escape
 from entente.data.files import clean, read_lines
 from entente.data.tokenizer import Tokenizer
-from entente.decoding.ctranslate2 import CTranslate2
 from entente.decoding.search import Hypothesis, Search
 from entente.decoding.translate import translate
 from entente.errors import InputError
-from entente.files.reading import is_stream, path_of, text_lines
-from entente.files.writing import writable, written_whole
-from entente.process import Threads, prepare_process
+from entente.files import is_stream, path_of, text_lines, writable, written_whole
 
 CHUNK = 1000  # lines translated together
-
 
 Engine = Callable[[list[str]], list[list[Hypothesis]]]  # sentences -> the n best translations of each
 
 
 @dataclass(frozen=True, kw_only=True)
-class Translate:
+class Translate(Decoding):
     """The settings of `entente translate`."""
 
-    checkpoint: Checkpoint
     input: Annotated[
         str | None, doc("a text file, plain or gzip; null: standard input, or a prompt where that is a terminal")
     ] = None
     output: Annotated[str | None, doc("a file; null: standard output")] = None
-    output_dir: OutputDir = "outputs"
-    accelerator: Accelerator = "auto"
-    threads: Threads = None
-    engine: EngineName = "torch"
-    quantization: Quantization = None
-    search: Annotated[Mapping[str, Any], doc("what is not given is as in the run")] = field(default_factory=dict)
-
-    relations = (quantized_by_ctranslate2,)
 
 
-check = partial(problems_of, Translate)
+check = Translate.problems
 
 
 def translate_text(config: Mapping[str, Any]) -> None:
@@ -70,14 +48,10 @@ def translate_text(config: Mapping[str, Any]) -> None:
     standard output), line by line; an empty line stays an empty line. With n_best > 1 each line has n: number of the
     sentence, score, translation, separated by tabs."""
     settings = fill(Translate, "", config)
-    prepare_process(settings.threads)
-    run = load_run(settings.checkpoint, settings.accelerator)
-    how = search_of(run, settings.search)
+    run, how, other = load_decoder(settings)
     if torch.cuda.is_available() and settings.accelerator in ("auto", "gpu", "cuda"):
         run.model.cuda()
-    engine: Engine = partial(translate, run.model, run.vocabulary, how=how)
-    if settings.engine == "ctranslate2":
-        engine = CTranslate2(run, how, settings.quantization)
+    engine: Engine = other or partial(translate, run.model, run.vocabulary, how=how)
     if not settings.input and sys.stdin and sys.stdin.isatty():
         _prompt(run, how, engine)
         return
@@ -89,7 +63,9 @@ def translate_text(config: Mapping[str, Any]) -> None:
         else:
             stack.enter_context(writable("standard output"))
             out = standard_output()
-        progress = stack.enter_context(_progress(sys.stderr.isatty()))
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        console = Console(stderr=True)
+        progress = stack.enter_context(Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()))
         task = progress.add_task("sentences", total=count)
         number = 0
         for chunk in _chunks(lines):
@@ -125,19 +101,16 @@ def _written(run: checkpoint.Run, n_best: list[Hypothesis], number: int, n: int)
 
 
 def _to_translate(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str], int | None]:
-    """The lines of a file, or of standard input, and how many they are. A file is read once before: if a line of it is refused,
-    no line is translated. Of what can be read only once the lines before that one are translated, and no one counts them."""
+    """The lines of a file, or of standard input, and their number. A file is read once before: if a line of it is refused, no
+    line is translated. What can be read only once is translated up to such a line, and not counted."""
+    path = path_of(given) if given else None
 
-    def short_enough(lines: Iterable[str], where: str) -> Iterator[str]:
-        for number, line in enumerate(lines, start=1):
-            tokenizer.refuse_too_long(line, f"{where}, line {number}")
+    def short_enough() -> Iterator[str]:
+        for number, line in enumerate(read_lines(path) if path else _standard_input(), start=1):
+            tokenizer.refuse_too_long(line, f"{given or 'standard input'}, line {number}")
             yield line
 
-    if not given:
-        return short_enough(_standard_input(), "standard input"), None
-    path = path_of(given)
-    count = None if is_stream(path) else sum(1 for _ in short_enough(read_lines(path), given))
-    return short_enough(read_lines(path), given), count
+    return short_enough(), sum(1 for _ in short_enough()) if path and not is_stream(path) else None
 
 
 def _standard_input() -> Iterator[str]:
@@ -156,23 +129,17 @@ def standard_output() -> TextIO:
     return sys.stdout
 
 
-def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
+def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
     """Some lines at a time; those before a line that is refused are not lost."""
-    chunk: list[str] = []
-    try:
-        for line in lines:
-            chunk.append(line)
-            if len(chunk) == CHUNK:
-                yield chunk
-                chunk = []
-    except InputError:
+    refused: InputError | None = None
+    while refused is None:
+        chunk: list[str] = []
+        try:
+            chunk.extend(islice(lines, CHUNK))
+        except InputError as error:
+            refused = error
         if chunk:
             yield chunk
-        raise
-    if chunk:
-        yield chunk
-
-
-def _progress(shown: bool) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown)
+        elif refused is None:
+            return
+    raise refused

@@ -1,43 +1,52 @@
-"""How commands begin: Hydra composes the configuration, and everything the user got wrong is reported at once."""
+"""How commands begin: Hydra composes the configuration, and everything the user got wrong is reported at once.
+
+The defaults of all settings, their comments and what they may be are read from `schema.json`, so that help and answers to
+misspelt keys need neither torch nor the code that uses them. That table is made from the signatures, by
+`python -m entente.commands.schema`, and registered in Hydra's ConfigStore: its part "train" as `_train`, "model/birnn" as
+`_birnn` of the group `model`. A file of configs/ names its part in its defaults list and holds only what differs from it.
+"""
 
 import argparse
+import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
 import hydra
 import yaml
+from hydra._internal.utils import get_args_parser  # Hydra has no public list of its flags
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob
-from hydra.errors import HydraException, OverrideParseException
+from hydra.core.override_parser.types import Glob, Override
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
 
-from entente.config.defaults import commented
-from entente.config.schema import MISSING, flat, nearest, unknown, unset
-from entente.console.endings import endings, occupy_standard_streams
-from entente.console.signals import StopSignals
+from entente.config.schema import MISSING, flat, nearest, suggestion, unknown, unset
+from entente.console.endings import StopSignals, endings, occupy_standard_streams
 from entente.errors import InputError
-from entente.files.reading import path_of, read_yaml
+from entente.files import path_of, read_yaml
 
 Command = Callable[[dict[str, Any]], None]
 Check = Callable[[dict[str, Any]], Sequence[str]]
 
 COMPOSING = (HydraException, OmegaConfBaseException, yaml.YAMLError)  # what a command that composes more raises
-INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")  # what Hydra tells of itself
+FILE = Path(__file__).with_name("schema.json")
+Table = dict[str, dict[str, Any]]  # by dotted key: default (not of the keys inside a value), allowed and comment, both in words
+TABLES: dict[str, Table] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
 MOST_VALUES = 10_000  # of a sweep; Hydra lists them all
-UNUSABLE = Exception  # what Hydra makes of a command line that it cannot use: a KeyError, an OSError, ... have no one root
+UNUSABLE = Exception  # what Hydra raises for a command line that it cannot use: a KeyError, an OSError, ...
 
 
-def run(command: Command, configs: Path, name: str, check: Check | None = None) -> None:
+def run(command: Command, configs: Path, name: str, check: Check = lambda config: ()) -> None:
     """Calls `command` with the plain dict composed from `configs/name.yaml` and the command line's overrides. `check` says what
     is wrong with such a dict, a line for each problem; the command runs when there is none."""
-    ours = False  # whether what runs is not Hydra
+    ours = False  # whether our code is running, not Hydra's
 
     def main(config: DictConfig) -> None:
         nonlocal ours
@@ -48,65 +57,66 @@ def run(command: Command, configs: Path, name: str, check: Check | None = None) 
 
     occupy_standard_streams()
     with endings():
-        if not _working_directory_exists():
-            raise InputError("the working directory has been deleted; change to another one")
+        try:
+            os.getcwd()
+        except OSError:
+            raise InputError("the working directory has been deleted; change to another one") from None
         # Python keeps bytes that are not UTF-8 as lone surrogates.
         if strange := [ascii(argument) for argument in sys.argv[1:] if re.search("[\ud800-\udfff]", argument)]:
             raise InputError(*(f"{argument}: not UTF-8 text; convert it, or rename the file" for argument in strange))
-    sys.argv[1:] = [quoted(argument) for argument in sys.argv[1:]]
-    with endings():
-        arguments = parse_flags()
-        if arguments.help:
-            print(help_text(configs, name, check, arguments))
+        sys.argv[1:] = [quoted(argument) for argument in sys.argv[1:]]
+        line = CommandLine(configs, name, check)
+        if line.flags.help:
+            print(line.help())
             return
-        if arguments.multirun and list_sweeps(arguments, configs, name)[1]:  # here, before Hydra makes a directory
-            raise InputError(*misfits(configs, name, check, arguments))
+        if line.unlisted:  # here, before Hydra makes a directory
+            raise InputError(*line.problems())
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are; what is printed of them is decided here
     with endings(), StopSignals():
         try:
             hydra.main(version_base="1.3", config_path=str(configs), config_name=name)(main)()
         except SystemExit as ended:
-            sys.exit(2 if ended.code == 1 and not ours else ended.code)  # Hydra has told of a flag it cannot follow
+            sys.exit(2 if ended.code == 1 and not ours else ended.code)  # Hydra has named a flag that it cannot follow
         except UNUSABLE as error:
             denied = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
             if not isinstance(error, COMPOSING) and (ours or denied):
                 raise  # what the machine denies, or a fault of the command's own
-            raise InputError(*(misfits(configs, name, check, arguments) or [_first_line(error)])) from error
+            raise InputError(*(line.problems() or [_first_line(error)])) from error
 
 
-def _working_directory_exists() -> bool:
+def parsed(override: str) -> Override | None:
+    """An override as Hydra reads it; None where its grammar does not allow it."""
     try:
-        return bool(os.getcwd())
-    except OSError:
-        return False
+        return OverridesParser.create().parse_override(override)
+    except HydraException:
+        return None
 
 
 def quoted(argument: str) -> str:
-    """A `key=value` whose value Hydra's grammar cannot read as it stands (an apostrophe, say), as a quoted string; a sentence
-    or its translation always, since a comma in it is no sweep."""
+    """The argument, with quotes around a value that Hydra's grammar does not allow without them (an apostrophe, say). A
+    sentence or its translation is always quoted, since a comma in it is no sweep."""
     key, equals, value = argument.partition("=")
     is_text = key == "sentence" or (key == "target" and value != "null")  # null: the model's own translation
-    by_hand = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-    if not equals or key.startswith("-") or by_hand or (value[:1] in ("[", "{") and not is_text):
+    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+    if not equals or key.startswith("-") or is_quoted or (not is_text and (value[:1] in ("[", "{") or parsed(argument))):
         return argument
-    try:
-        OverridesParser.create().parse_override(argument)
-        if not is_text:
-            return argument
-    except HydraException:
-        pass
     escaped = value.replace('"', r"\"")
     return f'{key}="{escaped}"'
 
 
-def resolve_config(config: DictConfig, overrides: Sequence[str], check: Check | None) -> dict[str, Any]:
+def key_of(override: str) -> str:
+    """The dotted key of an override of the command line."""
+    return override.partition("=")[0].lstrip("+~").partition("@")[0]
+
+
+def resolve_config(config: DictConfig, overrides: Sequence[str], check: Check) -> dict[str, Any]:
     """The configuration that the command is to have, with nothing wrong in it; else an InputError with all that is."""
     values, found = plain(config)
     directory = values.get("resume")
     if isinstance(directory, str) and directory != "auto":
         values = resumed_config(values, overrides)
-        found = [f"{stored_in(directory)}: {problem}" for problem in (check(values) if check else ())]
-    elif check and (values or not found):
+        found = [f"{path_of(directory) / 'config.yaml'}: {problem}" for problem in check(values)]
+    elif values or not found:
         found += check(values)
     if found:
         raise InputError(*dict.fromkeys(found))
@@ -118,22 +128,21 @@ def plain(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
     missing or refers to nothing."""
     found = [unset(key) for key, value in flat(OmegaConf.to_container(config)) if value == MISSING]
     try:
-        container = OmegaConf.to_container(config, resolve=True)
+        container: Any = OmegaConf.to_container(config, resolve=True)
     except InterpolationToMissingValueError:
         return {}, found
     except OmegaConfBaseException as error:
         return {}, [*found, f"{_first_line(error)}; correct the reference, or leave in what it refers to"]
-    assert isinstance(container, dict)
-    return {str(key): value for key, value in container.items()}, found
+    return container, found
 
 
 def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """The configuration of the run in the directory `resume`, which goes on as it began: an override that says otherwise is
-    refused, since nothing would come of it. The machine may be another, so `trainer.threads` is this one's."""
+    """The configuration of the run in the directory `resume`, which continues as it began: any other override is refused,
+    since it would have no effect. The machine may be another, so `trainer.threads` is this one's."""
     directory = config["resume"]
     if found := unused_overrides(directory, overrides):
         raise InputError(*found)
-    path = stored_in(directory)
+    path = path_of(directory) / "config.yaml"
     try:
         stored = read_yaml(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -147,173 +156,145 @@ def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[
     return {**stored, "resume": directory}
 
 
-def stored_in(directory: str) -> Path:
-    return path_of(directory) / "config.yaml"
-
-
 def unused_overrides(directory: str, overrides: Sequence[str]) -> list[str]:
-    """A line for each override that a run which goes on has no use for."""
+    """A line for each override that a resumed run has no use for."""
     others = [override for override in overrides if key_of(override) not in ("resume", "trainer.threads")]
     return [f"resume={directory} goes on with that run's own settings; leave out {override}" for override in others]
 
 
 def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line as Hydra will read it; an InputError where it has a flag that is none of these. Hydra's
-    --experimental-rerun is none: it reads a pickle, which can run any code."""
-    parser = Flags(add_help=False, allow_abbrev=False)
-    parser.add_argument("overrides", nargs="*")
-    for names in (("--help", "-h"), ("--multirun", "-m"), ("--run", "-r"), ("--shell-completion", "-sc")):
-        parser.add_argument(*names, action="store_true")
-    for name in ("--hydra-help", "--version", "--resolve"):
-        parser.add_argument(name, action="store_true")
-    for names in (("--package", "-p"), ("--config-path", "-cp"), ("--config-name", "-cn"), ("--config-dir", "-cd")):
-        parser.add_argument(*names)
-    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
-    parser.add_argument("--info", "-i", nargs="?", const="all", choices=INFO)
-    return parser.parse_args(arguments)
+    """The command line as Hydra reads it; an InputError where it has a flag that Hydra does not. --experimental-rerun is
+    refused too: it reads a pickle, which can run any code."""
 
-
-class Flags(argparse.ArgumentParser):
-    """Reports what it cannot read as the rest of the program does."""
-
-    def error(self, message: str) -> NoReturn:
+    def refuse(message: str) -> NoReturn:
         raise InputError(f"{message}; --help lists the flags, which go before the settings")
 
-
-def help_text(configs: Path, name: str, check: Check | None, arguments: argparse.Namespace) -> str:
-    """What the command does, the files that can be chosen, and each setting with its value, comment and range."""
-    with hydra.initialize_config_dir(str(configs), version_base="1.3"):
-        try:
-            config: Any = OmegaConf.to_container(hydra.compose(name, arguments.overrides))
-        except UNUSABLE:
-            config = None
-    if config is None:
-        raise InputError(*misfits(configs, name, check, arguments))
-    lines = (configs / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
-    header = [line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
-    groups = [group for group in groups_of(configs, name) if (configs / group).is_dir()]
-    chosen = [f"  {group}={'|'.join(choices(configs / group))}" for group in groups]
-    more = "--cfg job shows the configuration, -m runs several values (KEY=1,2), --hydra-help lists the others"
-    parts = ["\n".join(header), f"Flags, before the settings: {more}."]
-    parts += ["\n".join(["Files of settings, GROUP=NAME:", *chosen])] if chosen else []
-    return "\n\n".join([*parts, "Settings, KEY=VALUE or PART.KEY=VALUE:", commented(name, config)])
+    parser = get_args_parser()
+    parser.error = refuse  # type: ignore[method-assign]
+    flags = parser.parse_args(arguments)
+    if flags.experimental_rerun:
+        refuse(f"--experimental-rerun={flags.experimental_rerun}: a pickle can run any code; leave it out")
+    return flags
 
 
-def misfits(configs: Path, name: str, check: Check | None, arguments: argparse.Namespace) -> list[str]:
-    """A line for each override of the command line that does not compose, and for all that is wrong with what the others
-    compose; none where the fault is not theirs."""
-    if arguments.config_path or arguments.config_dir:
-        return []  # other files decide what there is
-    groups = groups_of(configs, arguments.config_name or name)
-    given, lines = list_sweeps(arguments, configs, name)
-    resume = next((one.partition("=")[2] for one in given if key_of(one) == "resume"), "null")
-    if resume not in ("null", "auto") and (found := unused_overrides(resume, given)):
-        return found
-    given.sort(key=lambda one: key_of(one) not in groups)  # which settings there are depends on the choices of groups
-    good: dict[str, str] = {}
-    unclear: set[str] = set()  # groups of which nothing is known, since it cannot even be guessed which choice was meant
+class CommandLine:
+    """The flags and overrides of one command, read before Hydra reads them.
 
-    def compose(key: str = "", *more: str) -> DictConfig:
-        return hydra.compose(arguments.config_name or name, [*(one for k, one in good.items() if k != key), *more])
+    overrides: each value of a sweep is an override of its own. unlisted: a line for each sweep whose values cannot be listed.
+    """
 
-    with hydra.initialize_config_dir(str(configs), version_base="1.3"):
-        try:
-            config = compose()
-        except UNUSABLE:
-            return []
-        for one in given:
-            key = key_of(one)
-            if key.partition(".")[0] in unclear or not unclear <= config.keys():  # one that is no part may choose anything
-                continue
+    def __init__(self, configs: Path, name: str, check: Check) -> None:
+        self.flags = parse_flags()
+        self.configs, self.verb, self.check = configs, name, check
+        self.name = self.flags.config_name or name
+        self.elsewhere = bool(self.flags.config_path or self.flags.config_dir)  # other files decide what there is
+        groups = [] if self.elsewhere else groups_of(configs, self.name)
+        self.choices = {group: sorted(path.stem for path in (configs / group).glob("*.yaml")) for group in groups}
+        self.overrides: list[str] = []
+        self.unlisted: list[str] = []
+        for override in self.flags.overrides:
             try:
-                config = compose(key, one)
-                good[key] = one
-            except UNUSABLE as error:
-                lines.append(explain(one, error, config, configs, groups))
-                if key not in groups or key in good or isinstance(error, OverrideParseException):
-                    continue
-                if near := nearest(one.partition("=")[2], choices(configs / key)):
-                    good[key] = f"{key}={near}"  # the other overrides are judged as if this had been given
-                    config = compose()
-                else:
-                    unclear.add(key)
-        values, found = plain(config)
-    # Files of ours have nothing wrong in them: without a value of the user's there is nothing to check, which takes seconds.
-    checked = check(values) if lines and check and values and good.keys() - groups else []
-    return list(dict.fromkeys([*lines, *found, *checked]))
+                self.overrides += self._values(override) if self.flags.multirun and not self.elsewhere else [override]
+            except UNUSABLE as error:  # from what a user's range is made of
+                self.unlisted.append(f"{override}: {_first_line(error)}")
 
+    def _values(self, override: str) -> list[str]:
+        """One override for each value of a sweep; the override itself where it is none. A ValueError where it has no values, or
+        more than can be meant."""
+        one = parsed(override)
+        if one is None or not one.is_sweep_override():
+            return [override]
+        key, values = one.get_key_element(), one.value()
+        if isinstance(values, Glob):
+            found = values.filter(self.choices.get(key, []))
+        elif one.is_discrete_sweep():
+            found = list(islice(one.sweep_string_iterator(), MOST_VALUES + 1))
+        else:
+            raise ValueError("these values cannot be listed; write them out, or as range(START,STOP,STEP)")
+        if not found:
+            raise ValueError("there is no value to run with; give one")
+        if len(found) > MOST_VALUES:
+            raise ValueError(f"more than {MOST_VALUES:,} values; give fewer")
+        return [f"{key}={value}" for value in found]
 
-def list_sweeps(arguments: argparse.Namespace, configs: Path, name: str) -> tuple[list[str], list[str]]:
-    """The overrides, each value of a sweep as one of its own; and a line for each sweep whose values cannot be listed."""
-    if not arguments.multirun or arguments.config_path or arguments.config_dir:
-        return arguments.overrides, []
-    groups = groups_of(configs, arguments.config_name or name)
-    given: list[str] = []
-    lines = []
-    for override in arguments.overrides:
+    def help(self) -> str:
+        """What the command does, the files that can be chosen, and each setting with its value, comment and range."""
         try:
-            given += expand_sweep(override, groups, configs)
-        except UNUSABLE as error:  # of what a user's range is made of
-            lines.append(f"{override}: {_first_line(error)}")
-    return given, lines
+            with hydra.initialize_config_dir(str(self.configs), version_base="1.3"):
+                config: Any = OmegaConf.to_container(hydra.compose(self.verb, self.flags.overrides))
+        except UNUSABLE as error:
+            raise InputError(*(self.problems() or [_first_line(error)])) from error
+        lines = (self.configs / f"{self.verb}.yaml").read_text(encoding="utf-8").splitlines()
+        header = [line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
+        chosen = [f"  {group}={'|'.join(names)}" for group, names in self.choices.items() if names]
+        more = "--cfg job shows the configuration, -m runs several values (KEY=1,2), --hydra-help lists the others"
+        parts = ["\n".join(header), f"Flags, before the settings: {more}."]
+        parts += ["\n".join(["Files of settings, GROUP=NAME:", *chosen])] if chosen else []
+        return "\n\n".join([*parts, "Settings, KEY=VALUE or PART.KEY=VALUE:", commented(self.verb, config)])
 
+    def problems(self) -> list[str]:
+        """A line for each override that does not compose, and for all that is wrong with what the others compose; none where
+        the fault is not theirs."""
+        if self.elsewhere:
+            return []
+        resume = next((one.partition("=")[2] for one in self.overrides if key_of(one) == "resume"), "null")
+        if resume not in ("null", "auto") and (found := unused_overrides(resume, self.overrides)):
+            return found
+        lines = list(self.unlisted)
+        good: dict[str, str] = {}
+        unclear: set[str] = set()  # groups without a choice, since it cannot even be guessed which was meant
 
-def expand_sweep(override: str, groups: Sequence[str], configs: Path) -> list[str]:
-    """One override for each value of a sweep; the override itself where it is none. A ValueError where it has no values, or
-    more than can be meant."""
-    try:
-        parsed = OverridesParser.create().parse_override(override)
-    except HydraException:
-        return [override]
-    if not parsed.is_sweep_override():
-        return [override]
-    key, values = parsed.get_key_element(), parsed.value()
-    if isinstance(values, Glob):
-        known = choices(configs / key) if key in groups else []
-        found = values.filter(known)
-    elif parsed.is_discrete_sweep():
-        found = list(islice(parsed.sweep_string_iterator(), MOST_VALUES + 1))
-    else:
-        raise ValueError("these values cannot be listed; write them out, or as range(START,STOP,STEP)")
-    if not found:
-        raise ValueError("there is no value to run with; give one")
-    if len(found) > MOST_VALUES:
-        raise ValueError(f"more than {MOST_VALUES:,} values; give fewer")
-    return [f"{key}={value}" for value in found]
+        def compose(key: str = "", *more: str) -> DictConfig:
+            return hydra.compose(self.name, [*(one for k, one in good.items() if k != key), *more])
 
+        with hydra.initialize_config_dir(str(self.configs), version_base="1.3"):
+            try:
+                config = compose()
+            except UNUSABLE:
+                return []
+            # Which settings there are depends on the choices of groups: these come first.
+            for one in sorted(self.overrides, key=lambda one: key_of(one) not in self.choices):
+                key, value = key_of(one), one.partition("=")[2]
+                if key.partition(".")[0] in unclear or not unclear <= config.keys():  # one that is no part may choose anything
+                    continue
+                try:
+                    config = compose(key, one)
+                    good[key] = one
+                except UNUSABLE as error:
+                    lines.append(self._explain(one, error, config))
+                    if key in self.choices and key not in good and parsed(one):
+                        if near := nearest(value, self.choices[key]):
+                            good[key] = f"{key}={near}"  # the other overrides are judged as if this had been given
+                            config = compose()
+                        else:
+                            unclear.add(key)
+            values, found = plain(config)
+        # Our own files have nothing wrong in them: there is something to check, which takes seconds, only with a user's value.
+        checked = self.check(values) if lines and values and good.keys() - self.choices.keys() else []
+        return list(dict.fromkeys([*lines, *found, *checked]))
 
-def explain(override: str, error: Exception, config: DictConfig, configs: Path, groups: Sequence[str]) -> str:
-    """Why an override does not compose, in one line; `config` is what the others compose."""
-    key, choice = key_of(override), override.partition("=")[2]
-    if isinstance(error, OverrideParseException):
-        return f"{override}: this is no override; write KEY=VALUE, with quotes around special characters"
-    if OverridesParser.create().parse_override(override).is_sweep_override():
-        return f"{override}: to try several values, add -m; a list is written {key}=[...]"
-    if key in groups and choice not in choices(configs / key):
-        near = nearest(choice, choices(configs / key))
-        return f"{override}: choose one of {', '.join(choices(configs / key))}" + (f"; did you mean {near}?" if near else "")
-    if "Could not override" in str(error):
-        settings = [key for key, _ in flat(OmegaConf.to_container(config))]
-        return unknown(key, choice, list(dict.fromkeys([*settings, *groups])))
-    return f"{override}: {_first_line(error)}"
+    def _explain(self, override: str, error: Exception, config: DictConfig) -> str:
+        """Why an override does not compose, in one line; `config` is what the others compose."""
+        key, value, one = key_of(override), override.partition("=")[2], parsed(override)
+        if one is None:
+            return f"{override}: this is no override; write KEY=VALUE, with quotes around special characters"
+        if one.is_sweep_override():
+            return f"{override}: to try several values, add -m; a list is written {key}=[...]"
+        if key in self.choices and value not in self.choices[key]:
+            return f"{override}: choose one of {', '.join(self.choices[key])}{suggestion(value, self.choices[key])}"
+        if "Could not override" in str(error):
+            settings = [key for key, _ in flat(OmegaConf.to_container(config))]
+            return unknown(key, value, list(dict.fromkeys([*settings, *self.choices])))
+        return f"{override}: {_first_line(error)}"
 
 
 def groups_of(configs: Path, name: str) -> list[str]:
     """The groups of which the configuration `name`, or one that it is built on, makes a choice."""
     path = configs / f"{name}.yaml"
     defaults = yaml.safe_load(path.read_text(encoding="utf-8")).get("defaults", []) if path.exists() else []
-    own = [group for choice in defaults if isinstance(choice, dict) for group in choice]
-    below = [choice for choice in defaults if isinstance(choice, str) and choice != "_self_"]
-    return sorted({*own, *(group for choice in below for group in groups_of(configs, choice))})
-
-
-def choices(group: Path) -> list[str]:
-    return sorted(path.stem for path in group.glob("*.yaml"))
-
-
-def key_of(override: str) -> str:
-    """The dotted key of an override of the command line."""
-    return override.partition("=")[0].lstrip("+~").partition("@")[0]
+    groups = {group for choice in defaults if isinstance(choice, dict) for group in choice if not group.startswith("override")}
+    bases = [choice for choice in defaults if isinstance(choice, str) and choice != "_self_"]
+    return sorted(groups.union(*(groups_of(configs, base) for base in bases)))
 
 
 def _first_line(error: BaseException) -> str:
@@ -325,3 +306,36 @@ def _first_line(error: BaseException) -> str:
         return f"there is no {error}"
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"{error.full_key}: {text}" if isinstance(error, OmegaConfBaseException) and error.full_key else text
+
+
+def register() -> None:
+    """Stores the defaults of each table in Hydra's ConfigStore."""
+    for name, settings in TABLES.items():
+        group, _, last = name.rpartition("/")
+        node = OmegaConf.create()
+        for key, setting in settings.items():
+            if "default" in setting:
+                OmegaConf.update(node, key, setting["default"])
+        ConfigStore.instance().store(f"_{last}", node, group or None)
+
+
+def commented(command: str, config: Mapping[str, Any]) -> str:
+    """A composed configuration as YAML, each setting with its comment and what it may be."""
+    known = TABLES.get("train", {}) | TABLES.get(command, {})
+    for part, values in config.items():
+        if isinstance(values, Mapping):
+            known |= {f"{part}.{key}": setting for key, setting in TABLES.get(f"{part}/{values.get('name')}", {}).items()}
+    return "\n".join(_lines(config, known, ""))
+
+
+def _lines(config: Mapping[str, Any], known: Table, prefix: str) -> Iterator[str]:
+    for name, value in config.items():
+        key, inner = f"{prefix}{name}", value if isinstance(value, Mapping) else {}
+        text = "" if inner else yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=10_000).strip()[1:-1]
+        words = "; ".join(filter(None, (known.get(key, {}).get(said) for said in ("comment", "allowed"))))
+        line = f"{'  ' * prefix.count('.')}{name}: {text}".rstrip()
+        yield f"{line}  # {words}" if words else line
+        yield from _lines(inner, known, f"{key}.")
+
+
+register()

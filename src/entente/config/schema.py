@@ -5,34 +5,19 @@ choices (`Literal`), ranges (`Annotated[int, Interval(ge=1)]`), nested parts (a 
 hold between several arguments is a function of just these that raises ValueError where it does not; a callable lists such
 functions in its attribute `relations`, and its constructor calls them too.
 
-Pydantic judges each value, strictly: "3" is no number, true is no 1, and NaN and infinity are no numbers to train with. The
-words are ours.
+Pydantic judges each value, strictly: "3" is no number, true is no 1, and NaN and infinity are no numbers to train with. What
+an annotation allows is its JSON schema, put into words.
 """
 
 import dataclasses
 import inspect
 import re
-import types
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NamedTuple,
-    NotRequired,
-    Required,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from annotated_types import DocInfo, Ge, GroupedMetadata, Gt, Le, Lt, MinLen
 from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
+from typing_extensions import is_typeddict
 
 from entente.console import escape
 from entente.errors import InputError
@@ -40,45 +25,34 @@ from entente.errors import InputError
 T = TypeVar("T")
 
 MISSING = "???"  # a value that a configuration file leaves to the user
+REQUIRED = inspect.Parameter.empty  # instead of a default: it must be given
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
-NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Any: "any value", None: "null"}
 OTHER_THAN_TEXT = re.compile(r"\s*|null|true|false|[-+]?(\.?inf|\.?nan|[\d._]+(e[-+]?\d+)?)", re.IGNORECASE)
 LONGEST = 80  # characters of a value that are shown
-
-
-class Setting(NamedTuple):
-    """One argument: its annotation, its default (`inspect.Parameter.empty`: it must be given), and the comment that
-    `annotated_types.doc` puts in an annotation."""
-
-    annotation: Any
-    default: Any
-    comment: str = ""
-
-    @classmethod
-    def of(cls, annotation: Any, default: Any) -> "Setting":
-        if get_origin(annotation) is not Annotated:
-            return cls(annotation, default)
-        bare, *metadata = get_args(annotation)
-        comment = next((entry.documentation for entry in metadata if isinstance(entry, DocInfo)), "")
-        others = [entry for entry in metadata if not isinstance(entry, DocInfo)]
-        return cls(Annotated[(bare, *others)] if others else bare, default, comment)
+TYPES = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "text", "null": "null"}
+LIMITS = {
+    "minimum": "of at least {}",
+    "exclusiveMinimum": "greater than {}",
+    "maximum": "of at most {}",
+    "exclusiveMaximum": "less than {}",
+}
 
 
 def problems(target: Callable[..., Any], part: str, values: object, given: Collection[str] = ()) -> list[str]:
     """A line for each of `values` that `target` does not take, each argument without a value, and each relation that does not
-    hold. `part` is where the values stand in the configuration ("": at the top); the arguments in `given` are supplied by the
-    program."""
+    hold. `part` is the key of the values in the configuration ("": at the top); the program supplies the arguments in
+    `given`."""
     if not isinstance(values, Mapping):
         return [f"{part}={shown(values)}: give settings, each as {part}.KEY=VALUE"]
     settings = {name: setting for name, setting in settings_of(target).items() if name not in given}
     known = [_key(part, name) for name in settings]
     found = [unknown(_key(part, name), shown(value), known) for name, value in values.items() if name not in settings]
     sound: dict[str, Any] = {}
-    for name, (annotation, default, _) in settings.items():
-        key, value = _key(part, name), values.get(name, default)
-        if value is inspect.Parameter.empty or (isinstance(value, str) and value == MISSING):
+    for name, setting in settings.items():
+        key, value = _key(part, name), values.get(name, setting.default)
+        if value is REQUIRED or (isinstance(value, str) and value == MISSING):
             found.append(unset(key))
-        elif name in values and (wrong := _wrong(annotation, key, value)):
+        elif name in values and (wrong := _wrong(setting.annotation, key, value)):
             found += wrong
         else:
             sound[name] = value
@@ -96,36 +70,27 @@ def fill(target: Callable[..., T], part: str, values: Mapping[str, Any], /, **gi
     """`target` called with a part of the configuration and what the program gives; an InputError with all that is wrong."""
     if found := problems(target, part, values, given):
         raise InputError(*found)
-    settings = settings_of(target)
-    arguments = {
-        name: fill(settings[name].annotation, _key(part, name), value)
-        if dataclasses.is_dataclass(settings[name].annotation)
-        else value
-        for name, value in values.items()
-    }
+    arguments = dict(values)
+    for name, setting in settings_of(target).items():
+        if name in values and dataclasses.is_dataclass(setting.annotation):
+            arguments[name] = fill(setting.annotation, _key(part, name), values[name])  # type: ignore[arg-type]
     try:
         return target(**arguments, **given)
     except ValueError as error:
         raise InputError(f"{part}: {error}") from error
 
 
-def settings_of(target: Callable[..., Any]) -> dict[str, Setting]:
-    """The named arguments of a function or class, or the keys of a TypedDict."""
+def settings_of(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The arguments of a function or class, or the keys of a TypedDict, with their annotations and defaults."""
     if is_typeddict(target):
-        needed: frozenset[str] = target.__required_keys__  # type: ignore[attr-defined]
         hints = get_type_hints(target, include_extras=True).items()
-        bare = {name: get_args(hint)[0] if get_origin(hint) in (Required, NotRequired) else hint for name, hint in hints}
-        return {name: Setting.of(hint, inspect.Parameter.empty if name in needed else None) for name, hint in bare.items()}
-    parameters = inspect.signature(target, eval_str=True).parameters.values()
-    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    return {p.name: Setting.of(Any if p.annotation is p.empty else p.annotation, p.default) for p in named}
+        return {name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint) for name, hint in hints}
+    return dict(inspect.signature(target, eval_str=True).parameters)
 
 
 def defaults(target: Callable[..., Any]) -> dict[str, Any]:
-    """The arguments that need not be given, with what they are then."""
-    return {
-        name: setting.default for name, setting in settings_of(target).items() if setting.default is not inspect.Parameter.empty
-    }
+    """The arguments that need not be given, with their values then."""
+    return {name: setting.default for name, setting in settings_of(target).items() if setting.default is not REQUIRED}
 
 
 def flat(node: object, prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -141,25 +106,32 @@ def unset(key: str) -> str:
 
 
 def unknown(key: str, value: str, known: Collection[str]) -> str:
-    """Of a key that is none of the known ones, all with their full names."""
-    near = nearest(key, known)
-    beside = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == key.rpartition(".")[0]]
-    return f"{key}={value}: no such setting; " + (
-        f"did you mean {near}?" if near else f"there are {', '.join(beside) or 'none'}"
-    )
+    """A line for a key that is none of the known ones, all of them full keys."""
+    meant = suggestion(key, known) or f"; there are {', '.join(_siblings(key, known)) or 'none'}"
+    return f"{key}={value}: no such setting{meant}"
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """The end of a line about a name that is not known: the nearest one that is, if any."""
+    return f"; did you mean {near}?" if (near := nearest(name, known)) else ""
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """A guess at what was meant: what stands beside it and is written alike or begins so, what has the name in another place,
-    or, where its place is unknown, whatever is written alike. Empty where there is none."""
-    place, _, last = name.rpartition(".")
-    beside = {key.rpartition(".")[2]: key for key in known if key.rpartition(".")[0] == place}
-    near = [
-        beside[key] for key in get_close_matches(last, beside, 1) or [key for key in beside if last and key.startswith(last)]
-    ]
-    near = near or [key for key in known if key.rpartition(".")[2] == last]
-    near = near or ([] if beside else get_close_matches(name, known, 1))
-    return near[0] if near else ""
+    """A guess at the key that was meant: one in the same part that is spelt alike or begins so, one of this name in another
+    part, or, where the part is unknown, any that is spelt alike. Empty where there is none."""
+    last = name.rpartition(".")[2]
+    siblings = _siblings(name, known)
+    alike = get_close_matches(last, siblings, 1) or [one for one in siblings if last and one.startswith(last)]
+    found = [siblings[one] for one in alike] + [key for key in known if key.rpartition(".")[2] == last]
+    if not (found or siblings):
+        found = get_close_matches(name, known, 1)
+    return found[0] if found else ""
+
+
+def _siblings(key: str, known: Collection[str]) -> dict[str, str]:
+    """The known keys of the same part, by their last name."""
+    parts = [other.rpartition(".") for other in known]
+    return {last: f"{part}{dot}{last}" for part, dot, last in parts if part == key.rpartition(".")[0]}
 
 
 def shown(value: object) -> str:
@@ -188,41 +160,31 @@ def _key(part: str, name: object) -> str:
 
 def _wrong(annotation: Any, key: str, value: object) -> list[str]:
     """What is wrong with the value of a key: one line, or one for each wrong setting of a nested part."""
-    if dataclasses.is_dataclass(annotation):
-        return problems(annotation, key, value)  # type: ignore[arg-type]
-    members = list(_members(annotation))
-    if isinstance(value, Mapping):
-        if inner := [_wrong_part(member, key, value) for member in members if _is_part(member)]:
-            return min(inner, key=len)  # of several forms it is meant to be the one that it is most like
-    if any(_accepts(member, value) for member in members if not _is_part(member)):
+    part = part_of(annotation)
+    if dataclasses.is_dataclass(part) or (part and isinstance(value, Mapping)):
+        return _wrong_part(part, key, value)
+    if part is not annotation and _accepts(annotation, value):
         return []
-    choices = [str(choice) for member in members for choice in _choices(member)]
-    items = value if isinstance(value, list | tuple) else [value]
-    near = next((near for item in items if str(item) not in choices for near in [nearest(str(item), choices)] if near), "")
-    verb = "choose" if any(get_origin(member) is Literal for member in members) else "give"
-    return [f"{key}={shown(value)}: {verb} {allowed(annotation)}" + (f"; did you mean {near}?" if near else "")]
+    words, choices = allowed(annotation), list(_choices(TypeAdapter(annotation).json_schema()))
+    given = map(str, value if isinstance(value, list | tuple) else [value])
+    near = next(filter(None, (suggestion(one, choices) for one in given if one not in choices)), "")
+    return [f"{key}={shown(value)}: {'choose' if words.startswith('one of') else 'give'} {words}{near}"]
 
 
-def _wrong_part(annotation: Any, key: str, value: Mapping[Any, Any]) -> list[str]:
-    if _is_mapping(annotation):
-        keys, item = get_args(annotation) or (Any, Any)
-        odd = [f"{_key(key, shown(name))}: not {allowed(keys)}; rename it" for name in value if not _accepts(keys, name)]
-        return odd or [line for name in value for line in _wrong(item, _key(key, name), value[name])]
-    return problems(annotation, key, value)
+def _wrong_part(part: Any, key: str, value: Any) -> list[str]:
+    if get_origin(part) is None:
+        return problems(part, key, value)
+    names, item = get_args(part)
+    odd = [f"{_key(key, shown(name))}: not {allowed(names)}; rename it" for name in value if not _accepts(names, name)]
+    return odd or [line for name in value for line in _wrong(item, _key(key, name), value[name])]
 
 
-def _is_part(annotation: Any) -> bool:
-    """Whether its values are settings, each with a key of its own."""
-    return is_typeddict(annotation) or dataclasses.is_dataclass(annotation) or _is_mapping(annotation)
-
-
-def _is_mapping(annotation: Any) -> bool:
-    return (get_origin(annotation) or annotation) in (dict, Mapping)
-
-
-def _item(annotation: Any) -> Any:
-    """What a mapping's values, or a list's items, are."""
-    return get_args(annotation)[-1] if get_args(annotation) else Any
+def part_of(annotation: Any) -> Any:
+    """The form of an annotation whose values have keys of their own: a TypedDict, a dataclass or a mapping; else None."""
+    is_class = isinstance(annotation, type) and (is_typeddict(annotation) or dataclasses.is_dataclass(annotation))
+    if is_class or get_origin(annotation) in (dict, Mapping):
+        return annotation
+    return next(filter(None, map(part_of, get_args(annotation))), None)
 
 
 def _accepts(annotation: Any, value: object) -> bool:
@@ -235,53 +197,38 @@ def _accepts(annotation: Any, value: object) -> bool:
 
 def allowed(annotation: Any) -> str:
     """What an annotation allows, in words."""
-    members = list(_members(annotation))
-    words = [_words(member) for member in members if member is not types.NoneType]
-    return " or ".join(words + ["null"] * (types.NoneType in members))
+    schema = TypeAdapter(annotation).json_schema()
+    return _words(schema, schema.get("$defs", {}))
 
 
-def _words(annotation: Any) -> str:
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if said := [entry.description for entry in arguments[1:] if isinstance(entry, FieldInfo) and entry.description]:
-        return said[0]
-    if origin is Annotated:
-        return f"{allowed(arguments[0])}{_range(arguments[1:])}"
-    if origin is Literal:
-        return f"one of {', '.join(map(_written, arguments))}"
-    if _is_mapping(annotation):
-        return f"settings by name, each {allowed(_item(annotation))}"
-    if _is_part(annotation):
-        return f"the settings {', '.join(settings_of(annotation))}"
-    if origin in (list, Sequence):
-        choices = _choices(annotation)
-        return f"a list of {', '.join(map(_written, choices))}" if choices else f"a list, each {allowed(_item(annotation))}"
-    return NAMES.get(annotation, str(getattr(annotation, "__name__", annotation)))
+def _words(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
+    match schema:
+        case {"$ref": place}:
+            return f"the settings {', '.join(parts[place.rpartition('/')[2]]['properties'])}"
+        case {"properties": settings}:
+            return f"the settings {', '.join(settings)}"
+        case {"anyOf": forms}:
+            return " or ".join(_words(form, parts) for form in forms)
+        case {"description": words}:
+            return str(words)
+        case {"const": _} | {"enum": _}:
+            return f"one of {', '.join(_choices(schema))}"
+        case {"type": "array", "items": items}:
+            choices, least = ", ".join(_choices(items)), schema.get("minItems")
+            size = f" of at least {least}" if least else ""
+            return f"a list of {choices}" if choices else f"a list{size}, each {_words(items, parts)}"
+        case {"type": "object", "additionalProperties": items}:
+            return f"settings by name, each {'any value' if items is True else _words(items, parts)}"
+        case {"minimum": low, "maximum": high}:
+            return f"{TYPES[schema['type']]} from {low} to {high}"
+        case {"type": kind}:
+            limits = [words.format(schema[limit]) for limit, words in LIMITS.items() if limit in schema]
+            return " ".join([TYPES[kind], " and ".join(limits)]).strip()
+    return "any value"
 
 
-def _range(metadata: Sequence[object]) -> str:
-    """The bounds of a number, or of a length, in words, with a space in front."""
-    marks = [mark for entry in metadata for mark in (entry if isinstance(entry, GroupedMetadata) else [entry])]
-    bounds = {type(mark): dataclasses.astuple(mark)[0] for mark in marks if isinstance(mark, Ge | Gt | Le | Lt | MinLen)}
-    if MinLen in bounds:
-        return f" of at least {bounds[MinLen]} character{'s' * (bounds[MinLen] > 1)}"
-    if {Ge, Le} <= bounds.keys():
-        return f" from {bounds[Ge]} to {bounds[Le]}"
-    phrases = {Ge: "of at least {}", Gt: "greater than {}", Le: "of at most {}", Lt: "less than {}"}
-    said = [phrase.format(bounds[kind]) for kind, phrase in phrases.items() if kind in bounds]
-    return f" {' and '.join(said)}" if said else ""
-
-
-def _members(annotation: Any) -> Iterator[Any]:
-    """The members of a union, or the annotation itself; None as its type."""
-    if get_origin(annotation) in (Union, types.UnionType):
-        for member in get_args(annotation):
-            yield from _members(member)
-    else:
-        yield types.NoneType if annotation is None else annotation
-
-
-def _choices(annotation: Any) -> tuple[Any, ...]:
-    """The choices of a `Literal`, or of a list of them."""
-    if get_origin(annotation) in (list, Sequence):
-        annotation = _item(annotation)
-    return get_args(annotation) if get_origin(annotation) is Literal else ()
+def _choices(schema: Mapping[str, Any]) -> Iterator[str]:
+    """The values that a JSON schema lists, for itself, one of its forms or its items."""
+    yield from map(_written, schema.get("enum", [schema["const"]] if "const" in schema else []))
+    for form in schema.get("anyOf", [schema["items"]] if "items" in schema else []):
+        yield from _choices(form)

@@ -1,4 +1,8 @@
-"""How commands end: errors as lines on standard error, exit codes, and standard streams that are closed.
+"""How commands end: Ctrl-C (SIGINT) and SIGTERM, errors as lines on standard error, exit codes, standard streams that are
+closed.
+
+A signal raises `Stopped` wherever the main thread is, so that a command ends within a batch and its context managers clean up.
+While a run takes its steps, the signal is only kept, until the step is complete and saved. A second Ctrl-C quits at once.
 
 Exit codes: 0 done; 1 the reader of standard output went away; 2 something to correct, a line `error: ...` for each problem;
 3 training diverged; 75 interrupted, can be resumed; 130 Ctrl-C and 143 SIGTERM where there is nothing to resume.
@@ -11,15 +15,60 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
 
 from entente.console import escape
-from entente.console.signals import Stopped
 from entente.errors import Diverged, InputError, Interrupted, shortage
 
 
+class Stopped(BaseException):
+    """A signal asks the command to end. It is no Exception, which libraries handle, and no KeyboardInterrupt, on which
+    Lightning exits by itself."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(f"stopped by {number.name}")
+        self.number = number
+
+
+class StopSignals:
+    """While installed, SIGINT and SIGTERM raise `Stopped`; with `keep`, they only set `received` and print the line `keep`."""
+
+    def __init__(self, keep: str = "") -> None:
+        self.received: signal.Signals | None = None
+        self._keep = keep
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        self.install()
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    def install(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._receive)
+
+    def remove(self) -> None:
+        while self._before:
+            number, before = self._before.popitem()
+            if signal.getsignal(number) == self._receive:  # else someone has installed another since
+                signal.signal(number, before)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self.received == signal.SIGINT:
+            os._exit(128 + signal.SIGINT)
+        self.received = signal.Signals(number)
+        if not self._keep:
+            raise Stopped(self.received)
+        with suppress(OSError):  # standard error may be closed
+            os.write(2, f"\n{self._keep}\n".encode())  # not by print, which may be the very call that the signal interrupted
+
+
 def occupy_standard_streams() -> None:
-    """Where standard input, output or error is closed, the next file opened would become it. The output is one that cannot be
-    written, so that losing what is printed is an error."""
+    """Opens what stands in for a closed standard input, output or error: else the next file opened would become it. The output
+    cannot be written, so that losing what is printed is an error."""
     for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(descriptor)
@@ -45,7 +94,8 @@ def endings() -> Iterator[None]:
     except Interrupted as interruption:
         _end(75, str(interruption))
     except Stopped as stopped:
-        _quit_on_ctrl_c()
+        if threading.current_thread() is threading.main_thread():  # Python would print a traceback of its own shutdown
+            signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
         _end(128 + stopped.number, str(stopped))
     except KeyboardInterrupt:
         _end(130)
@@ -57,23 +107,12 @@ def endings() -> Iterator[None]:
         _end(2, f"error: {line}")
 
 
-def _drop_output() -> None:
-    """Where standard output cannot be written, what it still holds is not written at exit either."""
-    with suppress(OSError):
-        if sys.stdout:
-            sys.stdout.flush()
-        return
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-def _quit_on_ctrl_c() -> None:
-    """One more Ctrl-C ends the process at once, where Python would print a traceback of its own shutdown."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
-
-
 def _end(code: int, *lines: str) -> None:
     for line in lines:
         print(escape.line(" ".join(line.split())), file=sys.stderr)
-    _drop_output()
+    try:
+        if sys.stdout:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what standard output still holds is not written at exit either
     sys.exit(code)

@@ -1,8 +1,8 @@
 """Text of unknown origin, written so that what shows it shows it and does nothing else: a terminal, Markdown, a spreadsheet."""
 
-import logging
 import re
 import unicodedata
+from collections.abc import Iterable, Sequence
 
 LONGEST = 4000  # characters of a line
 CONTROL = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # Unicode categories: control and format characters, surrogates, line separators
@@ -12,13 +12,11 @@ FORMULA = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet takes for the beginni
 
 def line(text: str, longest: int = LONGEST) -> str:
     """One line for a terminal or a log: control characters as their escapes, cut where it is long."""
-    begin = text[: longest + 1]  # of a megabyte, no more is looked at
-    shown = "".join(_visible(character) if unicodedata.category(character) in CONTROL else character for character in begin)
+    shown = "".join(
+        character.encode("unicode_escape").decode() if unicodedata.category(character) in CONTROL else character
+        for character in text[: longest + 1]  # of a megabyte, no more is looked at
+    )
     return shown if len(shown) <= longest else f"{shown[: longest - 3]}..."
-
-
-def _visible(character: str) -> str:
-    return character.encode("unicode_escape").decode()
 
 
 def markdown(text: str) -> str:
@@ -26,13 +24,16 @@ def markdown(text: str) -> str:
     return MARKUP.sub(lambda sign: f"&#{ord(sign[0])};", " ".join(text.split()))
 
 
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int | None = None) -> str:
+    """A table in Markdown, without a line end after it. Its cells are Markdown; see `markdown` for text that is not.
+
+    left: how many columns are aligned left, None all; the others, of numbers, are aligned right.
+    """
+    left = len(head) if left is None else left
+    marks = ["---"] * left + ["---:"] * (len(head) - left)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, marks, *rows])
+
+
 def cell(value: object) -> object:
-    """Of a CSV file: text that a spreadsheet would compute begins with an apostrophe; numbers stay numbers."""
+    """A cell of a CSV file: text that a spreadsheet would compute begins with an apostrophe; numbers stay numbers."""
     return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value
-
-
-class LineFormatter(logging.Formatter):
-    """Each record is one line, see `line`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return line(super().format(record))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from entente.errors import InputError, disk_error
-from entente.files.writing import made, scratch
+from entente.files import made, scratch
 
 
 def cached(folder: Path, key: object, suffix: str, make: Callable[[Path], object], what: str) -> Path:

@@ -12,21 +12,21 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple
 
 import datasets
 import numpy as np
 from annotated_types import Ge, Interval, doc
 from datasets import Dataset, DownloadConfig, DownloadManager
+from typing_extensions import TypedDict
 
 from entente.data.alignments import Gold
 from entente.data.files import Columns, clean, read_pairs, read_parallel, table_pairs
 from entente.data.pairs import Pair, Pairs, digest
 from entente.data.split import hold_out, shared
 from entente.errors import InputError
-from entente.files.names import Name
-from entente.files.names import Split as SplitName
-from entente.files.reading import is_stream, path_of
+from entente.files import Name, is_stream, path_of
+from entente.files import Split as SplitName
 
 log = logging.getLogger("entente")
 

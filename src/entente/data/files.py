@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from entente.data.pairs import AT_ONCE, Pair
 from entente.errors import InputError
-from entente.files.reading import LONGEST_LINE, is_stream, readable, text_lines, too_long
+from entente.files import LONGEST_LINE, is_stream, readable, text_lines, too_long
 
 GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 NO_BREAK = re.compile("[\u00a0\u2007\u202f]")

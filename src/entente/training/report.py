@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from entente.evaluation import Evaluation
-from entente.files.names import file_in
-from entente.files.writing import write_text
+from entente.files import file_in, write_text
 
 log = logging.getLogger("entente")
 

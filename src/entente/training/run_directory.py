@@ -30,10 +30,9 @@ from filelock import FileLock, Timeout
 from lightning.fabric.plugins import TorchCheckpointIO
 
 from entente.checkpoint import ENTRY, checksum, read, write
-from entente.console.signals import Stopped, StopSignals
+from entente.console.endings import Stopped, StopSignals
 from entente.errors import InputError, Interrupted, shortage
-from entente.files.reading import path_of, read_yaml
-from entente.files.writing import made, scratch, write_text
+from entente.files import made, path_of, read_yaml, scratch, write_text
 
 log = logging.getLogger("entente")
 

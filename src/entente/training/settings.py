@@ -13,7 +13,7 @@ from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
 from entente.decoding.search import Search
 from entente.errors import InputError
-from entente.files.names import Folder
+from entente.files import Folder
 from entente.models import MODELS
 from entente.process import Threads
 from entente.training.run_directory import CheckpointSettings

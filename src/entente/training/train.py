@@ -24,15 +24,13 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 
 from entente import checkpoint
-from entente.console.log import LogFile
 from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
-from entente.files.reading import path_of
-from entente.files.writing import write_json
+from entente.files import path_of, write_json
 from entente.models.seq2seq import parameter_count
-from entente.process import prepare_process
+from entente.process import LogFile, prepare_process
 from entente.training import run_directory, views
 from entente.training.board import Board, log_final, log_settings
 from entente.training.progress import TrainingProgress, clock

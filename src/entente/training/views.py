@@ -16,7 +16,7 @@ from entente.attention.draw import draw
 from entente.attention.numbers import measure, pairs_of
 from entente.attention.record import NAME_OF_KIND, has_attention, record
 from entente.console import escape
-from entente.console.markdown import table
+from entente.console.escape import table
 from entente.data.batches import Batch
 from entente.data.files import clean
 from entente.training.translator import Translator, translator_of
