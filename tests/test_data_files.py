@@ -203,7 +203,7 @@ INVALID = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1
         ("x.parquet", parquet(TEXT), Columns(("fr", "en"), 1, 3), ": 2 columns and no column 3$"),
         ("x.parquet", parquet(TEXT.set_column(1, "en", pa.array([1, 2, 3]))), BY_NAME, ": column en holds int64, not text$"),
         ("x.parquet", parquet(pa.table({"fr": ["a", "b"], "en": ["c", None]})), BY_NAME, ", row 2: column en is null, "),
-        ("x.parquet", parquet(pa.table({"fr": INVALID, "en": ["c"]})), BY_NAME, ": damaged or no Parquet file .*UTF"),
+        ("x.parquet", parquet(pa.table({"fr": INVALID, "en": ["c"]})), BY_NAME, ": damaged or no Parquet file .*utf-8"),
         ("x.fr", "a\n", BY_NAME, r": in which form\? A file of pairs is named \.tsv, .*; two parallel files are given as "),
         ("x.parquet.zip", "a\n", BY_NAME, r": in which form\?"),
     ],
