@@ -139,7 +139,7 @@ def test_several_may_make_one_file_at_once(
 
 def test_a_folder_that_cannot_be_is_said(pairs: Dataset, vocabulary: Vocabulary, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"file/x: the token ids cannot be kept here \(.+\); choose another output_dir$"):
+    with pytest.raises(InputError, match=r"the token ids in \S+file/x: cannot be written \(.+\); give another output_dir$"):
         tokenise(pairs, vocabulary, tmp_path / "file" / "x")
 
 

@@ -1,8 +1,5 @@
-"""Corpora: sentence pairs for training, validation and tests, as `datasets.Dataset` with the string columns src and tgt.
-
-Every corpus is one function of plain values, listed in `CORPORA` under the name that the config group `data` gives it. Its
-annotations say what the configuration may hold.
-"""
+"""Corpora: sentence pairs for training, validation and tests. Each is a function in `CORPORA`, under the name that the config
+group `data` gives it; its annotations say what the configuration may hold."""
 
 import hashlib
 import logging
@@ -114,7 +111,7 @@ def grammar(
     parts, gold = {}, {}
     for name, derived in splits(seed, train, valid, test).items():
         pairs = Pairs.of((clean(pair.text(sides[0])), clean(pair.text(sides[1]))) for pair in derived)
-        parts[name] = _dataset(f"data=grammar, {name}", pairs)
+        parts[name] = pairs.dataset(f"data=grammar, {name}")
         if name != "train":
             golds = (Gold(pair.spans("fr"), pair.spans("en"), pair.sure, pair.possible) for pair in derived)
             gold[name] = [one if src == "fr" else one.turned() for one in golds]
@@ -138,11 +135,7 @@ def files(
     split: Annotated[Split | None, doc("what is held out of train where valid is not given")] = None,
 ) -> Corpus:
     """The user's own text, UTF-8: two parallel files, one sentence a line, plain or gzip, line N of one side translating line N
-    of the other; or one file of pairs, in a form that `files.read_pairs` knows.
-
-    `root` is the folder that relative paths start from (None: the current one). `test` is two files or one, or several such by
-    name. Without `valid`, what validates is held out of train as `split` says.
-    """
+    of the other; or one file of pairs, in a form that `files.read_pairs` knows. `test` may be several such, by name."""
     places = Columns(_languages(src, tgt), *(columns["src"], columns["tgt"]) if columns else ())
     parts = {name: _read(root, *given, places) for name, given in _given(train, valid, test).items()}
     return _corpus(f"files-{src}-{tgt}", parts, max_words, max_ratio, split)
@@ -226,7 +219,7 @@ def with_text(where: str, pairs: Pairs) -> Dataset:
     """The pairs that have text on both sides; the others are dropped from `pairs` too."""
     for why, count in _drop(pairs).items():
         log.info("dropped %d pairs: %s", count, why)
-    return _dataset(where, pairs)
+    return pairs.dataset(where)
 
 
 def _corpus(name: str, parts: dict[str, Part], max_words: int, max_ratio: float | None, split: Split | None) -> Corpus:
@@ -240,7 +233,7 @@ def _corpus(name: str, parts: dict[str, Part], max_words: int, max_ratio: float 
     dropped |= {f"train: {why}": count for why, count in _drop(train, max_words, max_ratio or inf).items()}
     for part, count in shared(train, given).items():
         log.info("%s: %d of %d pairs have a sentence that train has too", part, count, len(given[part]))
-    splits = {part: _dataset(where, pairs) for part, (where, pairs) in {**parts, **made}.items()}
+    splits = {part: pairs.dataset(where) for part, (where, pairs) in {**parts, **made}.items()}
     return Corpus(name, splits.pop("train"), splits.pop("valid"), splits, dropped, read)
 
 
@@ -277,12 +270,6 @@ def _fault(pair: Pair, max_words: float, max_ratio: float) -> str:
     if more > max_words:
         return "over-long"
     return "uneven" if more > max_ratio * fewer else ""
-
-
-def _dataset(where: str, pairs: Pairs) -> Dataset:
-    if not len(pairs):
-        raise InputError(f"{where}: no sentence pair left after dropping empty and over-long ones")
-    return pairs.dataset()
 
 
 def _languages(src: str, tgt: str) -> tuple[str, str]:

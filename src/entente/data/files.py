@@ -65,7 +65,7 @@ class Columns(NamedTuple):
         places = self.places(where, known)
         for place in places:
             if place >= len(known):
-                raise InputError(f"{where}: {_count(len(known), 'column')} and no column {place + 1}")
+                raise InputError(f"{where}: no column {place + 1} of {len(known)}")
             if (n := known.count(known[place])) > 1:
                 raise InputError(f"{where}: {n} columns are named {known[place]}; rename one")
         return [known[place] for place in places], nested
@@ -88,11 +88,8 @@ def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
     for number, (one, other) in enumerate(zip_longest(*sides)):
         if one is None or other is None:
             longer, shorter = (tgt, src) if one is None else (src, tgt)
-            if is_stream(longer):  # which may never end
-                raise InputError(f"{longer} has more lines than {shorter}, which has {number}: line N must translate line N")
-            counts = [number, number]
-            counts[one is None] += 1 + sum(1 for _ in sides[one is None])
-            raise InputError(f"{src} has {_count(counts[0], 'line')} and {tgt} has {counts[1]}: line N must translate line N")
+            lines = "" if is_stream(longer) else f" ({number + 1 + sum(1 for _ in sides[one is None])})"  # one may never end
+            raise InputError(f"{longer} has more lines{lines} than {shorter} ({number}): line N must translate line N")
         yield one, other
 
 
@@ -122,7 +119,7 @@ def _table(path: Path, columns: Columns, **dialect: Any) -> Iterator[Pair]:
         elif max(places) < len(cells):
             yield cells[places[0]], cells[places[1]]
         else:
-            raise InputError(f"{path}, line {number}: {_count(len(cells), 'column')} and no column {max(places) + 1}")
+            raise InputError(f"{path}, line {number}: no column {max(places) + 1} of {len(cells)}")
 
 
 def _rows(path: Path, **dialect: Any) -> Iterator[tuple[int, list[str]]]:
@@ -184,8 +181,6 @@ def _json(path: Path, columns: Columns) -> Iterator[Pair]:
 def _parquet(path: Path, columns: Columns) -> Iterator[Pair]:
     with readable(path):
         try:
-            if path.stat().st_size == 0:
-                raise InputError(f"{path}: the file is empty")
             with path.open("rb") as file:
                 texts = [leaf.path for leaf in pq.ParquetFile(file).schema if leaf.physical_type == "BYTE_ARRAY"]
                 # A value that repeats is held once, however often a few bytes of the file repeat it.
@@ -237,10 +232,6 @@ READERS: dict[str, Callable[[Path, Columns], Iterator[Pair]]] = {
 def _sentence(cell: str) -> str:
     """A cell cleaned; it is one line, so a line end within it is a space."""
     return clean(re.sub("\r?\n", " ", cell))
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + "s" * (number != 1)
 
 
 def _lines(path: Path) -> Iterator[str]:

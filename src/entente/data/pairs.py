@@ -60,8 +60,11 @@ class Pairs:
             sides = [pc.filter(side, kept, memory_pool=POOL) for side in block.columns]
             self._blocks[i] = pa.record_batch(sides, schema=SCHEMA)
 
-    def dataset(self) -> Dataset:
-        """The pairs in the same memory, with a random fingerprint: `datasets` would pickle all the text for one of its own."""
+    def dataset(self, where: str = "these pairs") -> Dataset:
+        """The pairs in the same memory, with a random fingerprint: `datasets` would pickle all the text for one of its own. An
+        InputError that says `where` they are from if there are none."""
+        if not len(self):
+            raise InputError(f"{where}: no sentence pair left after dropping empty and over-long ones")
         return Dataset(pa.Table.from_batches(self._blocks, SCHEMA), fingerprint=uuid.uuid4().hex)
 
 

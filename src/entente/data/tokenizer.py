@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +28,8 @@ from rich.progress import track
 from torch import Tensor
 
 from entente.data.pairs import digest, texts
-from entente.errors import InputError, disk_error
-from entente.files.writing import made, scratch
+from entente.errors import InputError
+from entente.files.writing import made, scratch, writable
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
@@ -37,7 +37,6 @@ SAMPLE = 1_000_000  # sentences that pieces are learned from at most: the traine
 LONGEST = 1024  # pieces of a sentence that is translated or scored: attention takes memory by their square
 
 Type = Literal["bpe", "unigram"]
-TYPES: tuple[Type, ...] = get_args(Type)
 Size = Annotated[int, Interval(ge=1, le=1_000_000)]
 
 OPTIONS: dict[str, Any] = {
@@ -83,8 +82,6 @@ class Tokenizer:
     @classmethod
     def train(cls, lines: Iterable[str], vocab_size: int, type: Type = "bpe") -> "Tokenizer":
         """At most `vocab_size` pieces (fewer if the lines have no more), the same ones for the same lines."""
-        if type not in TYPES:
-            raise InputError(f"data.tokenizer.type={type}: choose one of {', '.join(TYPES)}")
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
@@ -96,12 +93,12 @@ class Tokenizer:
                 **OPTIONS,
             )
         except RuntimeError as error:
-            if smallest := re.search(r"required_chars\. \d+ vs (\d+)", str(error)):
-                raise InputError(
-                    f"data.tokenizer.vocab_size={vocab_size} is too small: this corpus needs at least {smallest[1]} "
-                    f"({len(SPECIAL)} special pieces, {BYTES} bytes and its characters)"
-                ) from None
-            raise
+            if not (smallest := re.search(r"required_chars\. \d+ vs (\d+)", str(error))):
+                raise
+            raise InputError(
+                f"data.tokenizer.vocab_size={vocab_size} is too small: this corpus needs at least {smallest[1]} "
+                f"({len(SPECIAL)} special pieces, {BYTES} bytes and its characters)"
+            ) from None
         return cls(model.getvalue())
 
     def __len__(self) -> int:
@@ -117,7 +114,7 @@ class Tokenizer:
     def refuse_too_long(self, sentence: str, where: str) -> None:
         """An InputError where a sentence has more than LONGEST pieces."""
         if (pieces := len(self.encode(sentence))) > LONGEST:
-            words = f"{len(sentence.split()):,} word{'s' * (len(sentence.split()) != 1)}"
+            words = f"{(n := len(sentence.split())):,} word{'s' * (n != 1)}"
             raise InputError(f"{where}: {words} are {pieces:,} pieces, more than the {LONGEST:,} a sentence may have; split it")
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -264,13 +261,7 @@ def cached(folder: Path, key: object, suffix: str, make: Callable[[Path], object
         with suppress(OSError):  # another user's, for example
             if path.name == name(path):
                 return path
-    try:
-        with made(folder), scratch(folder) as new:
-            content = new / f"content{suffix}"
-            make(content)
-            return content.replace(folder / name(content))
-    except (OSError, ValueError) as error:
-        if (reason := disk_error(error)) is None:
-            raise
-        why = reason.strerror or reason
-        raise InputError(f"{folder}: the {what} cannot be kept here ({why}); choose another output_dir") from None
+    with writable(f"the {what} in {folder}", "output_dir"), made(folder), scratch(folder) as new:
+        content = new / f"content{suffix}"
+        make(content)
+        return content.replace(folder / name(content))
