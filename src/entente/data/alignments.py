@@ -33,11 +33,6 @@ class Gold(NamedTuple):
         return Gold(self.tgt, self.src, sure, possible)
 
 
-def white_space_words(text: str) -> list[Span]:
-    """Words as Pharaoh counts them."""
-    return [match.span() for match in re.finditer(r"[^ ]+", text)]
-
-
 def read_pharaoh(path: Path, sources: Sequence[str], targets: Sequence[str]) -> list[Gold]:
     """The links of each pair of sentences; their words are what white space parts. InputError for a file that does not fit."""
     lines = [*islice(read_lines(path), len(sources) + 1)]
@@ -47,12 +42,13 @@ def read_pharaoh(path: Path, sources: Sequence[str], targets: Sequence[str]) -> 
             f"{len(sources)} pairs of sentences; give one for each pair that has text on both sides"
         )
     return [
-        _gold(line, white_space_words(src), white_space_words(tgt), f"{path}, line {number}")
-        for number, (line, src, tgt) in enumerate(zip(lines, sources, targets, strict=True), start=1)
+        _gold(line, pair, f"{path}, line {number}")
+        for number, (line, *pair) in enumerate(zip(lines, sources, targets, strict=True), start=1)
     ]
 
 
-def _gold(line: str, src: list[Span], tgt: list[Span], where: str) -> Gold:
+def _gold(line: str, pair: Sequence[str], where: str) -> Gold:
+    src, tgt = ([match.span() for match in re.finditer(r"[^ ]+", text)] for text in pair)
     links: dict[Link, bool] = {}  # whether it is sure
     for token in line.split():
         if not (match := LINK.fullmatch(token)):
