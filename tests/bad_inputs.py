@@ -352,7 +352,7 @@ CASES = [
     Case(
         "TSV with too few columns",
         "train PAIRS data.train=x.tsv data.columns.src=1 data.columns.tgt=2",
-        r"x\.tsv, line 2: 1 column and no column 2",
+        r"x\.tsv, line 2: no column 2 of 1",
         put("x.tsv", "un\tone\ndeux two\n"),
     ),
     Case(
@@ -723,7 +723,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "own files of unequal length",
         "OWN",
-        r"my\.fr has 2 lines and my\.en has 1: line N must translate line N",
+        r"my\.fr has more lines \(2\) than my\.en \(1\): line N must translate line N",
         both("my", "un\ndeux\n", "one\n"),
     ),
     Case("own files without a pair", "OWN", r"my\.fr and my\.en: no sentence pair left .+", both("my", "un\n\n", "\ntwo\n")),

@@ -91,7 +91,7 @@ GZ = gzip.compress(b"un\ndeux\ntrois\n" * 97, mtime=0)
     [
         (b"", "bad.fr: the file is empty$"),
         (gzip.compress(b"", mtime=0), "bad.fr: the file is empty$"),
-        (b"a\nb\n", "bad.fr has 2 lines and .*bad.en has 3: line N must translate line N$"),
+        (b"a\nb\n", r"bad.en has more lines \(3\) than .*bad.fr \(2\): line N must translate line N$"),
         (b"\n \n\t", "bad.fr and .*bad.en: no sentence pair left after dropping empty and over-long ones$"),
         ("un\nété\nb".encode("latin-1"), "bad.fr, line 2: not UTF-8 text; "),
         (b"\xef\xbb\xbfa\n\xff\nc", "bad.fr, line 2: not UTF-8 text; "),

@@ -35,13 +35,15 @@ def test_pairs_are_those_that_went_in(rows: list[tuple[Pair, bool]]) -> None:
     expected = [pair for pair, _ in rows]
     made = Pairs.of(iter(expected))
     assert list(made) == list(made) == expected and len(made) == len(expected)
-    assert made.dataset().to_dict() == {"src": [src for src, _ in expected], "tgt": [tgt for _, tgt in expected]}
+    if expected:
+        assert made.dataset().to_dict() == {"src": [src for src, _ in expected], "tgt": [tgt for _, tgt in expected]}
 
     mask = np.array([kept for _, kept in rows], bool)
     kept = [pair for pair, kept in rows if kept]
-    assert list(made.chosen(mask)) == kept and list(made) == expected
     made.keep(mask)
     assert list(made) == kept and len(made) == len(kept)
+    if not kept:
+        return
     dataset = made.dataset()
     assert [text for block in texts(dataset, "tgt", "src") for text in block] == [*dataset["tgt"], *dataset["src"]]
 
@@ -92,8 +94,8 @@ def test_what_was_read_is_freed_where_pairs_are_held_out(monkeypatch: pytest.Mon
     made = Pairs.of((f"phrase {i} " * 31, f"sentence {i} " * 31) for i in range(2011))
     gc.collect()
     before, size = pairs.POOL.bytes_allocated(), made.dataset().data.nbytes
-    held = corpora._held_out(made, {"valid": 101, "test": 0, "seed": 1}, with_test=True)
-    assert len(held["valid"]) == 101 and len(made) == 2011 - 101
+    held = corpora._held_out("x", made, {"valid": 101, "test": 0, "seed": 1}, with_test=True)
+    assert len(held["valid"][1]) == 101 and len(made) == 2011 - 101
     assert pairs.POOL.bytes_allocated() < before + 0.2 * size
 
 

@@ -5,8 +5,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entente.data.files import Pair
-from entente.data.split import hold_out, shared
+from entente.data.pairs import Pair, hold_out, shared
 
 word = st.sampled_from("ABabé")
 sentence = st.lists(word, min_size=1, max_size=2).map(" ".join)

@@ -13,11 +13,10 @@ from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entente.data import tokens
+from entente.data import tokenizer
 from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
-from entente.data.tokenizer import Vocabulary
-from entente.data.tokens import Rows, tokenise
+from entente.data.tokenizer import Rows, Vocabulary, tokenise
 from entente.errors import InputError
 
 Ids = list[list[int]]
@@ -30,7 +29,7 @@ def lists(sides: tuple[Rows, Rows]) -> tuple[Ids, Ids]:
 
 @pytest.fixture(autouse=True)
 def several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "AT_ONCE", 17)
+    monkeypatch.setattr(tokenizer, "AT_ONCE", 17)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +52,7 @@ def expected(pairs: Dataset, vocabulary: Vocabulary) -> tuple[Ids, Ids]:
     blocks=st.lists(st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=3), max_size=5), max_size=5), skip=st.integers(0, 3)
 )
 def test_rows_are_those_of_all_blocks(blocks: list[Ids], skip: int) -> None:
-    rows = Rows(pa.chunked_array([pa.array(block, tokens.IDS) for block in blocks], tokens.IDS).slice(skip))
+    rows = Rows(pa.chunked_array([pa.array(block, tokenizer.IDS) for block in blocks], tokenizer.IDS).slice(skip))
     expected = [row for block in blocks for row in block][skip:]
     assert [row.tolist() for row in rows] == expected
     assert [rows[i - len(expected)].tolist() for i in range(len(expected))] == expected
@@ -140,7 +139,7 @@ def test_several_may_make_one_file_at_once(
 
 def test_a_folder_that_cannot_be_is_said(pairs: Dataset, vocabulary: Vocabulary, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"file/x: the token ids cannot be kept here \(.+\); choose another output_dir$"):
+    with pytest.raises(InputError, match=r"the token ids in \S+file/x: cannot be written \(.+\); give another output_dir$"):
         tokenise(pairs, vocabulary, tmp_path / "file" / "x")
 
 

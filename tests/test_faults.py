@@ -150,7 +150,7 @@ def test_a_cache_that_cannot_be_read_is_a_line(base: Path, tmp_path: Path) -> No
     ended = run(f"{TRAIN}b", folder)
     assert ended.code == 2
     assert re.fullmatch(
-        "error: out/cache/tokenizer: the tokenizer cannot be kept here .+; choose another output_dir\n", ended.err
+        "error: the tokenizer in out/cache/tokenizer: cannot be written .+; give another output_dir\n", ended.err
     )
 
 

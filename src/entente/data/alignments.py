@@ -28,48 +28,38 @@ class Gold(NamedTuple):
     possible: frozenset[Link]
 
     def turned(self) -> "Gold":
-        """The same with each link's two ends exchanged."""
+        """The same with source and target exchanged."""
         sure, possible = (frozenset((j, i) for i, j in links) for links in (self.sure, self.possible))
-        return self._replace(sure=sure, possible=possible)
-
-
-def white_space_words(text: str) -> list[Span]:
-    """Words as Pharaoh counts them."""
-    return [match.span() for match in re.finditer(r"[^ ]+", text)]
+        return Gold(self.tgt, self.src, sure, possible)
 
 
 def read_pharaoh(path: Path, sources: Sequence[str], targets: Sequence[str]) -> list[Gold]:
     """The links of each pair of sentences; their words are what white space parts. InputError for a file that does not fit."""
-    given = read_lines(path)
-    lines = [*islice(given, len(sources))]
-    more = any(True for _ in given)
-    if more or len(lines) != len(sources):
+    lines = [*islice(read_lines(path), len(sources) + 1)]
+    if len(lines) != len(sources):
         raise InputError(
-            f"{path}: {'more than ' * more}{len(lines)} lines of links for {len(sources)} pairs of sentences; "
-            "give one for each pair that has text on both sides"
+            f"{path}: {'more than ' * (len(lines) > len(sources))}{min(len(lines), len(sources))} lines of links for "
+            f"{len(sources)} pairs of sentences; give one for each pair that has text on both sides"
         )
     return [
-        _gold(line, white_space_words(src), white_space_words(tgt), f"{path}, line {number}")
-        for number, (line, src, tgt) in enumerate(zip(lines, sources, targets, strict=True), start=1)
+        _gold(line, pair, f"{path}, line {number}")
+        for number, (line, *pair) in enumerate(zip(lines, sources, targets, strict=True), start=1)
     ]
 
 
-def _gold(line: str, src: list[Span], tgt: list[Span], where: str) -> Gold:
-    sure: set[Link] = set()
-    possible: set[Link] = set()
+def _gold(line: str, pair: Sequence[str], where: str) -> Gold:
+    src, tgt = ([match.span() for match in re.finditer(r"[^ ]+", text)] for text in pair)
+    links: dict[Link, bool] = {}  # whether it is sure
     for token in line.split():
-        match = LINK.fullmatch(token)
-        if not match:
+        if not (match := LINK.fullmatch(token)):
             raise InputError(f"{where}: {token[:40]!r} is no link; write i-j for a sure one, i?j for a possible one, from 0")
         i, j = int(match[1]), int(match[3])
         if i >= len(src) or j >= len(tgt):
             raise InputError(
                 f"{where}: {token} links words that are not there; the sentences have {len(src)} and {len(tgt)}, counted from 0"
             )
-        possible.add((i, j))
-        if match[2] == "-":
-            sure.add((i, j))
-    return Gold(src, tgt, frozenset(sure), frozenset(possible))
+        links[i, j] = match[2] == "-" or links.get((i, j), False)
+    return Gold(src, tgt, frozenset(link for link, sure in links.items() if sure), frozenset(links))
 
 
 def pharaoh(sentences: Iterable[Collection[Link]]) -> str:

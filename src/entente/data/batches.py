@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
-from entente.data.tokenizer import PAD
-from entente.data.tokens import Rows
+from entente.data.tokenizer import PAD, Rows
 from entente.errors import InputError
 
 Row = Sequence[int] | np.ndarray
@@ -44,6 +43,11 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 def collate(src: Sequence[Row], tgt: Sequence[Row], index: Sequence[int]) -> Batch:
     """Rows that already carry their BOS and EOS -> int64 tensors."""
     return Batch(_padded(src), _padded(tgt), torch.tensor(index, dtype=torch.int64))
+
+
+def batch_of(src: Rows, tgt: Rows, index: Sequence[int]) -> Batch:
+    """The pairs at these rows."""
+    return collate([src[i] for i in index], [tgt[i] for i in index], index)
 
 
 def _padded(rows: Sequence[Row]) -> Tensor:
@@ -94,11 +98,8 @@ class TrainingBatches:
             log.warning("%d training pairs of more than %d tokens dropped", self.dropped, max_tokens)
         # The same for every epoch: shuffling changes which rows of one length come together, never the lengths.
         self._parts = _cut(-np.sort(-longest[self._rows]), np.full(len(self._rows), max_tokens))
+        self.batches_per_epoch = len(self._parts)
         self.position = 0
-
-    @property
-    def batches_per_epoch(self) -> int:
-        return len(self._parts)
 
     def epoch(self, n: int) -> list[list[int]]:
         """Returns the rows of each batch of epoch n, every pair once, in a new order each epoch."""
@@ -110,14 +111,9 @@ class TrainingBatches:
         order = self._rows[np.lexsort((generator.random(len(src)), -np.maximum(src, tgt)))]
         return [order[self._parts[i]] for i in generator.permutation(len(self._parts))]
 
-    def padding(self, n: int = 0) -> float:
-        """Returns the share of epoch n's positions, both sides, that hold padding."""
-        size = sum(len(rows) * int(self._lengths[:, rows].max(axis=1).sum()) for rows in self.epoch(n))
-        return 1 - int(self._lengths[:, self._rows].sum()) / size
-
     def batch(self, rows: Sequence[int]) -> Batch:
         with record_function("TrainingBatches.batch"):  # so that a profile of training shows it, as torch's DataLoader does
-            return collate([self._src[i] for i in rows], [self._tgt[i] for i in rows], rows)
+            return batch_of(self._src, self._tgt, rows)
 
     def __iter__(self) -> Iterator[Batch]:
         consumed = self.position % self._accumulate  # batches of the first step
@@ -164,5 +160,4 @@ class EvaluationBatches:
         return len(self._batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        for rows in self._batches:
-            yield collate([self._src[i] for i in rows], [self._tgt[i] for i in rows], rows)
+        return (batch_of(self._src, self._tgt, rows) for rows in self._batches)

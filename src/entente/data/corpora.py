@@ -1,8 +1,5 @@
-"""Corpora: sentence pairs for training, validation and tests, as `datasets.Dataset` with the string columns src and tgt.
-
-Every corpus is one function of plain values, listed in `CORPORA` under the name that the config group `data` gives it. Its
-annotations say what the configuration may hold.
-"""
+"""Corpora: sentence pairs for training, validation and tests. Each is a function in `CORPORA`, under the name that the config
+group `data` gives it; its annotations say what the configuration may hold."""
 
 import hashlib
 import logging
@@ -11,8 +8,10 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
+from math import inf
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, TypedDict, cast
 
 import datasets
 import numpy as np
@@ -22,8 +21,7 @@ from typing_extensions import TypedDict
 
 from entente.data.alignments import Gold
 from entente.data.files import Columns, clean, read_pairs, read_parallel, table_pairs
-from entente.data.pairs import Pair, Pairs, digest
-from entente.data.split import hold_out, shared
+from entente.data.pairs import Pair, Pairs, digest, hold_out, shared
 from entente.errors import InputError
 from entente.files import Name, is_stream, path_of
 from entente.files import Split as SplitName
@@ -33,12 +31,18 @@ log = logging.getLogger("entente")
 MISSING = (None, "", "???")  # "???" is what an unfilled mandatory config value looks like
 MULTI30K = "data/task1/raw"  # where the files lie in the public repository multi30k/dataset
 
-Language = Name
-Seed = Annotated[int, Interval(ge=0, lt=2**32)]
 AtLeastOne = Annotated[int, Ge(1)]
+Seed = Annotated[int, Interval(ge=0, lt=2**32)]
 Sentences = Annotated[int, Interval(ge=1, le=1_000_000)]  # the grammar has more, but makes few thousand a second
 Share = Annotated[float, Interval(gt=0, lt=1)]
-Ratio = Annotated[float, Ge(1)]
+Src = Annotated[Name, doc("source language")]
+Tgt = Annotated[Name, doc("target language")]
+MaxWords = Annotated[AtLeastOne, doc("training pairs with more words on a side are dropped, with a count")]
+MaxRatio = Annotated[
+    Annotated[float, Ge(1)] | None,
+    doc("words of the longer side by the shorter: training pairs above it are dropped, with a count"),
+]
+Part = tuple[str, Pairs]  # what was read for one split: where from, and its pairs
 
 
 class TwoFiles(TypedDict):
@@ -49,7 +53,7 @@ class TwoFiles(TypedDict):
 
 
 class Places(TypedDict):
-    """Where the two sides stand in one file of pairs: see `files.Columns`."""
+    """Where the two sides are in one file of pairs: see `files.Columns`."""
 
     src: str | AtLeastOne | None
     tgt: str | AtLeastOne | None
@@ -63,11 +67,7 @@ class Split(TypedDict):
     seed: Annotated[Seed, doc("of the split, not of the training: runs with other seeds read the same pairs")]
 
 
-class Part(NamedTuple):
-    """What was read for one split."""
-
-    where: str
-    pairs: Pairs
+Given = TwoFiles | str | None  # two files, or one file of pairs
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class Corpus:
 
 
 def grammar(
-    src: Annotated[Language, doc("source language")] = "fr",
-    tgt: Annotated[Language, doc("target language")] = "en",
+    src: Src = "fr",
+    tgt: Tgt = "en",
     seed: Annotated[Seed, doc("of the corpus, not of the training: runs with other seeds read the same pairs")] = 1,
     train: Annotated[Sentences, doc("number of training pairs")] = 30_000,
     valid: Annotated[Sentences, doc("number of validation pairs")] = 1000,
@@ -105,69 +105,52 @@ def grammar(
     """The embedded French-English grammar; `train`, `valid` and `test` are numbers of pairs."""
     if {src, tgt} != {"fr", "en"}:
         raise InputError(f"data.src={src} data.tgt={tgt}: the grammar has fr and en, one as source and one as target")
-    from entente_grammar import Pair as Derived  # here, so that other corpora do not build its lexicon
-    from entente_grammar import splits
+    from entente_grammar import Side, splits  # here, so that other corpora do not build its lexicon
 
-    def gold(pair: Derived) -> Gold:
-        fr, en = pair.spans("fr"), pair.spans("en")
-        return Gold(fr, en, pair.sure, pair.possible) if src == "fr" else Gold(en, fr, pair.sure, pair.possible).turned()
-
-    def both(pair: Derived) -> dict[str, str]:
-        return {"fr": clean(pair.text("fr")), "en": clean(pair.text("en"))}
-
-    derived = splits(seed, train, valid, test)
-    parts = {
-        name: _dataset(f"data=grammar, {name}", Pairs.of((text[src], text[tgt]) for text in map(both, pairs)))
-        for name, pairs in derived.items()
-    }
-    golds = {name: [gold(pair) for pair in pairs] for name, pairs in derived.items() if name != "train"}
+    sides: tuple[Side, Side] = ("fr", "en") if src == "fr" else ("en", "fr")
+    parts, gold = {}, {}
+    for name, derived in splits(seed, train, valid, test).items():
+        pairs = Pairs.of((clean(pair.text(sides[0])), clean(pair.text(sides[1]))) for pair in derived)
+        parts[name] = pairs.dataset(f"data=grammar, {name}")
+        if name != "train":
+            golds = (Gold(pair.spans("fr"), pair.spans("en"), pair.sure, pair.possible) for pair in derived)
+            gold[name] = [one if src == "fr" else one.turned() for one in golds]
     read = {name: len(part) for name, part in parts.items()}
-    return Corpus("grammar", parts.pop("train"), parts.pop("valid"), tests=parts, gold=golds, read=read)
+    return Corpus("grammar", parts.pop("train"), parts.pop("valid"), parts, gold=gold, read=read)
 
 
 def files(
     *,
-    src: Annotated[Language, doc("source language")] = "fr",
-    tgt: Annotated[Language, doc("target language")] = "en",
+    src: Src = "fr",
+    tgt: Tgt = "en",
     root: Annotated[str | None, doc("folder that relative paths start from; null: the current one")] = None,
     train: Annotated[TwoFiles | str, doc("two parallel files, src and tgt, or one file of pairs")],
-    valid: Annotated[TwoFiles | str | None, doc("the same; null: held out of train, see split")] = None,
+    valid: Annotated[Given, doc("the same; null: held out of train, see split")] = None,
     test: Annotated[
-        Mapping[SplitName, TwoFiles | str | None] | str | None, doc("the same, or several test sets by name; may stay empty")
+        Mapping[SplitName, Given] | str | None, doc("the same, or several test sets by name; may stay empty")
     ] = None,
-    max_words: Annotated[AtLeastOne, doc("training pairs with more words on a side are dropped, with a count")] = 100,
-    max_ratio: Annotated[
-        Ratio | None, doc("words of the longer side by the shorter: training pairs above it are dropped, with a count")
-    ] = None,
+    max_words: MaxWords = 100,
+    max_ratio: MaxRatio = None,
     columns: Annotated[Places | None, doc("of one file of pairs: a column's name, its number from 1, or null")] = None,
     split: Annotated[Split | None, doc("what is held out of train where valid is not given")] = None,
 ) -> Corpus:
     """The user's own text, UTF-8: two parallel files, one sentence a line, plain or gzip, line N of one side translating line N
-    of the other; or one file of pairs, in a form that `files.read_pairs` knows.
-
-    `root` is the folder that relative paths start from (None: the current one). `test` is two files or one, or several such by
-    name. Without `valid`, what validates is held out of train as `split` says.
-    """
+    of the other; or one file of pairs, in a form that `files.read_pairs` knows. `test` may be several such, by name."""
     places = Columns(_languages(src, tgt), *(columns["src"], columns["tgt"]) if columns else ())
-    given: list[tuple[str, str, object]] = [("train", "data.train", train)]
-    if isinstance(valid, Mapping) and any(path not in MISSING for path in valid.values()) or isinstance(valid, str):
-        given.append(("valid", "data.valid", valid))
-    parts = {name: _read(root, paths, key, places) for name, key, paths in given + _tests(test)}
+    parts = {name: _read(root, *given, places) for name, given in _given(train, valid, test).items()}
     return _corpus(f"files-{src}-{tgt}", parts, max_words, max_ratio, split)
 
 
 def multi30k(
     *,
-    src: Annotated[Language, doc("source language")] = "fr",
-    tgt: Annotated[Language, doc("target language")] = "en",
+    src: Src = "fr",
+    tgt: Tgt = "en",
     root: Annotated[str, doc("a copy of the repository or of its folder data/task1/raw, or an address")],
     tests: Annotated[
         Sequence[SplitName], doc("also test_2017_flickr, test_2017_mscoco, ... as far as the two languages have them")
     ] = ("test_2016_flickr",),
-    max_words: Annotated[AtLeastOne, doc("training pairs with more words on a side are dropped, with a count")] = 100,
-    max_ratio: Annotated[
-        Ratio | None, doc("words of the longer side by the shorter: training pairs above it are dropped, with a count")
-    ] = None,
+    max_words: MaxWords = 100,
+    max_ratio: MaxRatio = None,
 ) -> Corpus:
     """Multi30k as the public repository multi30k/dataset holds it. `root` is that repository or its folder data/task1/raw, on
     this machine or an address (https://...); what is fetched from an address is kept in the cache of `datasets`."""
@@ -177,22 +160,21 @@ def multi30k(
     folder = _folder(root, f"train.{src}.gz")
     parts = {}
     for name, stem in {"train": "train", "valid": "val", **{test: test for test in tests}}.items():
-        one, other = (_fetched(f"{folder}/{stem}.{language}.gz") for language in languages)
-        parts[name] = Part(f"{folder}/{stem}", Pairs.of(read_parallel(one, other), f"{folder}/{stem}"))
+        where = f"{folder}/{stem}"
+        one, other = (_fetched(f"{where}.{language}.gz") for language in languages)
+        parts[name] = where, Pairs.of(read_parallel(one, other), where)
     return _corpus(f"multi30k-{src}-{tgt}", parts, max_words, max_ratio, None)
 
 
 def opus_books(
     *,
-    src: Annotated[Language, doc("source language")] = "fr",
-    tgt: Annotated[Language, doc("target language")] = "en",
+    src: Src = "fr",
+    tgt: Tgt = "en",
     path: Annotated[str, doc("a set of the hub, a Parquet file, or a folder of some")] = "Helsinki-NLP/opus_books",
     subset: Annotated[str | None, doc("of the set: a pair of languages")] = "en-fr",
     split: Annotated[Split, doc("what is held out of the training pairs")],
-    max_words: Annotated[AtLeastOne, doc("training pairs with more words on a side are dropped, with a count")] = 100,
-    max_ratio: Annotated[
-        Ratio | None, doc("words of the longer side by the shorter: training pairs above it are dropped, with a count")
-    ] = None,
+    max_words: MaxWords = 100,
+    max_ratio: MaxRatio = None,
 ) -> Corpus:
     """A translation set of the Hugging Face hub that has a training split only, of which validation and test are held out.
     `path` is its name there, or a Parquet file or a folder of some (within it, those of the folder `subset`)."""
@@ -208,32 +190,86 @@ def opus_books(
             message = f"data.path={path} data.subset={subset}: neither here nor to be had from the hub ({why})"
             raise InputError(message) from None
         pairs = Pairs.of(table_pairs(path, table.schema, lambda _: table.to_batches(), places), path)
-    return _corpus(f"opus_books-{src}-{tgt}", {"train": Part(path, pairs)}, max_words, max_ratio, split)
+    return _corpus(f"opus_books-{src}-{tgt}", {"train": (path, pairs)}, max_words, max_ratio, split)
 
 
 CORPORA: dict[str, Callable[..., Corpus]] = {corpus.__name__: corpus for corpus in (grammar, files, multi30k, opus_books)}
 
 
+def read_corpus(data: Mapping[str, Any]) -> Corpus:
+    """Returns the corpus that a configuration's `data` part names; its tokenizer and batch settings are not the reader's."""
+    return CORPORA[data["name"]](**{key: value for key, value in data.items() if key not in ("name", "tokenizer", "batch")})
+
+
 def read_from(data: Mapping[str, Any]) -> str:
     """The files and addresses that a configuration's `data` part has read, in words; empty for the grammar, which has none."""
-    if data["name"] == "grammar":
-        return ""
-    if data["name"] == "files":
-        given = [data["train"], data.get("valid"), *(paths for _, _, paths in _tests(data["test"]))]
-        paths = [path for one in given for path in (one.values() if isinstance(one, Mapping) else [one])]
-        return ", ".join(str(_path(data["root"], path)) for path in paths if path not in MISSING)
-    if data["name"] == "multi30k":
-        return f"{data['root']}, of {', '.join(['train', 'val', *data['tests']])} in {data['src']} and {data['tgt']}"
+    match data["name"]:
+        case "grammar":
+            return ""
+        case "files":
+            given = _given(data["train"], data.get("valid"), data["test"]).values()
+            paths = [path for _, one in given for path in (one.values() if isinstance(one, Mapping) else [one])]
+            return ", ".join(str(_path(data["root"], str(path))) for path in paths if path not in MISSING)
+        case "multi30k":
+            return f"{data['root']}, of {', '.join(['train', 'val', *data['tests']])} in {data['src']} and {data['tgt']}"
     return f"{data['path']}, {data['subset']}, here or on the Hugging Face hub"
 
 
 def with_text(where: str, pairs: Pairs) -> Dataset:
     """The pairs that have text on both sides; the others are dropped from `pairs` too."""
-    dropped: Counter[str] = Counter()
-    _drop(pairs, "", dropped)
-    for why, count in dropped.items():
+    for why, count in _drop(pairs).items():
         log.info("dropped %d pairs: %s", count, why)
-    return _dataset(where, pairs)
+    return pairs.dataset(where)
+
+
+def _corpus(name: str, parts: dict[str, Part], max_words: int, max_ratio: float | None, split: Split | None) -> Corpus:
+    """Returns the corpus of what was read, without unusable pairs, and with held-out pairs where no validation set was given.
+    Long and uneven pairs are dropped from train alone, since a score is over all sentences."""
+    read = {part: len(pairs) for part, (_, pairs) in parts.items()}
+    dropped = {f"{part}: {why}": count for part, (_, pairs) in parts.items() for why, count in _drop(pairs).items()}
+    where, train = parts["train"]
+    given = {part: pairs for part, (_, pairs) in parts.items() if part != "train"}
+    made = {} if "valid" in parts else _held_out(where, train, split, with_test=not given)
+    dropped |= {f"train: {why}": count for why, count in _drop(train, max_words, max_ratio or inf).items()}
+    for part, count in shared(train, given).items():
+        log.info("%s: %d of %d pairs have a sentence that train has too", part, count, len(given[part]))
+    splits = {part: pairs.dataset(where) for part, (where, pairs) in {**parts, **made}.items()}
+    return Corpus(name, splits.pop("train"), splits.pop("valid"), splits, dropped, read)
+
+
+def _held_out(where: str, pairs: Pairs, split: Split | None, with_test: bool) -> dict[str, Part]:
+    """Removes valid, and test if asked for, from the pairs, and returns them."""
+    if not split:
+        raise InputError("data.valid is not set: give the files, data.valid.src=FILE data.valid.tgt=FILE")
+    asked = {"valid": split["valid"], **({"test": split["test"]} if with_test and split["test"] else {})}
+    sizes = {part: max(1, round(n * len(pairs))) if isinstance(n, float) else n for part, n in asked.items()}
+    rows = hold_out(pairs, sizes, split["seed"])
+    if empty := next((part for part, mask in rows.items() if not mask.any()), None):
+        raise InputError(
+            f"data.split.valid={split['valid']} data.split.test={split['test']}: of {len(pairs)} "
+            f"pair{'s' * (len(pairs) != 1)} none is left for {empty}; pairs that share a sentence stay together"
+        )
+    log.info("of %d pairs, by chance: %s", len(pairs), ", ".join(f"{part} {mask.sum()}" for part, mask in rows.items()))
+    train = rows.pop("train")
+    made = {part: (f"{where}, {part}", Pairs.of(compress(pairs, mask))) for part, mask in rows.items()}
+    pairs.keep(train)
+    return made
+
+
+def _drop(pairs: Pairs, max_words: float = inf, max_ratio: float = inf) -> Counter[str]:
+    """Removes unusable pairs; returns how many, by reason."""
+    faults = [_fault(pair, max_words, max_ratio) for pair in pairs]
+    pairs.keep(np.array([not fault for fault in faults], bool))
+    return Counter(filter(None, faults))
+
+
+def _fault(pair: Pair, max_words: float, max_ratio: float) -> str:
+    fewer, more = sorted(len(side.split()) for side in pair)
+    if not fewer:
+        return "empty"
+    if more > max_words:
+        return "over-long"
+    return "uneven" if more > max_ratio * fewer else ""
 
 
 def _languages(src: str, tgt: str) -> tuple[str, str]:
@@ -242,83 +278,29 @@ def _languages(src: str, tgt: str) -> tuple[str, str]:
     return src, tgt
 
 
-def _corpus(name: str, parts: Mapping[str, Part], max_words: int, max_ratio: float | None, split: Split | None) -> Corpus:
-    """Returns the corpus of what was read, without unusable pairs, and with held-out pairs where no validation set was given.
-    Long and uneven pairs are dropped from train alone, since a score is over all sentences."""
-    dropped: Counter[str] = Counter()
-    read = {part: len(pairs) for part, (_, pairs) in parts.items()}
-    for part, (_, pairs) in parts.items():
-        _drop(pairs, f"{part}: ", dropped)
-    train = parts["train"].pairs
-    made = {} if "valid" in parts else _held_out(train, split, with_test=len(parts) == 1)
-    given = {part: pairs for part, (_, pairs) in parts.items() if part != "train"}
-    _drop(train, "train: ", dropped, max_words, max_ratio)
-    for part, count in shared(train, given).items():
-        log.info("%s: %d of %d pairs have a sentence that train has too", part, count, len(given[part]))
-    splits = {
-        part: _dataset(parts[part].where if part in parts else f"{parts['train'].where}, {part}", pairs)
-        for part, pairs in {"train": train, **made, **given}.items()
-    }
-    return Corpus(name, splits.pop("train"), splits.pop("valid"), splits, dict(dropped), read)
+def _given(train: Given, valid: Given, test: Mapping[str, Given] | str | None) -> dict[str, tuple[str, Given]]:
+    """(config key, files) of every split that is given. `test` is one file, or holds src and tgt, or sets by name, or both."""
+    found = {"train": ("data.train", train)}
+    if isinstance(valid, str) or (valid and any(path not in MISSING for path in valid.values())):
+        found["valid"] = "data.valid", valid
+    sets = {name: value for name, value in test.items() if value not in MISSING} if isinstance(test, Mapping) else {}
+    if clash := sets.keys() & {"train", "valid"}:
+        raise InputError(f"data.test.{clash.pop()}: a test set needs a name of its own")
+    one = test if isinstance(test, str) else {side: sets.pop(side) for side in ("src", "tgt") if side in sets}
+    if one not in ({}, *MISSING):
+        found["test"] = "data.test", cast(Given, one)
+    return found | {name: (f"data.test.{name}", value) for name, value in sets.items()}
 
 
-def _held_out(pairs: Pairs, split: Split | None, with_test: bool) -> dict[str, Pairs]:
-    """Removes valid, and test if asked for, from the pairs, and returns them."""
-    if not split:
-        raise InputError("data.valid is not set: give the files, data.valid.src=FILE data.valid.tgt=FILE")
-    asked = {"valid": split["valid"], "test": split["test"] if with_test else 0}
-    sizes = {part: max(1, round(n * len(pairs))) if isinstance(n, float) else n for part, n in asked.items()}
-    whole = f"{len(pairs)} pair{'s' * (len(pairs) != 1)}"
-    rows = hold_out(pairs, {part: size for part, size in sizes.items() if size or part == "valid"}, split["seed"])
-    for part, mask in rows.items():
-        if not mask.any():
-            raise InputError(
-                f"data.split.valid={split['valid']} data.split.test={split['test']}: of {whole} none is left "
-                f"for {part}; pairs that share a sentence stay together"
-            )
-    log.info("of %d pairs, by chance: %s", len(pairs), ", ".join(f"{part} {mask.sum()}" for part, mask in rows.items()))
-    train = rows.pop("train")
-    made = {part: pairs.chosen(mask) for part, mask in rows.items()}
-    pairs.keep(train)
-    return made
-
-
-def _drop(
-    pairs: Pairs, label: str, dropped: Counter[str], max_words: int | None = None, max_ratio: float | None = None
-) -> None:
-    """Removes unusable pairs; adds how many, by reason, to `dropped`."""
-    why_not = [_fault(pair, max_words, max_ratio) for pair in pairs]
-    dropped.update(label + why for why in why_not if why)
-    pairs.keep(np.array([not why for why in why_not], bool))
-
-
-def _fault(pair: Pair, max_words: int | None, max_ratio: float | None) -> str | None:
-    if not all(pair):
-        return "empty"
-    fewer, more = sorted(len(side.split()) for side in pair)
-    if max_words is not None and more > max_words:
-        return "over-long"
-    if max_ratio is not None and more > max_ratio * fewer:
-        return "uneven"
-    return None
-
-
-def _dataset(where: str, pairs: Pairs) -> Dataset:
-    if not pairs:
-        raise InputError(f"{where}: no sentence pair left after dropping empty and over-long ones")
-    return pairs.dataset()
-
-
-def _read(root: str | None, given: object, key: str, places: Columns) -> Part:
+def _read(root: str | None, key: str, given: Given, places: Columns) -> Part:
     if isinstance(given, str) and given not in MISSING:
         path = _path(root, given)
-        return Part(str(path), Pairs.of(read_pairs(path, places), str(path)))
+        return str(path), Pairs.of(read_pairs(path, places), str(path))
     sides: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     if missing := next((side for side in ("src", "tgt") if sides.get(side) in MISSING), None):
         raise InputError(f"{key}.{missing} is not set: give the file, {key}.{missing}=FILE")
-    src, tgt = (_path(root, str(sides[side])) for side in ("src", "tgt"))
-    where = f"{src} and {tgt}"
-    return Part(where, Pairs.of(read_parallel(src, tgt), where))
+    src, tgt = (_path(root, sides[side]) for side in ("src", "tgt"))
+    return f"{src} and {tgt}", Pairs.of(read_parallel(src, tgt), f"{src} and {tgt}")
 
 
 def _path(root: str | None, path: str) -> Path:
@@ -326,18 +308,6 @@ def _path(root: str | None, path: str) -> Path:
     if is_stream(place):
         raise InputError(f"{place}: can be read only once, and a run that goes on reads its data again; give a file")
     return place
-
-
-def _tests(test: Mapping[str, TwoFiles | str | None] | str | None) -> list[tuple[str, str, object]]:
-    """(name, config key, files) of every test set given: `test` is one file, holds src and tgt, or holds named ones of both."""
-    if not isinstance(test, Mapping):
-        return [] if test in MISSING else [("test", "data.test", test)]
-    given = {name: value for name, value in test.items() if value not in MISSING}
-    named = {name: value for name, value in given.items() if name not in ("src", "tgt")}
-    if clash := named.keys() & {"train", "valid"}:
-        raise InputError(f"data.test.{clash.pop()}: a test set needs a name of its own")
-    one = [("test", "data.test", given)] if given.keys() - named.keys() else []
-    return one + [(name, f"data.test.{name}", value) for name, value in named.items()]
 
 
 def _folder(root: str, first: str) -> str:
@@ -372,14 +342,3 @@ def _parquet_files(path: Path, subset: str | None) -> list[Path]:
     if not (found := sorted(folder.glob("*.parquet"))):
         raise InputError(f"data.path={path}: there is no Parquet file in {folder}")
     return found
-
-
-def read_corpus(data: Mapping[str, Any]) -> Corpus:
-    """Returns the corpus that a configuration's `data` part names; its tokenizer and batch settings are not the reader's."""
-    arguments = {key: value for key, value in data.items() if key not in ("name", "tokenizer", "batch")}
-    if data["name"] not in CORPORA:
-        raise InputError(f"data.name={data['name']}: choose one of {', '.join(CORPORA)}")
-    try:
-        return CORPORA[data["name"]](**arguments)
-    except TypeError as error:
-        raise InputError(f"data={data['name']}: {error}") from error

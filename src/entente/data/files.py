@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,15 +27,11 @@ from entente.files import LONGEST_LINE, is_stream, readable, text_lines, too_lon
 
 GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 NO_BREAK = re.compile("[\u00a0\u2007\u202f]")
-ROWS = 100  # of a table that are Python's strings at a time
 NESTED = "translation"  # the column of the hub's translation sets: a text by language
 
 
-Batches = Callable[[list[str]], Iterable[pa.RecordBatch]]  # paths of columns -> these columns
-
-
 class Columns(NamedTuple):
-    """Where the two sides of a pair stand: a column's name, its number from 1, or None for the column that is named as the
+    """Where the two sides of a pair are: a column's name, its number from 1, or None for the column that is named as the
     language or `src` and `tgt`."""
 
     languages: Pair
@@ -55,11 +51,24 @@ class Columns(NamedTuple):
             place = given - 1 if isinstance(given, int) else by_name
             if place is None:
                 raise InputError(
-                    f"{where}: no column is named {' or '.join(names)}; say where the languages stand, "
+                    f"{where}: no column is named {' or '.join(names)}; say where the languages are, "
                     "data.columns.src=COLUMN data.columns.tgt=COLUMN, each a name or a number from 1"
                 )
             found.append(place)
         return found[0], found[1]
+
+    def keys(self, where: str, outer: Sequence[str], inner: Sequence[str]) -> tuple[list[str], bool]:
+        """The names of the two columns of a table that has the columns `outer`, one of which, `translation`, has the fields
+        `inner` (may be none); and whether they are such fields."""
+        nested = bool(inner) and not all({*names} & {*outer} for names in self.names())
+        known = inner if nested else outer
+        places = self.places(where, known)
+        for place in places:
+            if place >= len(known):
+                raise InputError(f"{where}: no column {place + 1} of {len(known)}")
+            if (n := known.count(known[place])) > 1:
+                raise InputError(f"{where}: {n} columns are named {known[place]}; rename one")
+        return [known[place] for place in places], nested
 
 
 def clean(line: str) -> str:
@@ -79,11 +88,8 @@ def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
     for number, (one, other) in enumerate(zip_longest(*sides)):
         if one is None or other is None:
             longer, shorter = (tgt, src) if one is None else (src, tgt)
-            if is_stream(longer):  # which may never end
-                raise InputError(f"{longer} has more lines than {shorter}, which has {number}: line N must translate line N")
-            counts = [number, number]
-            counts[one is None] += 1 + sum(1 for _ in sides[one is None])
-            raise InputError(f"{src} has {_count(counts[0], 'line')} and {tgt} has {counts[1]}: line N must translate line N")
+            lines = "" if is_stream(longer) else f" ({number + 1 + sum(1 for _ in sides[one is None])})"  # one may never end
+            raise InputError(f"{longer} has more lines{lines} than {shorter} ({number}): line N must translate line N")
         yield one, other
 
 
@@ -98,59 +104,25 @@ def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
     return READERS[form](path, columns)
 
 
-def table_pairs(where: str, schema: pa.Schema, batches: Batches, columns: Columns) -> Iterator[Pair]:
-    """The pairs of an Arrow table: two columns of text, or the fields of a column `translation`."""
-    names = schema.names
-    of_sides = all({*allowed} & {*names} for allowed in columns.names())
-    nested = not of_sides and NESTED in names and pa.types.is_struct(schema.field(NESTED).type)
-    if nested:
-        names = [field.name for field in schema.field(NESTED).type]
-    places = columns.places(where, names)
-    for place in places:
-        if place >= len(names):
-            raise InputError(f"{where}: {_count(len(names), 'column')} and no column {place + 1}")
-        if names.count(names[place]) > 1:
-            raise InputError(f"{where}: {names.count(names[place])} columns are named {names[place]}; rename one")
-    chosen = [names[place] for place in places]
-    row = 0
-    for batch in batches([f"{NESTED}.{name}" if nested else name for name in chosen]):
-        sides = [_checked(where, row, name, pc.struct_field(batch[NESTED], name) if nested else batch[name]) for name in chosen]
-        for start in range(0, len(batch), ROWS):
-            src, tgt = (map(_sentence, _plain(side.slice(start, ROWS)).to_pylist()) for side in sides)
-            yield from zip(src, tgt, strict=True)
-        row += len(batch)
+def _table(path: Path, columns: Columns, **dialect: Any) -> Iterator[Pair]:
+    """The first row is a heading if a column is found by its name, or if both chosen by number are headed by their names."""
+    places = None
+    for number, row in _rows(path, **dialect):
+        cells = list(map(_sentence, row))
+        if places is None:
+            places, cell_at = columns.places(str(path), cells), dict(enumerate(cells))
+            headed = [cell_at.get(place) in names for place, names in zip(places, columns.names(), strict=True)]
+            if all(headed) or not all(isinstance(given, int) for given in columns[1:]):
+                continue
+        if not any(cells):
+            yield "", ""
+        elif max(places) < len(cells):
+            yield cells[places[0]], cells[places[1]]
+        else:
+            raise InputError(f"{path}, line {number}: no column {max(places) + 1} of {len(cells)}")
 
 
-def _checked(where: str, row: int, name: str, side: pa.Array) -> pa.Array:
-    """A column of a batch that begins behind `row` rows, once it is known to be text of a length that may be."""
-    coded = pa.types.is_dictionary(side.type)
-    values = side.dictionary if coded else side
-    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-        raise InputError(f"{where}: column {name} holds {values.type}, not text")
-    if side.null_count:
-        raise InputError(f"{where}, row {row + 1 + pc.index(pc.is_null(side), True).as_py()}: column {name} is null, not text")
-    lengths = pc.binary_length(values)
-    too_many = pc.greater(lengths.take(side.indices) if coded else lengths, LONGEST_LINE)
-    if (long := pc.index(too_many, True).as_py()) >= 0:
-        raise too_long(f"{where}, row {row + 1 + long}: column {name}")
-    values.validate(full=True)  # that it is UTF-8
-    return side
-
-
-def _plain(side: pa.Array) -> pa.Array:
-    return side.dictionary_decode() if pa.types.is_dictionary(side.type) else side
-
-
-def _tsv(path: Path, columns: Columns) -> Iterator[Pair]:
-    rows = enumerate((line.split("\t") for line in _lines(path)), start=1)
-    return _table(path, rows, columns)
-
-
-def _csv(path: Path, columns: Columns) -> Iterator[Pair]:
-    return _table(path, _csv_rows(path), columns)
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _rows(path: Path, **dialect: Any) -> Iterator[tuple[int, list[str]]]:
     r"""(number of its last line, cells) of each row; a quoted cell may go over lines."""
     # The parser would end a row at a lone "\r". A lone surrogate, which no UTF-8 text can hold, takes its place.
     stand_in = "\udc0d"
@@ -165,40 +137,13 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             yield re.sub("\r(?!\n)", stand_in, f"{line}\n")
 
     csv.field_size_limit(2 * LONGEST_LINE)  # a row is bounded here
-    reader = csv.reader(lines(), strict=True)
+    reader = csv.reader(lines(), strict=True, **dialect)
     try:
         for row in reader:
             held = 0
             yield reader.line_num, [cell.replace(stand_in, "\r") for cell in row]
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: no proper CSV ({error})") from None
-
-
-def _table(path: Path, rows: Iterable[tuple[int, list[str]]], columns: Columns) -> Iterator[Pair]:
-    """The first row is a heading if a column is found by its name, or if both chosen by number are headed by their names."""
-    src = tgt = -1
-    for number, row in rows:
-        cells = list(map(_sentence, row))
-        if src < 0:
-            src, tgt = columns.places(str(path), cells)
-            by_number = isinstance(columns.src, int) and isinstance(columns.tgt, int)
-            heads = [name in names for name, names in zip(_at(cells, src, tgt), columns.names(), strict=True)]
-            if not by_number or all(heads):
-                continue
-        if not any(cells):
-            yield "", ""
-        elif max(src, tgt) < len(cells):
-            yield cells[src], cells[tgt]
-        else:
-            raise InputError(f"{path}, line {number}: {_count(len(cells), 'column')} and no column {max(src, tgt) + 1}")
-
-
-def _at(cells: Sequence[str], *places: int) -> list[str | None]:
-    return [cells[place] if place < len(cells) else None for place in places]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + "s" * (number != 1)
 
 
 def _json(path: Path, columns: Columns) -> Iterator[Pair]:
@@ -218,11 +163,10 @@ def _json(path: Path, columns: Columns) -> Iterator[Pair]:
             item = None
         if not isinstance(item, dict):
             raise InputError(f"{where}: no JSON object; each line is one, with both sides of a pair")
+        inner = item.get(NESTED)
         if not keys:
-            nested = isinstance(item.get(NESTED), dict) and not all({*names} & {*item} for names in columns.names())
-            known = list(item[NESTED] if nested else item)
-            keys = [known[place] for place in columns.places(where, known)]
-        texts = item.get(NESTED) if nested else item
+            keys, nested = columns.keys(where, list(item), list(inner) if isinstance(inner, dict) else [])
+        texts = inner if nested else item
         if not isinstance(texts, dict):
             raise InputError(f"{where}: key {NESTED} holds no object with a text by language")
         for key in keys:
@@ -237,32 +181,57 @@ def _json(path: Path, columns: Columns) -> Iterator[Pair]:
 def _parquet(path: Path, columns: Columns) -> Iterator[Pair]:
     with readable(path):
         try:
-            if path.stat().st_size == 0:
-                raise InputError(f"{path}: the file is empty")
             with path.open("rb") as file:
                 texts = [leaf.path for leaf in pq.ParquetFile(file).schema if leaf.physical_type == "BYTE_ARRAY"]
                 # A value that repeats is held once, however often a few bytes of the file repeat it.
                 stored = pq.ParquetFile(file, read_dictionary=texts)
-                batches = partial(stored.iter_batches, AT_ONCE, None)
-                yield from table_pairs(str(path), stored.schema_arrow, batches, columns)
+                yield from table_pairs(str(path), stored.schema_arrow, partial(stored.iter_batches, AT_ONCE, None), columns)
         except (pa.ArrowException, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: damaged or no Parquet file ({_one_line(error)}); fetch it again") from None
+            reason = " ".join(str(error).split())
+            raise InputError(f"{path}: damaged or no Parquet file ({reason}); fetch it again") from None
+
+
+def table_pairs(
+    where: str, schema: pa.Schema, batches: Callable[[list[str]], Iterable[pa.RecordBatch]], columns: Columns
+) -> Iterator[Pair]:
+    """The pairs of an Arrow table: two columns of text, or the fields of a column `translation`. `batches` reads the columns
+    at some paths."""
+    inner = schema.field(NESTED).type if schema.names.count(NESTED) == 1 else None
+    fields = [field.name for field in inner] if inner and pa.types.is_struct(inner) else []
+    keys, nested = columns.keys(where, schema.names, fields)
+    row = 0
+    for batch in batches([f"{NESTED}.{key}" if nested else key for key in keys]):
+        sides = [pc.struct_field(batch[NESTED], key) if nested else batch[key] for key in keys]
+        for cells in zip(*sides, strict=True):  # one row at a time, since its text may be long
+            row += 1
+            src, tgt = (_sentence(_text(cell, where, row, key)) for cell, key in zip(cells, keys, strict=True))
+            yield src, tgt
+
+
+def _text(cell: pa.Scalar, where: str, row: int, column: str) -> str:
+    """The text of a cell; an InputError if it is no text, or longer than a text may be."""
+    value = cell.value if isinstance(cell, pa.DictionaryScalar) else cell
+    if not isinstance(value, pa.StringScalar):
+        raise InputError(f"{where}: column {column} holds {value.type}, not text")
+    if not value.is_valid:
+        raise InputError(f"{where}, row {row}: column {column} is null, not text")
+    if len(value.as_buffer()) > LONGEST_LINE:
+        raise too_long(f"{where}, row {row}: column {column}")
+    text: str = value.as_py()
+    return text
 
 
 READERS: dict[str, Callable[[Path, Columns], Iterator[Pair]]] = {
-    ".tsv": _tsv,
-    ".txt": _tsv,
-    ".csv": _csv,
-    ".jsonl": _json,
-    ".ndjson": _json,
-    ".json": _json,
+    **dict.fromkeys((".tsv", ".txt"), partial(_table, delimiter="\t", quoting=csv.QUOTE_NONE)),
+    ".csv": _table,
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), _json),
     ".parquet": _parquet,
 }
 
 
 def _sentence(cell: str) -> str:
     """A cell cleaned; it is one line, so a line end within it is a space."""
-    return clean(cell.replace("\r\n", "\n").replace("\n", " ") if "\n" in cell else cell)
+    return clean(re.sub("\r?\n", " ", cell))
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -277,7 +246,3 @@ def _lines(path: Path) -> Iterator[str]:
             yield from lines
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InputError(f"{path}: damaged or truncated gzip file ({error}); fetch it again") from None
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

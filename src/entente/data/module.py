@@ -1,6 +1,6 @@
 """The LightningDataModule: a corpus through a vocabulary, in batches."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -9,15 +9,13 @@ from typing import Annotated, Any, cast, get_args
 import lightning as L
 import numpy as np
 import torch
-from annotated_types import Ge, doc
+from annotated_types import doc
+from datasets import Dataset
 
-from entente.data.batches import Batch, EvaluationBatches, Together, TrainingBatches, collate, fitting, to_device
-from entente.data.corpora import Corpus
-from entente.data.tokenizer import BOS, LONGEST, Vocabulary, too_long
-from entente.data.tokens import Rows, tokenise
+from entente.data.batches import Batch, EvaluationBatches, Together, TrainingBatches, batch_of, fitting, to_device
+from entente.data.corpora import AtLeastOne, Corpus
+from entente.data.tokenizer import BOS, Rows, Vocabulary, tokenise
 from entente.errors import InputError
-
-AtLeastOne = Annotated[int, Ge(1)]
 
 
 def split_of(name: str) -> str:
@@ -49,19 +47,6 @@ class EvaluationSplit:
 
     def __iter__(self) -> Iterator[Batch]:
         return islice(self.batches, len(self))
-
-
-@dataclass(frozen=True)
-class WholeSplit:
-    """A loader for Lightning whose only item is the whole split, since `evaluate` takes a split and not a batch."""
-
-    split: EvaluationSplit
-
-    def __len__(self) -> int:
-        return 1
-
-    def __iter__(self) -> Iterator[EvaluationSplit]:
-        yield self.split
 
 
 class TranslationData(L.LightningDataModule):
@@ -101,21 +86,17 @@ class TranslationData(L.LightningDataModule):
 
     def check_lengths(self, splits: Sequence[str]) -> None:
         for split in splits:
-            for side, rows, marks in zip(("src", "tgt"), self.ids(split), (1, 2), strict=True):  # EOS; BOS and EOS
-                row, pieces = int(rows.lengths.argmax()), int(rows.lengths.max()) - marks
-                if pieces > LONGEST:
-                    sentence = (self.sources(split) if side == "src" else self.references(split))[row]
-                    raise InputError(f"{split}, {side}, '{sentence[:30]}...': {too_long(sentence, pieces)}")
+            for side, rows in zip(("src", "tgt"), self.ids(split), strict=True):
+                sentence = self.pairs(split)[int(rows.lengths.argmax())][side]
+                where = f"{split}, {side}, '{sentence[:30]}...'"
+                getattr(self.vocabulary, side).refuse_too_long(sentence, where)
 
-    def sources(self, split: str) -> list[str]:
-        return list(self.corpus.split(split_of(split))["src"])
-
-    def references(self, split: str) -> list[str]:
-        return list(self.corpus.split(split_of(split))["tgt"])
+    def pairs(self, split: str) -> Dataset:
+        return self.corpus.split(split_of(split))
 
     def ids(self, split: str) -> tuple[Rows, Rows]:
         """Token ids of both sides of a split, with their BOS and EOS."""
-        return tokenise(self.corpus.split(split_of(split)), self.vocabulary, self.cache_dir)
+        return tokenise(self.pairs(split), self.vocabulary, self.cache_dir)
 
     def train_dataloader(self) -> TrainingBatches:
         accumulate = self.trainer.accumulate_grad_batches if self.trainer else 1
@@ -124,23 +105,24 @@ class TranslationData(L.LightningDataModule):
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         return to_device(batch, device) if isinstance(batch, Batch) else batch
 
-    def val_dataloader(self) -> WholeSplit:
-        return WholeSplit(self.evaluation("valid"))
+    def val_dataloader(self) -> Iterable[EvaluationSplit]:
+        """A loader whose only item is the whole split, since `evaluate` takes a split and not a batch; no list, which Lightning
+        would take for several loaders."""
+        return {"valid": self.evaluation("valid")}.values()
 
     def evaluation(self, split: str) -> EvaluationSplit:
-        batches = self.evaluation_batches(split)
-        return EvaluationSplit(split, batches, self.sources(split), self.references(split), self.limit_batches)
+        sources, references = (list(self.pairs(split)[side]) for side in ("src", "tgt"))
+        return EvaluationSplit(split, self.evaluation_batches(split), sources, references, self.limit_batches)
 
     def evaluation_batches(self, split: str) -> EvaluationBatches:
-        """Each pair of the split once; the batches' `index` are rows of `sources(split)` and `references(split)`. A split may
-        say how its sentences come together: test@alone, test@mixed."""
+        """Each pair of the split once; the batches' `index` are its rows. A split may say how its sentences come together:
+        test@alone, test@mixed."""
         return EvaluationBatches(*self.ids(split), self.eval_max_tokens, together_of(split))
 
     def sample(self, n: int) -> Batch:
         """The first n pairs of validation, of whatever lengths."""
         src, tgt = self.ids("valid")
-        rows = range(min(n, len(src)))
-        return collate([src[i] for i in rows], [tgt[i] for i in rows], rows)
+        return batch_of(src, tgt, range(min(n, len(src))))
 
     def unigram_nll(self) -> float:
         """Nats per target token of validation, end symbols counted, for one who knows how often each piece occurs in training

@@ -1,10 +1,10 @@
-"""Text pairs in Arrow's memory, where a sentence takes its bytes and little more; Python's strings take three times that."""
+"""Sentence pairs in Arrow's memory, where a sentence takes its bytes and little more, a third of a Python string; and which of
+them to hold out of training."""
 
 import hashlib
 import os
 import uuid
-from collections.abc import Collection, Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -15,31 +15,33 @@ from entente.errors import InputError
 
 Pair = tuple[str, str]  # source, target
 
-AT_ONCE = 10_000  # pairs that are Python's strings at a time, and a block
-LONGEST_BLOCK = 1 << 26  # characters of a block; Python and Arrow hold it at the same time for a moment
+AT_ONCE = 10_000  # pairs in a block, and pairs that are Python strings at a time
+LONGEST_BLOCK = 1 << 26  # characters of a block, which Python and Arrow hold at the same time for a moment
 SCHEMA = pa.schema({"src": pa.string(), "tgt": pa.string()})
-POOL = pa.system_memory_pool()  # the usual one keeps half as much again for itself
+POOL = pa.system_memory_pool()  # Arrow's default pool keeps half as much again for itself
 
 
-class Pairs(Collection[Pair]):
-    """Pairs to go through again and again."""
+class Pairs:
+    """Pairs to iterate over any number of times."""
 
-    def __init__(self, blocks: list[pa.RecordBatch]) -> None:
-        self._blocks = blocks
+    def __init__(self) -> None:
+        self._blocks: list[pa.RecordBatch] = []
 
     @classmethod
     def of(cls, pairs: Iterable[Pair], where: str = "these pairs") -> "Pairs":
-        """An InputError that says where they are from if they take more memory than text may."""
-        blocks, held, most = [], 0, most_text()
+        """The pairs read from `where`; an InputError if they take more than half the memory of the machine, since token ids and
+        the model take as much again."""
+        made, held = cls(), 0
+        most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
         for block in _blocks(pairs):
             sides = [pa.array(side, pa.string(), memory_pool=POOL) for side in zip(*block, strict=True)]
-            blocks.append(pa.record_batch(sides, schema=SCHEMA))
-            held += blocks[-1].nbytes
+            made._blocks.append(pa.record_batch(sides, schema=SCHEMA))
+            held += made._blocks[-1].nbytes
             if held > most:
                 raise InputError(
                     f"{where}: more text than half the memory of this machine holds ({most / 1e9:.1f} GB); give less of it"
                 )
-        return cls(blocks)
+        return made
 
     def __len__(self) -> int:
         return sum(map(len, self._blocks))
@@ -49,49 +51,34 @@ class Pairs(Collection[Pair]):
             src, tgt = block.columns
             yield from zip(src.to_pylist(), tgt.to_pylist(), strict=True)
 
-    def __contains__(self, pair: object) -> bool:
-        return any(pair == other for other in self)
-
-    def chosen(self, mask: np.ndarray) -> "Pairs":
-        """A copy of those at which `mask` (N,) is true."""
-        return Pairs([_filtered(block, part) for block, part in zip(self._blocks, self._parts(mask), strict=True)])
-
     def keep(self, mask: np.ndarray) -> None:
-        """Those alone at which `mask` (N,) is true; in place, block by block, since twice the text may be too much."""
-        for i, part in enumerate(self._parts(mask)):
-            self._blocks[i] = _filtered(self._blocks[i], part)
+        """Drops the pairs at which `mask` (N,) is false; block by block, since twice the text may be too much."""
+        stop = 0
+        for i, block in enumerate(self._blocks):
+            start, stop = stop, stop + len(block)
+            kept = pa.array(mask[start:stop])
+            sides = [pc.filter(side, kept, memory_pool=POOL) for side in block.columns]
+            self._blocks[i] = pa.record_batch(sides, schema=SCHEMA)
 
-    def _parts(self, mask: np.ndarray) -> list[np.ndarray]:
-        """Of each block."""
-        return np.split(mask, np.cumsum([len(block) for block in self._blocks])[:-1]) if self._blocks else []
-
-    def dataset(self) -> Dataset:
-        """In the same memory. With a name by chance, or `datasets` would pickle all of it for a hash."""
+    def dataset(self, where: str = "these pairs") -> Dataset:
+        """The pairs in the same memory, with a random fingerprint: `datasets` would pickle all the text for one of its own. An
+        InputError that says `where` they are from if there are none."""
+        if not len(self):
+            raise InputError(f"{where}: no sentence pair left after dropping empty and over-long ones")
         return Dataset(pa.Table.from_batches(self._blocks, SCHEMA), fingerprint=uuid.uuid4().hex)
 
 
 def _blocks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """Pairs in blocks that are no longer than memory allows, however long their sentences are."""
-    rest, block, size = iter(pairs), list[Pair](), 0
-    while some := list(islice(rest, min(AT_ONCE, 20))):
-        block += some
-        size += sum(map(len, chain.from_iterable(some)))
+    """Pairs in blocks that fit in memory, however long their sentences are."""
+    block, size = list[Pair](), 0
+    for pair in pairs:
+        block.append(pair)
+        size += len(pair[0]) + len(pair[1])
         if len(block) >= AT_ONCE or size > LONGEST_BLOCK:
             yield block
             block, size = [], 0
     if block:
         yield block
-
-
-def most_text() -> int:
-    """Bytes of text that are read at most: token ids and the model take as much again."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-
-
-def _filtered(block: pa.RecordBatch, mask: np.ndarray) -> pa.RecordBatch:
-    if mask.all():
-        return block
-    return pa.record_batch([pc.filter(side, pa.array(mask), memory_pool=POOL) for side in block.columns], schema=SCHEMA)
 
 
 def texts(pairs: Dataset, *sides: str) -> Iterator[list[str]]:
@@ -107,3 +94,73 @@ def digest(pairs: Dataset, *sides: str) -> str:
     for block in texts(pairs, *sides):
         found.update("".join(f"{text}\n" for text in block).encode())
     return found.hexdigest()
+
+
+def same(sentence: str) -> str:
+    """Equal for sentences that differ only in case or in white space: to have met one is to have met the other."""
+    return " ".join(sentence.casefold().split())
+
+
+def hold_out(pairs: Iterable[Pair], sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
+    """`train` and the parts of `sizes`, which have at most that many pairs; each as a mask of the pairs (N,).
+
+    Pairs that share a sentence, directly or by way of others, stay together. Such groups are dealt in an order that a hash of
+    the seed and their text gives: the same on every machine, whatever the order of the lines. A group too big for what is left
+    of the parts goes to train.
+    """
+    group = _groups(pairs)
+    count = np.bincount(group)
+    names = ["train", *sizes]
+    part_of = np.zeros(len(count), np.int8)  # an index of `names`
+    left = dict(sizes)
+    for g in np.argsort(_order(pairs, group, count, seed), kind="stable"):
+        if not any(left.values()):
+            break
+        part = next((part for part, room in left.items() if count[g] <= room), None)
+        if part is not None:
+            left[part] -= int(count[g])
+            part_of[g] = names.index(part)
+    return {name: part_of[group] == i for i, name in enumerate(names)}
+
+
+def shared(train: Iterable[Pair], parts: Mapping[str, Iterable[Pair]]) -> dict[str, int]:
+    """How many pairs of each part have a sentence, on either side, that train has too."""
+    if not parts:
+        return {}
+    asked = {same(sentence) for pairs in parts.values() for pair in pairs for sentence in pair}  # train may be far larger
+    met = {known for pair in train for sentence in pair if (known := same(sentence)) in asked}
+    return {part: sum(any(same(sentence) in met for sentence in pair) for pair in pairs) for part, pairs in parts.items()}
+
+
+def _order(pairs: Iterable[Pair], group: np.ndarray, count: np.ndarray, seed: int) -> np.ndarray:
+    """(G,) the number by which a group is sorted: a hash of the seed and the least of its sentences."""
+    order, left = np.zeros(len(count), np.uint64), count.copy()
+    least: dict[int, str] = {}  # of the groups that have pairs left
+    for pair, g in zip(pairs, group, strict=True):
+        name = min(map(same, pair))
+        least[g] = min(name, least.get(g, name))
+        left[g] -= 1
+        if not left[g]:
+            order[g] = _hash(f"{seed} {least.pop(g)}")
+    return order
+
+
+def _hash(text: str) -> int:
+    """The first 64 bits of SHA-256."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def _groups(pairs: Iterable[Pair]) -> np.ndarray:
+    """(N,) which group each pair is in, from 0 on: the connected components of the graph whose nodes are sentences and whose
+    edges are pairs. Sentences are known by their hashes, since their text takes much memory."""
+    hashes = np.fromiter((_hash(same(sentence)) for pair in pairs for sentence in pair), np.uint64)
+    known = np.unique(hashes)
+    src, tgt = np.searchsorted(known, hashes).reshape(-1, 2).T
+    label = np.arange(len(known))  # of each sentence: a sentence of its component, in the end the same one for all of them
+    del hashes, known
+    while (label[src] != label[tgt]).any():
+        np.minimum.at(label, label[src], label[tgt])
+        np.minimum.at(label, label[tgt], label[src])
+        label = label[label]
+    number = np.cumsum(label == np.arange(len(label))) - 1
+    return number[label[src]]

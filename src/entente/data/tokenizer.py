@@ -1,28 +1,35 @@
-"""SentencePiece (Kudo & Richardson 2018): text to piece ids and back, without loss.
+"""SentencePiece (Kudo & Richardson 2018): text to piece ids and back, without loss; the ids of a corpus are made once.
 
 Identity normalisation, kept white space and byte fallback make `decode(encode(x)) == x` for any line of text, the piece
-marker U+2581 aside. Text is brought to NFC at the door (`corpora.clean`), not here.
+marker U+2581 aside. Text is brought to NFC at the door (`files.clean`), not here.
 """
 
+import hashlib
 import io
 import logging
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import sentencepiece
 import torch
 from annotated_types import Interval, doc
 from datasets import Dataset
+from rich.console import Console
+from rich.progress import track
 from torch import Tensor
 
-from entente.data.cache import cached
 from entente.data.pairs import digest, texts
 from entente.errors import InputError
+from entente.files import made, scratch, writable
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
@@ -30,7 +37,6 @@ SAMPLE = 1_000_000  # sentences that pieces are learned from at most: the traine
 LONGEST = 1024  # pieces of a sentence that is translated or scored: attention takes memory by their square
 
 Type = Literal["bpe", "unigram"]
-TYPES: tuple[Type, ...] = get_args(Type)
 Size = Annotated[int, Interval(ge=1, le=1_000_000)]
 
 OPTIONS: dict[str, Any] = {
@@ -52,6 +58,11 @@ BYTES = 256
 # Their bytes encode them all the same.
 RESERVED = re.compile("[\0\t\n\r\u2581\u2585]")
 
+FORM = 1  # of files of token ids; to be raised when what is written changes
+AT_ONCE = 10_000  # pairs encoded together, and a block of the file
+IDS = pa.list_(pa.int32())
+SCHEMA = pa.schema({"src": IDS, "tgt": IDS})
+
 log = logging.getLogger("entente")
 
 
@@ -71,8 +82,6 @@ class Tokenizer:
     @classmethod
     def train(cls, lines: Iterable[str], vocab_size: int, type: Type = "bpe") -> "Tokenizer":
         """At most `vocab_size` pieces (fewer if the lines have no more), the same ones for the same lines."""
-        if type not in TYPES:
-            raise InputError(f"data.tokenizer.type={type}: choose one of {', '.join(TYPES)}")
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
@@ -84,12 +93,12 @@ class Tokenizer:
                 **OPTIONS,
             )
         except RuntimeError as error:
-            if smallest := re.search(r"required_chars\. \d+ vs (\d+)", str(error)):
-                raise InputError(
-                    f"data.tokenizer.vocab_size={vocab_size} is too small: this corpus needs at least {smallest[1]} "
-                    f"({len(SPECIAL)} special pieces, {BYTES} bytes and its characters)"
-                ) from None
-            raise
+            if not (smallest := re.search(r"required_chars\. \d+ vs (\d+)", str(error))):
+                raise
+            raise InputError(
+                f"data.tokenizer.vocab_size={vocab_size} is too small: this corpus needs at least {smallest[1]} "
+                f"({len(SPECIAL)} special pieces, {BYTES} bytes and its characters)"
+            ) from None
         return cls(model.getvalue())
 
     def __len__(self) -> int:
@@ -97,36 +106,31 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Piece ids, without BOS and EOS."""
-        ids: list[int] = self._processor.encode(text)
-        return ids
+        return self._processor.encode(text)
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        ids: list[list[int]] = self._processor.encode(list(texts))
-        return ids
+        return self._processor.encode(list(texts))
 
     def refuse_too_long(self, sentence: str, where: str) -> None:
         """An InputError where a sentence has more than LONGEST pieces."""
         if (pieces := len(self.encode(sentence))) > LONGEST:
-            raise InputError(f"{where}: {too_long(sentence, pieces)}")
+            words = f"{(n := len(sentence.split())):,} word{'s' * (n != 1)}"
+            raise InputError(f"{where}: {words} are {pieces:,} pieces, more than the {LONGEST:,} a sentence may have; split it")
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the pieces; the special ids are nothing in it."""
-        text: str = self._processor.decode([i for i in ids if i >= len(SPECIAL)])
-        return text
+        return self._processor.decode([i for i in ids if i >= len(SPECIAL)])
 
     def spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
         """The text of the pieces, as `decode`, and the characters of it that each piece gives: first, and one behind the last.
         A space belongs to the piece that it begins; a special id has no character; of the bytes of one, the last has it."""
         proto = self._processor.decode([i for i in ids if i >= len(SPECIAL)], return_type="proto")
         encoded = proto.text.encode()
-        ends = [len(encoded[: piece.end].decode()) for piece in proto.pieces]  # SentencePiece counts bytes
-        places: list[tuple[int, int]] = []
-        plain = iter(ends)
-        end = 0
+        ends = (len(encoded[: piece.end].decode()) for piece in proto.pieces)  # SentencePiece counts bytes
+        bounds = [0]
         for i in ids:
-            begin, end = end, end if i < len(SPECIAL) else next(plain)
-            places.append((begin, end))
-        return proto.text, places
+            bounds.append(bounds[-1] if i < len(SPECIAL) else next(ends))
+        return proto.text, list(pairwise(bounds))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Labels: pieces with their "▁" at a word's start, special ones as <s>, byte pieces as <0x41>."""
@@ -153,9 +157,9 @@ class Vocabulary:
         """Learns from the training pairs only, or takes from `cache_dir` (None: no cache) what the same lines gave before. Of
         more than SAMPLE sentences it learns from every second, every third, ..."""
         if joint:
-            both = _cached(corpus_train, ["src", "tgt"], vocab_size, type, cache_dir)
+            both = _learned(corpus_train, ("src", "tgt"), vocab_size, type, cache_dir)
             return cls(both, both, joint)
-        src, tgt = (_cached(corpus_train, [side], vocab_size, type, cache_dir) for side in ("src", "tgt"))
+        src, tgt = (_learned(corpus_train, (side,), vocab_size, type, cache_dir) for side in ("src", "tgt"))
         return cls(src, tgt, joint)
 
     def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
@@ -168,17 +172,17 @@ class Vocabulary:
 
     def state(self) -> dict[str, Tensor | bool]:
         """For a checkpoint that loads with `weights_only=True`: the models' bytes as uint8 tensors."""
-        src = _tensor(self.src.model)
-        return {"src": src, "tgt": src if self.joint else _tensor(self.tgt.model), "joint": self.joint}
+        src, tgt = (torch.frombuffer(bytearray(side.model), dtype=torch.uint8) for side in (self.src, self.tgt))
+        return {"src": src, "tgt": src if self.joint else tgt, "joint": self.joint}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> "Vocabulary":
-        src = Tokenizer(_bytes(state["src"]))
-        joint = bool(state["joint"])
-        return cls(src, src if joint else Tokenizer(_bytes(state["tgt"])), joint)
+        src, tgt = (state[side].cpu().numpy().tobytes() for side in ("src", "tgt"))
+        one, joint = Tokenizer(src), bool(state["joint"])
+        return cls(one, one if joint else Tokenizer(tgt), joint)
 
 
-def _cached(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path | None) -> Tokenizer:
+def _learned(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path | None) -> Tokenizer:
     def learn() -> Tokenizer:
         step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
         return Tokenizer.train(islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step), vocab_size, type)
@@ -195,15 +199,69 @@ def _cached(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, c
     return tokenizer
 
 
-def too_long(sentence: str, pieces: int) -> str:
-    """Of a sentence of so many pieces, more than LONGEST: why it is refused."""
-    words = len(sentence.split())
-    return f"{words:,} word{'s' * (words != 1)} are {pieces:,} pieces, more than the {LONGEST:,} a sentence may have; split it"
+class Rows:
+    """N sentences' token ids in Arrow's memory; a row is a view of it, an int32 array that cannot be written to."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        self._column = column
+        self.lengths = pc.list_value_length(column).to_numpy().astype(np.int64)  # (N,)
+
+    @classmethod
+    def of(cls, ids: "Rows | Sequence[Sequence[int]]") -> "Rows":
+        return ids if isinstance(ids, Rows) else cls(pa.chunked_array([pa.array(ids, IDS)]))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        return self._column[row].values.to_numpy()
+
+    def values(self) -> np.ndarray:
+        """All ids, end to end."""
+        return pc.list_flatten(self._column).to_numpy()
 
 
-def _tensor(data: bytes) -> Tensor:
-    return torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy())
+def tokenise(pairs: Dataset, vocabulary: Vocabulary, cache_dir: Path | None) -> tuple[Rows, Rows]:
+    """Returns the ids of both sides of (src, tgt) text pairs, with their BOS and EOS; from `cache_dir` where they are there
+    already (None: in memory)."""
+    if cache_dir is None:
+        table = pa.Table.from_batches(_encoded(pairs, vocabulary), SCHEMA)
+        return Rows(table["src"]), Rows(table["tgt"])
+
+    def write(path: Path) -> None:
+        with pa.ipc.new_stream(path, SCHEMA) as file:
+            for block in _encoded(pairs, vocabulary):
+                file.write_batch(block)
+
+    models = [hashlib.sha256(tokenizer.model).hexdigest() for tokenizer in (vocabulary.src, vocabulary.tgt)]
+    key = (FORM, sentencepiece.__version__, *models, digest(pairs, "src", "tgt"))  # everything that decides the ids
+    table = pa.ipc.open_stream(pa.memory_map(str(cached(cache_dir, key, ".arrow", write, "token ids")))).read_all()
+    return Rows(table["src"]), Rows(table["tgt"])
 
 
-def _bytes(tensor: Tensor) -> bytes:
-    return tensor.cpu().numpy().tobytes()
+def _encoded(pairs: Dataset, vocabulary: Vocabulary) -> Iterator[pa.RecordBatch]:
+    """Ids in blocks; in parallel by SentencePiece's threads, since a process forked from one with torch's threads can hang."""
+    blocks, total = pairs.with_format("arrow").iter(AT_ONCE), -(-len(pairs) // AT_ONCE)
+    for block in track(blocks, "tokens", total, console=Console(stderr=True), disable=not sys.stderr.isatty()):
+        src, tgt = vocabulary.encode_src(block["src"].to_pylist()), vocabulary.encode_tgt(block["tgt"].to_pylist())
+        yield pa.record_batch([pa.array(src, IDS), pa.array(tgt, IDS)], schema=SCHEMA)
+
+
+def cached(folder: Path, key: object, suffix: str, make: Callable[[Path], object], what: str) -> Path:
+    """Returns the file in `folder` that `make` writes to a path for this key (its `repr` counts). Its name holds digests of the
+    key and of its content; it is made again where it is missing, damaged or unreadable. An InputError where `what` cannot be
+    kept there."""
+    begin = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
+
+    def name(path: Path) -> str:
+        with path.open("rb") as file:
+            return f"{begin}-{hashlib.file_digest(file, 'sha256').hexdigest()[:16]}{suffix}"
+
+    for path in sorted(folder.glob(f"{begin}-*{suffix}")):
+        with suppress(OSError):  # another user's, for example
+            if path.name == name(path):
+                return path
+    with writable(f"the {what} in {folder}", "output_dir"), made(folder), scratch(folder) as new:
+        content = new / f"content{suffix}"
+        make(content)
+        return content.replace(folder / name(content))
