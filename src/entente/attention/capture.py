@@ -1,11 +1,10 @@
 """What named modules take in and give out during one teacher-forced pass, captured by hooks.
 
-The pass runs in evaluation mode, without gradients and in full precision. Nothing is computed again, no random number is drawn,
-and nothing stays in the model: no flag, no attribute, no hook.
+Nothing is computed again, no random number is drawn, and nothing stays in the model: no flag, no attribute, no hook.
 """
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -35,17 +34,28 @@ class Call(NamedTuple):
 
 
 class _Operations(TorchFunctionMode):
-    """Appends each torch operation to the innermost list of `open`."""
+    """Appends each torch operation to the innermost list of `running`."""
 
-    def __init__(self, open: list[list[Operation]]) -> None:
+    def __init__(self, running: list[list[Operation]]) -> None:
         super().__init__()
-        self._open = open
+        self._running = running
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = func(*args, **(kwargs or {}))
-        if self._open:
-            self._open[-1].append(Operation(getattr(func, "__name__", "").strip("_"), args, output))  # __matmul__ too
+        if self._running:
+            self._running[-1].append(Operation(getattr(func, "__name__", "").strip("_"), args, output))  # __matmul__ too
         return output
+
+
+@contextmanager
+def observing(model: Seq2Seq) -> Iterator[tuple[Seq2Seq, torch.device]]:
+    """Evaluation mode, no gradients and full precision inside. Yields the model and its device; of a compiled model the plain
+    one, since a compiled module does not call hooks."""
+    plain: Seq2Seq = getattr(model, "_orig_mod", model)
+    device = plain.output.weight.device
+    # Autocast would cache weights cast here, without their gradients, for the training step around this.
+    with evaluating(plain), torch.no_grad(), torch.autocast(device.type, enabled=False):
+        yield plain, device
 
 
 def capture(
@@ -53,30 +63,21 @@ def capture(
 ) -> dict[str, list[Call]]:
     """src (B, S), tgt (B, T) as the decoder reads it -> the calls, in order, of each module that `wanted(path, module)` picks,
     by path. A recurrent decoder calls its attention once per step. RuntimeError if a wanted module was not called."""
-    plain: Seq2Seq = getattr(model, "_orig_mod", model)  # a compiled module does not call hooks
-    device = plain.output.weight.device
     calls: dict[str, list[Call]] = {}
-    open_: list[list[Operation]] = []
-
-    def watch(path: str, module: nn.Module, stack: ExitStack) -> None:
-        calls[path] = []
-
-        def leave(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            calls[path].append(Call(module, inputs, output, open_.pop()))
-
-        stack.callback(module.register_forward_pre_hook(lambda module, inputs: open_.append([])).remove)
-        stack.callback(module.register_forward_hook(leave).remove)
-
+    running: list[list[Operation]] = []  # the operations of each module in progress, the innermost last
     with ExitStack() as stack:
-        stack.enter_context(evaluating(plain))
-        stack.enter_context(torch.no_grad())
-        # Autocast would cache weights cast here, without their gradients, for the training step around this.
-        stack.enter_context(torch.autocast(device.type, enabled=False))
+        plain, device = stack.enter_context(observing(model))
         for path, module in plain.named_modules():
             if wanted(path, module):
-                watch(path, module, stack)
+                seen = calls[path] = []
+
+                def leave(module: nn.Module, inputs: Any, output: Any, seen: list[Call] = seen) -> None:
+                    seen.append(Call(module, inputs, output, running.pop()))
+
+                stack.enter_context(module.register_forward_pre_hook(lambda module, inputs: running.append([])))
+                stack.enter_context(module.register_forward_hook(leave))
         if operations:
-            stack.enter_context(_Operations(open_))
+            stack.enter_context(_Operations(running))
         plain.decode(tgt.to(device), plain.encode(src.to(device)))
     if silent := [path for path, seen in calls.items() if not seen]:
         raise RuntimeError(f"{', '.join(silent)} was not seen: the pass did not call it, or it is compiled")
