@@ -3,9 +3,9 @@
 The attention to a word is the sum of the attention to its pieces; the attention of a word is the mean of that of its pieces
 (Zenkel et al. 2019; Garg et al. 2019). Both are one product with a matrix of shares, and rows that sum to 1 still do.
 
-Each target word is linked to the source word with the largest weight, or to none if that is the end symbol. Weights are taken
-at the step that *produces* the word, or at the next one, which *reads* it and which Chen et al. 2020 found better in a
-Transformer. A word gets at most one link, so gold with several per word cannot be matched fully; the oracle says how much can.
+A target word is linked to the source word with the largest weight, or to none if that is the end symbol. Weights are taken at
+the step that *produces* the word, or at the next one, which *reads* it: better in a Transformer (Chen et al. 2020). A word gets
+at most one link, so gold with several per word cannot be matched fully; the oracle says how much can.
 
 Shapes: P pieces, W source words (or words of any side), E target words, L layers, H heads; G = H + 1, the heads and their mean.
 """
@@ -74,11 +74,10 @@ def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | N
 
 
 def in_words(map: AttentionMap, source: Words, target: Words) -> AttentionMap:
-    """A map of pieces as a map of words. The words are without start and end symbols, which are words of their own here."""
+    """A map of pieces as a map of words. The words given are without start and end symbols. `allowed` is not kept."""
     rows, columns = (_with_symbol(side, source, target) for side in sides_of(map.kind))
     weights = merged(map.weights, rows.shares, columns.shares)
-    allowed = None if map.allowed is None else merged(map.allowed.float(), rows.shares, columns.shares) > 0
-    return map._replace(weights=weights, rows=rows.labels, columns=columns.labels, unit="word", allowed=allowed)
+    return map._replace(weights=weights, rows=rows.labels, columns=columns.labels, unit="word", allowed=None)
 
 
 def _with_symbol(side: Side, source: Words, target: Words) -> Words:
@@ -122,9 +121,7 @@ def links_agreement(sentences: Iterable[tuple[Iterable[Link], Gold]]) -> Agreeme
 def oracle_links(gold: Gold) -> list[Link]:
     """The best links with at most one per target word: a sure one if the word has any, else a possible one, else none. Each
     adds to |A and S| + |A and P| at least as much as to |A|, so no other choice has a lower error rate."""
-    best: dict[int, Link] = {j: (i, j) for i, j in sorted(gold.possible)}
-    best.update({j: (i, j) for i, j in sorted(gold.sure)})
-    return list(best.values())
+    return list({j: (i, j) for i, j in [*sorted(gold.possible), *sorted(gold.sure)]}.values())
 
 
 @dataclass(frozen=True)

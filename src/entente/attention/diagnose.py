@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from entente.attention.capture import capture
-from entente.attention.record import SMALLEST, entropy_share, weights_of
+from entente.attention.record import SMALLEST, capture, entropy_share, weights_of
 from entente.models import Seq2Seq
 from entente.models.attention import AttentionWeights
 from entente.models.seq2seq import Residual, padding_mask
@@ -55,14 +54,15 @@ def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
             found[f"position_cosine/{place}"] = _mean(*_cosine_between_positions(after, there))
             continue
         weights, reached = weights_of(seen)  # (B, [H,] T, S)
-        rows = there.view(len(src), *[1] * (weights.dim() - 3), -1).expand(weights.shape[:-1])
+        scores = torch.cat([call.inputs[0] for call in seen], dim=-2)
+        masks = [torch.ones_like(c.output) if c.inputs[1] is None else c.inputs[1].expand(c.output.shape) for c in seen]
+        allowed = torch.cat(masks, dim=-2).bool()
+        choices = allowed.sum(-1)
+        rows = there.view(len(src), *[1] * (scores.dim() - 3), -1).expand(scores.shape[:-1])
         found[f"attention_entropy/{place}"] = _mean(entropy_share(weights, reached), rows & (reached.sum(-1) > 1))
-        masked = [
-            scores if mask is None else scores.masked_fill(~mask, torch.nan) for scores, mask in (call.inputs for call in seen)
-        ]
-        scores = torch.cat(masked, dim=-2)
-        variance = (scores - scores.nanmean(-1, keepdim=True)).square().nanmean(-1)
-        found[f"score_variance/{place}"] = _mean(variance, rows & (scores.isfinite().sum(-1) > 1))  # one key is no choice
+        mean = scores.masked_fill(~allowed, 0.0).sum(-1, keepdim=True) / choices.clamp(min=1).unsqueeze(-1)
+        variance = (scores - mean).masked_fill(~allowed, 0.0).square().sum(-1) / choices.clamp(min=1)
+        found[f"score_variance/{place}"] = _mean(variance, rows & (choices > 1))  # with one key there is nothing to choose
     return found
 
 

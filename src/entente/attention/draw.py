@@ -7,7 +7,7 @@ Lengths are in inches, font sizes in points (1/72 inch). Shapes: L layers, H hea
 """
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -86,10 +86,9 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
                 image = ax.imshow(map.weights[i, j].numpy(), COLORS, vmin=0, vmax=1, interpolation="nearest", extent=place)
                 ax.add_patch(Rectangle((left, top), wide, high, fill=False, linewidth=0.5, clip_on=False))
                 for (r, c), sure in marks.items():  # a frame within the cell
-                    corner, style = (left + (c + 0.08) * column, top + (r + 0.08) * row), "-" if sure else "--"
-                    frame = Rectangle(
-                        corner, 0.84 * column, 0.84 * row, fill=False, linewidth=1.8, edgecolor=MARK, linestyle=style
-                    )
+                    corner = (left + (c + 0.08) * column, top + (r + 0.08) * row)
+                    frame = Rectangle(corner, 0.84 * column, 0.84 * row, fill=False, linewidth=1.8, edgecolor=MARK)
+                    frame.set_linestyle("-" if sure else "--")
                     ax.add_patch(frame)
                 _write(ax, left + wide / 2, top - above / 4, _name(name, map, i, j), small, ha="center")
                 for k, label in enumerate(map.rows if j == 0 else []):
@@ -98,8 +97,8 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
                     at = left + (k + 0.5) / n_columns * wide
                     _write(ax, at, top + high + 0.06, label, font, ha="center", va="top", rotation=90)
         ax.set_xlim(0, left + wide)
-        width += left + wide + _length(map.rows, font)
-        height = max(height, top + high + above + _length(map.columns, font))
+        width += left + wide + 0.1 + max(len(label) for label in map.rows) * font * LETTER
+        height = max(height, top + high + above + 0.1 + max(len(label) for label in map.columns) * font * LETTER)
     bottom = max(ax.dataLim.y1 for ax in axes)
     for ax in axes:
         ax.set(ylim=(bottom, -above), aspect="equal", anchor="NW")
@@ -117,11 +116,6 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
 
 def _write(ax: Axes, x: float, y: float, text: str, size: float, **placed: Any) -> None:
     ax.text(x, y, _readable(mark(text)), size=size, family=FONT, **placed)
-
-
-def _length(labels: Iterable[str], size: float) -> float:
-    """An estimate of the space for labels written away from a panel's edge."""
-    return 0.1 + max(map(len, labels)) * size * LETTER
 
 
 def mark(piece: str) -> str:

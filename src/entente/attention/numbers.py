@@ -14,7 +14,6 @@ from torch import Tensor
 
 from entente.attention import record
 from entente.attention.alignment import STEPS, Alignments, Head, Pair, Step, Words, in_words, linked, usual_head
-from entente.attention.capture import observing
 from entente.data.alignments import Link
 from entente.data.module import TranslationData, split_of
 from entente.data.tokenizer import BOS, EOS, SPECIAL, Vocabulary
@@ -81,7 +80,7 @@ def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Wo
     pieces = list(zip(src, belongs, strict=False))
     rows = [list(src), *([*(p for p, word in pieces if word != w), src[-1]] for w in range(len(source.labels)))]
     found = []  # log-probabilities of the target's pieces after each source, (N, T)
-    with observing(model) as (plain, device):
+    with record.observing(model) as (plain, device):
         for i in range(0, len(rows), SOURCES):
             sources = pad(rows[i : i + SOURCES], plain.pad_id).to(device)
             read = torch.tensor([[BOS, *tgt[:-1]]] * len(sources), device=device)
@@ -181,7 +180,7 @@ class Measured(NamedTuple):
             table.add_row("near-uniform heads", f"{numbers.near_uniform():.0%}", end_section=True)
         yield table
         if self.alignments.has_gold():
-            columns = [heading for step in STEPS for heading in (f"{step}: P", "R", "AER")]
+            columns = ("produced: P", "R", "AER", "read: P", "R", "AER")
             table = _table(f"{split}: attention to the source as word alignment", columns)
             best = f"best on {self.chosen_on}: {self.best.place()}, {self.best.step}"
             table.caption = f"oracle: the best of one link a target word; produced, read: at the step that does so; {best}"

@@ -103,11 +103,7 @@ def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | N
 
 
 def _figures(
-    maps: Mapping[str, Sequence[AttentionMap]],
-    occluded: Mapping[str, AttentionMap],
-    gold: Gold | None,
-    settings: Attention,
-    title: str,
+    maps: dict[str, list[AttentionMap]], occluded: dict[str, AttentionMap], gold: Gold | None, settings: Attention, title: str
 ) -> Iterator[tuple[str, Figure]]:
     """Names and pictures: the `occluded` maps, if there are any, or those of several models side by side, or of one model each
     kind of attention with all layers and heads, and the chosen layer and head large."""
