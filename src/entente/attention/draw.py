@@ -77,8 +77,8 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
     width, height = 0.8, 0.0  # 0.8: the colour bar
     for ax, (name, map) in zip(axes, maps.items(), strict=True):
         n_layers, n_heads, n_rows, n_columns = map.weights.shape
-        wide, high = max(SMALLEST, cell * n_columns), max(SMALLEST, cell * n_rows)
-        row, column = high / n_rows, wide / n_columns
+        wide, high = max(SMALLEST, cell * n_columns), max(SMALLEST, cell * n_rows)  # of a panel
+        row, column = high / n_rows, wide / n_columns  # of a cell
         for i in range(n_layers):
             for j in range(n_heads):
                 left, top = j * (wide + GAP), i * (high + GAP + above)
@@ -97,8 +97,8 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
                     at = left + (k + 0.5) / n_columns * wide
                     _write(ax, at, top + high + 0.06, label, font, ha="center", va="top", rotation=90)
         ax.set_xlim(0, left + wide)
-        width += left + wide + 0.1 + max(len(label) for label in map.rows) * font * LETTER
-        height = max(height, top + high + above + 0.1 + max(len(label) for label in map.columns) * font * LETTER)
+        beside, below = (0.1 + max(len(label) for label in side) * font * LETTER for side in (map.rows, map.columns))
+        width, height = width + (left + wide + beside), max(height, top + high + above + below)
     bottom = max(ax.dataLim.y1 for ax in axes)
     for ax in axes:
         ax.set(ylim=(bottom, -above), aspect="equal", anchor="NW")

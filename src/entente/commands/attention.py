@@ -56,10 +56,8 @@ def picture_attention(config: Mapping[str, Any]) -> None:
         if settings.words or settings.occlusion or gold:  # gold links are of words
             maps[name] = [in_words(map, *words) for map in maps[name]]
         if settings.occlusion:
-            map = _of_kind(None, name, maps[name])
-            map = map._replace(
-                weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1]
-            )  # no end symbols
+            map = _of_kind(None, name, maps[name])  # from which the end symbols are cut
+            map = map._replace(weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1])
             change = numbers.occlusion(model, src, tgt, *words)
             occluded |= {name: map, f"{name}: change when left out": map._replace(weights=change[None, None])}
             tables.append(numbers.occlusion_table(name, numbers.head_correlations(map.weights, change)))
