@@ -11,12 +11,34 @@ import pytest
 import torch
 from datasets import Dataset
 
-from entente.attention.alignment import Alignments, Head, agreement, linked, links_agreement, oracle_links, usual_head
+from entente.attention.alignment import (
+    Alignments,
+    Head,
+    Pair,
+    Words,
+    in_words,
+    linked,
+    links_agreement,
+    merged,
+    oracle_links,
+    usual_head,
+    words_in,
+    words_of,
+)
 from entente.attention.diagnose import diagnose
-from entente.attention.numbers import HeadNumbers, Numbers, Pair, _mean, head_correlations, measure, measure_split, pairs_of
-from entente.attention.occlusion import _ranks, correlations, occlusion
+from entente.attention.numbers import (
+    Numbers,
+    correlations,
+    head_correlations,
+    mean,
+    measure,
+    measure_split,
+    numbers_of,
+    occlusion,
+    pairs_of,
+    ranks,
+)
 from entente.attention.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, record, record_batch
-from entente.attention.words import Words, in_words, merged, sides_in_words, words_in, words_of
 from entente.data.alignments import Gold, pharaoh, read_pharaoh
 from entente.data.corpora import Corpus, grammar
 from entente.data.module import TranslationData
@@ -100,9 +122,8 @@ def test_merged_maps_sum_over_source_pieces_and_average_over_rows(name: str, voc
     pair = pairs(vocabulary)[0]
     source, target = words_of(vocabulary.src, pair.src[:-1]), words_of(vocabulary.tgt, pair.tgt)
     assert len(source.labels) < len(pair.src) - 1 and len(target.labels) < len(pair.tgt), "pieces must be smaller than words"
-    sides = sides_in_words(source, target)
     for map in record(model_of(name, vocabulary), vocabulary, pair.src, pair.tgt):
-        words = in_words(map, sides)
+        words = in_words(map, source, target)
         assert words.weights.shape[-2:] == (len(words.rows), len(words.columns))
         assert torch.allclose(words.weights.sum(-1), torch.ones(()), atol=1e-6)
         assert words.rows == [*(source if map.kind == ENCODER else target).labels, "</s>"]
@@ -125,7 +146,7 @@ def test_error_rate_is_that_of_och_and_ney() -> None:
     assert found == pytest.approx((3 / 4, 2 / 3, 1 - (2 + 3) / (4 + 3)))
     assert links_agreement([(gold.sure, gold)]).aer == 0
     assert links_agreement([([(0, 1)], gold)]) == (0, 0, 1)
-    assert agreement(0, 0, 0, 0) == (1, 1, 0)
+    assert links_agreement([]) == (1, 1, 0)
 
 
 def test_no_choice_of_one_link_a_word_beats_the_oracle() -> None:
@@ -167,10 +188,9 @@ def test_links_are_where_most_attention_is_at_either_step() -> None:
     assert found["read"][0, 0].tolist() == [1, -1] and found["read"][0, 1].tolist() == [1, -1]
     assert found["produced"].shape == (1, 3, 2), "two heads and their mean"
     gold = Gold([(0, 1), (1, 2)], [(0, 1), (1, 2)], frozenset({(0, 0)}), frozenset({(0, 0), (1, 1)}))
-    alignments = Alignments()
-    alignments.add(4, map, source, target, gold)
-    alignments.add(2, map._replace(weights=map.weights.flip(-1)), source, target, gold)
-    assert alignments.links(Head(0, 1, "read")) == [[(1, 0), (0, 1)], [(1, 0)]], "in the order of their numbers"
+    turned = linked(map._replace(weights=map.weights.flip(-1)), source, target)
+    alignments = Alignments([turned, found], [gold, gold])
+    assert alignments.links(Head(0, 1, "read")) == [[(1, 0), (0, 1)], [(1, 0)]]
     assert alignments.agreement(Head(0, 0, "produced")).recall == 0.5
     assert {h.head for h in alignments.heads()} == {0, 1, None} and len(alignments.heads()) == 6
     assert usual_head(alignments.heads()) == Head(0, None, "produced")
@@ -179,23 +199,24 @@ def test_links_are_where_most_attention_is_at_either_step() -> None:
 def test_the_links_of_a_mean_are_those_of_one_head_with_the_mean_weights() -> None:
     weights = (2 * torch.randn(2, 5, 8, 7, generator=torch.Generator().manual_seed(3))).softmax(-1)
     source, target = (Words([*"abcdefg"[:n]], torch.eye(n)) for n in (6, 7))
-    several, one = Alignments(), Alignments()
-    for alignments, heads in [(several, weights), (one, weights.mean(1, keepdim=True))]:
-        map = AttentionMap(CROSS, heads, [*target.labels, "</s>"], [*source.labels, "</s>"])
-        alignments.add(0, map, source, target, None)
+    maps = [
+        AttentionMap(CROSS, heads, [*target.labels, "</s>"], [*source.labels, "</s>"])
+        for heads in (weights, weights.mean(1, keepdim=True))
+    ]
+    several, one = (Alignments([linked(map, source, target)]) for map in maps)
     for head in one.heads():
         assert several.links(replace(head, head=None)) == one.links(head)
     assert len({str(several.links(head)) for head in several.heads()}) == 4 * 6  # no head links as another does
 
 
-def test_each_sentence_is_compared_with_its_own_gold_whatever_came_first() -> None:
+def test_each_sentence_is_compared_with_its_own_gold() -> None:
     source, target = (Words(["a", "b"], torch.eye(2)) for _ in range(2))
     straight, crossed = frozenset({(0, 0), (1, 1)}), frozenset({(0, 1), (1, 0)})
-    alignments = Alignments()
-    for number, links in [(7, crossed), (3, straight)]:
+    chosen = []
+    for links in (crossed, straight):
         weights = torch.eye(3)[[1, 0, 2] if links == crossed else [0, 1, 2]].expand(1, 1, 3, 3)
-        map = AttentionMap(CROSS, weights, ["x", "y", "</s>"], ["a", "b", "</s>"])
-        alignments.add(number, map, source, target, Gold([(0, 1)] * 2, [(0, 1)] * 2, links, links))
+        chosen.append(linked(AttentionMap(CROSS, weights, ["x", "y", "</s>"], ["a", "b", "</s>"]), source, target))
+    alignments = Alignments(chosen, [Gold([(0, 1)] * 2, [(0, 1)] * 2, links, links) for links in (crossed, straight)])
     assert alignments.agreement(Head(0, 0, "produced")) == alignments.oracle() == (1, 1, 0)
 
 
@@ -205,8 +226,7 @@ def test_the_best_head_has_the_lowest_error_rate_and_not_the_highest_recall() ->
     source, target = (Words([*letters], torch.eye(3)) for letters in ("abc", "xyz"))
     map = AttentionMap(CROSS, torch.tensor([[first, second]]), ["x", "y", "z", "</s>"], ["a", "b", "c", "</s>"])
     gold = Gold([(0, 1)] * 3, [(0, 1)] * 3, frozenset({(0, 0)}), frozenset({(0, 0), (1, 1), (2, 2)}))
-    alignments = Alignments()
-    alignments.add(0, map, source, target, gold)
+    alignments = Alignments([linked(map, source, target)], [gold])
     assert alignments.best() == Head(0, None, "produced")  # finds all three
     assert alignments.best(means=False) == Head(0, 1, "produced")
     assert alignments.agreement(Head(0, 0, "produced")).recall == 1 > alignments.agreement(Head(0, 1, "produced")).recall
@@ -297,9 +317,8 @@ def test_numbers_are_means_over_rows_worked_out_one_by_one(
 
 def test_a_saturated_row_over_two_equal_keys_of_ten_has_a_third_of_the_entropy() -> None:
     scores = torch.tensor([500.0, 0, 0, 0, 500.0, 0, 0, 0, 0, 0])
-    numbers = HeadNumbers()
-    numbers.add([AttentionMap(CROSS, scores.softmax(-1).view(1, 1, 1, 10), ["x"], [*"abcdefghij"])])
-    assert float(numbers.means()[CROSS].entropy) == pytest.approx(math.log(2) / math.log(10), abs=1e-6)
+    map = AttentionMap(CROSS, scores.softmax(-1).view(1, 1, 1, 10), ["x"], [*"abcdefghij"])
+    assert float(numbers_of(map)[0]) == pytest.approx(math.log(2) / math.log(10), abs=1e-6)
 
 
 @pytest.mark.parametrize("sharpness", [1, 500], ids=["soft", "saturated"])
@@ -418,7 +437,7 @@ def test_correlations_of_rows() -> None:
     expected = [float(torch.corrcoef(torch.stack([x, y]))[0, 1]) for x, y in zip(a[:3], c[:3], strict=True)]
     assert found["pearson"] == pytest.approx(sum(expected) / 3, abs=1e-5)
     assert found["spearman"] == pytest.approx((1 + math.sqrt(3) / 2 - 1) / 3)
-    assert _ranks(torch.tensor([0.3, 0.1, 0.3, 0.2])).tolist() == [2.5, 0, 2.5, 1]
+    assert ranks(torch.tensor([0.3, 0.1, 0.3, 0.2])).tolist() == [2.5, 0, 2.5, 1]
     assert all(math.isnan(value) for value in correlations(a[3:], c[3:]).values())
 
 
@@ -435,8 +454,8 @@ def test_correlations_of_a_layer_are_those_of_its_heads_and_of_their_mean() -> N
 
 def test_a_mean_over_sentences_is_over_those_that_have_a_value() -> None:
     nan = float("nan")
-    assert _mean([1.0, nan, 4.0], [2, 5, 1]) == 2
-    assert math.isnan(_mean([nan], [5]))
+    assert mean([1.0, nan, 4.0], [2, 5, 1]) == 2
+    assert math.isnan(mean([nan], [5]))
 
 
 def test_occlusion_of_a_split_is_the_mean_over_its_words(vocabulary: Vocabulary) -> None:

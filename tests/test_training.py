@@ -373,8 +373,8 @@ def test_the_attention_of_a_sentence_becomes_a_picture(base: list[str], tmp_path
         assert output.read_bytes().startswith(b"\x89PNG")
         sizes.append(image.imread(output).shape[:2])
     assert sizes[0] != sizes[1]
-    for wrong in ("layer=2", "layer=0", "head=3", "layer=first"):
-        with pytest.raises(InputError, match=f"{wrong}: choose from 1 to"):
+    for wrong, instead in (("layer=2", "choose from 1 to"), ("layer=0", "give a whole"), ("head=3", "choose from 1 to")):
+        with pytest.raises(InputError, match=f"{wrong}: {instead}"):
             picture_attention(configuration("attention", [*arguments, wrong]))
     with pytest.raises(InputError, match="cannot be written"):
         picture_attention(configuration("attention", [*arguments[:2], f"output={tmp_path}/nowhere/map.png"]))

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from entente import checkpoint
-from entente.attention.record import has_attention
-from entente.attention.sentence import Attention, attend, read_sentence
+from entente.attention.record import Attention, attend, has_attention, read_sentence
 from entente.config.schema import fill
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS

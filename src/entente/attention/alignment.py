@@ -1,45 +1,105 @@
-"""Attention as word alignment: which links it makes, and how far they are from gold links (Och & Ney 2003).
+"""Attention in words, and as word alignment: which links it makes, and how far they are from gold links (Och & Ney 2003).
 
-Pieces are merged to words, and each target word is linked to the source word with the largest weight, or to none if that is the
-end symbol. Weights are taken at the step that *produces* the word, or at the next one, which *reads* it and which Chen et al.
-2020 found better in a Transformer. A word gets at most one link, so gold with several links per word cannot be matched
-fully; the oracle says how much can.
+The attention to a word is the sum of the attention to its pieces; the attention of a word is the mean of that of its pieces
+(Zenkel et al. 2019; Garg et al. 2019). Both are one product with a matrix of shares, and rows that sum to 1 still do.
 
-Shapes: W source words, E target words, L layers, H heads; G = H + 1, the heads and their mean.
+A target word is linked to the source word with the largest weight, or to none if that is the end symbol. Weights are taken at
+the step that *produces* the word, or at the next one, which *reads* it: better in a Transformer (Chen et al. 2020). A word gets
+at most one link, so gold with several per word cannot be matched fully; the oracle says how much can.
+
+Shapes: P pieces, W source words (or words of any side), E target words, L layers, H heads; G = H + 1, the heads and their mean.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-from entente.attention.record import AttentionMap
-from entente.attention.words import Words, merged
-from entente.data.alignments import Gold, Link
+from entente.attention.record import AttentionMap, Side, sides_of
+from entente.data.alignments import Gold, Link, Span
+from entente.data.tokenizer import BOS, EOS, SPECIAL, Tokenizer, Vocabulary
 
 Step = Literal["produced", "read"]
 STEPS: tuple[Step, ...] = get_args(Step)
 NO_LINK = -1
+# A French article or pronoun that has lost its vowel is a word (l'Afrique, qu'il); English n't and 's belong to theirs.
+WORD = re.compile(r"\b(?:[cdjlmnst]|(?:jus|lors|puis|quoi)?qu)['’](?=\w)|\w+(?:['’-]\w+)*|[^\w\s]", re.IGNORECASE)
+
+
+class Words(NamedTuple):
+    """The words of a sentence: labels (W), and which share of each piece belongs to each word (P, W); each row sums to 1."""
+
+    labels: list[str]
+    shares: Tensor
+
+
+class Pair(NamedTuple):
+    """A sentence pair: ids without BOS, the source with EOS; and its gold links if there are any."""
+
+    src: list[int]
+    tgt: list[int]
+    gold: Gold | None
+
+    def words(self, vocabulary: Vocabulary) -> tuple[Words, Words]:
+        """The words of the source without its end symbol, and of the target: those of the gold links, if there are any."""
+        source, target = (self.gold.src, self.gold.tgt) if self.gold else (None, None)
+        return words_of(vocabulary.src, self.src[:-1], source), words_of(vocabulary.tgt, self.tgt, target)
+
+
+def words_in(text: str) -> list[Span]:
+    """The spans of words and punctuation in a text."""
+    return [match.span() for match in WORD.finditer(text)]
+
+
+def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | None = None) -> Words:
+    """ids: of a sentence, without start and end symbol. spans: of its words in its text; None: `words_in`.
+
+    A piece over several words is shared by its letters; one with no letter of a word (a lone space, the first bytes of a
+    character) belongs to the word that follows it."""
+    text, places = tokenizer.spans(ids)
+    spans = list(words_in(text) if spans is None else spans)
+    if places and not spans:
+        spans = [(0, len(text))]  # nothing but spaces
+    shares = torch.zeros(len(places), len(spans))
+    for row, (begin, end) in zip(shares, places, strict=True):
+        letters = torch.tensor([max(0, min(end, stop) - max(begin, start)) for start, stop in spans], dtype=torch.float32)
+        if letters.any():
+            row += letters / letters.sum()
+        else:
+            row[next((w for w, (_, stop) in enumerate(spans) if stop > begin), -1)] = 1.0
+    return Words([text[start:stop] for start, stop in spans], shares)
+
+
+def in_words(map: AttentionMap, source: Words, target: Words) -> AttentionMap:
+    """A map of pieces as a map of words. The words given are without start and end symbols. `allowed` is not kept."""
+    rows, columns = (_with_symbol(side, source, target) for side in sides_of(map.kind))
+    weights = merged(map.weights, rows.shares, columns.shares)
+    return map._replace(weights=weights, rows=rows.labels, columns=columns.labels, unit="word", allowed=None)
+
+
+def _with_symbol(side: Side, source: Words, target: Words) -> Words:
+    """The words of one side of a map, with the end symbol or, of what the decoder reads, the start symbol."""
+    labels, shares = source if side == "source" else target
+    if side == "read":
+        return Words([SPECIAL[BOS], *labels], torch.block_diag(torch.ones(1, 1), shares))
+    return Words([*labels, SPECIAL[EOS]], torch.block_diag(shares, torch.ones(1, 1)))
+
+
+def merged(weights: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """weights (..., P, P'), shares of the rows' pieces (P, W) and of the columns' (P', W') -> (..., W, W'): mean over the
+    pieces of a row, sum over those of a column."""
+    return (rows / rows.sum(0)).T @ weights @ columns
 
 
 class Agreement(NamedTuple):
-    """How links A agree with sure gold links S and possible ones P: precision |A and P| / |A|, recall |A and S| / |S|, and the
-    alignment error rate, 1 - (|A and S| + |A and P|) / (|A| + |S|); each 0 to 1."""
+    """How links A agree with sure gold links S and possible ones P; each from 0 to 1."""
 
-    precision: float
-    recall: float
-    aer: float
-
-
-def agreement(made: int, in_possible: int, in_sure: int, sure: int) -> Agreement:
-    """The agreement for these numbers of links: made, made and possible, made and sure, sure in the gold."""
-    return Agreement(
-        in_possible / made if made else 1.0,
-        in_sure / sure if sure else 1.0,
-        1 - (in_possible + in_sure) / (made + sure) if made + sure else 0.0,
-    )
+    precision: float  # |A and P| / |A|
+    recall: float  # |A and S| / |S|
+    aer: float  # alignment error rate: 1 - (|A and S| + |A and P|) / (|A| + |S|)
 
 
 def links_agreement(sentences: Iterable[tuple[Iterable[Link], Gold]]) -> Agreement:
@@ -51,24 +111,17 @@ def links_agreement(sentences: Iterable[tuple[Iterable[Link], Gold]]) -> Agreeme
         in_possible += len(distinct & gold.possible)
         in_sure += len(distinct & gold.sure)
         sure += len(gold.sure)
-    return agreement(made, in_possible, in_sure, sure)
+    return Agreement(
+        in_possible / made if made else 1.0,
+        in_sure / sure if sure else 1.0,
+        1 - (in_possible + in_sure) / (made + sure) if made + sure else 0.0,
+    )
 
 
 def oracle_links(gold: Gold) -> list[Link]:
     """The best links with at most one per target word: a sure one if the word has any, else a possible one, else none. Each
     adds to |A and S| + |A and P| at least as much as to |A|, so no other choice has a lower error rate."""
-    best: dict[int, Link] = {j: (i, j) for i, j in sorted(gold.possible)}
-    best.update({j: (i, j) for i, j in sorted(gold.sure)})
-    return list(best.values())
-
-
-def linked(map: AttentionMap, source: Words, target: Words) -> dict[Step, Tensor]:
-    """The source word of each target word (L, G, E), or NO_LINK. map: of pieces, to the source; words: without end symbol."""
-    weights = torch.cat([map.weights, map.weights.mean(1, keepdim=True)], dim=1)
-    columns = torch.block_diag(source.shares, torch.ones(1, 1))
-    rows: dict[Step, Tensor] = {"produced": weights[..., :-1, :], "read": weights[..., 1:, :]}
-    found = {step: merged(w, target.shares, columns).argmax(-1) for step, w in rows.items()}
-    return {step: chosen.masked_fill(chosen == len(source.labels), NO_LINK) for step, chosen in found.items()}
+    return list({j: (i, j) for i, j in [*sorted(gold.possible), *sorted(gold.sure)]}.values())
 
 
 @dataclass(frozen=True)
@@ -82,49 +135,50 @@ class Head:
     def place(self) -> str:
         return f"layer {self.layer + 1}, {'mean of heads' if self.head is None else f'head {self.head + 1}'}"
 
-    def words(self) -> str:
-        return f"{self.place()}, {self.step}"
+    def report(self) -> dict[str, Any]:
+        """For metrics.json."""
+        return {"layer": self.layer + 1, "head": "mean" if self.head is None else self.head + 1, "step": self.step}
 
 
+def linked(map: AttentionMap, source: Words, target: Words) -> dict[Step, Tensor]:
+    """The source word of each target word (L, G, E), or NO_LINK. map: of pieces, to the source; words: without end symbol."""
+    weights = torch.cat([map.weights, map.weights.mean(1, keepdim=True)], dim=1)
+    columns = torch.block_diag(source.shares, torch.ones(1, 1))
+    rows: dict[Step, Tensor] = {"produced": weights[..., :-1, :], "read": weights[..., 1:, :]}
+    found = {step: merged(w, target.shares, columns).argmax(-1) for step, w in rows.items()}
+    return {step: chosen.masked_fill(chosen == len(source.labels), NO_LINK) for step, chosen in found.items()}
+
+
+@dataclass(frozen=True)
 class Alignments:
-    """The links that every head makes in the sentences added, and their agreement with gold."""
+    """The links that every head makes in each sentence, see `linked`, and the gold links if there are any."""
 
-    def __init__(self) -> None:
-        self._chosen: dict[int, dict[Step, Tensor]] = {}
-        self._gold: dict[int, Gold] = {}
-
-    def add(self, number: int, map: AttentionMap, source: Words, target: Words, gold: Gold | None) -> None:
-        """Adds the sentence of this number, in any order."""
-        self._chosen[number] = linked(map, source, target)
-        if gold:
-            self._gold[number] = gold
+    chosen: Sequence[Mapping[Step, Tensor]] = ()
+    gold: Sequence[Gold] = ()
 
     def __bool__(self) -> bool:
-        return bool(self._chosen)
+        return bool(self.chosen)
 
     def has_gold(self) -> bool:
-        return bool(self._gold)
+        return bool(self.gold)
 
     def heads(self) -> list[Head]:
         """All heads, and the mean of each layer that has several."""
-        n_layers, n = next(iter(self._chosen.values()))["produced"].shape[:2]
+        n_layers, n = self.chosen[0]["produced"].shape[:2]
         which: list[int | None] = [0] if n == 2 else [*range(n - 1), None]
         return [Head(layer, head, step) for step in STEPS for layer in range(n_layers) for head in which]
 
     def links(self, head: Head) -> list[list[Link]]:
-        """The links of each sentence, in the order of their numbers."""
+        """The links of each sentence."""
         place = -1 if head.head is None else head.head
-        rows = [chosen[head.step][head.layer, place].tolist() for _, chosen in sorted(self._chosen.items())]
+        rows = [chosen[head.step][head.layer, place].tolist() for chosen in self.chosen]
         return [[(i, j) for j, i in enumerate(row) if i != NO_LINK] for row in rows]
 
     def agreement(self, head: Head) -> Agreement:
-        return links_agreement(zip(self.links(head), self._golds(), strict=True))
+        return links_agreement(zip(self.links(head), self.gold, strict=True))
 
     def oracle(self) -> Agreement:
-        return links_agreement((oracle_links(gold), gold) for gold in self._golds())
-
-    def _golds(self) -> list[Gold]:
-        return [gold for _, gold in sorted(self._gold.items())]
+        return links_agreement((oracle_links(gold), gold) for gold in self.gold)
 
     def best(self, means: bool = True) -> Head:
         """The head, or mean of a layer's heads, with the lowest error rate; the first of several."""

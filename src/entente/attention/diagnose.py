@@ -1,7 +1,5 @@
 """Why a model learns or does not: what its sublayers and its attention do to what they are given.
 
-Measured over one teacher-forced pass in evaluation mode, see `capture`.
-
 Shapes: B batch, S source length, T target length, H heads, D model width.
 """
 
@@ -11,13 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from entente.attention.capture import capture
-from entente.attention.record import entropy_share, weights_of
+from entente.attention.record import SMALLEST, capture, entropy_share, weights_of
 from entente.models import Seq2Seq
 from entente.models.attention import AttentionWeights
 from entente.models.seq2seq import Residual, padding_mask
-
-SMALLEST = 1e-12  # keeps a division by a norm of nothing finite
 
 
 def place_of(path: str) -> str:
@@ -39,7 +34,7 @@ def gradient_norms(model: nn.Module) -> dict[str, float]:
 
 @torch.no_grad()
 def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
-    """src (B, S), tgt (B, T) as read -> "ASPECT/PLACE": value, means over real positions.
+    """src (B, S), tgt (B, T) as read -> "ASPECT/PLACE": value, means over real positions in evaluation mode.
 
     Of every residual connection, kept or not: `update_ratio`, the norm of what the sublayer says over the norm of what it was
     given; `update_cosine` between the two; `position_cosine`, the mean cosine between the states at two positions of a
@@ -62,13 +57,12 @@ def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
         scores = torch.cat([call.inputs[0] for call in seen], dim=-2)
         masks = [torch.ones_like(c.output) if c.inputs[1] is None else c.inputs[1].expand(c.output.shape) for c in seen]
         allowed = torch.cat(masks, dim=-2).bool()
-        rows = there.view(len(src), *[1] * (scores.dim() - 3), -1).expand(scores.shape[:-1])
         choices = allowed.sum(-1)
+        rows = there.view(len(src), *[1] * (scores.dim() - 3), -1).expand(scores.shape[:-1])
         found[f"attention_entropy/{place}"] = _mean(entropy_share(weights, reached), rows & (reached.sum(-1) > 1))
-        rows = rows & (choices > 1)  # with one key there is nothing to choose
         mean = scores.masked_fill(~allowed, 0.0).sum(-1, keepdim=True) / choices.clamp(min=1).unsqueeze(-1)
         variance = (scores - mean).masked_fill(~allowed, 0.0).square().sum(-1) / choices.clamp(min=1)
-        found[f"score_variance/{place}"] = _mean(variance, rows)
+        found[f"score_variance/{place}"] = _mean(variance, rows & (choices > 1))  # with one key there is nothing to choose
     return found
 
 

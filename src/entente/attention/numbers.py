@@ -1,102 +1,143 @@
-"""Attention in numbers, for each head.
+"""Attention in numbers: of each head, and how far it agrees with gold alignments and with what leaving out a word changes.
 
-Each is a mean over the rows of real pieces that have a choice between keys:
-
-    entropy       of a row, relative to its maximum: 0 is all mass on one piece, 1 is uniform
-    end           the mass on the end symbol </s> (in the decoder's self-attention, on <s>)
-    punctuation   the mass on pieces without a letter or digit
-    diagonal      the distance from the diagonal: mean |column / last column - row / last row|, weighted by attention
-
-A head is near-uniform if its entropy is at least NEAR_UNIFORM.
-
-Shapes: L layers, H heads.
+Shapes: L layers, H heads, W source words, E target words, T target pieces, N sources, V vocabulary.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import product
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from rich.table import Table
+from rich.table import Column, Table
 from torch import Tensor
 
-from entente.attention.alignment import STEPS, Alignments, Head, usual_head
-from entente.attention.occlusion import WITH_OCCLUSION, correlations, occlusion
-from entente.attention.record import (
-    NAME_OF_KIND,
-    SMALLEST,
-    TO_SOURCE,
-    AttentionMap,
-    entropy_share,
-    has_attention,
-    record,
-    record_batch,
-)
-from entente.attention.words import Words, in_words, sides_in_words, words_of
-from entente.data.alignments import Gold, Link
+from entente.attention import record
+from entente.attention.alignment import STEPS, Alignments, Head, Pair, Step, Words, in_words, linked, usual_head
+from entente.data.alignments import Link
 from entente.data.module import TranslationData, split_of
 from entente.data.tokenizer import BOS, EOS, SPECIAL, Vocabulary
-from entente.models import Seq2Seq
+from entente.models.seq2seq import Seq2Seq, pad
 
 NEAR_UNIFORM = 0.95
 BATCH = 32  # sentences recorded in one pass
-ONLY = Head(0, 0, "produced")
+SOURCES = 64  # read in one pass of `occlusion`
 ENDS = (SPECIAL[BOS], SPECIAL[EOS])
-
-
-class Pair(NamedTuple):
-    """A sentence pair to measure on: ids without BOS, the source with EOS; and its gold links if there are any."""
-
-    src: list[int]
-    tgt: list[int]
-    gold: Gold | None
+WITH_OCCLUSION = ("pearson", "spearman", "same_first")  # how attention agrees with it, see `correlations`
 
 
 class Numbers(NamedTuple):
-    """The numbers of every head of one kind of attention, each (L, H)."""
+    """The numbers of every head of one kind of attention (L, H), means over the rows of pieces that have a choice of keys."""
 
-    entropy: Tensor
-    end: Tensor
-    punctuation: Tensor
-    diagonal: Tensor
+    entropy: Tensor  # of a row, relative to its maximum: 0 is all mass on one piece, 1 is uniform
+    end: Tensor  # the mass on the end symbol </s> (in the decoder's self-attention, on <s>)
+    punctuation: Tensor  # the mass on pieces without a letter or digit
+    diagonal: Tensor  # the distance from the diagonal, |column / last column - row / last row|, weighted by attention
 
     def near_uniform(self) -> float:
-        """The share of heads that are near-uniform."""
+        """The share of heads with an entropy of at least NEAR_UNIFORM."""
         return float((self.entropy >= NEAR_UNIFORM).float().mean())
 
-    def rows(self) -> dict[str, Any]:
-        """For metrics.json."""
-        return {**{name: values.tolist() for name, values in self._asdict().items()}, "near_uniform": self.near_uniform()}
 
-
-def numbers_of(map: AttentionMap) -> Tensor:
+def numbers_of(map: record.AttentionMap) -> Tensor:
     """The four numbers of every row that has a choice between keys, (4, L, H, rows)."""
     allowed = torch.ones(map.weights.shape[-2:], dtype=torch.bool) if map.allowed is None else map.allowed
-    w = map.weights / map.weights.sum(-1, keepdim=True).clamp(min=SMALLEST)  # some ablations' rows do not sum to 1
+    w = map.weights / map.weights.sum(-1, keepdim=True).clamp(min=record.SMALLEST)  # some ablations' rows do not sum to 1
     n_rows, n_columns = w.shape[-2:]
     end = torch.tensor([float(label in ENDS) for label in map.columns])
     signs = torch.tensor([float(label not in ENDS and not any(c.isalnum() for c in label)) for label in map.columns])
     distance = (torch.linspace(0, 1, n_columns) - torch.linspace(0, 1, n_rows)[:, None]).abs()
-    numbers = torch.stack([entropy_share(map.weights, allowed), w @ end, w @ signs, (w * distance).sum(-1)])
+    numbers = torch.stack([record.entropy_share(map.weights, allowed), w @ end, w @ signs, (w * distance).sum(-1)])
     return numbers[..., allowed.sum(-1) > 1]
 
 
-class HeadNumbers:
-    """Means over the sentences added, by kind."""
+def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tuple[dict[str, Numbers], Alignments]:
+    """The numbers of every kind of attention, and the alignments of those to the source, over the references."""
+    sums: dict[str, Tensor] = {}
+    rows: Counter[str] = Counter()
+    links: dict[int, dict[Step, Tensor]] = {}
+    order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))  # similar lengths together
+    for start in range(0, len(order), BATCH):
+        chosen = order[start : start + BATCH]
+        batch = record.record_batch(model, vocabulary, [pairs[i].src for i in chosen], [pairs[i].tgt for i in chosen])
+        for i, maps in zip(chosen, batch, strict=True):
+            for map in maps:
+                values = numbers_of(map)
+                sums[map.kind] = sums.get(map.kind, 0.0) + values.sum(-1)
+                rows[map.kind] += values.size(-1)
+                if map.kind in record.TO_SOURCE:
+                    links[i] = linked(map, *pairs[i].words(vocabulary))
+    numbers = {kind: Numbers(*(total / max(rows[kind], 1))) for kind, total in sums.items()}
+    golds = [gold for i in sorted(links) if (gold := pairs[i].gold)]
+    return numbers, Alignments([links[i] for i in sorted(links)], golds)
 
-    def __init__(self) -> None:
-        self._sums: dict[str, tuple[Tensor, int]] = {}
 
-    def add(self, maps: Iterable[AttentionMap]) -> None:
-        for map in maps:
-            values = numbers_of(map)
-            total, rows = self._sums.get(map.kind, (torch.zeros(values.shape[:-1]), 0))
-            self._sums[map.kind] = (total + values.sum(-1), rows + values.size(-1))
+def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Words, target: Words) -> Tensor:
+    """src with EOS, tgt without BOS and EOS, and their words -> (E, W), 0 to 1: how much the probability of each target word,
+    the product of its pieces', changes, up or down, when the pieces of a source word are left out (to compare with attention,
+    which is not by itself an explanation: Jain & Wallace 2019)."""
+    belongs = source.shares.argmax(-1).tolist()  # the word of each piece
+    pieces = list(zip(src, belongs, strict=False))
+    rows = [list(src), *([*(p for p, word in pieces if word != w), src[-1]] for w in range(len(source.labels)))]
+    found = []  # log-probabilities of the target's pieces after each source, (N, T)
+    with record.observing(model) as (plain, device):
+        for i in range(0, len(rows), SOURCES):
+            sources = pad(rows[i : i + SOURCES], plain.pad_id).to(device)
+            read = torch.tensor([[BOS, *tgt[:-1]]] * len(sources), device=device)
+            logits = plain.output(plain(sources, read)).float()  # (N, T, V)
+            found.append(logits.log_softmax(-1)[:, range(len(tgt)), list(tgt)].cpu())
+    words = (torch.cat(found) @ (target.shares == target.shares.amax(-1, keepdim=True)).float()).exp()  # (1 + W, E)
+    return (words[0] - words[1:]).abs().T
 
-    def means(self) -> dict[str, Numbers]:
-        return {kind: Numbers(*(total / max(rows, 1))) for kind, (total, rows) in self._sums.items()}
+
+def correlations(attention: Tensor, change: Tensor) -> dict[str, float]:
+    """attention (E, W) of one head, change (E, W) -> means over the target words: `pearson` and `spearman` (of ranks, equal
+    values sharing theirs) between a row of each, and `same_first`, how often the source word looked at most is the one that
+    counts most. NaN where no row of both has values that differ."""
+    found: dict[str, list[float]] = {name: [] for name in WITH_OCCLUSION}
+    for a, c in zip(attention.double(), change.double(), strict=True):
+        if a.numel() > 1 and a.std() > 0 and c.std() > 0:
+            for name, x, y in (("pearson", a, c), ("spearman", ranks(a), ranks(c))):
+                found[name].append(float(torch.corrcoef(torch.stack([x, y]))[0, 1]))
+            found["same_first"].append(float(a.argmax() == c.argmax()))
+    return {name: mean(values) for name, values in found.items()}
+
+
+def ranks(x: Tensor) -> Tensor:
+    """Equal values get the mean of their ranks."""
+    return ((x < x[:, None]).sum(-1) + (x <= x[:, None]).sum(-1) - 1) / 2.0
+
+
+def mean(values: Sequence[float], weights: Sequence[int] | None = None) -> float:
+    """The weighted mean of the values that are not NaN; NaN if there are none."""
+    there = [(value, weight) for value, weight in zip(values, weights or [1] * len(values), strict=True) if value == value]
+    return sum(v * w for v, w in there) / sum(w for _, w in there) if there else float("nan")
+
+
+def head_correlations(weights: Tensor, change: Tensor) -> dict[Head, dict[str, float]]:
+    """weights (L, H, E, W), change (E, W) -> the correlations of each head, and of the mean of each layer that has several."""
+    found: dict[Head, dict[str, float]] = {}
+    for layer, heads in enumerate(weights):
+        found.update({Head(layer, head, "produced"): correlations(rows, change) for head, rows in enumerate(heads)})
+        if len(heads) > 1:
+            found[Head(layer, None, "produced")] = correlations(heads.mean(0), change)
+    return found
+
+
+def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> dict[Head, dict[str, float]]:
+    """The correlations of each head, at the step that produces the word: means over the target words of all sentences."""
+    found: defaultdict[Head, list[dict[str, float]]] = defaultdict(list)
+    counts: list[int] = []
+    for pair in pairs:
+        source, target = pair.words(vocabulary)
+        if len(source.labels) > 1 and target.labels:
+            maps = record.record_batch(model, vocabulary, [pair.src], [pair.tgt])[0]
+            [words] = [in_words(map, source, target).weights for map in maps if map.kind in record.TO_SOURCE]
+            change = occlusion(model, pair.src, pair.tgt, source, target)
+            for head, agreement in head_correlations(words[..., :-1, :-1], change).items():  # without the end symbols
+                found[head].append(agreement)
+            counts.append(len(target.labels))
+    return {head: {name: mean([row[name] for row in rows], counts) for name in rows[0]} for head, rows in found.items()}
 
 
 class Measured(NamedTuple):
@@ -117,39 +158,37 @@ class Measured(NamedTuple):
 
     def report(self) -> dict[str, Any]:
         """For metrics.json."""
-        found: dict[str, Any] = {kind: numbers.rows() for kind, numbers in self.numbers.items()}
+        found: dict[str, Any] = {}
+        for kind, numbers in self.numbers.items():
+            of_heads = {name: values.tolist() for name, values in numbers._asdict().items()}
+            found[kind] = {**of_heads, "near_uniform": numbers.near_uniform()}
         if self.alignments.has_gold():
-            found["word_alignment"] = {
-                "oracle": self.alignments.oracle()._asdict(),
-                "best": {**_row(self.best), **self.alignments.agreement(self.best)._asdict(), "chosen_on": self.chosen_on},
-                "best_head": {**_row(self.best_head), **self.alignments.agreement(self.best_head)._asdict()},
-                "heads": [{**_row(h), **self.alignments.agreement(h)._asdict()} for h in self.alignments.heads()],
-            }
+            rows = {head: head.report() | self.alignments.agreement(head)._asdict() for head in self.alignments.heads()}
+            best = {"best": rows[self.best] | {"chosen_on": self.chosen_on}, "best_head": rows[self.best_head]}
+            found["word_alignment"] = {"oracle": self.alignments.oracle()._asdict(), **best, "heads": [*rows.values()]}
         if self.occlusion:
-            found["occlusion"] = [{**_row(head), **values} for head, values in self.occlusion.items()]
+            found["occlusion"] = [head.report() | values for head, values in self.occlusion.items()]
         return found
 
     def tables(self, split: str) -> Iterator[Table]:
         """The report as tables for a terminal."""
-        sentences = f"{self.sentences} sentences"
-        table = _table(f"{split}: attention, means over the rows of {sentences}", "", *Numbers._fields)
-        for kind, numbers in self.numbers.items():
-            for i, j in product(*map(range, numbers.entropy.shape)):
-                table.add_row(f"{NAME_OF_KIND[kind]} {i + 1}.{j + 1}", *(f"{values[i, j]:.2f}" for values in numbers))
-            table.add_row("near-uniform heads", f"{numbers.near_uniform():.0%}", end_section=True)
+        table = _table(f"{split}: attention, means over the rows of {self.sentences} sentences", Numbers._fields)
         table.caption = "LAYER.HEAD; entropy: 0 one piece, 1 all alike; end, punctuation: mass on </s> or <s>, on signs"
+        for kind, numbers in self.numbers.items():
+            for i, j in np.ndindex(*numbers.entropy.shape):
+                table.add_row(f"{record.NAME_OF_KIND[kind]} {i + 1}.{j + 1}", *(f"{values[i, j]:.2f}" for values in numbers))
+            table.add_row("near-uniform heads", f"{numbers.near_uniform():.0%}", end_section=True)
         yield table
         if self.alignments.has_gold():
-            best = f"best on {self.chosen_on}: {self.best.words()}"
-            steps = [heading for step in STEPS for heading in (f"{step}: P", "R", "AER")]
-            table = _table(f"{split}: attention to the source as word alignment", "", *steps)
+            columns = ("produced: P", "R", "AER", "read: P", "R", "AER")
+            table = _table(f"{split}: attention to the source as word alignment", columns)
+            best = f"best on {self.chosen_on}: {self.best.place()}, {self.best.step}"
             table.caption = f"oracle: the best of one link a target word; produced, read: at the step that does so; {best}"
-            oracle = [f"{value:.3f}" for value in self.alignments.oracle()]
-            table.add_row("oracle", *oracle * len(STEPS), end_section=True)
-            for head in self.alignments.heads():
-                if head.step == STEPS[0]:
-                    both = [self.alignments.agreement(replace(head, step=step)) for step in STEPS]
-                    table.add_row(head.place(), *(f"{value:.3f}" for agreement in both for value in agreement))
+            rows = {"oracle": [*self.alignments.oracle()] * len(STEPS)}
+            for head in self.alignments.heads():  # first of all heads at one step, then at the other
+                rows.setdefault(head.place(), []).extend(self.alignments.agreement(head))
+            for place, values in rows.items():
+                table.add_row(place, *(f"{value:.3f}" for value in values), end_section=place == "oracle")
             yield table
         if self.occlusion:
             yield occlusion_table(split, self.occlusion)
@@ -157,78 +196,33 @@ class Measured(NamedTuple):
 
 def occlusion_table(of: str, agreements: Mapping[Head, Mapping[str, float]]) -> Table:
     """A table of how each head agrees with occlusion, see `correlations`. of: a split or a model."""
-    table = _table(f"{of}: attention and what leaving out a source word changes", "", *WITH_OCCLUSION)
+    table = _table(f"{of}: attention and what leaving out a source word changes", WITH_OCCLUSION)
     for head, agreement in agreements.items():
         table.add_row(head.place(), *(f"{value:.2f}" for value in agreement.values()))
     return table
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", caption_justify="left")
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i else "left")
-    return table
-
-
-def _row(head: Head) -> dict[str, Any]:
-    return {"layer": head.layer + 1, "head": "mean" if head.head is None else head.head + 1, "step": head.step}
+def _table(title: str, columns: Iterable[str]) -> Table:
+    numbers = [Column(column, justify="right") for column in columns]
+    return Table("", *numbers, title=title, title_justify="left", caption_justify="left")
 
 
 def measure_split(
     model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair], occluded: int, chosen: Measured | None
 ) -> Measured:
-    """Measures one split. occluded: for how many sentences attention is compared with leaving words out. chosen: the split that
-    the best head was chosen on, None for this one."""
-    if not has_attention(model):
-        return Measured({}, Alignments(), ONLY, ONLY, "", {}, len(pairs))
-    numbers, alignments = measure(model, vocabulary, pairs)
+    """occluded: on how many sentences attention is compared with leaving words out. chosen: the split that the best head was
+    chosen on, None for this one."""
+    numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
+    best = best_head = Head(0, 0, "produced")  # of a model without attention to the source
+    on = ""
     if chosen:
         best, best_head, on = chosen.best, chosen.best_head, "valid"
     elif alignments.has_gold():
         best, best_head, on = alignments.best(), alignments.best(means=False), "these sentences themselves"
-    else:
-        heads = alignments.heads() if alignments else [ONLY]
-        best = best_head = usual_head(heads)
-        on = ""
-    changes = agreement_with_occlusion(model, vocabulary, pairs[:occluded]) if occluded and alignments else {}
+    elif alignments:
+        best = best_head = usual_head(alignments.heads())
+    changes = mean_correlations(model, vocabulary, pairs[:occluded]) if occluded and alignments else {}
     return Measured(numbers, alignments, best, best_head, on, changes, len(pairs))
-
-
-def agreement_with_occlusion(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> dict[Head, dict[str, float]]:
-    """How each head, at the step that produces the word, agrees with occlusion, see `correlations`; means over the target words
-    of all sentences."""
-    found: dict[Head, list[dict[str, float]]] = defaultdict(list)
-    weights: list[int] = []
-    for pair in pairs:
-        source, target = words_of_pair(vocabulary, pair)
-        if len(source.labels) < 2 or not target.labels:
-            continue
-        change = occlusion(model, pair.src, pair.tgt, source, target)
-        for map in record(model, vocabulary, pair.src, pair.tgt):
-            if map.kind in TO_SOURCE:
-                words = in_words(map, sides_in_words(source, target)).weights[..., :-1, :-1]  # without the end symbols
-                for head, agreement in head_correlations(words, change).items():
-                    found[head].append(agreement)
-        weights.append(len(target.labels))
-    return {head: {name: _mean([row[name] for row in rows], weights) for name in rows[0]} for head, rows in found.items()}
-
-
-def head_correlations(weights: Tensor, change: Tensor) -> dict[Head, dict[str, float]]:
-    """weights (L, H, E, W), change (E, W) of target and source words -> the correlations of each head, and of the mean of each
-    layer that has several."""
-    found: dict[Head, dict[str, float]] = {}
-    for layer, heads in enumerate(weights):
-        for head, rows in enumerate(heads):
-            found[Head(layer, head, "produced")] = correlations(rows, change)
-        if len(heads) > 1:
-            found[Head(layer, None, "produced")] = correlations(heads.mean(0), change)
-    return found
-
-
-def _mean(values: Sequence[float], weights: Sequence[int]) -> float:
-    """The weighted mean of the values that are not NaN."""
-    there = [(value, weight) for value, weight in zip(values, weights, strict=True) if value == value]
-    return sum(v * w for v, w in there) / sum(w for _, w in there) if there else float("nan")
 
 
 def pairs_of(data: TranslationData, split: str, n: int | None = None) -> list[Pair]:
@@ -237,30 +231,3 @@ def pairs_of(data: TranslationData, split: str, n: int | None = None) -> list[Pa
     gold = data.corpus.gold.get(split_of(split))
     rows = range(len(src))[:n]
     return [Pair(src[i].tolist(), tgt[i].tolist()[1:-1], gold[i] if gold else None) for i in rows]
-
-
-def words_of_pair(vocabulary: Vocabulary, pair: Pair) -> tuple[Words, Words]:
-    """The words of the source without its end symbol, and of the target: those of the gold links, if there are any."""
-    source, target = (pair.gold.src, pair.gold.tgt) if pair.gold else (None, None)
-    return words_of(vocabulary.src, pair.src[:-1], source), words_of(vocabulary.tgt, pair.tgt, target)
-
-
-def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tuple[dict[str, Numbers], Alignments]:
-    """The numbers of every kind of attention, and the alignments of those to the source, over the references."""
-    numbers, alignments = HeadNumbers(), Alignments()
-    for i, maps in recorded(model, vocabulary, pairs):
-        numbers.add(maps)
-        source, target = words_of_pair(vocabulary, pairs[i])
-        for map in maps:
-            if map.kind in TO_SOURCE:
-                alignments.add(i, map, source, target, pairs[i].gold)
-    return numbers.means(), alignments
-
-
-def recorded(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> Iterator[tuple[int, list[AttentionMap]]]:
-    """Yields the index of each pair with its maps; pairs of similar length are recorded together, for speed."""
-    order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))
-    for start in range(0, len(order), BATCH):
-        chosen = order[start : start + BATCH]
-        maps = record_batch(model, vocabulary, [pairs[i].src for i in chosen], [pairs[i].tgt for i in chosen])
-        yield from zip(chosen, maps, strict=True)

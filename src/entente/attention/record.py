@@ -1,41 +1,106 @@
-"""Attention maps: the weights that the model used, of all layers and heads, over one teacher-forced pass.
+"""What a model computes in one teacher-forced pass, recorded by hooks: the calls of its modules, and its attention as maps.
 
-They are the outputs of the modules that turn scores into weights, in evaluation mode and before dropout, see `capture`.
+Attention maps are the outputs of the modules that turn scores into weights, in evaluation mode and before dropout. Nothing is
+computed again, no random number is drawn, and nothing stays in the model: no flag, no attribute, no hook.
 
-Shapes: N sentences, S source length, T target length (both with their end symbol), L layers, H heads.
+Shapes: B, N sentences, S source length, T target length (both with their end symbol), L layers, H heads.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from entente.attention.capture import Call, capture
+from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
-from entente.models import Seq2Seq
+from entente.decoding.search import Search
+from entente.decoding.translate import translate
+from entente.errors import InputError
 from entente.models.attention import AttentionWeights
-from entente.models.seq2seq import evaluating, pad
+from entente.models.seq2seq import Seq2Seq, evaluating, pad
 
-ENCODER, DECODER, CROSS, ALIGNMENT = (
-    "encoder self-attention",
-    "decoder masked self-attention",
-    "cross-attention",
-    "alignment",
-)
+ENCODER, DECODER, CROSS, ALIGNMENT = "encoder self-attention", "decoder masked self-attention", "cross-attention", "alignment"
 TO_SOURCE = (CROSS, ALIGNMENT)
 KIND_NAMES = {"encoder": ENCODER, "decoder": DECODER, "cross": CROSS, "alignment": ALIGNMENT}  # as commands name them
 NAME_OF_KIND = {kind: name for name, kind in KIND_NAMES.items()}
+# The kind of the weights at a module path, see `kind_of`.
+KINDS = {"encoder.self": ENCODER, "decoder.self": DECODER, "decoder.cross": CROSS, "": ALIGNMENT}
 Side = Literal["source", "produced", "read"]
 SMALLEST = 1e-12  # keeps a division by the sum of an empty row finite
-KINDS = {  # the path of an attention's weights, numbers left out -> its kind
-    "encoder.self_attention.weights": ENCODER,
-    "decoder.self_attention.weights": DECODER,
-    "decoder.cross_attention.weights": CROSS,
-    "attention.weights": ALIGNMENT,
-}
+
+
+class Operation(NamedTuple):
+    """One call of a torch function or operator, by its name."""
+
+    name: str
+    inputs: tuple[Any, ...]
+    output: Any
+
+
+class Call(NamedTuple):
+    """One call of a module. operations: torch functions that the module called itself, if these were asked for; those called by
+    a captured submodule belong to the submodule."""
+
+    module: Any
+    inputs: tuple[Any, ...]
+    output: Any
+    operations: list[Operation]
+
+
+class _Operations(TorchFunctionMode):
+    """Appends each torch operation to the innermost list of `running`."""
+
+    def __init__(self, running: list[list[Operation]]) -> None:
+        super().__init__()
+        self._running = running
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        if self._running:
+            self._running[-1].append(Operation(getattr(func, "__name__", "").strip("_"), args, output))  # __matmul__ too
+        return output
+
+
+@contextmanager
+def observing(model: Seq2Seq) -> Iterator[tuple[Seq2Seq, torch.device]]:
+    """Evaluation mode, no gradients and full precision inside. Yields the model and its device; of a compiled model the plain
+    one, since a compiled module does not call hooks."""
+    plain: Seq2Seq = getattr(model, "_orig_mod", model)
+    device = plain.output.weight.device
+    # Autocast would cache weights cast here, without their gradients, for the training step around this.
+    with evaluating(plain), torch.no_grad(), torch.autocast(device.type, enabled=False):
+        yield plain, device
+
+
+def capture(
+    model: Seq2Seq, src: Tensor, tgt: Tensor, wanted: Callable[[str, nn.Module], bool], operations: bool = False
+) -> dict[str, list[Call]]:
+    """src (B, S), tgt (B, T) as the decoder reads it -> the calls, in order, of each module that `wanted(path, module)` picks,
+    by path. A recurrent decoder calls its attention once per step. RuntimeError if a wanted module was not called."""
+    calls: dict[str, list[Call]] = {}
+    running: list[list[Operation]] = []  # the operations of each module in progress, the innermost last
+    with ExitStack() as stack:
+        plain, device = stack.enter_context(observing(model))
+        for path, module in plain.named_modules():
+            if wanted(path, module):
+                seen = calls[path] = []
+
+                def leave(module: nn.Module, inputs: Any, output: Any, seen: list[Call] = seen) -> None:
+                    seen.append(Call(module, inputs, output, running.pop()))
+
+                stack.enter_context(module.register_forward_pre_hook(lambda module, inputs: running.append([])))
+                stack.enter_context(module.register_forward_hook(leave))
+        if operations:
+            stack.enter_context(_Operations(running))
+        plain.decode(tgt.to(device), plain.encode(src.to(device)))
+    if silent := [path for path, seen in calls.items() if not seen]:
+        raise RuntimeError(f"{', '.join(silent)} was not seen: the pass did not call it, or it is compiled")
+    return calls
 
 
 class AttentionMap(NamedTuple):
@@ -54,9 +119,46 @@ class AttentionMap(NamedTuple):
     allowed: Tensor | None = None  # (rows, columns), True where a row could look, whether or not it did; None: everywhere
 
 
+class Attention(NamedTuple):
+    """What every head looked at while the model read one sentence pair.
+
+    weights, by kind: of a Transformer "encoder" (L, H, S, S), "decoder" (L, H, T, T) and "cross" (L, H, T, S); of a BiRNN
+    "alignment" (1, 1, T, S). Except in "encoder", row t is the step that produces `target[t]`, having read `read[: t + 1]`.
+    Each row sums to 1, unless the model is an ablation of that.
+    """
+
+    weights: dict[str, Tensor]
+    source: list[str]  # S pieces
+    target: list[str]  # T pieces
+    read: list[str]  # T pieces: <s>, then `target` without its </s>
+
+
 def has_attention(model: nn.Module) -> bool:
     """Whether a model has attention. A BiRNN that encodes the source as one vector (score: none) has not."""
     return any(isinstance(module, AttentionWeights) for module in model.modules())
+
+
+def read_sentence(
+    model: Seq2Seq, vocabulary: Vocabulary, source: str, target: str | None, search: Search
+) -> tuple[list[int], list[int]]:
+    """Ids of the source, with EOS, and of the target or, if that is None, the model's own translation, without BOS and EOS.
+    InputError if the source is empty or one is too long."""
+    source = clean(source)
+    if not source:
+        raise InputError("sentence is empty: give one as sentence='...'")
+    vocabulary.src.refuse_too_long(source, "sentence")
+    [src] = vocabulary.encode_src([source])
+    if target is None:
+        return src, translate(model, vocabulary, [source], search)[0][0].tokens
+    vocabulary.tgt.refuse_too_long(clean(target), "target")
+    return src, vocabulary.tgt.encode(clean(target))
+
+
+def attend(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequence[int]) -> Attention:
+    """The attention of a model that `has_attention` to the ids that `read_sentence` returns."""
+    weights = {NAME_OF_KIND[map.kind]: map.weights for map in record(model, vocabulary, src, tgt)}
+    target, read = vocabulary.tgt.pieces([*tgt, EOS]), vocabulary.tgt.pieces([BOS, *tgt])
+    return Attention(weights, vocabulary.src.pieces(src), target, read)
 
 
 def record(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequence[int]) -> list[AttentionMap]:
@@ -75,22 +177,26 @@ def record_batch(
     calls = capture(model, sources, targets, lambda path, module: isinstance(module, AttentionWeights))
     if not calls:
         raise RuntimeError("no attention was recorded: the model has no AttentionWeights")
-    sides: list[dict[Side, list[str]]] = [
-        {
-            "source": vocabulary.src.pieces(s),
-            "produced": vocabulary.tgt.pieces([*t, EOS]),
-            "read": vocabulary.tgt.pieces([BOS, *t]),
-        }
-        for s, t in zip(src, tgt, strict=True)
-    ]
-    maps: list[list[AttentionMap]] = [[] for _ in sides]
-    for kind, (weights, allowed) in _by_kind(calls).items():
+    labels: dict[Side, list[list[str]]] = {
+        "source": [vocabulary.src.pieces(ids) for ids in src],
+        "produced": [vocabulary.tgt.pieces([*ids, EOS]) for ids in tgt],
+        "read": [vocabulary.tgt.pieces([BOS, *ids]) for ids in tgt],
+    }
+    layers: defaultdict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+    for path, seen in calls.items():
+        weights, allowed = (part.cpu() for part in weights_of(seen))
+        if weights.dim() == 3:  # the recurrent model's one head has no dimension of its own
+            weights, allowed = weights.unsqueeze(1), allowed.unsqueeze(1)
+        layers[kind_of(path)].append((weights.float(), allowed.any(1)))
+    maps: list[list[AttentionMap]] = [[] for _ in src]
+    for kind, stack in layers.items():
+        weights = torch.stack([weights for weights, _ in stack], dim=1)  # (N, L, H, T, S)
+        allowed = torch.stack([allowed for _, allowed in stack]).any(0)  # (N, T, S)
         row_side, column_side = sides_of(kind)
-        size = tuple(max(len(labels[side]) for labels in sides) for side in (row_side, column_side))
+        size = tuple(max(map(len, labels[side])) for side in (row_side, column_side))
         if weights.shape[-2:] != size:
             raise RuntimeError(f"{kind}: weights of {tuple(weights.shape[-2:])} where {row_side} x {column_side} are {size}")
-        for n, labels in enumerate(sides):
-            rows, columns = labels[row_side], labels[column_side]
+        for n, (rows, columns) in enumerate(zip(labels[row_side], labels[column_side], strict=True)):
             own = (..., slice(len(rows)), slice(len(columns)))
             maps[n].append(AttentionMap(kind, weights[n][own].clone(), rows, columns, allowed=allowed[n][own].clone()))
     return maps
@@ -98,11 +204,10 @@ def record_batch(
 
 def is_causal(model: Seq2Seq, src: Tensor, tgt: Tensor) -> bool:
     """src (1, S), tgt (1, T) as read -> whether the decoder's output for the first half of tgt is the same without the rest."""
-    src, tgt = src.to(model.output.weight.device), tgt.to(model.output.weight.device)
     half = max(1, tgt.size(1) // 2)
-    with evaluating(model), torch.no_grad(), torch.autocast(src.device.type, enabled=False):
-        state = model.encode(src)
-        whole, part = model.decode(tgt, state)[0][:, :half], model.decode(tgt[:, :half], state)[0]
+    with observing(model) as (plain, device):
+        state, tgt = plain.encode(src.to(device)), tgt.to(device)
+        whole, part = plain.decode(tgt, state)[0][:, :half], plain.decode(tgt[:, :half], state)[0]
     return torch.allclose(whole, part, rtol=1e-3, atol=1e-4)
 
 
@@ -119,23 +224,10 @@ def weights_of(calls: Sequence[Call]) -> tuple[Tensor, Tensor]:
     return torch.cat([call.output for call in calls], dim=-2), torch.cat(reachable, dim=-2)
 
 
-def _by_kind(calls: dict[str, list[Call]]) -> dict[str, tuple[Tensor, Tensor]]:
-    """Kind -> weights (N, L, H, T, S), and where any layer or head could look (N, T, S)."""
-    layers: defaultdict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
-    for path, seen in calls.items():
-        weights, allowed = (part.cpu() for part in weights_of(seen))
-        if weights.dim() == 3:  # the recurrent model's one head has no dimension of its own
-            weights, allowed = weights.unsqueeze(1), allowed.unsqueeze(1)
-        layers[kind_of(path)].append((weights.float(), allowed))
-    stacked = {kind: [torch.stack(parts, dim=1) for parts in zip(*stack, strict=True)] for kind, stack in layers.items()}
-    return {kind: (weights, allowed.flatten(1, 2).any(1)) for kind, (weights, allowed) in stacked.items()}
-
-
 def kind_of(path: str) -> str:
-    """The kind of the weights at a module path, as "encoder.0.self_attention.weights"; the words of the path if it is not in
-    KINDS."""
-    name = re.sub(r"\.\d+", "", path)
-    return KINDS.get(name, re.sub(r"[._]+", " ", name.removesuffix(".weights")))
+    """The kind of the weights at a module path, as "encoder.0.self_attention.weights"; of an unknown one, its words."""
+    place = re.sub(r"\.\d+|_?attention\.weights$", "", path)
+    return KINDS.get(place, re.sub(r"[._\d]+", " ", path.removesuffix(".weights")))
 
 
 def sides_of(kind: str) -> tuple[Side, Side]:

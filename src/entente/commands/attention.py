@@ -1,18 +1,20 @@
 """Pictures of where trained checkpoints look in one sentence: every attention of one, or of several side by side."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from entente import checkpoint
-from entente.attention.numbers import Pair, occlusion_table
-from entente.attention.pictures import Attended, attended, changes, pictures
+from entente.attention import draw, numbers, record
+from entente.attention.alignment import Pair, in_words
 from entente.attention.record import AttentionMap
-from entente.attention.sentence import read_sentence
+from entente.commands.sentence import Attention, Kind
 from entente.commands.trained import load_run, stored_corpus
+from entente.config.schema import fill
 from entente.data.alignments import Gold
 from entente.data.files import clean
 from entente.data.module import split_of
@@ -28,69 +30,47 @@ IN_FOLDER = (".png", ".svg")  # each picture, if a folder is asked for
 FRAMES = "Frames: the gold links, sure ones with solid lines, possible ones with dashed lines."
 
 
-class Text(NamedTuple):
-    """A source, perhaps a target to read instead of the model's own translation, and gold links."""
-
-    source: str
-    target: str | None = None
-    gold: Gold | None = None
-
-
 def picture_attention(config: Mapping[str, Any]) -> None:
     """Of one checkpoint: a picture of each kind of attention with all layers and heads, and one of the chosen head (or mean)
     large; in a folder as PNG and SVG. Of several, or if `output` names a picture: the attention to the source alone."""
-    prepare_process(config["threads"])
-    paths = [config["checkpoint"]] if isinstance(config["checkpoint"], str) else config["checkpoint"]
+    settings = fill(Attention, "", config)
+    prepare_process(settings.threads)
+    paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
     if not paths:
         raise InputError("checkpoint=[]: give one at least")
-    output = _output(config["output"])
-    one_picture = bool(output.suffix)
-    text = _text(config, paths[0])
-    models = [_attended(path, text, i, config) for i, path in enumerate(paths, start=1 if len(paths) > 1 else 0)]
-    translations = [f"{one.name}: {one.vocabulary.tgt.decode(one.pair.tgt)}" for one in models]
-    read = [f"given, not translated: {text.target}"] if text.target else translations
-    title = "\n".join([text.source, *read, *([FRAMES] if text.gold else [])])
+    output = _output(settings.output)
+    source, target, gold = _sentence(settings, paths[0])
+    maps: dict[str, list[AttentionMap]] = {}
     occluded: dict[str, AttentionMap] = {}
-    tables = []
-    for one in models if config["occlusion"] else []:
-        maps, agreement = changes(one)
-        occluded.update(maps)
-        tables.append(occlusion_table(one.name, agreement))
-    choice = {key: config[key] for key in ("kind", "layer", "head")}
-    for name, figure in pictures(models, title, **choice, one_kind=one_picture, occluded=occluded):
-        for path in [output] if one_picture else [output / f"{name}{suffix}" for suffix in IN_FOLDER]:
-            with writable(f"output={config['output']}"), made(path.parent), written_whole(path) as file:
-                figure.savefig(file, format=path.suffix[1:].lower())
-            log.info("%s", path)
-        if one_picture:
+    translations, tables = [], []
+    for number, path in enumerate(paths, start=1):
+        run = checkpoint.load(path)
+        model, vocabulary, name = run.model, run.vocabulary, run.config["model"]["name"]
+        name = name if len(paths) == 1 else f"{number}. {name}"
+        src, tgt = record.read_sentence(model, vocabulary, source, target, Search(beam=settings.beam))
+        translations.append(f"{name}: {vocabulary.tgt.decode(tgt)}")
+        if not record.has_attention(model):
+            raise InputError(f"checkpoint={path}: this model has no attention to its source, nor any; give another checkpoint")
+        maps[name], words = record.record(model, vocabulary, src, tgt), Pair(src, tgt, gold).words(vocabulary)
+        if settings.words or settings.occlusion or gold:  # gold links are of words
+            maps[name] = [in_words(map, *words) for map in maps[name]]
+        if settings.occlusion:
+            map = _of_kind(None, name, maps[name])  # from which the end symbols are cut
+            map = map._replace(weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1])
+            change = numbers.occlusion(model, src, tgt, *words)
+            occluded |= {name: map, f"{name}: change when left out": map._replace(weights=change[None, None])}
+            tables.append(numbers.occlusion_table(name, numbers.head_correlations(map.weights, change)))
+    read = [f"given, not translated: {target}"] if target else translations
+    title = "\n".join([source, *read, *([FRAMES] if gold else [])])
+    for picture, figure in _figures(maps, occluded, gold, settings, title):
+        for file in [output] if output.suffix else [output / f"{picture}{suffix}" for suffix in IN_FOLDER]:
+            with writable(f"output={settings.output}"), made(file.parent), written_whole(file) as opened:
+                figure.savefig(opened, format=file.suffix[1:].lower())
+            log.info("%s", file)
+        if output.suffix:
             break
     for table in tables:
         Console().print(table)
-
-
-def _text(config: Mapping[str, Any], path: str) -> Text:
-    if config["pair"] is None:
-        return Text(clean(config["sentence"]), clean(config["target"] or "") or None)
-    split, _, number = config["pair"].partition("/")
-    corpus = stored_corpus(load_run(path, "cpu"), path, config["trust_data"])
-    rows = corpus.split(split_of(split))
-    if not number.isdecimal() or not 1 <= int(number) <= len(rows):
-        raise InputError(f"pair={config['pair']}: give SPLIT/NUMBER, a number from 1 to {len(rows)}")
-    row, gold = rows[int(number) - 1], corpus.gold.get(split)
-    return Text(row["src"], row["tgt"], gold[int(number) - 1] if gold else None)
-
-
-def _attended(path: str, text: Text, number: int, config: Mapping[str, Any]) -> Attended:
-    """number: of several checkpoints; 0 if there is one."""
-    run = checkpoint.load(path)
-    src, tgt = read_sentence(run.model, run.vocabulary, text.source, text.target, Search(beam=config["beam"]))
-    name = run.config["model"]["name"]
-    pair = Pair(src, tgt, text.gold)
-    words = config["words"] or config["occlusion"]
-    one = attended(f"{number}. {name}" if number else name, run.model, run.vocabulary, pair, words)
-    if not one.maps:
-        raise InputError(f"checkpoint={path}: this model has no attention to its source, nor any; give another checkpoint")
-    return one
 
 
 def _output(path: str) -> Path:
@@ -103,3 +83,56 @@ def _output(path: str) -> Path:
     if output.suffix and not output.parent.is_dir():
         raise InputError(f"output={path}: cannot be written, {output.parent} is no folder; make it, or give another")
     return output
+
+
+def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | None]:
+    """The source, a target to read instead of the model's own translation, and gold links; of `pair`, if that is given, in the
+    corpus of the checkpoint at `path`."""
+    if settings.pair is None:
+        return clean(settings.sentence), clean(settings.target or "") or None, None
+    split, _, number = settings.pair.partition("/")
+    corpus = stored_corpus(load_run(path, "cpu"), path, settings.trust_data)
+    rows = corpus.split(split_of(split))
+    if not number.isdecimal() or not 1 <= int(number) <= len(rows):
+        raise InputError(f"pair={settings.pair}: give SPLIT/NUMBER, a number from 1 to {len(rows)}")
+    row, gold = rows[int(number) - 1], corpus.gold.get(split)
+    return row["src"], row["tgt"], gold[int(number) - 1] if gold else None
+
+
+def _figures(
+    maps: dict[str, list[AttentionMap]], occluded: dict[str, AttentionMap], gold: Gold | None, settings: Attention, title: str
+) -> Iterator[tuple[str, Figure]]:
+    """Names and pictures: the `occluded` maps, if there are any, or those of several models side by side, or of one model each
+    kind of attention with all layers and heads, and the chosen layer and head large."""
+    one_picture, layer, head = bool(path_of(settings.output).suffix), settings.layer, settings.head
+    [first, *others] = maps
+    alone = not (settings.kind or one_picture or occluded or others)
+    shown = maps[first] if alone else [_of_kind(settings.kind, name, found) for name, found in maps.items()]
+    for name, number, axis in (("layer", layer, 0), ("head", head, 1)):
+        most = min((map.weights.shape[axis] for map in shown if map.weights.shape[axis] > 1), default=1)
+        if number and number > most:
+            raise InputError(f"{name}={number}: choose from 1 to {most}")
+    i, j = layer - 1 if layer else -1, head - 1 if head else None
+    links = {(row, column): (column, row) in gold.sure for column, row in gold.possible} if gold else {}
+    if occluded or others:
+        together = occluded or dict(zip(maps, shown, strict=True))
+        yield "occlusion" if occluded else "side-by-side", draw.draw_pair(together, title, i, j, links)
+        return
+    for map in shown:
+        name, several = record.NAME_OF_KIND[map.kind], map.weights.shape[:2].numel() > 1
+        if several and not (one_picture and (layer or head)):
+            yield name, draw.draw(map, title)
+        marks = links if map.kind in record.TO_SOURCE else {}
+        yield f"{name}-large" if several else name, draw.draw_pair({first: map}, title, i, j, marks)
+
+
+def _of_kind(kind: Kind | None, name: str, maps: Sequence[AttentionMap]) -> AttentionMap:
+    """The map of a kind, None for the one to the source, of the model of that name. InputError if it has none."""
+    kinds = (record.KIND_NAMES[kind],) if kind else record.TO_SOURCE
+    for map in maps:
+        if map.kind in kinds:
+            return map
+    there = ", ".join(record.NAME_OF_KIND[map.kind] for map in maps)
+    if kind:
+        raise InputError(f"kind={kind}: this model has {there}; choose of these")
+    raise InputError(f"{name}: this model has no attention to its source, only {there}; choose with kind=")

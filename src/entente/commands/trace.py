@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 
 from entente import checkpoint
-from entente.attention.sentence import read_sentence
+from entente.attention.record import read_sentence
 from entente.attention.trace import trace
 from entente.attention.trace.example import examples
 from entente.attention.trace.render import markdown, show

@@ -11,7 +11,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from entente.attention.capture import Call, capture
+from entente.attention.record import Call, capture
 from entente.attention.trace.steps import Kind, Labels, Trace
 from entente.attention.trace.tables import trace_head, trace_step
 from entente.errors import InputError

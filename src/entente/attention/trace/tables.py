@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from entente.attention.capture import Call
-from entente.attention.record import KIND_NAMES
+from entente.attention.record import KIND_NAMES, Call
 from entente.attention.trace.steps import Kind, Labels, Trace, decimals, fill_template, signed, sum_of_products
 from entente.attention.trace.view import SMALL, View, numbers
 from entente.models import BiRNN, Transformer

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from entente.attention.capture import Call, Operation
+from entente.attention.record import Call, Operation
 from entente.attention.trace.steps import Table, decimals, shape_of, sum_of_products
 
 SMALL = 8  # a width up to which matrices are shown whole and sums of products are written out
