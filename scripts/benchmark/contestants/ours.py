@@ -36,7 +36,7 @@ from entente.decoding.search import Hypothesis, Search
 from entente.decoding.translate import translate
 from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.process import prepare_process
-from entente.training.board import log_settings
+from entente.training.report import log_settings
 from entente.training.saving import Checkpoints
 from entente.training.settings import RunSettings
 from entente.training.train import decoded, prepared

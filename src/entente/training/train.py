@@ -30,9 +30,8 @@ from entente.files.reading import path_of
 from entente.files.writing import clear, write_json
 from entente.models.seq2seq import parameter_count
 from entente.process import prepare_process
-from entente.training.board import log_final, log_settings
 from entente.training.progress import clock
-from entente.training.report import show, write_translations
+from entente.training.report import log_final, log_settings, show, write_translations
 from entente.training.resume import BEGINNING, Point, forget_after, newest, resumable
 from entente.training.run_directory import (
     FINISHED,

@@ -13,8 +13,8 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 
 from entente.process import Threads
-from entente.training.board import Board
 from entente.training.progress import TrainingProgress
+from entente.training.report import Board
 from entente.training.saving import VerifiedCheckpoints
 from entente.training.views import AttentionMaps, AttentionNumbers, Diagnosis, SampleTranslations, Views
 
