@@ -17,6 +17,8 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from entente.attention.record import AttentionMap
+from entente.console import escape
+from entente.console.markdown import table
 from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import PAD, Tokenizer, Vocabulary
@@ -26,7 +28,7 @@ from entente.training import progress, views
 from entente.training.optim import Optim
 from entente.training.progress import TrainingProgress, clock
 from entente.training.translator import Translator, translator_of
-from entente.training.views import AttentionMaps, SampleTranslations, attention_images, markdown_table
+from entente.training.views import AttentionMaps, SampleTranslations, attention_images
 
 SRC = ["Le chat noir dort.", "Il a faim | soif.", "Elle dort.", "Le chat a faim.", "Il dort *ici*."]
 TGT = ["The black cat sleeps.", "He is hungry | thirsty.", "She sleeps.", "The cat is hungry.", "He sleeps *here*."]
@@ -153,9 +155,8 @@ def test_sample_translations(vocabulary: Vocabulary, tmp_path: Path) -> None:
     assert len(text.splitlines()) == 4
     cells = re.findall("<td>(.*?)</td>", markdown.markdown(text, extensions=["markdown.extensions.tables"]))
     assert cells[:2] == [SRC[0], TGT[0]] and len(cells) == 6
-    shown = markdown.markdown(
-        markdown_table(["translation"], [[module.evaluations["valid"].hypotheses[0]]]), extensions=["tables"]
-    )
+    first = escape.markdown(module.evaluations["valid"].hypotheses[0])
+    shown = markdown.markdown(table(["translation"], [[first]]), extensions=["tables"])
     assert f"<td>{cells[2]}</td>" in shown
 
 
@@ -163,7 +164,7 @@ def test_sample_translations(vocabulary: Vocabulary, tmp_path: Path) -> None:
 def test_a_table_shows_text_as_it_is(text: str) -> None:
     import html
 
-    shown = markdown.markdown(markdown_table(["x", "y"], [[text, "z"]]), extensions=["tables"])
+    shown = markdown.markdown(table(["x", "y"], [[escape.markdown(text), "z"]]), extensions=["tables"])
     cells = re.findall("<td>(.*?)</td>", shown, re.DOTALL)
     assert [html.unescape(cell) for cell in cells] == [text.replace("\n", " "), "z"]
     assert not re.search("<(?!/?(table|thead|tbody|tr|th|td)>)", shown), "no tag but the table's own"

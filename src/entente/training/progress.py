@@ -26,16 +26,11 @@ class TrainingProgress(ProgressBar):
         super().__init__()
         self.every_n_steps = every_n_steps
         self._console = console or Console(stderr=True)
-        self._enabled = True
         self._live: Progress | None = None
         self._bleu: float | None = None
         self._best = 0.0
         self._first_step = self._logged = 0
         self._started = self._shown = 0.0  # by time.monotonic, in seconds
-
-    def disable(self) -> None:
-        """Called by Lightning in all processes but the first."""
-        self._enabled = False
 
     def state_dict(self) -> dict[str, Any]:
         return {"bleu": self._bleu, "best": self._best}
@@ -46,12 +41,7 @@ class TrainingProgress(ProgressBar):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._started = time.monotonic()
         self._first_step = self._logged = trainer.global_step
-        if self._enabled and self._console.is_interactive:
-            columns = BarColumn(bar_width=None), TextColumn("{task.description}", table_column=Column(no_wrap=True))
-            self._live = Progress(*columns, console=self._console, auto_refresh=False, transient=True, expand=True)
-            self._live.add_task("", total=trainer.max_steps)
-            self._show(trainer)
-            self._live.start()
+        self._open(trainer)
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
         # Only now, so that after a step with a validation there is one line, with its result.
@@ -70,13 +60,9 @@ class TrainingProgress(ProgressBar):
             return
         self._bleu = float(trainer.callback_metrics["valid/bleu"])
         self._best = max(self._bleu, self._best)
-        if self._live:  # out of the way of whatever the log writes to
-            self._live.stop()
+        self._close()  # out of the way of whatever the log writes to
         self._log(trainer)
-        if self._live:
-            self._shown = 0.0
-            self._show(trainer)
-            self._live.start()
+        self._open(trainer)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._close()
@@ -85,6 +71,14 @@ class TrainingProgress(ProgressBar):
 
     def on_exception(self, *_: Any) -> None:
         self._close()
+
+    def _open(self, trainer: L.Trainer) -> None:
+        if self._console.is_interactive:
+            self._shown = time.monotonic()
+            columns = BarColumn(bar_width=None), TextColumn("{task.description}", table_column=Column(no_wrap=True))
+            self._live = Progress(*columns, console=self._console, auto_refresh=False, transient=True, expand=True)
+            self._live.add_task(self._line(trainer), completed=trainer.global_step, total=trainer.max_steps)
+            self._live.start()
 
     def _close(self) -> None:
         if self._live:
@@ -100,8 +94,7 @@ class TrainingProgress(ProgressBar):
 
     def _log(self, trainer: L.Trainer) -> None:
         self._logged = trainer.global_step
-        if self._enabled:
-            log.info(self._line(trainer))
+        log.info(self._line(trainer))
 
     def _line(self, trainer: L.Trainer, doing: str = "") -> str:
         translator, step, total = translator_of(trainer.lightning_module), trainer.global_step, trainer.max_steps

@@ -1,6 +1,6 @@
 """Callbacks that log more than curves to TensorBoard: attention maps, numbers of each head, sample translations, diagnosis."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -132,13 +132,8 @@ class SampleTranslations(View):
     def write(self, board: TensorBoardLogger, trainer: L.Trainer, translator: Translator) -> None:
         valid = translator.evaluations["valid"]
         rows = zip(valid.sources[: self.n], valid.references, valid.hypotheses, strict=False)
-        text = markdown_table(("source", "reference", "translation"), rows)
+        text = table(("source", "reference", "translation"), [list(map(escape.markdown, row)) for row in rows])
         board.experiment.add_text("translations/valid", text, trainer.global_step)
-
-
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns a Markdown table; every cell is shown as it is."""
-    return table(head, [[escape.markdown(cell) for cell in row] for row in rows])
 
 
 class Diagnosis(L.Callback):
