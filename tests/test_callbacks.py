@@ -91,7 +91,7 @@ class Raises(L.Callback):
     ],
 )
 def test_attention_maps_of_every_sentence_and_kind(name: str, kinds: list[str], vocabulary: Vocabulary, tmp_path: Path) -> None:
-    fit(translator(vocabulary, name), tmp_path, AttentionMaps(FIXED, n_validation=1))
+    fit(translator(vocabulary, name), tmp_path, AttentionMaps(FIXED, n=1))
     written = events(tmp_path)
     tags = {f"attention/{kind}/{title}" for kind in kinds for title in ("chat", "faim", "valid 1")}
     assert set(written.Tags()["images"]) == tags
@@ -128,14 +128,14 @@ def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeyp
 
 
 def test_maps_skip_validations_but_never_the_last(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    fit(translator(vocabulary, "birnn", max_steps=16), tmp_path, AttentionMaps(FIXED[:1], every_n_steps=7, n_validation=0))
+    fit(translator(vocabulary, "birnn", max_steps=16), tmp_path, AttentionMaps(FIXED[:1], every_n_steps=7, n=0))
     [tag] = events(tmp_path).Tags()["images"]
     assert [image.step for image in events(tmp_path).Images(tag)] == [4, 12, 16]
 
 
 def test_maps_leave_training_as_it_was(vocabulary: Vocabulary, tmp_path: Path) -> None:
     weights = []
-    for name, chosen in (("with", [AttentionMaps(FIXED), SampleTranslations(), TrainingProgress()]), ("without", [])):
+    for name, chosen in (("with", [AttentionMaps(FIXED), SampleTranslations(10), TrainingProgress()]), ("without", [])):
         module = translator(vocabulary)
         torch.manual_seed(1)
         fit(module, tmp_path / name, *chosen)
@@ -263,7 +263,7 @@ def test_nothing_to_write_to(vocabulary: Vocabulary, tmp_path: Path, monkeypatch
     monkeypatch.setattr(views, "attention_images", lambda *_: pytest.fail("drawn for nobody"))
     trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
     AttentionMaps(FIXED).on_validation_end(trainer, translator(vocabulary))
-    SampleTranslations().on_validation_end(trainer, translator(vocabulary))
+    SampleTranslations(10).on_validation_end(trainer, translator(vocabulary))
 
 
 def test_only_for_a_translator() -> None:

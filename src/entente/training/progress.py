@@ -45,8 +45,7 @@ class TrainingProgress(ProgressBar):
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
         # Only now, so that after a step with a validation there is one line, with its result.
-        step = trainer.global_step
-        if not self._live and step % self.every_n_steps == 0 and step != self._logged:
+        if not self._live and trainer.global_step % self.every_n_steps == 0 and trainer.global_step != self._logged:
             self._log(trainer)
 
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:

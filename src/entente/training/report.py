@@ -86,8 +86,7 @@ def write_translations(directory: Path, evaluations: Mapping[str, Evaluation]) -
 def show(metrics: Mapping[str, Any], title: str) -> None:
     """The table at a run's end."""
     log.info("%s", title)
-    headings = ("sentences", "BLEU", "chrF", "TER", "NLL")
-    table = Table("split", *(Column(heading, justify="right") for heading in headings))
+    table = Table("split", *(Column(name, justify="right") for name in ("sentences", "BLEU", "chrF", "TER", "NLL")))
     for split, m in metrics.items():
         scores = (f"{m[name]:.2f}" for name in ("bleu", "chrf", "ter"))
         table.add_row(split, str(m["sentences"]), *scores, f"{m['nll']:.4f}")

@@ -37,7 +37,10 @@ class Views:
 
 
 class View(L.Callback):
-    """Calls `write` after each validation, in a run that has a TensorBoard."""
+    """Calls `write` after each validation, in a run that has a TensorBoard. n: how many sentences of validation to look at."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if isinstance(trainer.logger, TensorBoardLogger) and trainer.is_global_zero and not trainer.sanity_checking:
@@ -53,14 +56,14 @@ class AttentionMaps(View):
     The model reads its own translation, decoded as in validation. Each sentence is recorded alone, so that other sentences do
     not change its maps, even in variants that break a mask.
 
-    sentences: (short title, text in the source language). n_validation: how many more to take from the start of the validation
-    split. every_n_steps: skip validations until this many steps after the last maps, except the last validation of the budget.
+    sentences: (short title, text in the source language). n: how many more to take from the start of the validation split.
+    every_n_steps: skip validations until this many steps after the last maps, except the last validation of the budget.
     """
 
-    def __init__(self, sentences: Sequence[tuple[str, str]], every_n_steps: int = 0, n_validation: int = 1) -> None:
+    def __init__(self, sentences: Sequence[tuple[str, str]], every_n_steps: int = 0, n: int = 1) -> None:
+        super().__init__(n)
         self.sentences = list(sentences)
         self.every_n_steps = every_n_steps
-        self.n_validation = n_validation
         self._last: int | None = None  # the step of the last maps
 
     def state_dict(self) -> dict[str, Any]:
@@ -74,7 +77,7 @@ class AttentionMaps(View):
         if self._last is not None and step - self._last < self.every_n_steps and step != trainer.max_steps:
             return
         self._last = step
-        valid = translator.evaluations["valid"].sources[: self.n_validation]
+        valid = translator.evaluations["valid"].sources[: self.n]
         sentences = self.sentences + [(f"valid {i + 1}", text) for i, text in enumerate(valid)]
         for tag, image in attention_images(translator, sentences):
             board.experiment.add_image(tag, image, step, dataformats="HWC")
@@ -101,9 +104,6 @@ class AttentionNumbers(View):
     """Logs what each head does on the first n pairs of validation, as scalars "heads/ASPECT/KIND LAYER.HEAD", the share of
     heads that are near-uniform as "heads/near_uniform/KIND", and alignment error rates if the corpus has gold links."""
 
-    def __init__(self, n: int) -> None:
-        self.n = n
-
     def write(self, board: TensorBoardLogger, trainer: L.Trainer, translator: Translator) -> None:
         if not has_attention(translator.model):
             return
@@ -126,9 +126,6 @@ class AttentionNumbers(View):
 class SampleTranslations(View):
     """Logs the first n sentences of validation as a table of source, reference and translation."""
 
-    def __init__(self, n: int = 10) -> None:
-        self.n = n
-
     def write(self, board: TensorBoardLogger, trainer: L.Trainer, translator: Translator) -> None:
         valid = translator.evaluations["valid"]
         rows = zip(valid.sources[: self.n], valid.references, valid.hypotheses, strict=False)
@@ -144,23 +141,22 @@ class Diagnosis(L.Callback):
         self.every_n_steps = every_n_steps
         self.sentences = sentences
         self._batch: Batch | None = None
+        self._due: int | None = None  # the step after which to diagnose
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Any) -> None:
         step = trainer.global_step + 1  # of the step in progress
         if step % self.every_n_steps == 0 or step == 1:
+            self._due = step
             norms = gradient_norms(translator_of(pl_module).model)
             self._write(trainer, {f"gradient_norm/{place}": norm for place, norm in norms.items()}, step)
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        step = trainer.global_step
-        whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        if whole and (step % self.every_n_steps == 0 or step == 1):
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+        if trainer.global_step == self._due:
+            self._due = None  # the next batch may belong to the next step
             if self._batch is None:
                 self._batch = trainer.datamodule.sample(self.sentences)  # type: ignore[attr-defined]
             src, read = (ids.to(pl_module.device) for ids in (self._batch.src, self._batch.tgt[:, :-1]))
-            self._write(trainer, diagnose(translator_of(pl_module).model, src, read), step)
+            self._write(trainer, diagnose(translator_of(pl_module).model, src, read), trainer.global_step)
 
     def _write(self, trainer: L.Trainer, values: Mapping[str, float], step: int) -> None:
         for logger in trainer.loggers:

@@ -83,12 +83,10 @@ def trace(
     keys = [label.read if kind == "decoder" else label.source for label in labels]
     inside = tuple(f"{one}." for one in (path, *around))
     calls = capture(model, src, tgt, lambda place, module: f"{place}.".startswith(inside), operations=True)
-    return View(calls, path, queries, keys, head - 1, most[1], step - 1).fill(
-        "birnn.j2" if kind == "alignment" else "transformer.j2",
-        around=[calls[one][0] for one in around if one in calls],
-        **{"model": model, "label": labels[0], "kind": kind, "title": KIND_NAMES[kind].capitalize()},
-        **{"layer": layer, "head": head, "i": step},
-    )
+    facts = {"model": model, "label": labels[0], "kind": kind, "title": KIND_NAMES[kind].capitalize(), "layer": layer}
+    facts["around"] = [calls[one][0] for one in around if one in calls]
+    template = "birnn.j2" if kind == "alignment" else "transformer.j2"
+    return View(calls, path, queries, keys, head - 1, step - 1).fill(template, facts)
 
 
 def examples(name: str, kind: str | None = None, *place: int | None) -> list[Trace]:

@@ -1,7 +1,7 @@
 """A trace as steps with tables of numbers and sentences, made of captured calls by a template.
 
 A template has the sentences, and shows tensors between them in tables. It renders to paragraphs: "# TITLE" opens the trace and
-"## TITLE: FORMULA" a step, "%table N" puts tables there, and every other paragraph is one of the sentences.
+"## TITLE: FORMULA" a step, "%table NAME" puts tables there, and every other paragraph is one of the sentences.
 
 Shapes: B sentences, T queries, S keys, H heads (none in the BiRNN). Of the Transformer: D width of the model, K width of a head
 (d_k), HK of all heads together. Of the BiRNN: Q width of the decoder's state, M of the encoder's output, A of the additive
@@ -69,11 +69,10 @@ class View:
     queries: Sequence[list[str]]
     keys: Sequence[list[str]]
     head: int
-    n_heads: int
     step: int
 
     def __post_init__(self) -> None:
-        self.made: list[list[Table]] = []
+        self.tables: list[Table] = []
         self.scores, self.mask = self.call("weights").inputs  # (B, [H,] T, S); the mask may be None
         self.letters = "B H T S" if self.scores.dim() == 4 else "B T S"
         self.product = self.operation("matmul", which=-1)  # of weights and values
@@ -115,17 +114,16 @@ class View:
         *before, row, column = letters.split()
         sizes = zip(letters.split(), tensor.shape, strict=True)
         shape = ", ".join(letter if letter == "1" else f"{letter} {size}" for letter, size in sizes)
-        tables = []
         for n in sentences:
             part = self.part(tensor, letters, n)
             labels = rows or {"T": self.queries[n], "S": self.keys[n], "1": ["every query"]}[row]
             columns = self.keys[n] if column == "S" else None
             title = [name, f"sentence {n + 1}"] if "B" in before and len(self.keys) > 1 else [name]
             title += [f"query {self.queries[n][0]}"] if "T" in before else []
-            title += [f"head {self.head + 1}"] if "H" in before and self.n_heads > 1 else []
+            title += [f"head {self.head + 1}"] if "H" in before and tensor.size(1) > 1 else []
             hidden = ~self.part(self.mask.expand(self.scores.shape), letters, n) if masked and self.mask is not None else None
-            tables.append(Table(name, ", ".join(title), shape, part, labels, columns, hidden, sums))
-        return self._put(tables)
+            self.tables.append(Table(name, ", ".join(title), shape, part, labels, columns, hidden, sums))
+        return f"\n\n%table {name}\n\n"
 
     def show_parameter(
         self, name: str, matrix: Tensor, bias: Tensor | None = None, where: str = "", label: str = "", shape: str = ""
@@ -136,16 +134,13 @@ class View:
         rows = [label] if label else [str(i + 1) for i in range(len(matrix))]
         if bias is not None:
             matrix, rows = torch.cat([matrix, bias[None]]), [*rows, "b"]
-        return self._put([Table(name, name + where, shape, matrix.detach().cpu(), rows)])
+        self.tables.append(Table(name, name + where, shape, matrix.detach().cpu(), rows))
+        return f"\n\n%table {name}\n\n"
 
-    def _put(self, tables: list[Table]) -> str:
-        self.made.append(tables)
-        return f"\n\n%table {len(self.made) - 1}\n\n"
-
-    def fill(self, template: str, **facts: Any) -> Trace:
+    def fill(self, template: str, facts: Mapping[str, Any]) -> Trace:
         """The trace that a template describes."""
         sizes = {"B": len(self.keys), "T": self.scores.size(-2), "S": self.scores.size(-1)}
-        text = ENVIRONMENT.get_template(template).render(view=self, attention=self.call().module, **sizes, **facts).strip()
+        text = ENVIRONMENT.get_template(template).render(facts, **sizes, view=self, attention=self.call().module).strip()
         title, *paragraphs = (" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text))
         found = Trace(title.removeprefix("# "), [], [])
         for paragraph in paragraphs:
@@ -154,7 +149,7 @@ class View:
                 heading, _, formula = rest.partition(": ")
                 found.steps.append(Step(heading, formula, [], []))
             elif mark == "%table":
-                found.steps[-1].tables.extend(self.made[int(rest)])
+                found.steps[-1].tables.extend(table for table in self.tables if table.name == rest)
             else:
                 (found.steps[-1].sentences if found.steps else found.preface).append(paragraph)
         return found
