@@ -17,6 +17,8 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from entente.attention.record import AttentionMap
+from entente.console import escape
+from entente.console.escape import table
 from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import PAD, Tokenizer, Vocabulary
@@ -25,7 +27,7 @@ from entente.models import MODELS
 from entente.training import progress, views
 from entente.training.progress import TrainingProgress, clock
 from entente.training.translator import Optim, Translator, translator_of
-from entente.training.views import AttentionMaps, SampleTranslations, attention_images, markdown_table
+from entente.training.views import AttentionMaps, SampleTranslations, attention_images
 
 SRC = ["Le chat noir dort.", "Il a faim | soif.", "Elle dort.", "Le chat a faim.", "Il dort *ici*."]
 TGT = ["The black cat sleeps.", "He is hungry | thirsty.", "She sleeps.", "The cat is hungry.", "He sleeps *here*."]
@@ -88,7 +90,7 @@ class Raises(L.Callback):
     ],
 )
 def test_attention_maps_of_every_sentence_and_kind(name: str, kinds: list[str], vocabulary: Vocabulary, tmp_path: Path) -> None:
-    fit(translator(vocabulary, name), tmp_path, AttentionMaps(FIXED, n_validation=1))
+    fit(translator(vocabulary, name), tmp_path, AttentionMaps(FIXED, n=1))
     written = events(tmp_path)
     tags = {f"attention/{kind}/{title}" for kind in kinds for title in ("chat", "faim", "valid 1")}
     assert set(written.Tags()["images"]) == tags
@@ -125,14 +127,14 @@ def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeyp
 
 
 def test_maps_skip_validations_but_never_the_last(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    fit(translator(vocabulary, "birnn", max_steps=16), tmp_path, AttentionMaps(FIXED[:1], every_n_steps=7, n_validation=0))
+    fit(translator(vocabulary, "birnn", max_steps=16), tmp_path, AttentionMaps(FIXED[:1], every_n_steps=7, n=0))
     [tag] = events(tmp_path).Tags()["images"]
     assert [image.step for image in events(tmp_path).Images(tag)] == [4, 12, 16]
 
 
 def test_maps_leave_training_as_it_was(vocabulary: Vocabulary, tmp_path: Path) -> None:
     weights = []
-    for name, chosen in (("with", [AttentionMaps(FIXED), SampleTranslations(), TrainingProgress()]), ("without", [])):
+    for name, chosen in (("with", [AttentionMaps(FIXED), SampleTranslations(10), TrainingProgress()]), ("without", [])):
         module = translator(vocabulary)
         torch.manual_seed(1)
         fit(module, tmp_path / name, *chosen)
@@ -152,9 +154,8 @@ def test_sample_translations(vocabulary: Vocabulary, tmp_path: Path) -> None:
     assert len(text.splitlines()) == 4
     cells = re.findall("<td>(.*?)</td>", markdown.markdown(text, extensions=["markdown.extensions.tables"]))
     assert cells[:2] == [SRC[0], TGT[0]] and len(cells) == 6
-    shown = markdown.markdown(
-        markdown_table(["translation"], [[module.evaluations["valid"].hypotheses[0]]]), extensions=["tables"]
-    )
+    first = escape.markdown(module.evaluations["valid"].hypotheses[0])
+    shown = markdown.markdown(table(["translation"], [[first]]), extensions=["tables"])
     assert f"<td>{cells[2]}</td>" in shown
 
 
@@ -162,7 +163,7 @@ def test_sample_translations(vocabulary: Vocabulary, tmp_path: Path) -> None:
 def test_a_table_shows_text_as_it_is(text: str) -> None:
     import html
 
-    shown = markdown.markdown(markdown_table(["x", "y"], [[text, "z"]]), extensions=["tables"])
+    shown = markdown.markdown(table(["x", "y"], [[escape.markdown(text), "z"]]), extensions=["tables"])
     cells = re.findall("<td>(.*?)</td>", shown, re.DOTALL)
     assert [html.unescape(cell) for cell in cells] == [text.replace("\n", " "), "z"]
     assert not re.search("<(?!/?(table|thead|tbody|tr|th|td)>)", shown), "no tag but the table's own"
@@ -261,7 +262,7 @@ def test_nothing_to_write_to(vocabulary: Vocabulary, tmp_path: Path, monkeypatch
     monkeypatch.setattr(views, "attention_images", lambda *_: pytest.fail("drawn for nobody"))
     trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
     AttentionMaps(FIXED).on_validation_end(trainer, translator(vocabulary))
-    SampleTranslations().on_validation_end(trainer, translator(vocabulary))
+    SampleTranslations(10).on_validation_end(trainer, translator(vocabulary))
 
 
 def test_only_for_a_translator() -> None:

@@ -20,6 +20,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 import lightning as L
 import torch
 from datasets import Dataset
+from entente.training.board import log_settings
 from torch import Tensor
 
 from benchmark.operations import training_operations
@@ -36,7 +37,7 @@ from entente.decoding.search import Hypothesis, Search
 from entente.decoding.translate import translate
 from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.process import prepare_process
-from entente.training.board import log_settings
+from entente.training.report import log_settings
 from entente.training.run_directory import Checkpoints
 from entente.training.settings import RunSettings, TrainerSettings
 from entente.training.train import build_trainer, callbacks, decoded, prepared

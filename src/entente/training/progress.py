@@ -26,123 +26,88 @@ class TrainingProgress(ProgressBar):
         super().__init__()
         self.every_n_steps = every_n_steps
         self._console = console or Console(stderr=True)
-        self._enabled = True
         self._live: Progress | None = None
-        self._task = TaskID(0)
         self._bleu: float | None = None
-        self._best: float | None = None
-        self._step = self._first_step = self._logged = 0
-        self._started: float | None = None  # by time.monotonic, in seconds
-        self._shown = 0.0
-
-    def enable(self) -> None:
-        self._enabled = True
-
-    def disable(self) -> None:
-        self._enabled = False
+        self._best = 0.0
+        self._first_step = self._logged = 0
+        self._started = self._shown = 0.0  # by time.monotonic, in seconds
 
     def state_dict(self) -> dict[str, Any]:
         return {"bleu": self._bleu, "best": self._best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._bleu, self._best = state_dict["bleu"], state_dict["best"]
+        self._bleu, self._best = state_dict["bleu"], state_dict["best"] or 0.0
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._started = time.monotonic()
-        self._step = self._first_step = self._logged = trainer.global_step
-        if self._enabled and self._console.is_interactive:
-            self._live = Progress(
-                BarColumn(bar_width=None),
-                TextColumn("{task.description}", table_column=Column(no_wrap=True)),
-                console=self._console,
-                auto_refresh=False,
-                transient=True,
-                expand=True,
-            )
-            self._task = self._live.add_task("", total=_total(trainer))
-            self._show(trainer, pl_module)
-            self._live.start()
+        self._first_step = self._logged = trainer.global_step
+        self._open(trainer)
 
-    def on_train_batch_start(self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
         # Only now, so that after a step with a validation there is one line, with its result.
-        if not self._live and self._step % self.every_n_steps == 0 and self._step != self._logged:
-            self._log(trainer, pl_module)
+        if not self._live and trainer.global_step % self.every_n_steps == 0 and trainer.global_step != self._logged:
+            self._log(trainer)
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        self._step = trainer.global_step
-        if self._live:
-            self._show(trainer, pl_module)
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        self._show(trainer)
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if self._live:
-            translator = translator_of(pl_module)
-            translator.on_progress = lambda done, n: self._show(trainer, translator, f"validating {done}/{n}")
+        translator_of(pl_module).on_progress = lambda done, n: self._show(trainer, f"validating {done}/{n}")
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if trainer.sanity_checking or self._started is None:
+        if trainer.sanity_checking:
             return
         self._bleu = float(trainer.callback_metrics["valid/bleu"])
-        self._best = max(self._bleu, self._best or 0.0)
-        if self._live:  # out of the way of whatever the log writes to
-            self._live.stop()
-        self._log(trainer, pl_module)
-        if self._step == _total(trainer):
-            self._close()
-        if self._live:
-            self._shown = 0.0
-            self._show(trainer, pl_module)
-            self._live.start()
+        self._best = max(self._bleu, self._best)
+        self._close()  # out of the way of whatever the log writes to
+        self._log(trainer)
+        self._open(trainer)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._close()
-        if self._step != self._logged:
-            self._log(trainer, pl_module)
+        if trainer.global_step != self._logged:
+            self._log(trainer)
 
-    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+    def on_exception(self, *_: Any) -> None:
         self._close()
 
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        self._close()
+    def _open(self, trainer: L.Trainer) -> None:
+        if self._console.is_interactive:
+            self._shown = time.monotonic()
+            columns = BarColumn(bar_width=None), TextColumn("{task.description}", table_column=Column(no_wrap=True))
+            self._live = Progress(*columns, console=self._console, auto_refresh=False, transient=True, expand=True)
+            self._live.add_task(self._line(trainer), completed=trainer.global_step, total=trainer.max_steps)
+            self._live.start()
 
     def _close(self) -> None:
         if self._live:
             self._live.stop()
             self._live = None
 
-    def _show(self, trainer: L.Trainer, pl_module: L.LightningModule, doing: str = "") -> None:
+    def _show(self, trainer: L.Trainer, doing: str = "") -> None:
         now = time.monotonic()
         if self._live and now - self._shown >= 0.25:
             self._shown = now
-            line = self._line(trainer, pl_module, doing)
-            self._live.update(self._task, completed=self._step, description=line, refresh=True)
+            line = self._line(trainer, doing)
+            self._live.update(TaskID(0), completed=trainer.global_step, description=line, refresh=True)
 
-    def _log(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._logged = self._step
-        if self._enabled:
-            log.info(self._line(trainer, pl_module))
+    def _log(self, trainer: L.Trainer) -> None:
+        self._logged = trainer.global_step
+        log.info(self._line(trainer))
 
-    def _line(self, trainer: L.Trainer, pl_module: L.LightningModule, doing: str = "") -> str:
-        translator, total = translator_of(pl_module), _total(trainer)
-        elapsed, done = time.monotonic() - (self._started or 0.0), self._step - self._first_step
-        parts = [f"step {self._step}/{total}" if total else f"step {self._step}"]
-        if doing:
-            parts.append(doing)
-        if translator.last_loss is not None:
-            parts.append(f"loss {translator.last_loss:.2f}")
-        if translator.tokens_per_second:
-            parts.append(f"{translator.tokens_per_second:,.0f} tokens/s")
-        if self._bleu is not None and self._best is not None:
-            parts.append(f"BLEU {self._bleu:.1f}" + (f" (best {self._best:.1f})" if self._best > self._bleu else ""))
-        left = f", {clock(elapsed / done * (total - self._step))} left" if total and done else ""
-        parts.append(clock(elapsed) + left)
-        return "  ".join(parts)
-
-
-def _total(trainer: L.Trainer) -> int | None:
-    """The budget in optimiser steps; Lightning writes no budget as -1."""
-    return trainer.max_steps if trainer.max_steps > 0 else None
+    def _line(self, trainer: L.Trainer, doing: str = "") -> str:
+        translator, step, total = translator_of(trainer.lightning_module), trainer.global_step, trainer.max_steps
+        elapsed, done = time.monotonic() - self._started, step - self._first_step
+        best = f" (best {self._best:.1f})" if self._best > (self._bleu or 0.0) else ""
+        parts = [
+            f"step {step}/{total}",
+            doing,
+            f"loss {translator.last_loss:.2f}" if translator.last_loss is not None else "",
+            f"{translator.tokens_per_second:,.0f} tokens/s" if translator.tokens_per_second else "",
+            f"BLEU {self._bleu:.1f}{best}" if self._bleu is not None else "",
+            clock(elapsed) + (f", {clock(elapsed / done * (total - step))} left" if done else ""),
+        ]
+        return "  ".join(filter(None, parts))
 
 
 def clock(seconds: float) -> str:

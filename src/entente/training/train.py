@@ -34,9 +34,18 @@ from entente.process import LogFile, prepare_process
 from entente.training import run_directory, views
 from entente.training.board import Board, log_final, log_settings
 from entente.training.progress import TrainingProgress, clock
-from entente.training.report import show, write_translations
-from entente.training.run_directory import FINISHED, Checkpoints, Point, VerifiedCheckpoints, is_finished, no_folder, open_run
+from entente.training.report import log_final, log_settings, show, write_translations
+from entente.training.run_directory import (
+    FINISHED,
+    Checkpoints,
+    Point,
+    VerifiedCheckpoints,
+    is_finished,
+    no_folder,
+    open_run,
+)
 from entente.training.settings import RunSettings, TrainerSettings
+from entente.training.train import build_trainer, callbacks, placed, refused_by_lightning
 from entente.training.translator import Translator
 
 log = logging.getLogger("entente")

@@ -1,6 +1,6 @@
 """Callbacks that log more than curves to TensorBoard: attention maps, numbers of each head, sample translations, diagnosis."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -9,7 +9,6 @@ import numpy as np
 from annotated_types import Ge, doc
 from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from torch.utils.tensorboard import SummaryWriter
 
 from entente.attention.diagnose import diagnose, gradient_norms
 from entente.attention.draw import draw
@@ -37,29 +36,34 @@ class Views:
     diagnosis: Annotated[int, Ge(0), doc("steps between looks at gradients, sublayers and attention; 0: never")] = 50
 
 
-def _writer(trainer: L.Trainer) -> SummaryWriter | None:
-    """Returns TensorBoard's writer, if this run has one and this process is the first."""
-    if trainer.is_global_zero:
-        for logger in trainer.loggers:
-            if isinstance(logger, TensorBoardLogger):
-                return logger.experiment
-    return None
+class View(L.Callback):
+    """Calls `write` after each validation, in a run that has a TensorBoard. n: how many sentences of validation to look at."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if isinstance(trainer.logger, TensorBoardLogger) and trainer.is_global_zero and not trainer.sanity_checking:
+            self.write(trainer.logger, trainer, translator_of(pl_module))
+
+    def write(self, board: TensorBoardLogger, trainer: L.Trainer, translator: Translator) -> None:
+        raise NotImplementedError
 
 
-class AttentionMaps(L.Callback):
-    """Logs, after a validation, the attention to some sentences as images, one per kind and sentence: "attention/KIND/TITLE".
+class AttentionMaps(View):
+    """Logs the attention to some sentences as images, one per kind and sentence: "attention/KIND/TITLE".
 
     The model reads its own translation, decoded as in validation. Each sentence is recorded alone, so that other sentences do
     not change its maps, even in variants that break a mask.
 
-    sentences: (short title, text in the source language). n_validation: how many more to take from the start of the validation
-    split. every_n_steps: skip validations until this many steps after the last maps, except the last validation of the budget.
+    sentences: (short title, text in the source language). n: how many more to take from the start of the validation split.
+    every_n_steps: skip validations until this many steps after the last maps, except the last validation of the budget.
     """
 
-    def __init__(self, sentences: Sequence[tuple[str, str]], every_n_steps: int = 0, n_validation: int = 1) -> None:
+    def __init__(self, sentences: Sequence[tuple[str, str]], every_n_steps: int = 0, n: int = 1) -> None:
+        super().__init__(n)
         self.sentences = list(sentences)
         self.every_n_steps = every_n_steps
-        self.n_validation = n_validation
         self._last: int | None = None  # the step of the last maps
 
     def state_dict(self) -> dict[str, Any]:
@@ -68,17 +72,15 @@ class AttentionMaps(L.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._last = state_dict["last"]
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        writer, step = _writer(trainer), trainer.global_step
-        early = self._last is not None and step - self._last < self.every_n_steps and step != trainer.max_steps
-        if trainer.sanity_checking or writer is None or early:
+    def write(self, board: TensorBoardLogger, trainer: L.Trainer, translator: Translator) -> None:
+        step = trainer.global_step
+        if self._last is not None and step - self._last < self.every_n_steps and step != trainer.max_steps:
             return
         self._last = step
-        translator = translator_of(pl_module)
-        valid = translator.evaluations["valid"].sources[: self.n_validation]
+        valid = translator.evaluations["valid"].sources[: self.n]
         sentences = self.sentences + [(f"valid {i + 1}", text) for i, text in enumerate(valid)]
         for tag, image in attention_images(translator, sentences):
-            writer.add_image(tag, image, step, dataformats="HWC")
+            board.experiment.add_image(tag, image, step, dataformats="HWC")
 
 
 def attention_images(translator: Translator, sentences: Sequence[tuple[str, str]]) -> Iterator[tuple[str, np.ndarray]]:
@@ -87,8 +89,7 @@ def attention_images(translator: Translator, sentences: Sequence[tuple[str, str]
         return
     vocabulary = translator.vocabulary
     translations = translator.translate([text for _, text in sentences], translator.search)
-    for (title, text), n_best in zip(sentences, translations, strict=True):
-        hypothesis = n_best[0]
+    for (title, text), [hypothesis, *_] in zip(sentences, translations, strict=True):
         caption = f"{clean(text)}  \u2192  {vocabulary.tgt.decode(hypothesis.tokens)}"
         if not hypothesis.ended:
             caption += " (stopped at its length limit)"
@@ -99,16 +100,12 @@ def attention_images(translator: Translator, sentences: Sequence[tuple[str, str]
             yield f"attention/{map.kind}/{title}", np.asarray(canvas.buffer_rgba())[..., :3]
 
 
-class AttentionNumbers(L.Callback):
-    """Logs, after a validation, what each head does on its first n pairs, as scalars "heads/ASPECT/KIND LAYER.HEAD", the share
-    of heads that are near-uniform as "heads/near_uniform/KIND", and alignment error rates if the corpus has gold links."""
+class AttentionNumbers(View):
+    """Logs what each head does on the first n pairs of validation, as scalars "heads/ASPECT/KIND LAYER.HEAD", the share of
+    heads that are near-uniform as "heads/near_uniform/KIND", and alignment error rates if the corpus has gold links."""
 
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        translator = translator_of(pl_module)
-        if trainer.sanity_checking or not has_attention(translator.model):
+    def write(self, board: TensorBoardLogger, trainer: L.Trainer, translator: Translator) -> None:
+        if not has_attention(translator.model):
             return
         pairs = pairs_of(trainer.datamodule, "valid", self.n)  # type: ignore[attr-defined]
         numbers, alignments = measure(translator.model, translator.vocabulary, pairs)
@@ -119,34 +116,21 @@ class AttentionNumbers(L.Callback):
             for aspect, of_heads in found._asdict().items():
                 for (i, j), value in np.ndenumerate(of_heads.numpy()):
                     values[f"heads/{aspect}/{name} {i + 1}.{j + 1}"] = float(value)
-        if alignments.has_gold():
-            for head in alignments.heads():
-                if head.step == "produced":
-                    which = "mean" if head.head is None else head.head + 1
-                    values[f"heads/aer/{head.layer + 1}.{which}"] = alignments.agreement(head).aer
-        for logger in trainer.loggers:
-            logger.log_metrics(values, trainer.global_step)
+        for head in alignments.heads() if alignments.has_gold() else []:
+            if head.step == "produced":
+                which = "mean" if head.head is None else head.head + 1
+                values[f"heads/aer/{head.layer + 1}.{which}"] = alignments.agreement(head).aer
+        board.log_metrics(values, trainer.global_step)
 
 
-class SampleTranslations(L.Callback):
-    """Logs, after a validation, its first n sentences as a table of source, reference and translation."""
+class SampleTranslations(View):
+    """Logs the first n sentences of validation as a table of source, reference and translation."""
 
-    def __init__(self, n: int = 10) -> None:
-        self.n = n
-
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        writer = _writer(trainer)
-        if trainer.sanity_checking or writer is None:
-            return
-        valid = translator_of(pl_module).evaluations["valid"]
+    def write(self, board: TensorBoardLogger, trainer: L.Trainer, translator: Translator) -> None:
+        valid = translator.evaluations["valid"]
         rows = zip(valid.sources[: self.n], valid.references, valid.hypotheses, strict=False)
-        writer.add_text("translations/valid", markdown_table(("source", "reference", "translation"), rows), trainer.global_step)
-
-
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns a Markdown table; every cell is shown as it is."""
-    head, *lines = [[escape.markdown(cell) for cell in cells] for cells in (head, *rows)]
-    return table(head, lines)
+        text = table(("source", "reference", "translation"), [list(map(escape.markdown, row)) for row in rows])
+        board.experiment.add_text("translations/valid", text, trainer.global_step)
 
 
 class Diagnosis(L.Callback):
@@ -157,24 +141,22 @@ class Diagnosis(L.Callback):
         self.every_n_steps = every_n_steps
         self.sentences = sentences
         self._batch: Batch | None = None
+        self._due: int | None = None  # the step after which to diagnose
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Any) -> None:
         step = trainer.global_step + 1  # of the step in progress
         if step % self.every_n_steps == 0 or step == 1:
-            model = translator_of(pl_module).model
-            self._write(trainer, {f"gradient_norm/{place}": norm for place, norm in gradient_norms(model).items()}, step)
+            self._due = step
+            norms = gradient_norms(translator_of(pl_module).model)
+            self._write(trainer, {f"gradient_norm/{place}": norm for place, norm in norms.items()}, step)
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        step = trainer.global_step
-        whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-        if whole and (step % self.every_n_steps == 0 or step == 1):
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+        if trainer.global_step == self._due:
+            self._due = None  # the next batch may belong to the next step
             if self._batch is None:
                 self._batch = trainer.datamodule.sample(self.sentences)  # type: ignore[attr-defined]
-            device = pl_module.device
-            model = translator_of(pl_module).model
-            self._write(trainer, diagnose(model, self._batch.src.to(device), self._batch.tgt[:, :-1].to(device)), step)
+            src, read = (ids.to(pl_module.device) for ids in (self._batch.src, self._batch.tgt[:, :-1]))
+            self._write(trainer, diagnose(translator_of(pl_module).model, src, read), trainer.global_step)
 
     def _write(self, trainer: L.Trainer, values: Mapping[str, float], step: int) -> None:
         for logger in trainer.loggers:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 from rich.columns import Columns
 from rich.console import Console, Group
+from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -18,37 +19,33 @@ GAP = 2  # characters between columns
 
 
 def cells(table: Table, columns: int | None) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of a table as text, the first column its labels. A last column or row says how many more there are than are
+    """Head and rows of a table as text, the first column its labels. A column or row says how many more there are than are
     shown; sums are of all."""
-    wide = LONGEST if table.tokens else columns or table.tensor.size(1)
-    tensor = table.tensor[:LONGEST, :wide]
-    more, below = table.tensor.size(1) - tensor.size(1), table.tensor.size(0) - tensor.size(0)
-    head = ["", *table.columns[: tensor.size(1)]]
-    rows = []
-    for r, values in enumerate(tensor):
-        hidden = [False] * len(values) if table.hidden is None else table.hidden[r].tolist()
-        texts = [decimals(value) for value in values]
-        rows.append([table.rows[r], *(f"({text})" if masked else text for text, masked in zip(texts, hidden, strict=False))])
-    if more:
-        head.append(f"+{more}")
-        rows = [[*row, "…"] for row in rows]
+    height, width = table.tensor.shape
+    head = ["", *(table.columns or [str(i + 1) for i in range(width)])]
+    rows = [[label, *map(decimals, values)] for label, values in zip(table.rows, table.tensor.tolist(), strict=True)]
+    if table.hidden is not None:
+        for r, c in table.hidden.nonzero().tolist():
+            rows[r][c + 1] = f"({rows[r][c + 1]})"
     if table.sums:
         head.append("sum")
-        rows = [[*row, decimals(total)] for row, total in zip(rows, table.tensor.sum(1), strict=False)]
-    if below:
-        rows.append([f"+{below}", *["…"] * (len(head) - 1)])
-    if table.sums and table.tensor.size(0) > 1:
-        totals = [decimals(total) for total in table.tensor.sum(0)[: tensor.size(1)]]
-        rows.append(["sum", *totals, *[""] * (len(head) - 1 - len(totals))])
+        rows = [[*row, decimals(total)] for row, total in zip(rows, table.tensor.sum(1).tolist(), strict=True)]
+        if height > 1:
+            rows.append(["sum", *map(decimals, table.tensor.sum(0).tolist()), ""])
+    wide = LONGEST if table.columns else columns or width
+    if width > wide:
+        head = [*head[: wide + 1], f"+{width - wide}", *head[width + 1 :]]
+        rows = [[*row[: wide + 1], "…", *row[width + 1 :]] for row in rows]
+    if height > LONGEST:
+        rows[LONGEST:height] = [[f"+{height - LONGEST}", *["…"] * (len(head) - 1)]]
     return head, rows
 
 
 def show(found: Trace, console: Console, columns: int | None) -> None:
     """On a terminal: small tables side by side, wide ones in pieces."""
-    width = min(console.width, WIDEST)
 
     def say(text: str, style: str = "") -> None:
-        console.print(Text(text, style=style), width=width)
+        console.print(Text(text, style=style), width=min(console.width, WIDEST))
 
     say(found.title, "bold underline")
     for text in found.preface:
@@ -61,31 +58,26 @@ def show(found: Trace, console: Console, columns: int | None) -> None:
         grids = [grid for table in step.tables for grid in _grids(table, columns, console.width)]
         if grids:
             console.print(Columns(grids, padding=(0, 2 * GAP, 0, 0)))
-        for worked in step.worked:
-            say(f"By hand: {worked}", "cyan")
         for text in step.sentences:
-            say(text)
+            say(text, "cyan" if text.startswith("By hand: ") else "")
     console.print()
 
 
 def _grids(table: Table, columns: int | None, width: int) -> Iterator[Group]:
     """One table, in pieces that fit the width, each with the labels of the rows."""
     head, rows = cells(table, columns)
-    widths = [max(cell_len(row[i]) for row in [head, *rows]) + GAP for i in range(len(head))]
-    start = 1
-    while start < len(head):
-        end = start + 1
-        while end < len(head) and widths[0] + sum(widths[start : end + 1]) <= width:
-            end += 1
-        grid = Grid(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
-        grid.add_column(no_wrap=True)
-        for name in head[start:end]:
-            grid.add_column(Text(name), justify="right", no_wrap=True)
+    widths = [max(map(cell_len, column)) + GAP for column in zip(head, *rows, strict=True)]
+    pieces: list[list[int]] = [[]]
+    for i in range(1, len(head)):
+        if pieces[-1] and widths[0] + sum(widths[j] for j in [*pieces[-1], i]) > width:
+            pieces.append([])
+        pieces[-1].append(i)
+    for piece in pieces:
+        names = [Column(Text(head[i]), justify="right", no_wrap=True) for i in piece]
+        grid = Grid(Column(no_wrap=True), *names, box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
         for row in rows:
-            shown = [Text(cell, "dim" if cell.startswith("(") else "") for cell in row[start:end]]
-            grid.add_row(Text(row[0], "bold"), *shown)
+            grid.add_row(Text(row[0], "bold"), *(Text(row[i], "dim" if row[i].startswith("(") else "") for i in piece))
         yield Group(Text(table.title, "dim", no_wrap=True), grid)
-        start = end
 
 
 def markdown(found: Sequence[Trace], columns: int | None) -> str:
