@@ -34,14 +34,8 @@ from entente.errors import InputError
 ALPHA = 0.05  # error probability of a split's claims "worse" and "better" all together
 REACHED = 0.9  # share of the baseline's validation BLEU
 PLATEAU = 0.9  # share of the unigram NLL
-BASELINE, AS_GOOD, WORSE, BETTER, STUCK, DIVERGED = (
-    "baseline",
-    "as good",
-    "worse",
-    "better",
-    "never left the plateau",
-    "diverged",
-)
+BASELINE, AS_GOOD, WORSE, BETTER = "baseline", "as good", "worse", "better"
+STUCK, DIVERGED = "never left the plateau", "diverged"
 FAILED = ("crashed", "killed", DIVERGED, "refused")  # states that are verdicts
 
 
@@ -83,8 +77,8 @@ class Cell:
 @dataclass(frozen=True)
 class Row:
     """A variant. cells: of each test split. again: BLEU of splits decoded in another way, such as test@alone. nll: of the first
-    test split. steps: until validation BLEU is REACHED of the baseline's best, None where a seed never gets there. about: the
-    header of its file; proof: how it differs from the baseline before training, by aspect."""
+    test split. steps: until validation BLEU is REACHED of the baseline's best, None where a seed never gets there. proof: how
+    it differs from the baseline before training, by aspect."""
 
     variant: str
     verdict: str
@@ -96,7 +90,6 @@ class Row:
     parameters: int | None
     tokens_per_second: float | None
     steps: float | None
-    about: str
     proof: dict[str, str]
 
     @property
@@ -149,7 +142,6 @@ def compare(suite: Suite, samples: int = 1000) -> Comparison:
                 next((run.training.parameters for run in runs if run.training), None),
                 mean(map(_speed, runs)),
                 _steps(finished, baseline),
-                settings.about.get(variant, ""),
                 next((run.proof for run in runs if run.proof), {}),
             )
         )

@@ -24,12 +24,11 @@ from rich.table import Table
 
 from entente.ablation import comparison as of
 from entente.ablation.comparison import Compare, Comparison, Row, compare
-from entente.ablation.runs import ASPECTS, Run, Suite, publish, read_suite
+from entente.ablation.runs import ASPECTS, LOGARITHMIC, Run, Suite, publish, read_suite
 from entente.config.schema import fill
 from entente.console import escape
 from entente.console.markdown import table as markdown_table
-from entente.files.reading import path_of
-from entente.files.writing import writable, write_text
+from entente.files import reading, writing
 
 # Okabe and Ito's colours, which remain distinct to colour-blind readers.
 COLORS = {of.WORSE: "#d55e00", of.STUCK: "#7a0c1e", of.DIVERGED: "#cc79a7", of.BETTER: "#009e73", of.AS_GOOD: "#56b4e9"}
@@ -58,17 +57,17 @@ class Line(NamedTuple):
 def report(config: Mapping[str, Any]) -> None:
     """Writes the comparison of a suite in three forms and prints it; publishes the suite where `publish` is a folder."""
     settings = fill(Compare, "", config)
-    suite = read_suite(path_of(settings.suite))
+    suite = read_suite(reading.path_of(settings.suite))
     comparison = compare(suite, settings.samples)
     forms = {"md": markdown(comparison), "csv": csv(comparison), "html": page(comparison, suite)}
-    folders = {"output": path_of(settings.output) if settings.output else suite.directory}
+    folders = {"output": reading.path_of(settings.output) if settings.output else suite.directory}
     if settings.publish:
-        folders["publish"] = path_of(settings.publish)
+        folders["publish"] = reading.path_of(settings.publish)
         publish(suite, folders["publish"])
     for key, folder in folders.items():
-        with writable(f"{key}={folder}", "folder"):
+        with writing.writable(f"{key}={folder}", "folder"):
             for ending, text in forms.items():
-                write_text(folder / f"comparison.{ending}", text)
+                writing.write_text(folder / f"comparison.{ending}", text)
     console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # wide enough in a pipe
     console.print(terminal(comparison, console.width))
     print(folders["output"] / "comparison.html")
@@ -151,7 +150,7 @@ def csv(comparison: Comparison) -> str:
     """Returns every number, as precise as it is; a line for each variant, empty where there is none."""
     lines: list[dict[str, Any]] = []
     for row in comparison.rows:
-        line = {name: value for name, value in vars(row).items() if name not in ("cells", "again", "about", "proof")}
+        line = {name: value for name, value in vars(row).items() if name not in ("cells", "again", "proof")}
         line["differs"] = ", ".join(row.proof)
         for split, cell in row.cells.items():
             line |= {f"{split} {name}": value for name, value in vars(cell).items()}
@@ -212,8 +211,8 @@ def _why(row: Row, suite: Suite) -> dict[str, Markup]:
     worst = min(measured, key=lambda run: next((run.metrics[split].bleu for split in row.cells if split in run.metrics), -1.0))
     runs = [next(run for run in suite.of(suite.settings.variants[0]) if run.seed == worst.seed), worst]
     charts = {}
-    for aspect, logarithmic in ASPECTS.items():
-        sides = [_places(run, aspect, logarithmic) for run in runs]
+    for aspect in ASPECTS:
+        sides = [_places(run, aspect) for run in runs]
         if not any(sides[1].values()):
             continue
         places = list(dict.fromkeys(place for side in sides for place in side))
@@ -225,7 +224,7 @@ def _why(row: Row, suite: Suite) -> dict[str, Markup]:
         figure = _chart(panels, WIDTH / 2, max(1.9, 0.3 + 0.115 * len(places)), 2)
         for axes in figure.axes:
             axes.set_xlabel("step")
-            if logarithmic:
+            if aspect in LOGARITHMIC:
                 axes.set_yscale("log")
                 axes.yaxis.set_major_formatter(LogFormatter())  # the usual one writes TeX, which an HTML page shows as it is
                 axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
@@ -237,11 +236,11 @@ def _why(row: Row, suite: Suite) -> dict[str, Markup]:
     return charts
 
 
-def _places(run: Run, aspect: str, logarithmic: bool) -> dict[str, Points]:
+def _places(run: Run, aspect: str) -> dict[str, Points]:
     """Returns the points that can be drawn of each place in the model, places in the order of their numbers."""
     found = {tag.split("/", 2)[2]: points for tag, points in run.curves.items() if tag.startswith(f"why/{aspect}/")}
     order = sorted(found, key=lambda place: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", place)])
-    lowest = 0.0 if logarithmic else -math.inf
+    lowest = 0.0 if aspect in LOGARITHMIC else -math.inf
     return {place: [(step, value) for step, value in found[place] if lowest < value < math.inf] for place in order}
 
 

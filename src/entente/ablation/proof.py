@@ -10,14 +10,12 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from entente import checkpoint
-from entente.data.module import TranslationData
-from entente.data.tokenizer import BOS, EOS
+from entente.data import module, tokenizer
 from entente.decoding.search import search
 from entente.errors import InputError
 from entente.models.seq2seq import evaluating, parameter_count
@@ -33,21 +31,22 @@ STRUCTURE = ("parameters", "modules")  # described, and no proof
 Aspect = tuple[bool, str]  # does it differ, and how
 
 
-def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: TranslationData) -> dict[str, Any]:
+def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.TranslationData) -> dict[str, Any]:
     """Returns {"variant", "differs": [aspect, ...], "equal": [aspect, ...], aspect: how, in words}. `data` is the variant's.
     InputError if no behaviour differs."""
     before, after = RunSettings.of(baseline), RunSettings.of(variant)
     shared = (before.data, before.overfit, before.seed) == (after.data, after.overfit, after.seed)
     one, two = Side(before, data if shared else prepared(before)[0]), Side(after, data)
+    read, other_tokens = _words(one.read(), two.read()), one.data is not two.data and one.tokens() != two.tokens()
     aspects = {
         **_structure(one.model, two.model, after.variant),
         "evaluation output": _tensors({"logits": one.logits}, {"logits": two.logits}, "logit"),
         "training loss": (not abs(one.loss - two.loss) <= TOLERANCE * abs(one.loss), f"{one.loss:.6f}, then {two.loss:.6f}"),
         "gradients": _tensors(one.gradients, two.gradients, "gradient"),
-        "learning rates": _rates(one.rates(), two.rates()),
+        "learning rates": _rates(one.rates, two.rates),
         "optimiser step": _tensors({"step": one.steps()}, {"step": two.steps()}, "step"),
-        "precision": _words(one.precision(), two.precision()),
-        "batches read": _batches(one, two),
+        "precision": _words(one.precision, two.precision),
+        "batches read": (other_tokens or read[0], read[1] + "; other tokens" * other_tokens),
         "weights evaluated": _words(one.evaluated(), two.evaluated()),
         "translations": _translations(one, two),
     }
@@ -69,18 +68,20 @@ class Side:
     """What a configuration does to the first sentences of validation: `logits` (N, V) in evaluation mode, `loss` and
     `gradients` in training mode with the random numbers of the seed."""
 
-    def __init__(self, settings: RunSettings, data: TranslationData) -> None:
+    def __init__(self, settings: RunSettings, data: module.TranslationData) -> None:
         self.settings, self.data, self.batch = settings, data, data.sample(SENTENCES)
         self.model = checkpoint.build(settings.model, data.vocabulary, settings.seed).double()
         with evaluating(self.model), torch.no_grad():
             self.logits = self._logits()
+        optim, last = settings.optim, settings.trainer.max_steps
+        self.rates = [optim.lr * optim.factor(step, last) for step in range(last)]
+        self.precision = str(build_trainer(settings.trainer, None).precision)  # in one spelling
         self.model.train()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             logits = self._logits()
         target = self.batch.tgt[:, 1:]
-        smoothing = settings.optim.label_smoothing
-        loss = F.cross_entropy(logits, target[target != self.model.pad_id], label_smoothing=smoothing)
+        loss = F.cross_entropy(logits, target[target != self.model.pad_id], label_smoothing=optim.label_smoothing)
         loss.backward()
         self.loss = loss.item()
         self.gradients = {path: torch.zeros_like(p) if p.grad is None else p.grad for path, p in self.model.named_parameters()}
@@ -89,11 +90,6 @@ class Side:
         """Returns those of the real target tokens, (N, V)."""
         real = self.batch.tgt[:, 1:] != self.model.pad_id
         return self.model.output(self.model(self.batch.src, self.batch.tgt[:, :-1])[real])
-
-    def rates(self) -> list[float]:
-        """Returns the learning rates of all steps."""
-        optim, last = self.settings.optim, self.settings.trainer.max_steps
-        return [optim.lr * optim.factor(step, last) for step in range(last)]
 
     def steps(self) -> Tensor:
         """Returns weights after each of seven steps of the optimiser at a learning rate of 1, (7, 7). Weights and gradients
@@ -110,10 +106,6 @@ class Side:
             after.append(weights.detach().clone())
         return torch.stack(after)
 
-    def precision(self) -> str:
-        """Returns Lightning's name for it, one for all spellings."""
-        return str(build_trainer(self.settings.trainer, None).precision)
-
     def read(self) -> str:
         """Returns how many batches are read, in words."""
         trainer, words = self.settings.trainer, []
@@ -123,10 +115,10 @@ class Side:
             words.append(f"{split} {min(n, limit) / n:.3g}")
         return f"{trainer.max_steps:,} steps, {trainer.accumulate} to a step; of each split, the part {', '.join(words)}"
 
-    def tokens(self) -> list[np.ndarray]:
+    def tokens(self) -> list[list[Any]]:
         """Returns the token ids of the first training batches, and of all that is evaluated."""
-        train = [ids.numpy() for batch in islice(self.data.train_dataloader(), BATCHES) for ids in (batch.src, batch.tgt)]
-        return train + [rows.values() for split in ("valid", *self.data.corpus.tests) for rows in self.data.ids(split)]
+        train = [ids.tolist() for batch in islice(self.data.train_dataloader(), BATCHES) for ids in (batch.src, batch.tgt)]
+        return train + [rows.values().tolist() for split in ("valid", *self.data.corpus.tests) for rows in self.data.ids(split)]
 
     def evaluated(self) -> str:
         """Returns which weights may become the best ones; in words that are the same where these are."""
@@ -183,22 +175,14 @@ def _tensors(one: Mapping[str, Tensor], two: Mapping[str, Tensor], what: str) ->
 
 
 def _rates(one: list[float], two: list[float]) -> Aspect:
-    steps = [step for step, (a, b) in enumerate(zip(one, two, strict=False)) if abs(a - b) > TOLERANCE * max(one)]
-    if not steps:
-        return False, f"the same over {min(len(one), len(two))} steps"
-    return True, f"step {steps[0] + 1}: {one[steps[0]]:.3g}, then {two[steps[0]]:.3g}"
+    for step, (a, b) in enumerate(zip(one, two, strict=False), start=1):
+        if abs(a - b) > TOLERANCE * max(one):
+            return True, f"step {step}: {a:.3g}, then {b:.3g}"
+    return False, f"the same over {min(len(one), len(two))} steps"
 
 
 def _words(one: str, two: str) -> Aspect:
     return one != two, f"{one}, then {two}" if one != two else one
-
-
-def _batches(one: Side, two: Side) -> Aspect:
-    differs, how = _words(one.read(), two.read())
-    before, after = one.tokens(), two.tokens()
-    if one.data is two.data or len(before) == len(after) and all(map(np.array_equal, before, after)):
-        return differs, how
-    return True, f"{how}; other tokens"
 
 
 def _translations(one: Side, two: Side) -> Aspect:
@@ -209,7 +193,7 @@ def _translations(one: Side, two: Side) -> Aspect:
     found = []
     with evaluating(one.model):
         for how in hows:
-            best = [n_best[0] for n_best in search(one.model, one.batch.src, how, BOS, EOS)]
+            best = [n_best[0] for n_best in search(one.model, one.batch.src, how, tokenizer.BOS, tokenizer.EOS)]
             # Greedy search compares no scores.
             found.append([hypothesis if how.beam > 1 else hypothesis._replace(score=0.0) for hypothesis in best])
     changed = sum(a != b for a, b in zip(*found, strict=True))

@@ -12,7 +12,7 @@ import json
 import logging
 import math
 import shutil
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -22,78 +22,61 @@ from annotated_types import MinLen
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from entente.errors import InputError
+from entente.files import reading, writing
 from entente.files.names import Name
-from entente.files.reading import is_stream, read_yaml, small_file
-from entente.files.writing import writable, write_text
 
 T = TypeVar("T")
 Curves = dict[str, list[tuple[int, float]]]
 
 KEPT = ("config.yaml", "metrics.json", "training.json", "proof.json")  # files of a run that are published
 DIGITS = 6  # significant digits of a curve's values, which events hold in 32 bits
-ASPECTS = {  # of why/ASPECT/PLACE, which may explain a failure: whether its axis is logarithmic
-    "gradient_norm": True,
-    "update_ratio": False,
-    "update_cosine": False,
-    "position_cosine": False,
-    "attention_entropy": False,
-    "score_variance": True,
-}
+# Scalars why/ASPECT/PLACE, which may explain a failure, and those whose axis is logarithmic.
+ASPECTS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", "attention_entropy", "score_variance")
+LOGARITHMIC = ("gradient_norm", "score_variance")
 
 
-@dataclass(frozen=True)
-class Bucket:
-    """The sentences of one source length; words: "6-10" or "51+"."""
-
-    words: str
+class Bucket(BaseModel):
+    words: str  # of the source: "6-10" or "51+"
     bleu: float
 
 
-@dataclass(frozen=True)
-class Scores:
-    """The scores of one split. nll: nats per reference token."""
+class Scores(BaseModel):
+    """The scores of one split."""
 
     bleu: float
     chrf: float | None = None
-    nll: float | None = None
-    signature: dict[str, str] = field(default_factory=dict)
-    bleu_by_source_length: list[Bucket] = field(default_factory=list)
+    nll: float | None = None  # nats per reference token
+    signature: dict[str, str] = {}
+    bleu_by_source_length: list[Bucket] = []
 
 
-@dataclass(frozen=True)
-class Training:
-    """unigram_nll: nats per target token of a model that knows only how often each piece occurs."""
-
+class Training(BaseModel):
     parameters: int
     tokens_per_second: float
-    unigram_nll: float | None = None
+    unigram_nll: float | None = None  # nats per target token of a model that knows only how often each piece occurs
 
 
 class Proof(BaseModel, extra="allow"):
-    """proof.json. differs: aspects, each of which is also a key whose value says how."""
-
-    differs: list[str] = []
+    differs: list[str] = []  # aspects, each of which is also a key whose value says how
 
 
-@dataclass(frozen=True)
-class Status:
-    """An entry of status.json. code: a digest of the code that trained the run."""
+class Status(BaseModel):
+    """An entry of status.json."""
 
     state: str = "waiting"
     message: str | None = None
-    code: str = ""
+    code: str = ""  # a digest of the code that trained the run
 
 
-@dataclass(frozen=True)
-class Settings:
-    """suite.yaml. overrides: of all runs; about: the header of each ablation's file; commands: as typed."""
+class Settings(BaseModel):
+    """suite.yaml"""
 
     variants: Annotated[list[Name], MinLen(1)]
     seeds: Annotated[list[int], MinLen(1)]
     name: str = ""
-    overrides: list[str] = field(default_factory=list)
-    about: dict[str, str] = field(default_factory=dict)
-    commands: list[str] = field(default_factory=list)
+    overrides: list[str] = []  # of all runs
+    about: dict[str, str] = {}  # the header of each ablation's file
+    commands: list[str] = []  # as typed
 
 
 @dataclass(frozen=True)
@@ -126,8 +109,8 @@ class Run:
             if len(lengths := {len(column) for column in found.values()}) > 1:
                 raise ValueError(f"columns of {lengths} lines")
         except (OSError, ValueError, KeyError) as error:
-            reason = f"{path}: cannot be read ({_reason(error)}); restore it, or train {self.directory} again"
-            raise InputError(reason) from error
+            remedy = f"restore it, or train {self.directory} again"
+            raise InputError(f"{path}: cannot be read ({_reason(error)}); {remedy}") from error
         return found
 
 
@@ -158,7 +141,8 @@ def read_suite(directory: Path) -> Suite:
         proof = read(folder / "proof.json", Proof) or Proof()
         differs = {aspect: str((proof.model_extra or {}).get(aspect, "")) for aspect in proof.differs}
         runs.append(Run(variant, seed, folder, status.get(folder.name, Status()), config, metrics, training, differs))
-    return Suite(directory, replace(settings, name=settings.name or directory.resolve().name), runs)
+    settings.name = settings.name or directory.resolve().name
+    return Suite(directory, settings, runs)
 
 
 def history(directory: Path) -> Curves:
@@ -183,43 +167,40 @@ def publish(suite: Suite, folder: Path) -> None:
     """Copies what is worth keeping: settings, metrics, translations and curves; no weights, no events."""
     if folder.resolve() == suite.directory.resolve():
         raise InputError(f"publish={folder}: this is the suite itself; give another folder")
-    with writable(f"publish={folder}", "folder"):
+    with writing.writable(f"publish={folder}", "folder"):
         shutil.rmtree(folder / "translations", ignore_errors=True)  # of an earlier publication
         for run in suite.runs:
-            _publish_run(run, folder / run.directory.name)
+            target = folder / run.directory.name
+            shutil.rmtree(target / "translations", ignore_errors=True)
+            for name in (*KEPT, "history.json"):
+                _copy(run.directory / name, target / name)
+            for path in sorted((run.directory / "translations").glob("*.tsv")):
+                columns = run.translations(path.stem)
+                own = {"translation": columns.pop("translation")}
+                shared = folder / "translations" / path.name
+                if not shared.exists():
+                    _write_columns(shared, columns)
+                _write_columns(target / "translations" / path.name, own if _columns(shared) == columns else columns | own)
+            if run.curves:
+                finite = {tag: [(step, v if math.isfinite(v) else None) for step, v in run.curves[tag]] for tag in run.curves}
+                writing.write_text(target / "history.json", json.dumps(finite) + "\n")
         _copy(suite.directory / "status.json", folder / "status.json")
         settings = yaml.safe_load((suite.directory / "suite.yaml").read_text(encoding="utf-8"))
         named = yaml.safe_dump({"name": suite.settings.name, **settings}, sort_keys=False, allow_unicode=True)
-        write_text(folder / "suite.yaml", named)  # last: a folder that has it is a suite
-
-
-def _publish_run(run: Run, target: Path) -> None:
-    shutil.rmtree(target / "translations", ignore_errors=True)
-    for name in (*KEPT, "history.json"):
-        _copy(run.directory / name, target / name)
-    for path in sorted((run.directory / "translations").glob("*.tsv")):
-        columns = run.translations(path.stem)
-        own = {"translation": columns.pop("translation")}
-        shared = target.parent / "translations" / path.name
-        if not shared.exists():
-            _write_columns(shared, columns)
-        _write_columns(target / "translations" / path.name, own if _columns(shared) == columns else columns | own)
-    if run.curves:
-        curves = {tag: [(step, v if math.isfinite(v) else None) for step, v in points] for tag, points in run.curves.items()}
-        write_text(target / "history.json", json.dumps(curves) + "\n")
+        writing.write_text(folder / "suite.yaml", named)  # last: a folder that has it is a suite
 
 
 def _copy(source: Path, target: Path) -> None:
     """Copies a file; if there is none, removes the target, which is of an earlier publication."""
     if source.exists():
-        write_text(target, source.read_text(encoding="utf-8"))
+        writing.write_text(target, source.read_text(encoding="utf-8"))
     else:
         target.unlink(missing_ok=True)
 
 
 def _columns(path: Path) -> dict[str, list[str]]:
     """Returns the columns of a file by their headings; ValueError where a line does not have one cell for each."""
-    if is_stream(path):
+    if reading.is_stream(path):
         raise ValueError("a pipe or a device, no file")
     lines = path.read_bytes().decode().removesuffix("\n").split("\n")  # a lone \r is part of a sentence
     rows = [line.split("\t") for line in lines]
@@ -230,15 +211,15 @@ def _columns(path: Path) -> dict[str, list[str]]:
 
 def _write_columns(path: Path, columns: dict[str, list[str]]) -> None:
     rows = zip(*columns.values(), strict=True)
-    write_text(path, "\n".join(["\t".join(columns), *map("\t".join, rows)]) + "\n")
+    writing.write_text(path, "\n".join(["\t".join(columns), *map("\t".join, rows)]) + "\n")
 
 
 def read(path: Path, kind: type[T]) -> T | None:
     """Returns the content of a JSON or YAML file as `kind`; None where there is none, InputError where it is another."""
     try:
         if path.suffix == ".yaml":
-            return TypeAdapter(kind).validate_python(read_yaml(path))
-        return TypeAdapter(kind).validate_json(small_file(path))
+            return TypeAdapter(kind).validate_python(reading.read_yaml(path))
+        return TypeAdapter(kind).validate_json(reading.small_file(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, yaml.YAMLError) as error:

@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -42,19 +42,15 @@ from entente import checkpoint
 from entente.ablation import variants as ablations
 from entente.ablation.page import report
 from entente.ablation.runs import ASPECTS, Settings, Status, read
+from entente.config import schema
 from entente.config.command_line import key_of, quoted
-from entente.config.schema import fill, nearest, problems, settings_of
-from entente.console import escape
-from entente.console.signals import Stopped
+from entente.console import escape, signals
 from entente.errors import InputError, Interrupted
+from entente.files import reading, writing
 from entente.files.names import Folder, Name
-from entente.files.reading import path_of
-from entente.files.writing import write_json, write_text
 from entente.process import prepare_process
+from entente.training import run_directory, settings, train
 from entente.training.progress import clock
-from entente.training.run_directory import is_finished
-from entente.training.settings import RunSettings
-from entente.training.train import check_run
 
 log = logging.getLogger("entente")
 
@@ -75,7 +71,7 @@ def names_a_suite(suite: object, suites: Mapping[str, Any]) -> None:
     if not isinstance(suite, str):
         return
     if suite not in suites:
-        near = f"; did you mean {near}?" if (near := nearest(suite, list(suites))) else ""
+        near = f"; did you mean {near}?" if (near := schema.nearest(suite, list(suites))) else ""
         raise ValueError(
             f"suite={suite}: choose one of {', '.join(suites)}, or give a list of variants, suite=[baseline,no_residual]{near}"
         )
@@ -102,18 +98,19 @@ class SuiteSettings:
     relations = (names_a_suite,)
 
 
-OWN = tuple(settings_of(SuiteSettings))
+OWN = tuple(schema.settings_of(SuiteSettings))
 
 
 def check(config: Mapping[str, Any]) -> list[str]:
     """Returns what is wrong with the suite's own settings; the runs' are checked when they are composed."""
-    return problems(SuiteSettings, "", {key: config[key] for key in OWN if key in config})
+    return schema.problems(SuiteSettings, "", {key: config[key] for key in OWN if key in config})
 
 
 @dataclass
 class Job:
     """One run of a suite. overrides: of its command line; budget: its steps. The rest changes while it is trained."""
 
+    name: str
     variant: str
     directory: Path
     overrides: list[str]
@@ -124,10 +121,6 @@ class Job:
     process: subprocess.Popen[bytes] | None = None  # None while running: another process trains it
     step: int = 0
     first_step: int = 0  # where this process began
-
-    @property
-    def name(self) -> str:
-        return self.directory.name
 
     def start(self, threads: int) -> None:
         """Starts a process that trains the run, unless another one does. It inherits the run's lock, and keeps it if the suite
@@ -163,7 +156,7 @@ class Job:
         if code < 0:
             self.state, self.message = "killed", f"by {signal.Signals(-code).name}"
         elif code == 0:
-            done = is_finished(self.directory)
+            done = run_directory.is_finished(self.directory)
             self.state, self.message = ("finished", "") if done else ("crashed", "ended without metrics")
         else:
             printed = self.directory.with_name(f"{self.name}.log").read_text(encoding="utf-8", errors="replace")
@@ -182,7 +175,7 @@ def digest(variant: str) -> str:
 
 def ablate(config: Mapping[str, Any]) -> None:
     """Trains the suite that the command line names, then compares."""
-    own = fill(SuiteSettings, "", {key: config[key] for key in OWN if key in config})
+    own = schema.fill(SuiteSettings, "", {key: config[key] for key in OWN if key in config})
     named, chosen = (own.suite, own.suites[own.suite]) if isinstance(own.suite, str) else ("suite", {"variants": own.suite})
     variants, seeds = list(dict.fromkeys(chosen["variants"])), list(dict.fromkeys(own.seeds))
     given = [one for one in HydraConfig.get().overrides.task if key_of(one).partition(".")[0] not in OWN]
@@ -191,7 +184,7 @@ def ablate(config: Mapping[str, Any]) -> None:
     ablations.refuse_unusable(variants)
     overrides = [*chosen.get("overrides", []), *(one for one in given if key_of(one) != "trainer.threads")]
     folder = own.name or named
-    root = path_of(config["output_dir"]) / folder
+    root = reading.path_of(config["output_dir"]) / folder
     jobs = plan_jobs(root, folder, variants, seeds, overrides)
     prepare_process(None)
     threads = config["trainer"]["threads"] or max(1, (os.cpu_count() or 1) // own.jobs)
@@ -208,9 +201,9 @@ def plan_jobs(root: Path, folder: str, variants: Sequence[str], seeds: Sequence[
         sets, name = ablations.sets(variant), f"{variant}-seed{seed}"
         shared = [one for one in overrides if key_of(one) not in sets]  # else a variant would not be what its name says
         arguments = [*shared, f"ablation={variant}", f"seed={seed}", quoted(f"name={folder}/{name}")]
-        jobs.append(Job(variant, root / name, arguments))
+        jobs.append(Job(name, variant, root / name, arguments))
     configs = {job.variant: ablations.composed(job.overrides) for job in jobs[: len(variants)]}  # whatever the seed
-    found = [f"ablation={variant}: {problem}" for variant in variants for problem in check_run(configs[variant])]
+    found = [f"ablation={variant}: {problem}" for variant in variants for problem in train.check_run(configs[variant])]
     found += [
         f"{job.directory}: in the way, it is no run (it has no config.yaml); remove it"
         for job in jobs
@@ -219,7 +212,7 @@ def plan_jobs(root: Path, folder: str, variants: Sequence[str], seeds: Sequence[
     if found:
         raise InputError(*found)
     for job in jobs:
-        job.budget = RunSettings.of(configs[job.variant]).trainer.max_steps
+        job.budget = settings.RunSettings.of(configs[job.variant]).trainer.max_steps
     return jobs
 
 
@@ -227,7 +220,7 @@ def plan_jobs(root: Path, folder: str, variants: Sequence[str], seeds: Sequence[
 def one_suite(root: Path, variants: list[str], seeds: list[int], overrides: list[str]) -> Iterator[None]:
     """Locks the suite's directory and writes its suite.yaml: an existing one may get more variants and seeds, never other
     settings."""
-    before = read(root / "suite.yaml", Settings) or Settings(variants[:1], seeds[:1], overrides=overrides)
+    before = read(root / "suite.yaml", Settings) or Settings(variants=variants[:1], seeds=seeds[:1], overrides=overrides)
     if before.overrides != overrides:
         own = " ".join(before.overrides) or "none of its own"
         raise InputError(f"{root}: holds a suite with other settings ({own}); give this one another name=...")
@@ -244,7 +237,7 @@ def one_suite(root: Path, variants: list[str], seeds: list[int], overrides: list
     try:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / ".lock", timeout=0):
-            write_text(root / "suite.yaml", yaml.safe_dump(plan, sort_keys=False))
+            writing.write_text(root / "suite.yaml", yaml.safe_dump(plan, sort_keys=False))
             if not any(root.glob("events.out.tfevents.*")):
                 with SummaryWriter(str(root)) as writer:
                     writer.add_custom_scalars(LAYOUT)
@@ -261,7 +254,7 @@ def recall(root: Path, jobs: Sequence[Job]) -> None:
     for job in jobs:
         known = before.get(job.name, Status())
         job.code = known.code
-        if is_finished(job.directory):
+        if run_directory.is_finished(job.directory):
             job.state = "finished"
         elif known.state in ENDED:
             job.state, job.message = known.state, known.message or ""
@@ -288,51 +281,42 @@ def train_all(root: Path, jobs: Sequence[Job], at_once: int, threads: int) -> No
     log.info("%s: %d runs%s", root, len(jobs), f", of which {kept} have ended already" if kept else "")
     with Live(console=console, auto_refresh=False, transient=True) as live:
         try:
-            while left := [job for job in jobs if job.state in TO_DO]:
-                for job in left:
+            while to_do := [job for job in jobs if job.state in TO_DO]:
+                for job in to_do:
                     job.read_step()
                     if job.process and (code := job.process.poll()) is not None:
                         job.end(code)
                         message = f", {job.message}" if job.message else ""
                         log.info("%s: %s%s (%s)", job.directory, job.state, message, summary(jobs, began))
-                    elif not job.process and (job.state == "running" or len(running(jobs)) < at_once):
+                    elif not job.process and (job.state == "running" or sum(j.state == "running" for j in jobs) < at_once):
                         job.start(threads)
                 write_status(root, jobs)
                 if console.is_interactive:
                     live.update(progress(root.name, jobs, began), refresh=True)
                 elif time.monotonic() - said > QUIET:
                     said = time.monotonic()
-                    steps = ", ".join(f"{job.name} {job.step}/{job.budget}" for job in running(jobs))
+                    steps = ", ".join(f"{job.name} {job.step}/{job.budget}" for job in jobs if job.state == "running")
                     log.info("%s: %s (%s)", root, steps, summary(jobs, began))
                 time.sleep(0.5)
-        except Stopped:
-            stop(jobs)
-            remain = sum(job.state not in ENDED for job in jobs)
-            raise Interrupted(f"stopped with {remain} of {len(jobs)} runs left; the same command goes on") from None
+        except signals.Stopped:
+            processes = [(job, job.process) for job in jobs if job.process]
+            for _, process in processes:
+                process.terminate()  # it finishes its step, saves and ends
+            for job, process in processes:
+                job.end(process.wait())
+                if job.state not in (*ENDED, "refused"):
+                    job.state, job.message = "interrupted", ""
+            left = sum(job.state not in ENDED for job in jobs)
+            raise Interrupted(f"stopped with {left} of {len(jobs)} runs left; the same command goes on") from None
         finally:
             write_status(root, jobs)
 
 
-def running(jobs: Sequence[Job]) -> list[Job]:
-    return [job for job in jobs if job.state == "running"]
-
-
-def stop(jobs: Sequence[Job]) -> None:
-    """Lets every process finish its step, save and end."""
-    processes = [(job, job.process) for job in jobs if job.process]
-    for _, process in processes:
-        process.terminate()
-    for job, process in processes:
-        job.end(process.wait())
-        if job.state not in (*ENDED, "refused"):
-            job.state, job.message = "interrupted", ""
-
-
 def write_status(root: Path, jobs: Sequence[Job]) -> None:
     before = status_of(root)
-    status = before | {job.name: Status(job.state, job.message, job.code) for job in jobs}
+    status = before | {job.name: Status(state=job.state, message=job.message, code=job.code) for job in jobs}
     if status != before:
-        write_json(root / "status.json", {name: asdict(one) for name, one in status.items()})
+        writing.write_json(root / "status.json", {name: one.model_dump() for name, one in status.items()})
 
 
 def progress(title: str, jobs: Sequence[Job], began: float) -> Table:
