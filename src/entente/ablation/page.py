@@ -34,14 +34,8 @@ from entente.files import reading, writing
 COLORS = {of.WORSE: "#d55e00", of.STUCK: "#7a0c1e", of.DIVERGED: "#cc79a7", of.BETTER: "#009e73", of.AS_GOOD: "#56b4e9"}
 OTHER, GREY = "#333333", "#b5b5b5"
 STACKS = ("Blues", "Oranges", "Greens", "Purples")  # colour maps
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "text.parse_math": False,
-}
+SPINES = {"axes.spines.top": False, "axes.spines.right": False}
+STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.size": 8, "axes.titlesize": 8, "text.parse_math": False, **SPINES}
 WIDTH = 10.5  # inches, of a chart across the page
 SVG_METADATA = dict(Date=None, Creator=None, Format=None, Type=None)  # the same page each time, and no addresses in it
 
@@ -94,13 +88,8 @@ def color(verdict: str) -> str:
     return COLORS.get(verdict.partition(";")[0], OTHER)
 
 
-TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=select_autoescape(["html.j2"]),
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+FILES, ESCAPED = FileSystemLoader(Path(__file__).parent), select_autoescape(["html.j2"])
+TEMPLATES = Environment(loader=FILES, autoescape=ESCAPED, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 TEMPLATES.globals |= {"number": number, "chance": chance, "spread": spread, "color": color, "reached": of.REACHED}
 
 
@@ -228,10 +217,9 @@ def _why(row: Row, suite: Suite) -> dict[str, Markup]:
                 axes.set_yscale("log")
                 axes.yaxis.set_major_formatter(LogFormatter())  # the usual one writes TeX, which an HTML page shows as it is
                 axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
-        lines = {line.get_label(): line for axes in figure.axes for line in axes.lines}
-        shown = [place for place in places if place in lines]
+        lines = {str(line.get_label()): line for axes in figure.axes for line in axes.lines}
         legend: dict[str, Any] = {"loc": "outside right center", "fontsize": 6, "frameon": False, "handlelength": 1}
-        figure.legend([lines[place] for place in shown], shown, **legend)
+        figure.legend(lines.values(), lines, **legend)
         charts[aspect] = _svg(figure, row.variant + aspect)
     return charts
 

@@ -133,14 +133,11 @@ class Job:
                 return
             more = [one for one in sys.argv if one.startswith("--config-dir=")]  # where a user keeps ablations of their own
             arguments = [f"resume={self.directory}"] if self.directory.exists() else self.overrides
-            with self.directory.with_name(f"{self.name}.log").open("wb") as output:
+            command = [sys.executable, "-P", "-m", "entente", "train", *more, *arguments, f"trainer.threads={threads}"]
+            env, closed = {**os.environ, "OMP_NUM_THREADS": str(threads)}, subprocess.DEVNULL
+            with self.directory.with_name(f"{self.name}.log").open("wb") as out:
                 self.process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "entente", "train", *more, *arguments, f"trainer.threads={threads}"],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, "OMP_NUM_THREADS": str(threads)},
-                    pass_fds=[lock.fileno()],
+                    command, stdin=closed, stdout=out, stderr=out, env=env, pass_fds=[lock.fileno()]
                 )
         self.message, self.code = "", digest(self.variant)
 
