@@ -22,7 +22,7 @@ from matplotlib.ticker import LogFormatter
 from rich.console import Console
 from rich.table import Table
 
-from entente.ablation import comparison as of
+from entente.ablation import comparison as verdicts
 from entente.ablation.comparison import Compare, Comparison, Row, compare
 from entente.ablation.runs import ASPECTS, LOGARITHMIC, Run, Suite, publish, read_suite
 from entente.config.schema import fill
@@ -31,7 +31,8 @@ from entente.console.markdown import table as markdown_table
 from entente.files import reading, writing
 
 # Okabe and Ito's colours, which remain distinct to colour-blind readers.
-COLORS = {of.WORSE: "#d55e00", of.STUCK: "#7a0c1e", of.DIVERGED: "#cc79a7", of.BETTER: "#009e73", of.AS_GOOD: "#56b4e9"}
+COLORS = {verdicts.WORSE: "#d55e00", verdicts.STUCK: "#7a0c1e", verdicts.DIVERGED: "#cc79a7"}
+COLORS |= {verdicts.BETTER: "#009e73", verdicts.AS_GOOD: "#56b4e9"}
 OTHER, GREY = "#333333", "#b5b5b5"
 STACKS = ("Blues", "Oranges", "Greens", "Purples")  # colour maps
 SPINES = {"axes.spines.top": False, "axes.spines.right": False}
@@ -90,12 +91,12 @@ def color(verdict: str) -> str:
 
 FILES, ESCAPED = FileSystemLoader(Path(__file__).parent), select_autoescape(["html.j2"])
 TEMPLATES = Environment(loader=FILES, autoescape=ESCAPED, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-TEMPLATES.globals |= {"number": number, "chance": chance, "spread": spread, "color": color, "reached": of.REACHED}
+TEMPLATES.globals |= {"number": number, "chance": chance, "spread": spread, "color": color, "reached": verdicts.REACHED}
 
 
 def notes(comparison: Comparison) -> list[str]:
     """Returns how the numbers were made, a sentence each."""
-    return TEMPLATES.get_template("notes.j2").render(vars(comparison), alpha=of.ALPHA).splitlines()
+    return TEMPLATES.get_template("notes.j2").render(vars(comparison), alpha=verdicts.ALPHA).splitlines()
 
 
 def _table(comparison: Comparison) -> list[list[str]]:
@@ -103,7 +104,7 @@ def _table(comparison: Comparison) -> list[list[str]]:
     scores = [split.removeprefix("test_") for split in comparison.splits]
     scores[:1] = [f"BLEU {split}" for split in comparison.splits[:1]]
     lines = [["variant", "verdict", *scores[:1], "difference", "p (Holm)", *scores[1:]]]
-    lines[0] += ["NLL", "parameters", "tokens/s", f"steps to {of.REACHED:.0%}"]
+    lines[0] += ["NLL", "parameters", "tokens/s", f"steps to {verdicts.REACHED:.0%}"]
     for row in comparison.rows:
         bleu = [spread(cell.bleu, cell.bleu_sd) for cell in row.cells.values()]
         compared = [number(row.first.difference, sign=True), chance(row.first.p_holm)]

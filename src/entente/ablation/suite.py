@@ -231,18 +231,17 @@ def one_suite(root: Path, variants: list[str], seeds: list[int], overrides: list
         "about": before.about | {variant: ablations.header(variant) for variant in variants},
         "commands": list(dict.fromkeys([*before.commands, command])),
     }
-    try:
+    with writing.writable(str(root), "name or output_dir"):
         root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / ".lock", timeout=0):
-            writing.write_text(root / "suite.yaml", yaml.safe_dump(plan, sort_keys=False))
-            if not any(root.glob("events.out.tfevents.*")):
-                with SummaryWriter(str(root)) as writer:
-                    writer.add_custom_scalars(LAYOUT)
-            yield
-    except Timeout:
-        raise InputError(f"{root}: another process is training this suite; wait for it or stop it") from None
-    except OSError as error:
-        raise InputError(f"{root}: cannot be written ({error.strerror or error}); give another name or output_dir") from error
+        try:
+            with FileLock(root / ".lock", timeout=0):
+                writing.write_text(root / "suite.yaml", yaml.safe_dump(plan, sort_keys=False))
+                if not any(root.glob("events.out.tfevents.*")):
+                    with SummaryWriter(str(root)) as writer:
+                        writer.add_custom_scalars(LAYOUT)
+                yield
+        except Timeout:
+            raise InputError(f"{root}: another process is training this suite; wait for it or stop it") from None
 
 
 def recall(root: Path, jobs: Sequence[Job]) -> None:
