@@ -341,7 +341,7 @@ def pids(text: str) -> list[int]:
             line = path.read_bytes().decode(errors="replace")
         except OSError:
             continue
-        if "entente.ablation.locked" in line and text in line:
+        if "entente\0train" in line and text in line:
             found.append(int(path.parent.name))
     return found
 

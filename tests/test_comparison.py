@@ -20,8 +20,8 @@ from rich.console import Console
 from torch.utils.tensorboard import SummaryWriter
 
 from browser import new_page
-from entente.ablation.comparison import Comparison, Row, check, compare, csv, holm, markdown, terminal
-from entente.ablation.page import page, report
+from entente.ablation.comparison import Comparison, Row, check, compare, holm
+from entente.ablation.page import csv, markdown, notes, page, report, terminal
 from entente.ablation.runs import history, publish, read_suite
 from entente.config.schema import unset
 from entente.errors import InputError
@@ -168,8 +168,8 @@ def test_too_few_samples_for_so_many_variants_are_said(tmp_path: Path) -> None:
     runs = {f"{name}-seed1": {"damage": 0.9 if name != "baseline" else 0.0} for name in ("baseline", *"abcdefg")}
     suite = read_suite(write_suite(tmp_path / "suite", runs))
     few, enough = (compare(suite, samples) for samples in (278, 280))  # 2 x 7 / 280 = 0.05
-    assert [row.verdict for row in few.rows[1:]] == ["as good"] * 7 and any("too few" in note for note in few.notes)
-    assert [row.verdict for row in enough.rows[1:]] == ["worse"] * 7 and not any("too few" in note for note in enough.notes)
+    assert [row.verdict for row in few.rows[1:]] == ["as good"] * 7 and any("too few" in note for note in notes(few))
+    assert [row.verdict for row in enough.rows[1:]] == ["worse"] * 7 and not any("too few" in note for note in notes(enough))
 
 
 @pytest.mark.parametrize("variants", [1, 5, 6, 7, 11])

@@ -1,29 +1,31 @@
-"""Writes one HTML file that shows what each variant of a suite is worth. It loads nothing: its charts are part of its text.
+"""The command `compare`: a suite's comparison in the terminal, in Markdown, in CSV, and as one HTML file that loads nothing.
 
-Prose and markup are in page.html.j2; here is what is shown, and the line charts, which matplotlib draws as SVG.
+The HTML file's prose and markup are in page.html.j2. Its line charts are drawn here by matplotlib, as SVG within the text.
 """
 
+import csv as csv_format
 import io
 import math
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 from rich.console import Console
+from rich.table import Table
 
+from entente.ablation import comparison as verdicts
 from entente.ablation.comparison import (
-    AS_GOOD,
-    BETTER,
-    REACHED,
     TEMPLATES,
-    WORSE,
+    Compare,
     Comparison,
     Row,
     chance,
@@ -34,196 +36,240 @@ from entente.ablation.comparison import (
     spread,
     terminal,
 )
-from entente.ablation.runs import ASPECTS, Run, Suite, publish, read_suite
-from entente.files import path_of, writable, write_text
+from entente.ablation.runs import ASPECTS, LOGARITHMIC, Run, Suite, publish, read_suite
+from entente.config.schema import fill
+from entente.console import escape
+from entente.console.escape import table as markdown_table
+from entente.files import reading, writing
 
 # Okabe and Ito's colours, which remain distinct to colour-blind readers.
-COLORS = {WORSE: "#d55e00", "never left the plateau": "#7a0c1e", "diverged": "#cc79a7", BETTER: "#009e73", AS_GOOD: "#56b4e9"}
+COLORS = {verdicts.WORSE: "#d55e00", verdicts.STUCK: "#7a0c1e", verdicts.DIVERGED: "#cc79a7"}
+COLORS |= {verdicts.BETTER: "#009e73", verdicts.AS_GOOD: "#56b4e9"}
 OTHER, GREY = "#333333", "#b5b5b5"
-STACKS = ("Blues", "Oranges", "Greens", "Purples")  # of lines: one a stack (encoder, decoder, ...), darker with depth
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "text.parse_math": False,
-}
+STACKS = ("Blues", "Oranges", "Greens", "Purples")  # colour maps
+SPINES = {"axes.spines.top": False, "axes.spines.right": False}
+STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.size": 8, "axes.titlesize": 8, "text.parse_math": False, **SPINES}
 WIDTH = 10.5  # inches, of a chart across the page
 SVG_METADATA = dict(Date=None, Creator=None, Format=None, Type=None)  # the same page each time, and no addresses in it
 
+Points = Sequence[tuple[float, float]]
+
 
 class Line(NamedTuple):
-    xs: Sequence[float]
-    ys: Sequence[float]
+    points: Points
     color: Any
     label: str = ""
 
 
 def report(config: Mapping[str, Any]) -> None:
     """Writes the comparison of a suite in three forms and prints it; publishes the suite where `publish` is a folder."""
-    suite = read_suite(path_of(config["suite"]))
-    comparison = compare(suite, config["samples"])
-    output = path_of(config["output"]) if config["output"] else suite.directory
+    settings = fill(Compare, "", config)
+    suite = read_suite(reading.path_of(settings.suite))
+    comparison = compare(suite, settings.samples)
     forms = {"md": markdown(comparison), "csv": csv(comparison), "html": page(comparison, suite)}
-    folders = {"output": output}
-    if config["publish"]:
-        folders["publish"] = path_of(config["publish"])
+    folders = {"output": reading.path_of(settings.output) if settings.output else suite.directory}
+    if settings.publish:
+        folders["publish"] = reading.path_of(settings.publish)
         publish(suite, folders["publish"])
     for key, folder in folders.items():
-        with writable(f"{key}={folder}", "folder"):
+        with writing.writable(f"{key}={folder}", "folder"):
             for ending, text in forms.items():
-                write_text(folder / f"comparison.{ending}", text)
+                writing.write_text(folder / f"comparison.{ending}", text)
     console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # wide enough in a pipe
     console.print(terminal(comparison, console.width))
-    print(output / "comparison.html")
+    print(folders["output"] / "comparison.html")
 
 
-def page(comparison: Comparison, suite: Suite) -> str:
-    """Returns the whole file as text."""
-    first = comparison.splits[0] if comparison.splits else ""
-    lengths = [split for split in comparison.splits if split in (first, "test_long")]
-    cells = [row.cells[first] for row in comparison.rows if first in row.cells]
-    ends = [0.0, *(end for cell in cells for end in (cell.lowest, cell.highest) if end is not None)]
-    with matplotlib.rc_context(STYLE):
-        return TEMPLATES.get_template("page.html.j2").render(
-            comparison=comparison,
-            by_harm=_by_harm(comparison, first),
-            low=min(ends),
-            high=max(ends),
-            learning=_panels(comparison, suite, _learning_curve, "step", "validation BLEU"),
-            lengths=lengths,
-            length=_panels(comparison, suite, lambda run: _by_length(run, lengths), "words of the source", "BLEU"),
-            why={row.variant: _why(row, suite, first) for row in comparison.rows if row.failed},
-            messages={row.variant: _messages(row, suite) for row in comparison.rows},
-            color=_color,
-            reached=REACHED,
-            number=number,
-            chance=chance,
-            spread=spread,
-        )
+def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
+    """Returns a number as tables show it, with a real minus; a dash if there is none."""
+    if value is None:
+        return "–"
+    value = round(value, digits) + 0.0  # no minus before a zero
+    return f"{value:{'+' * sign},.{digits}f}".replace("-", "−")
 
 
-def _by_harm(comparison: Comparison, first: str) -> list[Row]:
-    """Returns all rows but the baseline's, the greatest loss of BLEU first; those without a result last."""
-
-    def difference(row: Row) -> float:
-        cell = row.cells.get(first)
-        return math.inf if cell is None or cell.difference is None else cell.difference
-
-    return sorted(comparison.rows[1:], key=difference)
+def chance(p: float | None) -> str:
+    """Returns a p value as tables show it: below a thousandth the exact figure says nothing."""
+    return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _messages(row: Row, suite: Suite) -> list[str]:
-    """Returns what is known of the runs that did not finish."""
-    return [f"seed {run.seed}: {run.message}" for run in suite.of(row.variant) if run.metrics is None and run.message]
+def spread(value: float | None, deviation: float | None) -> str:
+    return number(value) + (f" ± {number(deviation)}" if deviation is not None else "")
 
 
-def _color(verdict: str) -> str:
+def color(verdict: str) -> str:
     return COLORS.get(verdict.partition(";")[0], OTHER)
 
 
-def _learning_curve(run: Run) -> list[tuple[Sequence[float], Sequence[float]]]:
-    return [tuple(zip(*points, strict=True)) for points in [run.curves.get("valid/bleu")] if points]  # type: ignore[misc]
+FILES, ESCAPED = FileSystemLoader(Path(__file__).parent), select_autoescape(["html.j2"])
+TEMPLATES = Environment(loader=FILES, autoescape=ESCAPED, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+TEMPLATES.globals |= {"number": number, "chance": chance, "spread": spread, "color": color, "reached": verdicts.REACHED}
 
 
-def _by_length(run: Run, splits: Sequence[str]) -> list[tuple[Sequence[float], Sequence[float]]]:
-    """Returns a line a split, over the middle of each range of lengths: 8 for "6-10", 51 for "51+"."""
-    lines: list[tuple[Sequence[float], Sequence[float]]] = []
-    for scores in map(run.scores, splits):
-        if scores and (buckets := scores.bleu_by_source_length):
-            ends = [[int(end) for end in re.findall(r"\d+", one.words)] for one in buckets]
-            lines.append(([sum(pair) / len(pair) for pair in ends], [one.bleu for one in buckets]))
+def notes(comparison: Comparison) -> list[str]:
+    """Returns how the numbers were made, a sentence each."""
+    return TEMPLATES.get_template("notes.j2").render(vars(comparison), alpha=verdicts.ALPHA).splitlines()
+
+
+def _table(comparison: Comparison) -> list[list[str]]:
+    """Returns the headings and a line for each variant, of what one reads first."""
+    scores = [split.removeprefix("test_") for split in comparison.splits]
+    scores[:1] = [f"BLEU {split}" for split in comparison.splits[:1]]
+    lines = [["variant", "verdict", *scores[:1], "difference", "p (Holm)", *scores[1:]]]
+    lines[0] += ["NLL", "parameters", "tokens/s", f"steps to {verdicts.REACHED:.0%}"]
+    for row in comparison.rows:
+        bleu = [spread(cell.bleu, cell.bleu_sd) for cell in row.cells.values()]
+        compared = [number(row.first.difference, sign=True), chance(row.first.p_holm)]
+        others = [number(value, 0) for value in (row.parameters, row.tokens_per_second, row.steps)]
+        lines.append([row.variant, row.verdict, *bleu[:1], *compared, *bleu[1:], number(row.nll, 3), *others])
     return lines
 
 
-def _panels(comparison: Comparison, suite: Suite, curves: Callable[[Run], list[Any]], x: str, y: str) -> Markup:
-    """Draws a panel a variant on the same axes, a line a seed, the baseline in grey."""
-    drawn = {variant: [curve for run in suite.of(variant) for curve in curves(run)] for variant in suite.variants}
+def terminal(comparison: Comparison, width: int) -> Table:
+    """Returns a table of all columns, or if these are too wide, of the first five; the files have the rest."""
+    headings, *lines = _table(comparison)
+    for columns in (len(headings), 5):
+        table = Table(title=escape.line(comparison.name))
+        for i, heading in enumerate(headings[:columns]):
+            table.add_column(heading, justify="right" if i > 1 else "left", no_wrap=True)
+        for line in lines:
+            table.add_row(*map(escape.line, line[:columns]))
+        if Console(width=1000).measure(table).maximum <= width:
+            break
+    return table
+
+
+def markdown(comparison: Comparison) -> str:
+    headings, *lines = [[escape.markdown(cell) for cell in line] for line in _table(comparison)]
+    for line in lines:
+        if "&#" not in line[0]:  # code has no escapes
+            line[0] = f"`{line[0]}`"
+    said = "\n".join(f"- {escape.markdown(note)}" for note in notes(comparison))
+    return f"# {escape.markdown(comparison.name)}\n\n{markdown_table(headings, lines, left=2)}\n\n{said}\n"
+
+
+def csv(comparison: Comparison) -> str:
+    """Returns every number, as precise as it is; a line for each variant, empty where there is none."""
+    lines: list[dict[str, Any]] = []
+    for row in comparison.rows:
+        line = {name: value for name, value in vars(row).items() if name not in ("cells", "again", "proof")}
+        line["differs"] = ", ".join(row.proof)
+        for split, cell in row.cells.items():
+            line |= {f"{split} {name}": value for name, value in vars(cell).items()}
+        line |= {f"{split} bleu": value for split, value in row.again.items()}
+        lines.append({str(escape.cell(name)): escape.cell(value) for name, value in line.items()})
+    out = io.StringIO()
+    writer = csv_format.DictWriter(out, list(lines[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return out.getvalue()
+
+
+def page(comparison: Comparison, suite: Suite) -> str:
+    """Returns the whole HTML file."""
+    lengths = [split for split in comparison.splits if split in (comparison.splits[0], "test_long")]
+    learning = {run.directory: [run.curves.get("valid/bleu", [])] for run in suite.runs}
+    length = {run.directory: [_by_length(run, split) for split in lengths] for run in suite.runs}
+    with matplotlib.rc_context(STYLE):
+        return TEMPLATES.get_template("page.html.j2").render(
+            comparison=comparison,
+            suite=suite,
+            notes=notes(comparison),
+            learning=_panels(comparison, suite, learning, "step", "validation BLEU"),
+            lengths=lengths,
+            length=_panels(comparison, suite, length, "words of the source", "BLEU"),
+            why={row.variant: _why(row, suite) for row in comparison.rows if row.failed},
+        )
+
+
+def _by_length(run: Run, split: str) -> Points:
+    """Returns BLEU over the middle of each range of source lengths: 8 for "6-10", 51 for "51+"."""
+    buckets = run.metrics[split].bleu_by_source_length if split in run.metrics else []
+    ends = [[int(end) for end in re.findall(r"\d+", bucket.words)] for bucket in buckets]
+    return [(sum(pair) / len(pair), bucket.bleu) for pair, bucket in zip(ends, buckets, strict=True)]
+
+
+def _panels(comparison: Comparison, suite: Suite, curves: Mapping[Path, Sequence[Points]], x: str, y: str) -> Markup:
+    """Draws a panel for each variant, a line for each seed, the baseline in grey. curves: of each run's directory."""
+    drawn = {v: [curve for run in suite.of(v) for curve in curves[run.directory] if curve] for v in suite.settings.variants}
     rows = [row for row in comparison.rows[1:] if drawn[row.variant]] or [row for row in comparison.rows if drawn[row.variant]]
     if not rows:
         return Markup()
+    grey = [Line(curve, GREY) for curve in drawn[suite.settings.variants[0]]]
+    panels = {row.variant: [*grey, *(Line(curve, color(row.verdict)) for curve in drawn[row.variant])] for row in rows}
     across = min(5, len(rows))
-    figure = Figure((WIDTH, 0.4 + 1.45 * math.ceil(len(rows) / across)), layout="constrained")
-    grid = list(figure.subplots(math.ceil(len(rows) / across), across, sharex=True, sharey=True, squeeze=False).flat)
-    for axes, row in zip(grid, rows, strict=False):
-        baseline = [Line(xs, ys, GREY) for xs, ys in drawn[suite.variants[0]]]
-        _draw(axes, row.variant, [*baseline, *(Line(xs, ys, _color(row.verdict)) for xs, ys in drawn[row.variant])])
-        axes.set_ylim(-3, 103)
-    for i in range(len(rows), len(grid)):
-        grid[i].set_axis_off()
-        grid[i - across].xaxis.set_tick_params(labelbottom=True)
+    figure = _chart(panels, WIDTH, 0.4 + 1.45 * math.ceil(len(rows) / across), across)
+    figure.axes[0].set_ylim(-3, 103)
     figure.supxlabel(x, fontsize=8)
     figure.supylabel(y, fontsize=8)
     return _svg(figure, y + x)
 
 
-def _why(row: Row, suite: Suite, first: str) -> dict[str, Markup]:
-    """Returns a chart of each aspect that was measured, of the seed that did worst on the first test split."""
+def _why(row: Row, suite: Suite) -> dict[str, Markup]:
+    """Draws each aspect that was measured, in the baseline and in the run that did worst, a line for each place."""
     measured = [run for run in suite.of(row.variant) if any(tag.startswith("why/") for tag in run.curves)]
     if not measured:
         return {}
-    worst = min(measured, key=lambda run: scores.bleu if (scores := run.scores(first)) else -1.0)
-    baseline = next(run for run in suite.of(suite.variants[0]) if run.seed == worst.seed)
+    worst = min(measured, key=lambda run: next((run.metrics[split].bleu for split in row.cells if split in run.metrics), -1.0))
+    runs = [next(run for run in suite.of(suite.settings.variants[0]) if run.seed == worst.seed), worst]
     charts = {}
-    for aspect, logarithmic in ASPECTS.items():
-        sides = [_places(run, aspect, logarithmic) for run in (baseline, worst)]
-        if any(sides[1].values()):
-            titles = [f"{run.variant} (seed {run.seed})" for run in (baseline, worst)]
-            charts[aspect] = _side_by_side(titles, sides, logarithmic, row.variant + aspect)
+    for aspect in ASPECTS:
+        sides = [_places(run, aspect) for run in runs]
+        if not any(sides[1].values()):
+            continue
+        places = list(dict.fromkeys(place for side in sides for place in side))
+        colors = _place_colors(places)
+        panels = {
+            f"{run.variant} (seed {run.seed})": [Line(points, colors[place], place) for place, points in side.items() if points]
+            for run, side in zip(runs, sides, strict=True)
+        }
+        figure = _chart(panels, WIDTH / 2, max(1.9, 0.3 + 0.115 * len(places)), 2)
+        for axes in figure.axes:
+            axes.set_xlabel("step")
+            if aspect in LOGARITHMIC:
+                axes.set_yscale("log")
+                axes.yaxis.set_major_formatter(LogFormatter())  # the usual one writes TeX, which an HTML page shows as it is
+                axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
+        lines = {str(line.get_label()): line for axes in figure.axes for line in axes.lines}
+        legend: dict[str, Any] = {"loc": "outside right center", "fontsize": 6, "frameon": False, "handlelength": 1}
+        figure.legend(lines.values(), lines, **legend)
+        charts[aspect] = _svg(figure, row.variant + aspect)
     return charts
 
 
-def _places(run: Run, aspect: str, logarithmic: bool) -> dict[str, list[tuple[int, float]]]:
+def _places(run: Run, aspect: str) -> dict[str, Points]:
     """Returns the points that can be drawn of each place in the model, places in the order of their numbers."""
-    prefix = f"why/{aspect}/"
-    lowest = 0.0 if logarithmic else -math.inf
-    found = {tag.removeprefix(prefix): points for tag, points in run.curves.items() if tag.startswith(prefix)}
+    found = {tag.split("/", 2)[2]: points for tag, points in run.curves.items() if tag.startswith(f"why/{aspect}/")}
     order = sorted(found, key=lambda place: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", place)])
+    lowest = 0.0 if aspect in LOGARITHMIC else -math.inf
     return {place: [(step, value) for step, value in found[place] if lowest < value < math.inf] for place in order}
 
 
-def _side_by_side(
-    titles: Sequence[str], sides: Sequence[Mapping[str, list[tuple[int, float]]]], logarithmic: bool, salt: str
-) -> Markup:
-    """Draws two runs on the same axes, a line a place."""
-    places = list(dict.fromkeys(place for side in sides for place in side))
+def _place_colors(places: Sequence[str]) -> dict[str, Any]:
+    """Returns a colour for each place: a map for each stack (encoder, decoder, ...), darker with depth."""
     stacks: dict[str, list[str]] = {}
     for place in places:
         stacks.setdefault(re.split(r"[\W\d_]", place)[0], []).append(place)
-    colors = {
-        place: matplotlib.colormaps[STACKS[i % len(STACKS)]](0.4 + 0.55 * j / max(1, len(members) - 1))
-        for i, members in enumerate(stacks.values())
-        for j, place in enumerate(members)
-    }
-    figure = Figure((WIDTH / 2, max(1.9, 0.3 + 0.115 * len(places))), layout="constrained")
-    handles: dict[str, Any] = {}
-    for axes, title, side in zip(figure.subplots(1, 2, sharex=True, sharey=True), titles, sides, strict=True):
-        lines = [
-            Line([step for step, _ in points], [value for _, value in points], colors[place], place)
-            for place, points in side.items()
-            if points
-        ]
-        handles |= _draw(axes, title, lines)
-        axes.set_xlabel("step")
-        if logarithmic:
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(LogFormatter())  # the usual one writes TeX, which an HTML page shows as it is
-            axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
-    order = [place for place in places if place in handles]
-    legend: dict[str, Any] = {"loc": "outside right center", "fontsize": 6, "frameon": False, "handlelength": 1}
-    figure.legend([handles[place] for place in order], order, **legend)
-    return _svg(figure, salt)
-
-
-def _draw(axes: Axes, title: str, lines: Sequence[Line]) -> dict[str, Any]:
-    """Draws lines; returns matplotlib's by label. Points are marked where there are too few for a line."""
-    axes.set_title(textwrap.shorten(title, 34), loc="left")
-    marks: dict[str, Any] = {"marker": "o", "markersize": 2}
     return {
-        line.label: axes.plot(line.xs, line.ys, color=line.color, linewidth=1, **marks if len(line.xs) < 10 else {})[0]
-        for line in lines
+        place: matplotlib.colormaps[name](0.4 + 0.55 * depth / max(1, len(stack) - 1))
+        for name, stack in zip(cycle(STACKS), stacks.values(), strict=False)
+        for depth, place in enumerate(stack)
     }
+
+
+def _chart(panels: Mapping[str, Sequence[Line]], width: float, height: float, across: int) -> Figure:
+    """Draws panels by their titles, all on the same axes. Points are marked where there are too few for a line."""
+    figure = Figure((width, height), layout="constrained")
+    grid = list(figure.subplots(math.ceil(len(panels) / across), across, sharex=True, sharey=True, squeeze=False).flat)
+    for axes, (title, lines) in zip(grid, panels.items(), strict=False):
+        axes.set_title(textwrap.shorten(title, 34), loc="left")
+        for points, line_color, label in lines:
+            marks: dict[str, Any] = {"marker": "o", "markersize": 2} if len(points) < 10 else {}
+            axes.plot(*zip(*points, strict=True), color=line_color, label=label, linewidth=1, **marks)
+    for i in range(len(panels), len(grid)):
+        grid[i].set_axis_off()
+        grid[i - across].xaxis.set_tick_params(labelbottom=True)
+    return figure
 
 
 def _svg(figure: Figure, salt: str) -> Markup:

@@ -1,18 +1,18 @@
-"""What a suite of runs left behind, read back.
+"""What a suite of runs left behind, read back and published.
 
-SUITE/suite.yaml       variants (the first is what others are compared with), seeds, and how it was made
-      status.json      what became of each run
+SUITE/suite.yaml       variants (the first is the baseline), seeds, and how the suite was made
+      status.json      the state of each run
       VARIANT-seedN/   a run's directory as training writes it; of a run that did not finish, less, or nothing
 
-A published suite is one without weights and events: history.json holds what the events did, and sources and references, the
-same for all runs, stand once in SUITE/translations/.
+A published suite has no weights and no events: history.json holds the scalars of the events, and SUITE/translations/ the
+sources and references, once for all runs.
 """
 
 import json
 import logging
 import math
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -22,76 +22,73 @@ from annotated_types import MinLen
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from entente.errors import InputError
-from entente.files import Name, is_stream, read_yaml, small_file, writable, write_text
+from entente.files import Name, reading, writing
 
 T = TypeVar("T")
 Curves = dict[str, list[tuple[int, float]]]
 
-KEPT = ("config.yaml", "metrics.json", "training.json", "proof.json")  # of a run that is published
-DIGITS = 6  # significant, of the values of a curve; events hold 32 bit numbers, which have no more that mean anything
-ASPECTS = {  # of why/ASPECT/PLACE, which may explain a failure: whether its axis is logarithmic
-    "gradient_norm": True,
-    "update_ratio": False,
-    "update_cosine": False,
-    "position_cosine": False,
-    "attention_entropy": False,
-    "score_variance": True,
-}
+KEPT = ("config.yaml", "metrics.json", "training.json", "proof.json")  # files of a run that are published
+DIGITS = 6  # significant digits of a curve's values, which events hold in 32 bits
+# Scalars why/ASPECT/PLACE, which may explain a failure, and those whose axis is logarithmic.
+ASPECTS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", "attention_entropy", "score_variance")
+LOGARITHMIC = ("gradient_norm", "score_variance")
 
 
-@dataclass(frozen=True)
-class Bucket:
-    """The sentences of one source length; words: "6-10" or "51+"."""
-
-    words: str
-    sentences: int
+class Bucket(BaseModel):
+    words: str  # of the source: "6-10" or "51+"
     bleu: float
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Of one split. nll: nats per reference token."""
+class Scores(BaseModel):
+    """The scores of one split."""
 
     bleu: float
     chrf: float | None = None
-    nll: float | None = None
-    signature: dict[str, str] = field(default_factory=dict)
-    bleu_by_source_length: list[Bucket] = field(default_factory=list)
+    nll: float | None = None  # nats per reference token
+    signature: dict[str, str] = {}
+    bleu_by_source_length: list[Bucket] = []
 
 
-@dataclass(frozen=True)
-class Training:
-    """unigram_nll: nats per target token of a model that knows only how often each piece occurs."""
-
+class Training(BaseModel):
     parameters: int
     tokens_per_second: float
-    unigram_nll: float | None = None
-
-
-@dataclass(frozen=True)
-class Status:
-    state: str = "waiting"
-    message: str | None = None
+    unigram_nll: float | None = None  # nats per target token of a model that knows only how often each piece occurs
 
 
 class Proof(BaseModel, extra="allow"):
-    """proof.json. differs: aspects, each of which is a key too, and says how."""
+    differs: list[str] = []  # aspects, each of which is also a key whose value says how
 
-    differs: list[str] = []
+
+class Status(BaseModel):
+    """An entry of status.json."""
+
+    state: str = "waiting"
+    message: str | None = None
+    code: str = ""  # a digest of the code that trained the run
+
+
+class Settings(BaseModel):
+    """suite.yaml"""
+
+    variants: Annotated[list[Name], MinLen(1)]
+    seeds: Annotated[list[int], MinLen(1)]
+    name: str = ""
+    overrides: list[str] = []  # of all runs
+    about: dict[str, str] = {}  # the header of each ablation's file
+    commands: list[str] = []  # as typed
 
 
 @dataclass(frozen=True)
 class Run:
-    """One variant trained from one seed. metrics: by split; None for a run that did not finish. proof: of each aspect in which
-    it differs from the baseline before training, how."""
+    """One variant trained from one seed. metrics: by split, empty if the run did not finish. proof: how it differs from the
+    baseline before training, by aspect."""
 
     variant: str
     seed: int
     directory: Path
-    state: str
-    message: str
+    status: Status
     config: dict[str, Any]
-    metrics: dict[str, Scores] | None
+    metrics: dict[str, Scores]
     training: Training | None
     proof: dict[str, str]
 
@@ -99,11 +96,8 @@ class Run:
     def curves(self) -> Curves:
         return history(self.directory)
 
-    def scores(self, split: str) -> Scores | None:
-        return (self.metrics or {}).get(split)
-
     def translations(self, split: str) -> dict[str, list[str]]:
-        """source, reference and translation of a split, each in the corpus' order."""
+        """Returns source, reference and translation of a split, each in the corpus' order."""
         path = self.directory / "translations" / f"{split}.tsv"
         try:
             columns = _columns(path)
@@ -114,142 +108,117 @@ class Run:
             if len(lengths := {len(column) for column in found.values()}) > 1:
                 raise ValueError(f"columns of {lengths} lines")
         except (OSError, ValueError, KeyError) as error:
-            reason = f"{path}: cannot be read ({_reason(error)}); restore it, or train {self.directory} again"
-            raise InputError(reason) from error
+            remedy = f"restore it, or train {self.directory} again"
+            raise InputError(f"{path}: cannot be read ({_reason(error)}); {remedy}") from error
         return found
 
 
 @dataclass(frozen=True)
-class Settings:
-    """suite.yaml. overrides: that all runs have; about: what each ablation's file says of itself; commands: as typed."""
-
-    variants: Annotated[list[Name], MinLen(1)]
-    seeds: Annotated[list[int], MinLen(1)]
-    name: str = ""
-    overrides: list[str] = field(default_factory=list)
-    about: dict[str, str] = field(default_factory=dict)
-    commands: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
 class Suite:
-    """runs: by variant, then seed, in the order of suite.yaml. command: how it was made, as it was typed."""
+    """runs: by variant, then seed, in the order of the settings."""
 
-    name: str
     directory: Path
-    variants: list[str]
-    seeds: list[int]
+    settings: Settings
     runs: list[Run]
-    about: dict[str, str]
-    command: str
 
     def of(self, variant: str) -> list[Run]:
         return [run for run in self.runs if run.variant == variant]
 
 
 def read_suite(directory: Path) -> Suite:
-    """An InputError where it is none, or a file of it cannot be read. A run of which nothing is there is one that waits."""
-    settings = settings_of(directory)
+    """Raises InputError where there is no suite, or a file of it cannot be read. A run without files is waiting."""
+    settings = read(directory / "suite.yaml", Settings)
     if settings is None:
         raise InputError(f"{directory}: no suite, it has no suite.yaml; give the directory of one")
-    states = _read(directory / "status.json", dict[str, Status]) or {}
+    status = read(directory / "status.json", dict[str, Status]) or {}
     runs = []
-    for name, variant, seed in ((f"{v}-seed{s}", v, s) for v in settings.variants for s in settings.seeds):
-        folder = directory / name
-        status = states.get(name, Status())
-        metrics = _read(folder / "metrics.json", dict[Name, Scores])
-        config = _read(folder / "config.yaml", dict[str, Any]) or {}
-        training = _read(folder / "training.json", Training)
-        said = _read(folder / "proof.json", Proof)
-        proof = {aspect: str((said.model_extra or {}).get(aspect, "")) for aspect in said.differs} if said else {}
-        runs.append(Run(variant, seed, folder, status.state, status.message or "", config, metrics, training, proof))
-    name, command = settings.name or directory.resolve().name, "; ".join(settings.commands)
-    return Suite(name, directory, settings.variants, settings.seeds, runs, settings.about, command)
-
-
-def settings_of(directory: Path) -> Settings | None:
-    """None where it has no suite.yaml; an InputError where that cannot be read."""
-    return _read(directory / "suite.yaml", Settings)
+    for variant, seed in ((variant, seed) for variant in settings.variants for seed in settings.seeds):
+        folder = directory / f"{variant}-seed{seed}"
+        metrics = read(folder / "metrics.json", dict[Name, Scores]) or {}
+        config = read(folder / "config.yaml", dict[str, Any]) or {}
+        training = read(folder / "training.json", Training)
+        proof = read(folder / "proof.json", Proof) or Proof()
+        differs = {aspect: str((proof.model_extra or {}).get(aspect, "")) for aspect in proof.differs}
+        runs.append(Run(variant, seed, folder, status.get(folder.name, Status()), config, metrics, training, differs))
+    settings.name = settings.name or directory.resolve().name
+    return Suite(directory, settings, runs)
 
 
 def history(directory: Path) -> Curves:
-    """The scalars of a run by tag, each a list of (step, value): from its events, or from history.json where they were not
-    kept; none where there is neither. Values are the same from both; one that is no finite number is NaN."""
-    events_files = [*directory.glob("events.out.tfevents.*")]
-    if odd := next((path for path in events_files if not path.is_file()), None):
-        raise InputError(f"{odd}: no file, and named like one of events; remove it")
-    if events_files:
-        # Here, since it takes a second and published suites do without.
+    """Returns the scalars of a run by tag, each a list of (step, value): from its events, or from history.json where there are
+    none. Both give the same values; a value that is not finite is NaN."""
+    stored: dict[str, list[tuple[int, float | None]]] | None
+    if events_files := [*directory.glob("events.out.tfevents.*")]:
+        if odd := next((path for path in events_files if not path.is_file()), None):
+            raise InputError(f"{odd}: no file, and named like one of events; remove it")
+        # Imported here, since it takes a second and published suites do without.
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-        logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it counts graphs aloud
+        logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it logs how many graphs it finds
         events = EventAccumulator(str(directory), size_guidance={"scalars": 0, "images": 1, "tensors": 1}).Reload()
-        return {tag: [(e.step, _rounded(e.value)) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-    stored = _read(directory / "history.json", dict[str, list[tuple[int, float | None]]]) or {}
-    return {tag: [(step, _rounded(value)) for step, value in points] for tag, points in stored.items()}
+        stored = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    else:
+        stored = read(directory / "history.json", dict[str, list[tuple[int, float | None]]])
+    return {tag: [(step, _rounded(value)) for step, value in points] for tag, points in (stored or {}).items()}
 
 
 def publish(suite: Suite, folder: Path) -> None:
     """Copies what is worth keeping: settings, metrics, translations and curves; no weights, no events."""
     if folder.resolve() == suite.directory.resolve():
         raise InputError(f"publish={folder}: this is the suite itself; give another folder")
-    with writable(f"publish={folder}", "folder"):
+    with writing.writable(f"publish={folder}", "folder"):
         shutil.rmtree(folder / "translations", ignore_errors=True)  # of an earlier publication
         for run in suite.runs:
-            _publish_run(run, folder / run.directory.name)
-        _copy("status.json", suite.directory, folder)
+            target = folder / run.directory.name
+            shutil.rmtree(target / "translations", ignore_errors=True)
+            for name in (*KEPT, "history.json"):
+                _copy(run.directory / name, target / name)
+            for path in sorted((run.directory / "translations").glob("*.tsv")):
+                columns = run.translations(path.stem)
+                own = {"translation": columns.pop("translation")}
+                shared = folder / "translations" / path.name
+                if not shared.exists():
+                    _write_columns(shared, columns)
+                _write_columns(target / "translations" / path.name, own if _columns(shared) == columns else columns | own)
+            if run.curves:
+                finite = {tag: [(step, v if math.isfinite(v) else None) for step, v in run.curves[tag]] for tag in run.curves}
+                writing.write_text(target / "history.json", json.dumps(finite) + "\n")
+        _copy(suite.directory / "status.json", folder / "status.json")
         settings = yaml.safe_load((suite.directory / "suite.yaml").read_text(encoding="utf-8"))
-        named = yaml.safe_dump({"name": suite.name, **settings}, sort_keys=False, allow_unicode=True)
-        write_text(folder / "suite.yaml", named)  # last: a folder that has it is a suite
+        named = yaml.safe_dump({"name": suite.settings.name, **settings}, sort_keys=False, allow_unicode=True)
+        writing.write_text(folder / "suite.yaml", named)  # last: a folder that has it is a suite
 
 
-def _publish_run(run: Run, target: Path) -> None:
-    shutil.rmtree(target / "translations", ignore_errors=True)
-    for name in (*KEPT, "history.json"):
-        (target / name).unlink(missing_ok=True)  # of an earlier publication
-        _copy(name, run.directory, target)
-    for path in sorted((run.directory / "translations").glob("*.tsv")):
-        columns = run.translations(path.stem)
-        shared, common = target.parent / "translations" / path.name, {name: columns[name] for name in ("source", "reference")}
-        if not shared.exists():
-            _write_columns(shared, common)
-        if _columns(shared) == common:
-            columns = {"translation": columns["translation"]}
-        _write_columns(target / "translations" / path.name, columns)
-    if run.curves:
-        curves = {tag: [(step, v if math.isfinite(v) else None) for step, v in points] for tag, points in run.curves.items()}
-        write_text(target / "history.json", json.dumps(curves) + "\n")
-
-
-def _copy(name: str, source: Path, target: Path) -> None:
-    """Copies a file that need not exist."""
-    if (source / name).exists():
-        write_text(target / name, (source / name).read_text(encoding="utf-8"))
+def _copy(source: Path, target: Path) -> None:
+    """Copies a file; if there is none, removes the target, which is of an earlier publication."""
+    if source.exists():
+        writing.write_text(target, source.read_text(encoding="utf-8"))
+    else:
+        target.unlink(missing_ok=True)
 
 
 def _columns(path: Path) -> dict[str, list[str]]:
-    """A file of columns under their headings; ValueError where a line has not one for each."""
-    if is_stream(path):
+    """Returns the columns of a file by their headings; ValueError where a line does not have one cell for each."""
+    if reading.is_stream(path):
         raise ValueError("a pipe or a device, no file")
-    head, *lines = path.read_bytes().decode().removesuffix("\n").split("\n")  # a lone \r is part of a sentence
-    names = head.split("\t")
+    lines = path.read_bytes().decode().removesuffix("\n").split("\n")  # a lone \r is part of a sentence
     rows = [line.split("\t") for line in lines]
-    if odd := next((i for i, row in enumerate(rows, start=2) if len(row) != len(names)), None):
-        raise ValueError(f"line {odd} has not {len(names)} columns")
-    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    if odd := next((number for number, row in enumerate(rows, start=1) if len(row) != len(rows[0])), None):
+        raise ValueError(f"line {odd} has not {len(rows[0])} columns")
+    return {name: column for name, *column in zip(*rows, strict=True)}
 
 
 def _write_columns(path: Path, columns: dict[str, list[str]]) -> None:
     rows = zip(*columns.values(), strict=True)
-    write_text(path, "\n".join(["\t".join(columns), *map("\t".join, rows)]) + "\n")
+    writing.write_text(path, "\n".join(["\t".join(columns), *map("\t".join, rows)]) + "\n")
 
 
-def _read(path: Path, kind: type[T]) -> T | None:
-    """The content of a JSON or YAML file, judged; None where there is no such file."""
+def read(path: Path, kind: type[T]) -> T | None:
+    """Returns the content of a JSON or YAML file as `kind`; None where there is none, InputError where it is another."""
     try:
         if path.suffix == ".yaml":
-            return TypeAdapter(kind).validate_python(read_yaml(path))
-        return TypeAdapter(kind).validate_json(small_file(path))
+            return TypeAdapter(kind).validate_python(reading.read_yaml(path))
+        return TypeAdapter(kind).validate_json(reading.small_file(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, yaml.YAMLError) as error:

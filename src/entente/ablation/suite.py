@@ -10,6 +10,7 @@ A run that fails is a row that says so. The same command resumes a suite: finish
 last checkpoint, crashed ones are tried again.
 """
 
+import fcntl
 import hashlib
 import json
 import logging
@@ -22,8 +23,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,44 +33,50 @@ import yaml
 from annotated_types import Ge, Interval, MinLen, doc
 from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
-from pydantic import TypeAdapter
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
 from entente import checkpoint
-from entente.ablation import locked
-from entente.ablation.comparison import Compare
+from entente.ablation import variants as ablations
 from entente.ablation.page import report
-from entente.ablation.runs import ASPECTS, Settings, settings_of
-from entente.ablation.variants import composed, header, refuse_unusable, sets
+from entente.ablation.runs import ASPECTS, Settings, Status, read
+from entente.config import schema
 from entente.config.command_line import key_of, quoted
-from entente.config.schema import nearest, problems
-from entente.console import escape
-from entente.console.endings import Stopped
+from entente.console import escape, signals
 from entente.errors import InputError, Interrupted
-from entente.files import Folder, Name, path_of, small_file, write_json, write_text
+from entente.files import Folder, Name, reading, writing
 from entente.process import prepare_process
+from entente.training import run_directory, settings, train
 from entente.training.progress import clock
-from entente.training.run_directory import is_finished
-from entente.training.settings import completed
-from entente.training.train import check_run
 
 log = logging.getLogger("entente")
 
 ENDED = ("finished", "diverged")  # would end the same way again
 TO_DO = ("waiting", "running")
-STOPPED = dict.fromkeys((75, 130, 143), "interrupted")
-CODES = {0: "finished", 2: "refused", 3: "diverged", **STOPPED}  # of train; see entente.console.endings
+CODES = {2: "refused", 3: "diverged", 75: "interrupted", 130: "interrupted", 143: "interrupted"}  # see entente.console.endings
 QUIET = 120  # seconds between lines where there is no terminal
-OWN = ("suite", "seeds", "jobs", "suites", "name")  # settings that are not of a run
 SET_HERE = ("ablation", "variant", "seed", "resume")  # settings of a run that the suite decides
 # Charts that overlay the runs; TensorBoard's own page of scalars shows one tag at a time.
 LAYOUT = {
     "How well": {name: ["Multiline", [name]] for name in ("valid/bleu", "valid/nll", "train/loss")},
     "Why": {aspect.replace("_", " "): ["Multiline", [f"why/{aspect}/.*"]] for aspect in ASPECTS},
 }
+
+
+def names_a_suite(suite: object, suites: Mapping[str, Any]) -> None:
+    """Raises a ValueError for a name without a list of variants in `suites`."""
+    if not isinstance(suite, str):
+        return
+    if suite not in suites:
+        near = f"; did you mean {near}?" if (near := schema.nearest(suite, list(suites))) else ""
+        raise ValueError(
+            f"suite={suite}: choose one of {', '.join(suites)}, or give a list of variants, suite=[baseline,no_residual]{near}"
+        )
+    variants = suites[suite].get("variants") if isinstance(suites[suite], Mapping) else None
+    if not (isinstance(variants, Sequence) and variants):
+        raise ValueError(f"suites.{suite}.variants: give a list of variants, [baseline,no_residual]")
 
 
 @dataclass(frozen=True)
@@ -86,80 +94,51 @@ class SuiteSettings:
         field(default_factory=dict)
     )
 
+    relations = (names_a_suite,)
+
+
+OWN = tuple(schema.settings_of(SuiteSettings))
+
 
 def check(config: Mapping[str, Any]) -> list[str]:
     """Returns what is wrong with the suite's own settings; the runs' are checked when they are composed."""
-    if found := problems(SuiteSettings, "", {key: config[key] for key in OWN if key in config}):
-        return found
-    suite, suites = config["suite"], config["suites"]
-    if not isinstance(suite, str):
-        return []
-    if suite not in suites:
-        near = f"; did you mean {near}?" if (near := nearest(suite, list(suites))) else ""
-        return [
-            f"suite={suite}: choose one of {', '.join(suites)}, or give a list of variants, suite=[baseline,no_residual]{near}"
-        ]
-    variants = suites[suite].get("variants") if isinstance(suites[suite], Mapping) else None
-    if not (isinstance(variants, Sequence) and variants):
-        return [f"suites.{suite}.variants: give a list of variants, [baseline,no_residual]"]
-    return []
+    return schema.problems(SuiteSettings, "", {key: config[key] for key in OWN if key in config})
 
 
 @dataclass
 class Job:
-    """One run of a suite."""
+    """One run of a suite. overrides: of its command line; budget: its steps. The rest changes while it is trained."""
 
+    name: str
     variant: str
-    seed: int
     directory: Path
     overrides: list[str]
+    budget: int = 0
     state: str = "waiting"
     message: str = ""
-    code: str = ""  # a digest of what it was trained with, see `digest`
+    code: str = ""  # see `digest`
     process: subprocess.Popen[bytes] | None = None  # None while running: another process trains it
     step: int = 0
     first_step: int = 0  # where this process began
-    budget: int = 0
-
-    @property
-    def name(self) -> str:
-        return self.directory.name
-
-    @property
-    def output(self) -> Path:
-        """The file of what it printed."""
-        return self.directory.with_name(f"{self.name}.log")
-
-    @property
-    def lock(self) -> Path:
-        return self.directory.with_name(f".{self.name}.lock")
-
-    def is_locked(self) -> bool:
-        """Returns whether a process trains the run."""
-        try:
-            with FileLock(self.lock, timeout=0):
-                return False
-        except Timeout:
-            return True
 
     def start(self, threads: int) -> None:
-        """Starts a process that trains the run, unless another one does."""
-        if not self.is_locked():
+        """Starts a process that trains the run, unless another one does. It inherits the run's lock, and keeps it if the suite
+        is killed."""
+        self.state, self.message = "running", "in another process"
+        with self.directory.with_name(f".{self.name}.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
             more = [one for one in sys.argv if one.startswith("--config-dir=")]  # where a user keeps ablations of their own
             arguments = [f"resume={self.directory}"] if self.directory.exists() else self.overrides
-            command = [sys.executable, "-P", "-m", locked.__name__, str(self.lock)]
-            with self.output.open("wb") as output:
+            command = [sys.executable, "-P", "-m", "entente", "train", *more, *arguments, f"trainer.threads={threads}"]
+            env, closed = {**os.environ, "OMP_NUM_THREADS": str(threads)}, subprocess.DEVNULL
+            with self.directory.with_name(f"{self.name}.log").open("wb") as out:
                 self.process = subprocess.Popen(
-                    [*command, *more, *arguments, f"trainer.threads={threads}"],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+                    command, stdin=closed, stdout=out, stderr=out, env=env, pass_fds=[lock.fileno()]
                 )
-            self.code = digest(self.variant)
-        self.state, self.message = "running", "" if self.process else "in another process"
-        self.read_step()
-        self.first_step = self.step
+        self.message, self.code = "", digest(self.variant)
 
     def read_step(self) -> None:
         """Reads from the run's log how far it has come."""
@@ -167,23 +146,18 @@ class Job:
             said = (self.directory / "train.log").read_text(encoding="utf-8", errors="replace")
             self.step = max([int(step) for step in re.findall(r"step (\d+)/\d+", said)], default=0)
 
-    def update(self) -> None:
-        """Looks how far the run has come, and how it ended, if it has."""
-        self.read_step()
-        if self.process is None:
-            if not self.is_locked():
-                self.state, self.message = ("finished" if is_finished(self.directory) else "waiting"), ""
-        elif (code := self.process.poll()) is not None:
-            self.process = None
-            self.state = "killed" if code < 0 else CODES.get(code, "crashed")
-            self.message = f"by {signal.Signals(-code).name}" if code < 0 else "" if code == 0 else self.last_line()
-            if code == 0 and not is_finished(self.directory):
-                self.state, self.message = "crashed", "ended without metrics"
-
-    def last_line(self) -> str:
-        """Returns the last line that the run printed."""
-        lines = self.output.read_text(encoding="utf-8", errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    def end(self, code: int) -> None:
+        """Sets the state in which the process ended with an exit code, or by minus the number of a signal."""
+        self.process = None
+        if code < 0:
+            self.state, self.message = "killed", f"by {signal.Signals(-code).name}"
+        elif code == 0:
+            done = run_directory.is_finished(self.directory)
+            self.state, self.message = ("finished", "") if done else ("crashed", "ended without metrics")
+        else:
+            printed = self.directory.with_name(f"{self.name}.log").read_text(encoding="utf-8", errors="replace")
+            self.state = CODES.get(code, "crashed")
+            self.message = ([line.strip() for line in printed.split("\n") if line.strip()] or [""])[-1]
 
 
 @cache
@@ -191,51 +165,41 @@ def digest(variant: str) -> str:
     """Returns a digest of the code that trains and of what an ablation sets: a change of either makes another experiment."""
     package = Path(checkpoint.__file__).parent
     sources = [path for path in sorted(package.rglob("*.py")) if "ablation" not in path.relative_to(package).parts]
-    content = b"".join(path.read_bytes() for path in sources) + json.dumps(sets(variant), sort_keys=True).encode()
+    content = b"".join(path.read_bytes() for path in sources) + json.dumps(ablations.sets(variant), sort_keys=True).encode()
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def ablate(config: Mapping[str, Any]) -> Path:
-    """Trains the suite that the command line names, then compares; returns its directory."""
-    variants, given = chosen(config)
-    own = [one for one in HydraConfig.get().overrides.task if _part(one) not in OWN and key_of(one) != "trainer.threads"]
-    if wrong := [one for one in own if key_of(one) in SET_HERE]:
+def ablate(config: Mapping[str, Any]) -> None:
+    """Trains the suite that the command line names, then compares."""
+    own = schema.fill(SuiteSettings, "", {key: config[key] for key in OWN if key in config})
+    named, chosen = (own.suite, own.suites[own.suite]) if isinstance(own.suite, str) else ("suite", {"variants": own.suite})
+    variants, seeds = list(dict.fromkeys(chosen["variants"])), list(dict.fromkeys(own.seeds))
+    given = [one for one in HydraConfig.get().overrides.task if key_of(one).partition(".")[0] not in OWN]
+    if wrong := [one for one in given if key_of(one) in SET_HERE]:
         raise InputError(*(f"{one}: a suite sets it for each of its runs; leave it out, see suite and seeds" for one in wrong))
-    refuse_unusable(variants)
-    overrides = [*given, *own]
-    named = config["suite"] if isinstance(config["suite"], str) else "suite"
-    root = path_of(config["output_dir"]) / (config["name"] or named)
-    jobs = plan_jobs(config, root, variants, overrides)
+    ablations.refuse_unusable(variants)
+    overrides = [*chosen.get("overrides", []), *(one for one in given if key_of(one) != "trainer.threads")]
+    folder = own.name or named
+    root = reading.path_of(config["output_dir"]) / folder
+    jobs = plan_jobs(root, folder, variants, seeds, overrides)
     prepare_process(None)
-    with one_suite(root, variants, config["seeds"], overrides):
+    threads = config["trainer"]["threads"] or max(1, (os.cpu_count() or 1) // own.jobs)
+    with one_suite(root, variants, seeds, overrides):
         recall(root, jobs)
-        threads = config["trainer"]["threads"] or max(1, (os.cpu_count() or 1) // config["jobs"])
-        train_all(root, jobs, config["jobs"], threads)
-    report(asdict(Compare(suite=str(root))))
-    return root
+        train_all(root, jobs, own.jobs, threads)
+    report({"suite": str(root)})
 
 
-def chosen(config: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Returns the variants of the suite, and the overrides that all its runs have."""
-    if isinstance(config["suite"], str):
-        named = config["suites"][config["suite"]]
-        return list(dict.fromkeys(named["variants"])), list(named.get("overrides", []))
-    return list(dict.fromkeys(config["suite"])), []
-
-
-def plan_jobs(config: Mapping[str, Any], root: Path, variants: Sequence[str], overrides: Sequence[str]) -> list[Job]:
+def plan_jobs(root: Path, folder: str, variants: Sequence[str], seeds: Sequence[int], overrides: Sequence[str]) -> list[Job]:
     """Returns every run, seeds outermost, so that a first table is soon complete. InputError with all that is wrong."""
-    within = root.relative_to(path_of(config["output_dir"]))
     jobs = []
-    for seed in dict.fromkeys(config["seeds"]):
-        for variant in variants:
-            own = sets(variant)  # the ablation overrules: otherwise a variant would not be what its name says
-            shared = [one for one in overrides if key_of(one) not in own]
-            name = f"{variant}-seed{seed}"
-            arguments = [*shared, f"ablation={variant}", f"seed={seed}", quoted(f"name={within}/{name}")]
-            jobs.append(Job(variant, seed, root / name, arguments))
-    settings = {job.variant: composed(job.overrides) for job in jobs[: len(variants)]}  # seeds are of one kind
-    found = [f"ablation={variant}: {problem}" for variant in variants for problem in check_run(settings[variant])]
+    for seed, variant in product(seeds, variants):
+        sets, name = ablations.sets(variant), f"{variant}-seed{seed}"
+        shared = [one for one in overrides if key_of(one) not in sets]  # else a variant would not be what its name says
+        arguments = [*shared, f"ablation={variant}", f"seed={seed}", quoted(f"name={folder}/{name}")]
+        jobs.append(Job(name, variant, root / name, arguments))
+    configs = {job.variant: ablations.composed(job.overrides) for job in jobs[: len(variants)]}  # whatever the seed
+    found = [f"ablation={variant}: {problem}" for variant in variants for problem in train.check_run(configs[variant])]
     found += [
         f"{job.directory}: in the way, it is no run (it has no config.yaml); remove it"
         for job in jobs
@@ -244,16 +208,16 @@ def plan_jobs(config: Mapping[str, Any], root: Path, variants: Sequence[str], ov
     if found:
         raise InputError(*found)
     for job in jobs:
-        job.budget = completed(settings[job.variant])["trainer"]["max_steps"]
+        job.budget = settings.RunSettings.of(configs[job.variant]).trainer.max_steps
     return jobs
 
 
 @contextmanager
-def one_suite(root: Path, variants: Sequence[str], seeds: Sequence[int], overrides: Sequence[str]) -> Iterator[None]:
+def one_suite(root: Path, variants: list[str], seeds: list[int], overrides: list[str]) -> Iterator[None]:
     """Locks the suite's directory and writes its suite.yaml: an existing one may get more variants and seeds, never other
     settings."""
-    before = settings_of(root) or Settings(list(variants[:1]), list(seeds[:1]), overrides=list(overrides))
-    if before.overrides != list(overrides):
+    before = read(root / "suite.yaml", Settings) or Settings(variants=variants[:1], seeds=seeds[:1], overrides=overrides)
+    if before.overrides != overrides:
         own = " ".join(before.overrides) or "none of its own"
         raise InputError(f"{root}: holds a suite with other settings ({own}); give this one another name=...")
     if (first := before.variants[0]) != variants[0]:
@@ -262,48 +226,44 @@ def one_suite(root: Path, variants: Sequence[str], seeds: Sequence[int], overrid
     plan = {
         "variants": list(dict.fromkeys([*before.variants, *variants])),
         "seeds": list(dict.fromkeys([*before.seeds, *seeds])),
-        "overrides": list(overrides),
-        "about": before.about | {variant: header(variant) for variant in variants},
+        "overrides": overrides,
+        "about": before.about | {variant: ablations.header(variant) for variant in variants},
         "commands": list(dict.fromkeys([*before.commands, command])),
     }
-    try:
+    with writing.writable(str(root), "name or output_dir"):
         root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / ".lock", timeout=0):
-            write_text(root / "suite.yaml", yaml.safe_dump(plan, sort_keys=False))
-            if not any(root.glob("events.out.tfevents.*")):
-                with SummaryWriter(str(root)) as writer:
-                    writer.add_custom_scalars(LAYOUT)
-            yield
-    except Timeout:
-        raise InputError(f"{root}: another process is training this suite; wait for it or stop it") from None
-    except OSError as error:
-        raise InputError(f"{root}: cannot be written ({error.strerror or error}); give another name or output_dir") from error
+        try:
+            with FileLock(root / ".lock", timeout=0):
+                writing.write_text(root / "suite.yaml", yaml.safe_dump(plan, sort_keys=False))
+                if not any(root.glob("events.out.tfevents.*")):
+                    with SummaryWriter(str(root)) as writer:
+                        writer.add_custom_scalars(LAYOUT)
+                yield
+        except Timeout:
+            raise InputError(f"{root}: another process is training this suite; wait for it or stop it") from None
 
 
 def recall(root: Path, jobs: Sequence[Job]) -> None:
-    """Gives each job the state in which an earlier command left it."""
+    """Gives each job that has ended in an earlier command the state of its end."""
     before = status_of(root)
     for job in jobs:
-        known = before.get(job.name, {})
-        job.code = known.get("code", "")
-        if is_finished(job.directory):
+        known = before.get(job.name, Status())
+        job.code = known.code
+        if run_directory.is_finished(job.directory):
             job.state = "finished"
-            job.step = job.first_step = job.budget
-        elif known.get("state") in ENDED:
-            job.state, job.message = known["state"], known.get("message", "")
-        elif job.is_locked():  # a suite that was killed leaves its runs behind
-            job.state, job.message = "running", "in another process"
-            job.read_step()
-            job.first_step = job.step
+        elif known.state in ENDED:
+            job.state, job.message = known.state, known.message or ""
         if job.state in ENDED and job.code not in ("", digest(job.variant)):
             log.warning("%s: was trained with other code, or another ablation file; to train it again remove it", job.directory)
+        job.read_step()
+        job.first_step = job.step
 
 
-def status_of(root: Path) -> dict[str, dict[str, str]]:
+def status_of(root: Path) -> dict[str, Status]:
     """Returns the suite's status.json; nothing where it is missing or unreadable, since the runs' own files say more."""
     try:
-        return TypeAdapter(dict[str, dict[str, str]]).validate_json(small_file(root / "status.json"))
-    except (OSError, ValueError):
+        return read(root / "status.json", dict[str, Status]) or {}
+    except InputError:
         return {}
 
 
@@ -316,66 +276,56 @@ def train_all(root: Path, jobs: Sequence[Job], at_once: int, threads: int) -> No
     log.info("%s: %d runs%s", root, len(jobs), f", of which {kept} have ended already" if kept else "")
     with Live(console=console, auto_refresh=False, transient=True) as live:
         try:
-            while any(job.state in TO_DO for job in jobs):
-                for job in [job for job in jobs if job.state == "running"]:
-                    job.update()
-                    if job.state not in TO_DO:
+            while to_do := [job for job in jobs if job.state in TO_DO]:
+                for job in to_do:
+                    job.read_step()
+                    if job.process and (code := job.process.poll()) is not None:
+                        job.end(code)
                         message = f", {job.message}" if job.message else ""
-                        log.info("%s: %s%s (%s)", job.directory, job.state, message, _summary(jobs, began))
-                for job in [job for job in jobs if job.state == "waiting"]:
-                    if sum(job.state == "running" for job in jobs) < at_once:
+                        log.info("%s: %s%s (%s)", job.directory, job.state, message, summary(jobs, began))
+                    elif not job.process and (job.state == "running" or sum(j.state == "running" for j in jobs) < at_once):
                         job.start(threads)
                 write_status(root, jobs)
                 if console.is_interactive:
                     live.update(progress(root.name, jobs, began), refresh=True)
                 elif time.monotonic() - said > QUIET:
                     said = time.monotonic()
-                    under_way = ", ".join(f"{job.name} {job.step}/{job.budget}" for job in jobs if job.state == "running")
-                    log.info("%s: %s (%s)", root, under_way, _summary(jobs, began))
+                    steps = ", ".join(f"{job.name} {job.step}/{job.budget}" for job in jobs if job.state == "running")
+                    log.info("%s: %s (%s)", root, steps, summary(jobs, began))
                 time.sleep(0.5)
-        except Stopped:
-            stop(jobs)
+        except signals.Stopped:
+            processes = [(job, job.process) for job in jobs if job.process]
+            for _, process in processes:
+                process.terminate()  # it finishes its step, saves and ends
+            for job, process in processes:
+                job.end(process.wait())
+                if job.state not in (*ENDED, "refused"):
+                    job.state, job.message = "interrupted", ""
             left = sum(job.state not in ENDED for job in jobs)
             raise Interrupted(f"stopped with {left} of {len(jobs)} runs left; the same command goes on") from None
         finally:
             write_status(root, jobs)
 
 
-def stop(jobs: Sequence[Job]) -> None:
-    """Lets every process under way finish its step, save and end."""
-    processes = [(job, job.process) for job in jobs if job.process]
-    for _, process in processes:
-        process.terminate()
-    for job, process in processes:
-        process.wait()
-        job.update()
-        if job.state not in (*ENDED, "refused"):
-            job.state, job.message = "interrupted", ""
-
-
 def write_status(root: Path, jobs: Sequence[Job]) -> None:
     before = status_of(root)
-    status = before | {job.name: {"state": job.state, "message": job.message, "code": job.code} for job in jobs}
+    status = before | {job.name: Status(state=job.state, message=job.message, code=job.code) for job in jobs}
     if status != before:
-        write_json(root / "status.json", status)
+        writing.write_json(root / "status.json", {name: one.model_dump() for name, one in status.items()})
 
 
 def progress(title: str, jobs: Sequence[Job], began: float) -> Table:
     """Returns a table of all runs and how far each is."""
-    table = Table("run", "state", "step", "", title=f"{title}: {_summary(jobs, began)}", title_justify="left")
+    table = Table("run", "state", "step", "", title=f"{title}: {summary(jobs, began)}", title_justify="left")
     for job in jobs:
         table.add_row(job.name, job.state, f"{job.step}/{job.budget}" if job.step else "", escape.line(job.message))
     return table
 
 
-def _summary(jobs: Sequence[Job], began: float) -> str:
+def summary(jobs: Sequence[Job], began: float) -> str:
     """Returns how many have ended, the time since this command began, and the time left at the speed so far."""
     elapsed = time.monotonic() - began
     to_do = [job for job in jobs if job.state in TO_DO]
     done, left = sum(job.step - job.first_step for job in jobs), sum(job.budget - job.step for job in to_do)
     text = f"{len(jobs) - len(to_do)} of {len(jobs)} ended, {clock(elapsed)}"
     return f"{text}, {clock(elapsed / done * left)} left" if done and left else text
-
-
-def _part(override: str) -> str:
-    return key_of(override).partition(".")[0]

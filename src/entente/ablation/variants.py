@@ -19,18 +19,18 @@ FIRST_LINE = "# @package _global_"
 
 
 def composed(overrides: Sequence[str]) -> dict[str, Any]:
-    """The configuration of a training run, from within a command of ours."""
+    """Returns the configuration of a training run, from within a command of ours."""
     return plain(hydra.compose("train", list(overrides)))[0]
 
 
 def without_ablation() -> dict[str, Any]:
-    """The configuration of the run under way, its ablation taken away."""
+    """Returns the configuration of the run under way, its ablation taken away."""
     overrides = [one for one in HydraConfig.get().overrides.task if not one.startswith("ablation=")]
     return composed([*overrides, f"ablation={BASELINE}"])
 
 
 def chosen() -> str:
-    """The ablation of the run under way."""
+    """Returns the ablation of the run under way."""
     return str(HydraConfig.get().runtime.choices.get("ablation", BASELINE))
 
 
@@ -40,46 +40,42 @@ def file_of(ablation: str) -> Path:
 
 
 def sets(ablation: str) -> dict[str, object]:
-    """What an ablation's file sets, by dotted key."""
-    content = read_yaml(file_of(ablation))
-    return {key: value for key, value in flat(content) if not isinstance(value, Mapping) and key not in ("variant", "defaults")}
+    """Returns what an ablation's file sets, by dotted key."""
+    content = flat(read_yaml(file_of(ablation)))
+    return {key: value for key, value in content if not isinstance(value, Mapping) and key not in ("variant", "defaults")}
 
 
 def header(ablation: str) -> str:
-    """What is written above an ablation: its claim, its definition, what came of it."""
+    """Returns the comments above an ablation: its claim, its definition, what came of it."""
     lines = file_of(ablation).read_text(encoding="utf-8").splitlines()
     return "\n".join(line.removeprefix("#").strip() for line in lines if line.startswith("#") and line != FIRST_LINE)
 
 
 def refuse_unusable(ablations: Sequence[str]) -> None:
-    """InputError with each that is no file of configs/ablation, or one that cannot be an ablation."""
+    """Raises InputError with a line for each that is no file of configs/ablation, or one that cannot be an ablation."""
     known = GlobalHydra.instance().config_loader().get_group_options("ablation")
-    found = []
-    for ablation in ablations:
-        if ablation in known:
-            found += _wrong(file_of(ablation), ablation)
-        else:
-            near = nearest(ablation, known)
-            found.append(f"{ablation}: no file of configs/ablation" + (f"; did you mean {near}?" if near else ""))
-    if found:
+    if found := [problem for ablation in ablations if (problem := _wrong(ablation, known))]:
         raise InputError(*found)
 
 
-def _wrong(file: Path, ablation: str) -> list[str]:
+def _wrong(ablation: str, known: Sequence[str]) -> str:
+    if ablation not in known:
+        near = nearest(ablation, known)
+        return f"{ablation}: no file of configs/ablation" + (f"; did you mean {near}?" if near else "")
+    file = file_of(ablation)
     try:
-        content = read_yaml(file)
-        text = file.read_text(encoding="utf-8")
+        content, text = read_yaml(file), file.read_text(encoding="utf-8")
     except (OSError, ValueError, yaml.YAMLError) as error:
-        return [f"{file}: cannot be read ({' '.join(str(error).split())})"]
+        return f"{file}: cannot be read ({' '.join(str(error).split())})"
     if not text.startswith(FIRST_LINE):
-        return [f"{file}: its first line must be {FIRST_LINE}, or its settings land under `ablation`"]
+        return f"{file}: its first line must be {FIRST_LINE}, or its settings land under `ablation`"
     if not isinstance(content, dict) or content.get("variant") != ablation:
-        return [f"{file}: has to say `variant: {ablation}`, its own name, by which its runs are known"]
-    return []
+        return f"{file}: has to say `variant: {ablation}`, its own name, by which its runs are known"
+    return ""
 
 
 def refuse_contradiction(config: Mapping[str, Any]) -> None:
-    """InputError where a command line says otherwise than its ablation: the run would not be what its name says."""
+    """Raises InputError where a command line contradicts its ablation: the run would not be what its name says."""
     has, ablation = dict(flat(config)), chosen()
     wrong = [(key, value) for key, value in sets(ablation).items() if has.get(key) != value and "${" not in str(value)]
     if wrong:
