@@ -20,7 +20,6 @@ sys.path.append(str(Path(__file__).parents[2]))
 import lightning as L
 import torch
 from datasets import Dataset
-from entente.training.board import log_settings
 from torch import Tensor
 
 from benchmark.operations import training_operations

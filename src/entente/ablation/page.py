@@ -22,25 +22,13 @@ from matplotlib.ticker import LogFormatter
 from rich.console import Console
 from rich.table import Table
 
+from entente import files
 from entente.ablation import comparison as verdicts
-from entente.ablation.comparison import (
-    TEMPLATES,
-    Compare,
-    Comparison,
-    Row,
-    chance,
-    compare,
-    csv,
-    markdown,
-    number,
-    spread,
-    terminal,
-)
+from entente.ablation.comparison import Compare, Comparison, Row, compare
 from entente.ablation.runs import ASPECTS, LOGARITHMIC, Run, Suite, publish, read_suite
 from entente.config.schema import fill
 from entente.console import escape
 from entente.console.escape import table as markdown_table
-from entente.files import reading, writing
 
 # Okabe and Ito's colours, which remain distinct to colour-blind readers.
 COLORS = {verdicts.WORSE: "#d55e00", verdicts.STUCK: "#7a0c1e", verdicts.DIVERGED: "#cc79a7"}
@@ -64,17 +52,17 @@ class Line(NamedTuple):
 def report(config: Mapping[str, Any]) -> None:
     """Writes the comparison of a suite in three forms and prints it; publishes the suite where `publish` is a folder."""
     settings = fill(Compare, "", config)
-    suite = read_suite(reading.path_of(settings.suite))
+    suite = read_suite(files.path_of(settings.suite))
     comparison = compare(suite, settings.samples)
     forms = {"md": markdown(comparison), "csv": csv(comparison), "html": page(comparison, suite)}
-    folders = {"output": reading.path_of(settings.output) if settings.output else suite.directory}
+    folders = {"output": files.path_of(settings.output) if settings.output else suite.directory}
     if settings.publish:
-        folders["publish"] = reading.path_of(settings.publish)
+        folders["publish"] = files.path_of(settings.publish)
         publish(suite, folders["publish"])
     for key, folder in folders.items():
-        with writing.writable(f"{key}={folder}", "folder"):
+        with files.writable(f"{key}={folder}", "folder"):
             for ending, text in forms.items():
-                writing.write_text(folder / f"comparison.{ending}", text)
+                files.write_text(folder / f"comparison.{ending}", text)
     console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # wide enough in a pipe
     console.print(terminal(comparison, console.width))
     print(folders["output"] / "comparison.html")

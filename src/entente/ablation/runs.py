@@ -21,8 +21,9 @@ import yaml
 from annotated_types import MinLen
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from entente import files
 from entente.errors import InputError
-from entente.files import Name, reading, writing
+from entente.files import Name
 
 T = TypeVar("T")
 Curves = dict[str, list[tuple[int, float]]]
@@ -166,7 +167,7 @@ def publish(suite: Suite, folder: Path) -> None:
     """Copies what is worth keeping: settings, metrics, translations and curves; no weights, no events."""
     if folder.resolve() == suite.directory.resolve():
         raise InputError(f"publish={folder}: this is the suite itself; give another folder")
-    with writing.writable(f"publish={folder}", "folder"):
+    with files.writable(f"publish={folder}", "folder"):
         shutil.rmtree(folder / "translations", ignore_errors=True)  # of an earlier publication
         for run in suite.runs:
             target = folder / run.directory.name
@@ -182,24 +183,24 @@ def publish(suite: Suite, folder: Path) -> None:
                 _write_columns(target / "translations" / path.name, own if _columns(shared) == columns else columns | own)
             if run.curves:
                 finite = {tag: [(step, v if math.isfinite(v) else None) for step, v in run.curves[tag]] for tag in run.curves}
-                writing.write_text(target / "history.json", json.dumps(finite) + "\n")
+                files.write_text(target / "history.json", json.dumps(finite) + "\n")
         _copy(suite.directory / "status.json", folder / "status.json")
         settings = yaml.safe_load((suite.directory / "suite.yaml").read_text(encoding="utf-8"))
         named = yaml.safe_dump({"name": suite.settings.name, **settings}, sort_keys=False, allow_unicode=True)
-        writing.write_text(folder / "suite.yaml", named)  # last: a folder that has it is a suite
+        files.write_text(folder / "suite.yaml", named)  # last: a folder that has it is a suite
 
 
 def _copy(source: Path, target: Path) -> None:
     """Copies a file; if there is none, removes the target, which is of an earlier publication."""
     if source.exists():
-        writing.write_text(target, source.read_text(encoding="utf-8"))
+        files.write_text(target, source.read_text(encoding="utf-8"))
     else:
         target.unlink(missing_ok=True)
 
 
 def _columns(path: Path) -> dict[str, list[str]]:
     """Returns the columns of a file by their headings; ValueError where a line does not have one cell for each."""
-    if reading.is_stream(path):
+    if files.is_stream(path):
         raise ValueError("a pipe or a device, no file")
     lines = path.read_bytes().decode().removesuffix("\n").split("\n")  # a lone \r is part of a sentence
     rows = [line.split("\t") for line in lines]
@@ -210,15 +211,15 @@ def _columns(path: Path) -> dict[str, list[str]]:
 
 def _write_columns(path: Path, columns: dict[str, list[str]]) -> None:
     rows = zip(*columns.values(), strict=True)
-    writing.write_text(path, "\n".join(["\t".join(columns), *map("\t".join, rows)]) + "\n")
+    files.write_text(path, "\n".join(["\t".join(columns), *map("\t".join, rows)]) + "\n")
 
 
 def read(path: Path, kind: type[T]) -> T | None:
     """Returns the content of a JSON or YAML file as `kind`; None where there is none, InputError where it is another."""
     try:
         if path.suffix == ".yaml":
-            return TypeAdapter(kind).validate_python(reading.read_yaml(path))
-        return TypeAdapter(kind).validate_json(reading.small_file(path))
+            return TypeAdapter(kind).validate_python(files.read_yaml(path))
+        return TypeAdapter(kind).validate_json(files.small_file(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, yaml.YAMLError) as error:

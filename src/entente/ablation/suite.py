@@ -38,7 +38,7 @@ from rich.live import Live
 from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
-from entente import checkpoint
+from entente import checkpoint, files
 from entente.ablation import variants as ablations
 from entente.ablation.page import report
 from entente.ablation.runs import ASPECTS, Settings, Status, read
@@ -46,7 +46,7 @@ from entente.config import schema
 from entente.config.command_line import key_of, quoted
 from entente.console import escape, signals
 from entente.errors import InputError, Interrupted
-from entente.files import Folder, Name, reading, writing
+from entente.files import Folder, Name
 from entente.process import prepare_process
 from entente.training import run_directory, settings, train
 from entente.training.progress import clock
@@ -180,7 +180,7 @@ def ablate(config: Mapping[str, Any]) -> None:
     ablations.refuse_unusable(variants)
     overrides = [*chosen.get("overrides", []), *(one for one in given if key_of(one) != "trainer.threads")]
     folder = own.name or named
-    root = reading.path_of(config["output_dir"]) / folder
+    root = files.path_of(config["output_dir"]) / folder
     jobs = plan_jobs(root, folder, variants, seeds, overrides)
     prepare_process(None)
     threads = config["trainer"]["threads"] or max(1, (os.cpu_count() or 1) // own.jobs)
@@ -230,11 +230,11 @@ def one_suite(root: Path, variants: list[str], seeds: list[int], overrides: list
         "about": before.about | {variant: ablations.header(variant) for variant in variants},
         "commands": list(dict.fromkeys([*before.commands, command])),
     }
-    with writing.writable(str(root), "name or output_dir"):
+    with files.writable(str(root), "name or output_dir"):
         root.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(root / ".lock", timeout=0):
-                writing.write_text(root / "suite.yaml", yaml.safe_dump(plan, sort_keys=False))
+                files.write_text(root / "suite.yaml", yaml.safe_dump(plan, sort_keys=False))
                 if not any(root.glob("events.out.tfevents.*")):
                     with SummaryWriter(str(root)) as writer:
                         writer.add_custom_scalars(LAYOUT)
@@ -311,7 +311,7 @@ def write_status(root: Path, jobs: Sequence[Job]) -> None:
     before = status_of(root)
     status = before | {job.name: Status(state=job.state, message=job.message, code=job.code) for job in jobs}
     if status != before:
-        writing.write_json(root / "status.json", {name: one.model_dump() for name, one in status.items()})
+        files.write_json(root / "status.json", {name: one.model_dump() for name, one in status.items()})
 
 
 def progress(title: str, jobs: Sequence[Job], began: float) -> Table:

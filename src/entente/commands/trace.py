@@ -9,9 +9,7 @@ from rich.console import Console
 
 from entente import checkpoint
 from entente.attention.record import read_sentence
-from entente.attention.sentence import read_sentence
 from entente.attention.trace import Labels, Trace, examples, trace
-from entente.attention.trace.example import examples
 from entente.attention.trace.render import markdown, show
 from entente.commands import sentence
 from entente.commands.translate import standard_output

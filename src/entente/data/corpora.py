@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, TypedDict, cast
+from typing import Annotated, Any, cast
 
 import datasets
 import numpy as np

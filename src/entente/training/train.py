@@ -32,9 +32,8 @@ from entente.files import path_of, write_json
 from entente.models.seq2seq import parameter_count
 from entente.process import LogFile, prepare_process
 from entente.training import run_directory, views
-from entente.training.board import Board, log_final, log_settings
 from entente.training.progress import TrainingProgress, clock
-from entente.training.report import log_final, log_settings, show, write_translations
+from entente.training.report import Board, log_final, log_settings, show, write_translations
 from entente.training.run_directory import (
     FINISHED,
     Checkpoints,
@@ -45,7 +44,6 @@ from entente.training.run_directory import (
     open_run,
 )
 from entente.training.settings import RunSettings, TrainerSettings
-from entente.training.train import build_trainer, callbacks, placed, refused_by_lightning
 from entente.training.translator import Translator
 
 log = logging.getLogger("entente")

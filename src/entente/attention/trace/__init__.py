@@ -12,10 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from entente.attention.capture import capture
-from entente.attention.record import KIND_NAMES, Call, capture, has_attention
-from entente.attention.trace.steps import Kind, Labels, Trace, View
-from entente.attention.trace.tables import trace_head, trace_step
+from entente.attention.record import KIND_NAMES, capture, has_attention
+from entente.attention.trace.steps import Trace, View
 from entente.errors import InputError
 from entente.models import MODELS, Seq2Seq, Transformer
 

@@ -18,7 +18,7 @@ import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import Tensor
 
-from entente.attention.capture import Call, Operation
+from entente.attention.record import Call, Operation
 
 SMALL = 8  # a width up to which matrices are shown whole and sums of products are written out
 
