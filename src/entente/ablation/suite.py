@@ -44,7 +44,8 @@ from entente.ablation.page import report
 from entente.ablation.runs import ASPECTS, Settings, Status, read
 from entente.config import schema
 from entente.config.command_line import key_of, quoted
-from entente.console import escape, signals
+from entente.console import escape
+from entente.console.endings import Stopped
 from entente.errors import InputError, Interrupted
 from entente.files import Folder, Name
 from entente.process import prepare_process
@@ -293,7 +294,7 @@ def train_all(root: Path, jobs: Sequence[Job], at_once: int, threads: int) -> No
                     steps = ", ".join(f"{job.name} {job.step}/{job.budget}" for job in jobs if job.state == "running")
                     log.info("%s: %s (%s)", root, steps, summary(jobs, began))
                 time.sleep(0.5)
-        except signals.Stopped:
+        except Stopped:
             processes = [(job, job.process) for job in jobs if job.process]
             for _, process in processes:
                 process.terminate()  # it finishes its step, saves and ends
