@@ -10,7 +10,6 @@ A run that fails is a row that says so. The same command resumes a suite: finish
 last checkpoint, crashed ones are tried again.
 """
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -39,6 +38,7 @@ from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
 from entente import checkpoint, files
+from entente.ablation import locked
 from entente.ablation import variants as ablations
 from entente.ablation.page import report
 from entente.ablation.runs import ASPECTS, Settings, Status, read
@@ -123,22 +123,21 @@ class Job:
     first_step: int = 0  # where this process began
 
     def start(self, threads: int) -> None:
-        """Starts a process that trains the run, unless another one does. It inherits the run's lock, and keeps it if the suite
-        is killed."""
+        """Starts a process that trains the run, unless another one does. It holds the run's lock itself, so that the lock
+        outlives a suite that is killed."""
         self.state, self.message = "running", "in another process"
-        with self.directory.with_name(f".{self.name}.lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return
-            more = [one for one in sys.argv if one.startswith("--config-dir=")]  # where a user keeps ablations of their own
-            arguments = [f"resume={self.directory}"] if self.directory.exists() else self.overrides
-            command = [sys.executable, "-P", "-m", "entente", "train", *more, *arguments, f"trainer.threads={threads}"]
-            env, closed = {**os.environ, "OMP_NUM_THREADS": str(threads)}, subprocess.DEVNULL
-            with self.directory.with_name(f"{self.name}.log").open("wb") as out:
-                self.process = subprocess.Popen(
-                    command, stdin=closed, stdout=out, stderr=out, env=env, pass_fds=[lock.fileno()]
-                )
+        lock = self.directory.with_name(f".{self.name}.lock")
+        try:
+            with FileLock(lock, timeout=0):
+                pass
+        except Timeout:
+            return
+        more = [one for one in sys.argv if one.startswith("--config-dir=")]  # where a user keeps ablations of their own
+        arguments = [f"resume={self.directory}"] if self.directory.exists() else self.overrides
+        command = [sys.executable, "-P", "-m", locked.__name__, str(lock), *more, *arguments, f"trainer.threads={threads}"]
+        env, closed = {**os.environ, "OMP_NUM_THREADS": str(threads)}, subprocess.DEVNULL
+        with self.directory.with_name(f"{self.name}.log").open("wb") as out:
+            self.process = subprocess.Popen(command, stdin=closed, stdout=out, stderr=out, env=env)
         self.message, self.code = "", digest(self.variant)
 
     def read_step(self) -> None:
