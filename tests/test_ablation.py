@@ -33,6 +33,7 @@ from entente.config.schema import defaults
 from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.models.attention import MultiHeadAttention
+from entente.training import settings as run_settings
 from entente.training.settings import RunSettings, completed
 from entente.training.train import prepared, train
 from tiny import SMALL, write_corpus
@@ -192,7 +193,7 @@ def add_unread(model: nn.Module) -> None:
 @pytest.fixture
 def apply_form(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[nn.Module], object]], None]:
     """Has a function change each model whose configuration says `model.form`."""
-    build = checkpoint.build
+    build, check = checkpoint.build, run_settings._problems_by_name
 
     def use(form: Callable[[nn.Module], object]) -> None:
         def built(config: dict[str, Any], vocabulary: Any, seed: int) -> nn.Module:
@@ -201,7 +202,11 @@ def apply_form(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[nn.Module
                 form(model)
             return model
 
+        def checked(known: Any, part: str, values: dict[str, Any], given: Any = ()) -> list[str]:
+            return check(known, part, {key: value for key, value in values.items() if key != "form"}, given)
+
         monkeypatch.setattr(checkpoint, "build", built)
+        monkeypatch.setattr(run_settings, "_problems_by_name", checked)
 
     return use
 
@@ -341,7 +346,7 @@ def pids(text: str) -> list[int]:
             line = path.read_bytes().decode(errors="replace")
         except OSError:
             continue
-        if "entente\0train" in line and text in line:
+        if "entente.ablation.locked" in line and text in line:
             found.append(int(path.parent.name))
     return found
 

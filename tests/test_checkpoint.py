@@ -151,7 +151,7 @@ def forge(content: Any, path: Path) -> None:
         (edited(ENTRY, None), "a checkpoint of another program"),
         (edited(f"{ENTRY}/schema", SCHEMA - 1), f"written in format {SCHEMA - 1}, this version reads format {SCHEMA}"),
         (edited(f"{ENTRY}/schema", SCHEMA + 1), f"written in format {SCHEMA + 1}"),
-        (edited(f"{ENTRY}/config/model/name", "os.system"), "model.name=os.system: choose one of transformer, birnn"),
+        (edited(f"{ENTRY}/config/model/name", "os.system"), "model.name=os.system: choose one of birnn, transformer"),
         (edited(f"{ENTRY}/config/model/d_hidden", 10**9), "model.d_hidden=1000000000"),
         (edited(f"{ENTRY}/config/model/d_hidden", 4096), "the model has"),  # refused before it takes memory
         (edited(f"{ENTRY}/config/model/d_hiden", 11), "did you mean model.d_hidden?"),

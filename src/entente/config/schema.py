@@ -168,7 +168,7 @@ def _wrong(annotation: Any, key: str, value: object) -> list[str]:
     words, choices = allowed(annotation), list(_choices(TypeAdapter(annotation).json_schema()))
     given = map(str, value if isinstance(value, list | tuple) else [value])
     near = next(filter(None, (suggestion(one, choices) for one in given if one not in choices)), "")
-    return [f"{key}={shown(value)}: {'choose' if words.startswith('one of') else 'give'} {words}{near}"]
+    return [f"{key}={shown(value)}: {'choose' if 'one of' in words else 'give'} {words}{near}"]
 
 
 def _wrong_part(part: Any, key: str, value: Any) -> list[str]:

@@ -1,7 +1,7 @@
-"""The two models, by the name a configuration gives them."""
+"""The models, by the names that a configuration gives them: a new one needs an import here and a file in configs/model."""
 
-from entente.models.birnn import BiRNN
-from entente.models.seq2seq import Seq2Seq
-from entente.models.transformer import Transformer
+from entente.models.birnn import BiRNN as BiRNN
+from entente.models.seq2seq import Seq2Seq as Seq2Seq
+from entente.models.transformer import Transformer as Transformer
 
-MODELS: dict[str, type[Seq2Seq]] = {"transformer": Transformer, "birnn": BiRNN}
+MODELS: dict[str, type[Seq2Seq]] = {kind.__name__.lower(): kind for kind in Seq2Seq.__subclasses__()}
