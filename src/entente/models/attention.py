@@ -2,7 +2,9 @@
 
 A *score* compares queries with keys; `AttentionWeights` turns scores into a distribution over the keys; the weights average the
 values. Equation 1 of Vaswani et al. 2017 is exactly this and has no parameters. The learned projections W_q, W_k, W_v, W_o
-belong to the layer around it (their section 3.2.2).
+belong to the layer around it (their section 3.2.2). `MultiHeadAttention`, of the Transformer, has a DotProductScore,
+BilinearScore or AdditiveScore. The layer of a recurrent decoder is a DotProductAttention, BilinearAttention or
+AdditiveAttention. `dot_product_scores` computes the scores of the first two in each list.
 
 Every layer is called in two steps, `kv = layer.project(source)` and `layer(query, kv, mask)`. Self-attention projects its own
 input, cross-attention the encoder's output, and a cache is the `kv` of the tokens read so far: it is always the same layer.
@@ -30,7 +32,7 @@ AXIS: dict[SoftmaxOver, int] = {"keys": -1, "queries": -2, "batch": 0}
 
 
 class KV(NamedTuple):
-    """Projected keys and values (B, ..., S, K): what a query can look up."""
+    """Keys and values (B, ..., S, K): what a query can look up. A recurrent decoder's values are the source, (B, S, M)."""
 
     key: Tensor
     value: Tensor
@@ -42,16 +44,16 @@ class KV(NamedTuple):
         return KV(torch.cat([self.key, new.key], dim=-2), torch.cat([self.value, new.value], dim=-2))
 
 
-def dot_product_scores(query: Tensor, key: Tensor, scale: float | Tensor) -> Tensor:
-    """Q K^T * scale, of all sentences and heads at once: query (..., T, K), key (..., S, K) -> scores (..., T, S)."""
-    return query @ key.transpose(-2, -1) * scale
+def dot_product_scores(query: Tensor, key: Tensor, factor: float | Tensor) -> Tensor:
+    """Q K^T * factor, of all sentences and heads at once: query (..., T, K), key (..., S, K) -> scores (..., T, S)."""
+    return query @ key.transpose(-2, -1) * factor
 
 
 class DotProductScore(nn.Module):
     """q . k, times a factor: no parameters of its own (Vaswani et al. 2017, equation 1).
 
-    scale: `d_k`, 1 / sqrt(K), since a dot product of K components of unit variance has variance K, whatever the number of
-    tokens (section 3.2.1, footnote 4); `n_keys`, 1 / sqrt(keys that the query may see), a common misreading of it; `none`, 1.
+    scale: `d_k` is a factor 1 / sqrt(K), since a dot product of K components of unit variance has variance K, however many the
+    tokens (section 3.2.1, footnote 4); `n_keys`, a common misreading, is 1 / sqrt(keys that the query may see); `none` is 1.
     """
 
     def __init__(self, scale: Scale) -> None:
@@ -63,7 +65,7 @@ class DotProductScore(nn.Module):
         """query (B, H, T, K), key (B, H, S, K) -> scores (B, H, T, S)."""
         factor: float | Tensor = key.size(-1) ** -0.5 if self.scale == "d_k" else 1.0
         if self.scale == "n_keys":
-            visible = key.new_tensor(key.size(-2)) if mask is None else mask.sum(-1, keepdim=True)  # (..., T, 1)
+            visible = key.new_tensor(key.size(-2)) if mask is None else mask.sum(-1, keepdim=True)  # broadcasts to (B, H, T, 1)
             factor = visible.to(key.dtype).rsqrt()
         return dot_product_scores(query, key, factor)
 
@@ -85,7 +87,7 @@ class AdditiveScore(nn.Module):
 
     def __init__(self, n_heads: int, d_k: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(n_heads, d_k))
+        self.weight = nn.Parameter(torch.empty(n_heads, d_k))  # v of each head; initialised as one matrix
 
     def forward(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
         compared = torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3))  # (B, H, T, S, K)
@@ -94,8 +96,8 @@ class AdditiveScore(nn.Module):
 
 class AttentionWeights(nn.Module):
     """Scores (..., T, S) to weights (..., T, S): softmax over the keys, so each query's row sums to 1. A masked score is -inf,
-    hence its weight is exactly 0; every row must allow at least one key. Attention maps are recorded by a forward hook on this
-    module: its output is what the layer used, before dropout.
+    hence its weight is exactly 0. Callers see to it that every row allows a key: no sentence is empty, a token sees itself.
+    Attention maps are recorded by a forward hook on this module: its output is the weights before dropout.
 
     softmax: the axis. Any other than `keys` is a mistake to study. There the mask may hide a whole column, so masked scores
     become a finite minimum, and their weights are set to 0 afterwards. mask_value: what a masked score becomes, None is -inf; a
@@ -112,18 +114,18 @@ class AttentionWeights(nn.Module):
     def forward(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         if mask is None:
             return scores.softmax(dim=self.axis)
-        lowest = max(self.mask_value, torch.finfo(scores.dtype).min)
+        finite = max(self.mask_value, torch.finfo(scores.dtype).min)
         if self.softmax == "keys":
-            hidden = lowest if math.isfinite(self.mask_value) else self.mask_value
-            return scores.masked_fill(~mask, hidden).softmax(dim=-1)
-        return scores.masked_fill(~mask, lowest).softmax(dim=self.axis).masked_fill(~mask, 0.0)
+            masked = finite if math.isfinite(self.mask_value) else self.mask_value
+            return scores.masked_fill(~mask, masked).softmax(dim=-1)
+        return scores.masked_fill(~mask, finite).softmax(dim=self.axis).masked_fill(~mask, 0.0)
 
     def reachable(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         """Which keys a query could give weight to, (..., T, S): those that the mask allows, or all if `mask_value` is too high
         to hide any. A reachable key may have the weight 0, since a saturated softmax underflows."""
         everything = torch.ones_like(scores, dtype=torch.bool)
-        hides = self.softmax != "keys" or math.exp(self.mask_value) < torch.finfo(scores.dtype).tiny
-        return everything if mask is None or not hides else everything & mask
+        takes_effect = self.softmax != "keys" or math.exp(self.mask_value) < torch.finfo(scores.dtype).tiny
+        return everything if mask is None or not takes_effect else everything & mask
 
 
 def heads_divide(d_model: int, n_heads: int) -> None:
@@ -132,19 +134,19 @@ def heads_divide(d_model: int, n_heads: int) -> None:
 
 
 def unprojected_width(d_k: int | None, projections: Sequence[Projection]) -> None:
-    """A query, key or value that is not projected keeps the width D / H per head."""
+    """A width K other than D / H needs all three projections: what is not projected keeps D / H per head."""
     if d_k is not None and set(projections) != set(PROJECTIONS):
-        raise ValueError(f"d_k={d_k} needs all three projections; leave d_k null, or projections whole")
+        raise ValueError(f"d_k={d_k} needs all three projections; leave d_k null, or learn all three")
 
 
 class MultiHeadAttention(nn.Module):
-    """Scaled dot-product attention in H heads of width K (Vaswani et al. 2017, sections 3.2.1 and 3.2.2).
+    """Attention in H heads of width K, by default with scaled dot products (Vaswani et al. 2017, sections 3.2.1 and 3.2.2).
 
-    d_k: K, of queries, keys and values; None is D / H. score, scale: how a query is compared with a key. projections: which of
-    W_q, W_k, W_v are learned; the others are the identity. softmax, mask_value: see AttentionWeights.
+    d_k: K, of queries, keys and values; None is D / H. score, scale: how query and key are compared; `additive` has no scale.
+    projections: which of W_q, W_k, W_v are learned; the others are the identity. softmax, mask_value: see AttentionWeights.
     """
 
-    relations = (heads_divide, unprojected_width)
+    relations = (heads_divide, unprojected_width)  # read by config/schema.py
 
     def __init__(
         self,
@@ -189,7 +191,7 @@ class MultiHeadAttention(nn.Module):
         return self.out(heads.transpose(1, 2).flatten(-2))
 
     def attend(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
-        """Equation 1, softmax(Q K^T / sqrt(K)) V, of all heads at once: query (B, H, T, K) -> (B, H, T, K)."""
+        """softmax(scores) V of all heads at once, by default equation 1: query (B, H, T, K) -> (B, H, T, K)."""
         scores = self.score(query, kv.key, mask)  # (B, H, T, S)
         weights = self.dropout(self.weights(scores, mask))  # (B, H, T, S)
         return weights @ kv.value

@@ -2,15 +2,15 @@
 
 At step i, with s the decoder's state, y the token read and h the encoder's outputs:
 
-    c_i = attention(query = s_{i-1}, keys = values = h)          section 3.1
+    c_i = attention(query = s_{i-1}, keys = U h, values = h)     section 3.1
     s_i = GRU([y_{i-1}; c_i], s_{i-1})                           A.2.2
-    t_i = maxout(W [s_i; y_{i-1}; c_i])                          A.2.2, with s_i as in equation 4
+    t_i = maxout(W [s_i; y_{i-1}; c_i])                          A.2.2 has s_{i-1} here, equation 4 has s_i
 
 The GRU is torch's, which applies the reset gate r after the recurrent product, tanh(W x + r * (U s)). The paper's applies it
 before, tanh(W x + U (r * s)) (A.1.1; Cho et al. 2014).
 
-Shapes: B batch, S source length, T target length, E embedding width, D state width, R directions the encoder reads in, M = R D
-width of its output, A width of the attention's keys.
+Shapes: B batch, S source length, T target length, E width of embeddings and of the decoder's output (the D of seq2seq.py), D
+state width, R directions the encoder reads in, M = R D width of its output, A width of the additive score and its keys.
 """
 
 from typing import Annotated, Any, Literal
@@ -20,8 +20,7 @@ from annotated_types import doc
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from entente.models import attention
-from entente.models.attention import KV, SoftmaxOver
+from entente.models.attention import KV, AdditiveAttention, BilinearAttention, DotProductAttention, NoAttention, SoftmaxOver
 from entente.models.initialise import DropoutRate, Seed, TokenId, VocabularySize, Width, initialise, refuse_unknown
 from entente.models.seq2seq import Residual, Seq2Seq, Source, State, padding_mask
 
@@ -29,20 +28,21 @@ Cell = Literal["gru", "lstm"]
 RecurrentScore = Literal["additive", "dot", "bilinear", "none"]
 Readout = Literal["maxout", "residual", "context"]
 Recurrent = tuple[Tensor, ...]  # (h,) of a GRU, (h, c) of an LSTM, each (B, D)
-BiRNNState = State[Recurrent, KV]  # written: the decoder's recurrent state; memory: keys (B, S, A), values (B, S, M)
+BiRNNState = State[Recurrent, KV]  # written: the recurrent state; memory: keys (B, S, A or D), values (B, S, M)
 
 
 class BiRNN(Seq2Seq):
     """tied: see Press & Wolf 2017. score: how the decoder's state is compared with the source; with `none` every step gets the
     last state of each direction (Cho et al. 2014). readout: `maxout` as published; `residual` is W (s_i + U c_i), the state
-    added to what attention brought, `context` the same without the state, W U c_i. mask_padding: the encoder never reads
-    padding. softmax: see AttentionWeights."""
+    added to what attention brought; `context` is W U c_i, which does not depend on the token just read. mask_padding: whether
+    attention ignores padding, which the encoder never reads. softmax: see AttentionWeights; a step has one query except in beam
+    search, so over `queries` its weights are all 1."""
 
     def __init__(
         self,
         src_vocab: VocabularySize,
         tgt_vocab: VocabularySize,
-        shared_vocab: bool,
+        shared_vocab: bool,  # whether source and target have a joint vocabulary
         pad_id: TokenId,
         seed: Seed,
         d_embedding: Annotated[Width, doc("width of the embeddings")] = 256,
@@ -68,10 +68,10 @@ class BiRNN(Seq2Seq):
         self.encoder = network(d_embedding, d_hidden, batch_first=True, bidirectional=bidirectional)
         self.first_hidden = nn.Linear(d_hidden, d_hidden)  # their W_s
         self.attention: Any = {
-            "additive": lambda: attention.AdditiveAttention(d_hidden, d_source, d_attention, softmax),
-            "bilinear": lambda: attention.BilinearAttention(d_hidden, d_source, softmax),
-            "dot": lambda: attention.DotProductAttention(d_hidden, d_source, softmax),
-            "none": lambda: attention.NoAttention(),
+            "additive": lambda: AdditiveAttention(d_hidden, d_source, d_attention, softmax),
+            "bilinear": lambda: BilinearAttention(d_hidden, d_source, softmax),
+            "dot": lambda: DotProductAttention(d_hidden, d_source, softmax),
+            "none": lambda: NoAttention(),
         }[score]()
         self.cell = step(d_embedding + d_source, d_hidden)
         self.maxout = readout == "maxout"
@@ -89,17 +89,18 @@ class BiRNN(Seq2Seq):
     def encode(self, src: Tensor) -> BiRNNState:
         mask = padding_mask(src, self.pad_id)
         memory, last = self.read(self.dropout(self.src_embedding(src)), mask)  # (B, S, M), (R, B, D)
-        hidden = torch.tanh(self.first_hidden(last[-1]))  # A.2.2: from the backward direction, at the first token
+        # From the backward direction's state at the first token (A.2.2); with one direction, from its state at the last.
+        hidden = torch.tanh(self.first_hidden(last[-1]))
         recurrent = (hidden,) if isinstance(self.cell, nn.GRUCell) else (hidden, torch.zeros_like(hidden))
-        if isinstance(self.attention, attention.NoAttention):  # the source is one vector, the last state of each direction
-            memory, mask = last.transpose(0, 1).flatten(1).unsqueeze(1), mask[:, :1]  # (B, 1, M), (B, 1)
+        if isinstance(self.attention, NoAttention):  # the source is the last state of each direction
+            memory, mask = last.transpose(0, 1).flatten(1).unsqueeze(1), mask[:, :1]  # (B, 1, M), (B, 1) of True
         if not self.mask_padding:
             mask = torch.ones_like(mask)
-        return BiRNNState(recurrent, Source(self.attention.project(self.dropout(memory)), mask[:, None, :]))
+        return State(recurrent, Source(self.attention.project(self.dropout(memory)), mask[:, None, :]))
 
     def read(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """embedded (B, S, E), mask (B, S) -> outputs (B, S, M), 0 at padding, and the last state of each direction (R, B, D).
-        The sentences are packed, so that the backward direction starts at each sentence's own last token."""
+        """The encoder: embedded (B, S, E), mask (B, S) -> outputs (B, S, M), 0 at padding, and the last state of each direction
+        (R, B, D). The sentences are packed, so that the backward direction starts at each sentence's own last token."""
         packed = pack_padded_sequence(embedded, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
         outputs, last = self.encoder(packed)
         outputs, _ = pad_packed_sequence(outputs, batch_first=True, total_length=mask.size(1))
@@ -107,23 +108,24 @@ class BiRNN(Seq2Seq):
 
     def decode(self, tgt: Tensor, state: BiRNNState) -> tuple[Tensor, BiRNNState]:
         embedded = self.dropout(self.tgt_embedding(tgt))  # (B, T, E)
-        hidden, context, recurrent = self.write(embedded, state)
+        states, contexts, recurrent = self.write(embedded, state)
         if self.maxout:
-            both = self.readout(torch.cat([hidden, embedded, context], dim=-1))  # (B, T, 2 E)
+            both = self.readout(torch.cat([states, embedded, contexts], dim=-1))  # (B, T, 2 E)
             read_out = both.unflatten(-1, (-1, 2)).amax(-1)  # (B, T, E), Goodfellow et al. 2013
         else:
-            read_out = self.readout(self.residual(hidden, self.context(context)))
-        return self.dropout(read_out), BiRNNState(recurrent, state.source)
+            read_out = self.readout(self.residual(states, self.context(contexts)))
+        return self.dropout(read_out), State(recurrent, state.source)
 
     def write(self, embedded: Tensor, state: BiRNNState) -> tuple[Tensor, Tensor, Recurrent]:
-        """embedded (B, T, E) -> the states s_i (B, T, D), their contexts c_i (B, T, M), and the recurrent state after them.
-        Rows that share a row of the source attend to it together, as more queries of it."""
+        """The decoder's steps: embedded (B, T, E) -> the states s_i (B, T, D), their contexts c_i (B, T, M), and the recurrent
+        state after them. The beams of a sentence share its row of the source, as more queries of it."""
         memory, mask = state.source
         recurrent, hiddens, contexts = state.written, [], []
         for y in embedded.unbind(1):  # (B, E)
             query = recurrent[0].unflatten(0, (len(memory.value), -1))  # s_{i-1}: (sentences, beams, D)
             context = self.attention(query, memory, mask).flatten(0, 1)  # (B, M)
             x = torch.cat([y, context], dim=-1)
+            # An LSTMCell takes and returns a pair, a GRUCell a tensor.
             recurrent = self.cell(x, recurrent) if isinstance(self.cell, nn.LSTMCell) else (self.cell(x, *recurrent),)
             hiddens.append(recurrent[0])
             contexts.append(context)

@@ -7,7 +7,7 @@ import torch
 from annotated_types import Interval
 from torch import Tensor, nn
 
-# The upper bounds are far beyond use. They are there because a configuration may come with a checkpoint from a stranger.
+# Read by config/schema.py, like `relations` and `doc`. The upper bounds, far beyond use, are for checkpoints from strangers.
 VocabularySize = Annotated[int, Interval(ge=1, le=1_000_000)]
 TokenId = Annotated[int, Interval(ge=0, lt=1_000_000)]
 Seed = Annotated[int, Interval(ge=0, lt=2**32)]
@@ -28,17 +28,18 @@ def refuse_unknown(**arguments: tuple[object, Any]) -> None:
 
 
 def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
-    """Fills every parameter from a generator seeded by hash(seed, its name), so that removing a part of the model leaves every
-    other initial value as it was. Matrices are Xavier-uniform (Glorot & Bengio 2010), recurrent ones orthogonal (Bahdanau et
-    al. 2015, B.1), embeddings normal, biases 0; the two of an LSTM's forget gate sum to 1 (Jozefowicz et al. 2015). Norms keep
-    ones and zeros. Small embeddings make a tied output start near uniform, with a loss close to ln V."""
+    """Fills every parameter from a generator seeded by the SHA-256 of the seed and its name, so that removing a part of the
+    model leaves every other initial value as it was. Matrices are Xavier-uniform (Glorot & Bengio 2010), recurrent ones
+    orthogonal (Bahdanau et al. 2015, B.1), embeddings normal, biases 0, but the two biases of an LSTM's forget gate sum to 1
+    (Jozefowicz et al. 2015). Norms keep ones and zeros. A tied matrix has the name registered first, that of an embedding.
+    Small embeddings make a tied output start near uniform, with a loss close to ln V."""
     owners = dict(model.named_modules())
     for name, parameter in model.named_parameters():
         owner = owners[name.rpartition(".")[0]]
-        if isinstance(owner, nn.LayerNorm) or parameter.is_meta:  # a meta tensor has a shape and no values
+        if isinstance(owner, nn.LayerNorm) or parameter.is_meta:  # on the meta device there are no values to fill
             continue
         digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))  # as int64
         values = torch.empty(parameter.shape, dtype=torch.float32)  # on the CPU: the same start on every device
         _fill(values, name.rpartition(".")[2], owner, generator, embedding_std)
         with torch.no_grad():
@@ -51,10 +52,11 @@ def _fill(values: Tensor, leaf: str, owner: nn.Module, generator: torch.Generato
         if isinstance(owner, nn.LSTM | nn.LSTMCell) and leaf.startswith("bias_ih"):  # torch adds bias_hh to it
             nn.init.ones_(values.chunk(STACKED[type(owner)])[FORGET_GATE])
     elif isinstance(owner, nn.Embedding):
-        nn.init.normal_(values, std=embedding_std, generator=generator)
+        nn.init.normal_(values, std=embedding_std, generator=generator)  # padding too: padding_idx keeps its gradient 0
     else:
-        for block in values.unbind() if values.dim() == 3 else values.chunk(STACKED.get(type(owner), 1)):
+        chunks = values.unbind() if values.dim() == 3 else values.chunk(STACKED.get(type(owner), 1))  # 3: (H, K, K), bilinear
+        for matrix in chunks:
             if leaf.startswith("weight_hh"):
-                nn.init.orthogonal_(block, generator=generator)
+                nn.init.orthogonal_(matrix, generator=generator)
             else:
-                nn.init.xavier_uniform_(block, generator=generator)
+                nn.init.xavier_uniform_(matrix, generator=generator)

@@ -1,10 +1,10 @@
 """The interface of a translation model: `encode`, `decode`, and an output projection. Search, loss and the recording of
 attention know this interface and no particular model.
 
-Training calls `decode` on all target tokens at once. Search calls it on one token at a time, with the state that the call
-before returned. Both run the same code, so that a cached step cannot differ from a trained one.
+Training calls `decode` on all target tokens at once. Search calls it on one token at a time, with the state returned by the
+previous call. Both run the same code, so with a causal mask and a softmax over the keys they compute the same.
 
-Shapes: B batch, S source length, T target length, D width of the decoder's output, V vocabulary, N target tokens in a batch.
+Shapes: B batch, S source length, T target length, D width of the decoder's output, V vocabulary, N targets without padding.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,11 +27,11 @@ class Source(NamedTuple, Generic[Memory]):
 
 
 class State(NamedTuple, Generic[Written, Memory]):
-    """What a model knows while it decodes: a value, which `decode` takes and returns and never changes. To callers both parts
-    are opaque tuples of tensors with rows in dim 0. Several consecutive rows of `written` may share one row of `source`, as the
-    beams of a sentence do."""
+    """What a model knows while it decodes. `decode` returns a new state and never modifies its argument. To callers both parts
+    are opaque tuples of tensors with rows in dim 0. Each row of `source` may serve several consecutive rows of `written`, the
+    same number for all, as a sentence does for its beams."""
 
-    written: Written  # depends on the target read so far: one row per hypothesis
+    written: Written  # by `decode`, from the target tokens it has read so far: one row per hypothesis
     source: Source[Memory]  # depends on the source alone: one row per sentence
 
 
@@ -67,8 +67,8 @@ class Seq2Seq(nn.Module):
 
 
 class Residual(nn.Module):
-    """x + dropout(f(x)): the sublayer adds to its input (Vaswani et al. 2017, sections 3.1 and 5.4). With `keep=False` the
-    result is dropout(f(x)) alone."""
+    """x + dropout(f(x)), where f is a sublayer (Vaswani et al. 2017, sections 3.1 and 5.4). With `keep=False` x is not added,
+    and the result is dropout(f(x))."""
 
     def __init__(self, keep: bool, dropout: float) -> None:
         super().__init__()

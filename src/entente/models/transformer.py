@@ -1,17 +1,19 @@
 """The encoder-decoder Transformer of Vaswani et al. 2017, with the norm in front of each sublayer.
 
-                encoder block                            decoder block
-      x ──┬─> norm ─> self-attention ─> + ─┐    y ──┬─> norm ─> masked self-attention ─> + ─┐
-          └───────── residual ──────────┘  │        └──────────── residual ───────────────┘ │
-      ┌────────────────────────────────────┘    ┌───────────────────────────────────────────┘
-      └──┬─> norm ─> feed-forward ────> +       ├──> norm ─> cross-attention ─────────> +   (+ residual)
-         └───────── residual ───────────┘       └──> norm ─> feed-forward ────────────> +   (+ residual)
+    x: embedded source                             y: embedded target
+    ├──> norm ──> self-attention ──┐               ├──> norm ──> masked self-attention ──┐
+    + <────────────────────────────┘               + <───────────────────────────────────┘
+    ├──> norm ──> feed-forward ────┐               ├──> norm ──> cross-attention ────────┐
+    + <────────────────────────────┘               + <───────────────────────────────────┘
+    │                                              ├──> norm ──> feed-forward ───────────┐
+    │                                              + <───────────────────────────────────┘
+    norm ──> memory                                norm ──> hidden, which `output` projects
 
-Where query, key and value come from: in self-attention all three are projections of the same x, in cross-attention the query
-is a projection of the decoder's y, keys and values are projections of the encoder's output ("memory").
-
-The cache is the keys and values of the target tokens read so far, one pair per decoder block. The source mask hides padding.
-The causal mask hides all later target tokens from each one; with padding on the right it hides the target's padding too.
+Each side shows one of its `n_layers` blocks and the final norm; each + is a residual connection. In self-attention query, key
+and value are projections of the same x; in cross-attention the query is a projection of the decoder's y, key and value are
+projections of the encoder's output ("memory"). The cache is the keys and values of the target tokens read so far, one pair per
+decoder block. The source mask hides padding. The causal mask hides all later target tokens from each one; with padding on the
+right it hides the target's padding too.
 
 Shapes: B batch, S source length, T target length, P target tokens read before, H heads, D model width, K key width of a head,
 V vocabulary.
@@ -20,7 +22,7 @@ V vocabulary.
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Literal, cast, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 import torch
 from annotated_types import Interval, Le, doc
@@ -39,13 +41,14 @@ LEARNED_POSITIONS = 512  # rows of the learned table; later positions share the 
 
 
 class Block(nn.Module):
-    """Sublayers by name, and what surrounds each: `x = after(residual(x, f(before(x))))`."""
+    """Sublayers by name, and what surrounds each: `x = after(residual(x, f(before(x))))`. The argument `residual` lists those
+    that have a residual connection; the attribute has a Residual for every sublayer present, with `keep` true or false."""
 
     names: tuple[Sublayer, ...]
 
     def __init__(
         self,
-        attention: Callable[[], MultiHeadAttention],
+        make_attention: Callable[[], MultiHeadAttention],
         d_model: int,
         d_ff: int,
         dropout: float,
@@ -54,20 +57,20 @@ class Block(nn.Module):
         sublayers: Sequence[Sublayer] = SUBLAYERS,
     ) -> None:
         super().__init__()
-        names = [name for name in self.names if name in sublayers]
-        self.before = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "pre" else nn.Identity() for n in names})
-        self.after = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "post" else nn.Identity() for n in names})
-        self.residual = nn.ModuleDict({n: Residual(keep=n in residual, dropout=dropout) for n in names})
-        if "ff" in names:
+        self.present = tuple(name for name in self.names if name in sublayers)
+        self.before = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "pre" else nn.Identity() for n in self.present})
+        self.after = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "post" else nn.Identity() for n in self.present})
+        self.residual = nn.ModuleDict({n: Residual(keep=n in residual, dropout=dropout) for n in self.present})
+        if "ff" in self.present:
             self.ff = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))  # section 3.3
-        if "self" in names:
-            self.self_attention = attention()
-        if "cross" in names:
-            self.cross_attention = attention()
+        if "self" in self.present:
+            self.self_attention = make_attention()
+        if "cross" in self.present:
+            self.cross_attention = make_attention()
 
     def sublayer(self, name: Sublayer, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
-        """x (B, T, D) -> (B, T, D). A block without this sublayer leaves x as it is."""
-        if name not in self.residual:
+        """x (B, T, D) -> (B, T, D). Without this sublayer x is returned; f, which may name an absent module, is not called."""
+        if name not in self.present:
             return x
         return self.after[name](self.residual[name](x, f(self.before[name](x))))
 
@@ -89,20 +92,20 @@ class DecoderBlock(Block):
     names = SUBLAYERS
 
     def project(self, memory: Tensor) -> KV:
-        """The encoder's output (B, S, D) -> what cross-attention looks up, (B, H, S, K); without it, an empty (B, 0, D)."""
-        return self.cross_attention.project(memory) if "cross" in self.residual else KV(memory[:, :0], memory[:, :0])
+        """The encoder's output (B, S, D) -> what cross-attention looks up, (B, H, S, K), or B empty rows for `select`."""
+        return self.cross_attention.project(memory) if "cross" in self.present else KV(memory[:, :0], memory[:, :0])
 
     def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
         """x (B, T, D) at the tokens read now, past (B, H, P, K) of those read before -> (B, T, D), and past extended by x."""
         h = self.before["self"](x)  # written out, because the keys and values of h are returned too: the cache
-        past = past.extend(self.self_attention.project(h))  # (B, H, P + T, K)
-        x = self.after["self"](self.residual["self"](x, self.self_attention(h, past, causal)))
+        extended = past.extend(self.self_attention.project(h))  # (B, H, P + T, K)
+        x = self.after["self"](self.residual["self"](x, self.self_attention(h, extended, causal)))
         x = self.sublayer("cross", x, lambda h: self.look_up(h, memory, src_mask))
-        return self.sublayer("ff", x, lambda h: self.ff(h)), past
+        return self.sublayer("ff", x, lambda h: self.ff(h)), extended
 
     def look_up(self, h: Tensor, memory: KV, src_mask: Tensor | None) -> Tensor:
-        """Cross-attention, h (B, T, D) -> (B, T, D). Rows that share a row of memory attend to it together, as more queries."""
-        together = h.reshape(len(memory.key), -1, h.size(-1))
+        """Cross-attention, h (B, T, D) -> (B, T, D). The beams of a sentence share its row of memory, as more queries of it."""
+        together = h.reshape(len(memory.key), -1, h.size(-1))  # (sentences, beams * T, D)
         return self.cross_attention(together, memory, src_mask).view_as(h)
 
 
@@ -117,7 +120,7 @@ def sinusoids(start: int, length: int, d_model: int, like: Tensor) -> Tensor:
     position = torch.arange(start, start + length, device=like.device, dtype=dtype)
     even = torch.arange(0, d_model, 2, device=like.device, dtype=dtype)
     angle = position[:, None] * torch.exp(even * (-math.log(10_000.0) / d_model))  # (length, D / 2)
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :d_model].to(like.dtype)
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :d_model].to(like.dtype)  # odd D: drop the last one
 
 
 def self_attention_stays(sublayers: Sequence[Sublayer]) -> None:
@@ -127,17 +130,17 @@ def self_attention_stays(sublayers: Sequence[Sublayer]) -> None:
 
 
 class Transformer(Seq2Seq):
-    """residual, sublayers: `self` is in encoder and decoder. norm: in front of a sublayer (`pre`, Xiong et al. 2020), or behind
-    the residual (`post`, as published). tied: see Press & Wolf 2017. positions: sines and cosines, or learned vectors (both:
-    Vaswani et al. 2017, section 3.5). The last six are arguments of every attention, see MultiHeadAttention."""
+    """residual, sublayers: `self` is self-attention, of encoder and decoder. norm: in front of a sublayer (`pre`, Xiong et al.
+    2020), or behind the residual (`post`, as published). tied: see Press & Wolf 2017. positions: sines and cosines, or learned
+    vectors (both: Vaswani et al. 2017, section 3.5). The last six are arguments of every attention: see MultiHeadAttention."""
 
-    relations = (*MultiHeadAttention.relations, self_attention_stays)
+    relations = (*MultiHeadAttention.relations, self_attention_stays)  # read by config/schema.py
 
     def __init__(
         self,
         src_vocab: VocabularySize,
         tgt_vocab: VocabularySize,
-        shared_vocab: bool,
+        shared_vocab: bool,  # whether source and target have a joint vocabulary
         pad_id: TokenId,
         seed: Seed,
         d_model: Annotated[Width, doc("width of every layer")] = 128,
@@ -154,7 +157,7 @@ class Transformer(Seq2Seq):
         mask_padding: Annotated[bool, doc("hide the padding of the source")] = True,
         mask_future: Annotated[bool, doc("hide the target tokens that come later")] = True,
         score: Annotated[Score, doc("how a query is compared with a key")] = "dot",
-        scale: Annotated[Scale, doc("divide dot products by the square root of this")] = "d_k",
+        scale: Annotated[Scale, doc("divide dot products by sqrt(d_k) or by sqrt(visible keys); none: do not divide")] = "d_k",
         projections: Annotated[Sequence[Projection], doc("projections that are learned")] = PROJECTIONS,
         d_k: Annotated[Width | None, doc("width of a head; null: d_model / n_heads")] = None,
         softmax: Annotated[SoftmaxOver, doc("axis that the softmax normalises; keys: over the keys of a query")] = "keys",
@@ -173,23 +176,23 @@ class Transformer(Seq2Seq):
             self.src_position = nn.Embedding(LEARNED_POSITIONS, d_model)
             self.tgt_position = nn.Embedding(LEARNED_POSITIONS, d_model)
         self.dropout = nn.Dropout(dropout)
-        attention = partial(
-            MultiHeadAttention, d_model, n_heads, attention_dropout, d_k, score, scale, projections, softmax, mask_value
-        )
-        block = (attention, d_model, d_ff, dropout, residual, norm, sublayers)
-        self.encoder = nn.ModuleList(EncoderBlock(*block) for _ in range(n_layers))
+        heads = partial(MultiHeadAttention, d_model, n_heads, attention_dropout, d_k=d_k, projections=projections)
+        make_attention = partial(heads, score=score, scale=scale, softmax=softmax, mask_value=mask_value)
+        options: dict[str, Any] = {"residual": residual, "norm": norm, "sublayers": sublayers}
+        self.encoder = nn.ModuleList(EncoderBlock(make_attention, d_model, d_ff, dropout, **options) for _ in range(n_layers))
         self.encoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
-        self.decoder = nn.ModuleList(DecoderBlock(*block) for _ in range(n_layers))
+        self.decoder = nn.ModuleList(DecoderBlock(make_attention, d_model, d_ff, dropout, **options) for _ in range(n_layers))
         self.decoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.output = nn.Linear(d_model, tgt_vocab, bias=False)
         if tied:
             self.output.weight = self.tgt_embedding.weight
-        # Times sqrt(D) their variance is 1/2, that of the sines and cosines added to them, which would drown smaller ones.
+        # Multiplied by sqrt(D), embeddings have variance 1/2, like the sinusoids, which would drown smaller ones.
         initialise(self, seed, embedding_std=(2 * d_model) ** -0.5)
 
     def _embed(self, side: Side, ids: Tensor, start: int) -> Tensor:
         """ids (B, T) at positions start .. start + T - 1 -> (B, T, D)."""
-        x = self.get_submodule(f"{side}_embedding")(ids) * math.sqrt(self.d_model)  # section 3.4
+        embedding = self.src_embedding if side == "src" else self.tgt_embedding
+        x = embedding(ids) * math.sqrt(self.d_model)  # section 3.4
         if self.positions != "none":
             x = x + self.position_vectors(side, start, ids.size(1))
         return self.dropout(x)
@@ -201,7 +204,8 @@ class Transformer(Seq2Seq):
         if self.positions == "sinusoidal":
             return sinusoids(start, length, self.d_model, like=self.tgt_embedding.weight)
         rows = torch.arange(start, start + length, device=self.tgt_embedding.weight.device).clamp(max=LEARNED_POSITIONS - 1)
-        return self.get_submodule(f"{side}_position")(rows) * math.sqrt(self.d_model)
+        table = self.src_position if side == "src" else self.tgt_position
+        return table(rows) * math.sqrt(self.d_model)
 
     def encode(self, src: Tensor) -> TransformerState:
         real = padding_mask(src, self.pad_id)[:, None, None, :]  # (B, 1, 1, S)
@@ -213,15 +217,15 @@ class Transformer(Seq2Seq):
         blocks = [cast(DecoderBlock, block) for block in self.decoder]
         empty = x.new_empty(src.size(0), self.n_heads, 0, blocks[0].self_attention.d_k)  # (B, H, 0, K)
         source = Source(tuple(block.project(x) for block in blocks), src_mask)
-        return TransformerState(tuple(KV(empty, empty) for _ in blocks), source)
+        return State(tuple(KV(empty, empty) for _ in blocks), source)
 
     def decode(self, tgt: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
-        read = state.written[0].key.size(-2)  # P
-        hides = self.mask_future and tgt.size(1) > 1  # the last token has no future
-        causal = causal_mask(tgt.size(1), read, tgt.device) if hides else None  # (T, P + T)
-        x = self._embed("tgt", tgt, start=read)  # (B, T, D)
+        n_read = state.written[0].key.size(-2)  # P
+        needs_mask = self.mask_future and tgt.size(1) > 1  # a single token is the last one: nothing to hide
+        causal = causal_mask(tgt.size(1), n_read, tgt.device) if needs_mask else None  # (T, P + T)
+        x = self._embed("tgt", tgt, start=n_read)  # (B, T, D)
         written = []
         for block, past, memory in zip(self.decoder, state.written, state.source.memory, strict=True):
-            x, past = block(x, past, memory, causal, state.source.mask)
-            written.append(past)
-        return self.decoder_norm(x), TransformerState(tuple(written), state.source)
+            x, extended = block(x, past, memory, causal, state.source.mask)
+            written.append(extended)
+        return self.decoder_norm(x), State(tuple(written), state.source)
