@@ -159,9 +159,6 @@ class Alignments:
     def __bool__(self) -> bool:
         return bool(self.chosen)
 
-    def has_gold(self) -> bool:
-        return bool(self.gold)
-
     def heads(self) -> list[Head]:
         """All heads, and the mean of each layer that has several."""
         n_layers, n = self.chosen[0]["produced"].shape[:2]

@@ -10,7 +10,7 @@ from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
-from entente.attention.trace.steps import ENVIRONMENT, Table, Trace, decimals
+from entente.attention.trace import ENVIRONMENT, Table, Trace, decimals
 from entente.console import escape
 
 LONGEST = 40  # rows of a table, and columns that are tokens
