@@ -210,8 +210,7 @@ def _table(title: str, columns: Iterable[str]) -> Table:
 def measure_split(
     model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair], occluded: int, chosen: Measured | None
 ) -> Measured:
-    """occluded: on how many sentences attention is compared with leaving words out. chosen: the split that the best head was
-    chosen on, None for this one."""
+    """occluded: sentences on which words are left out. chosen: the split that the best head was chosen on; None: this one."""
     numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
     best = best_head = Head(0, 0, "produced")  # of a model without attention to the source
     on = ""

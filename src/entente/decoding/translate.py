@@ -36,7 +36,7 @@ def translate(
 
 
 def work_through(items: Iterable[Item], work: Callable[[Item], Result], model: nn.Module) -> list[Result]:
-    """What `work` returns for each item, in order, with the model in evaluation mode. On a CPU it is called on `torch.get_num_threads()`
+    """What `work` returns for each item, in order, in evaluation mode. On a CPU it is called on `torch.get_num_threads()`
     workers of one thread each, because the products of a search step are too small to be split among the cores; not under
     autocast, which other threads would not have. Until the end torch has one thread, and the model's weights must not change.
     Each item is asked for once the one before has begun, so that the iterable can report progress."""

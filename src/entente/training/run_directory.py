@@ -55,8 +55,7 @@ def no_folder(output_dir: str) -> list[str]:
 
 
 def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: Mapping[str, Any] | None = None) -> Path:
-    """Makes root/name, or root/name-2 and so on where that is taken: a run never writes over another. It appears with its
-    configuration and proof.json in it or not at all."""
+    """Makes root/name, or root/name-2, ... where that is taken. It appears with its configuration and proof, or not at all."""
     path, number = root / name, 1
     try:
         with made(path.parent), scratch(root) as new:
@@ -326,8 +325,7 @@ class Point:
 
 def newest(run_dir: Path, every: int = 1, average: int = 1, last: int | None = None) -> Point:
     """The latest undamaged checkpoint from which training yields all that the run's end needs: whatever of the checkpoints to
-    average and best.ckpt is missing would be written again. Damaged and missing files are logged. last: the run's last step, if
-    it is known in advance."""
+    average and best.ckpt is missing would be written again. Damaged and missing files are logged. last: its step, if known."""
     folder = run_dir / "checkpoints"
 
     @cache

@@ -49,9 +49,8 @@ FIXED_SENTENCES = {
 
 
 def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
-    """Trains, evaluates and writes one run, or resumes one; returns its directory. Everything the user could have got wrong is
-    checked before a directory is made. prove: called before that too, with configuration and data; its result becomes
-    proof.json."""
+    """Trains, evaluates and writes one run, or resumes one; returns its directory. All that the user could have got wrong is
+    checked before a directory is made. prove: called before that, with configuration and data; returns proof.json."""
     settings = RunSettings.of(config)
     if found := refused_by_lightning(settings.trainer) or run_directory.no_folder(settings.output_dir):
         raise InputError(*found)
@@ -235,8 +234,7 @@ def placed(model: nn.Module, accelerator: str, precision: str | int) -> Iterator
 
 
 def keep_mean_if_better(data: TranslationData, translator: Translator, saving: Checkpoints, n: int) -> dict[str, Any]:
-    """Makes the mean of the last n regular checkpoints the best one if it scores at least as well on validation; returns a
-    report."""
+    """Makes the mean of the last n regular checkpoints the best if its validation is at least as good; returns a report."""
     paths = [
         saving.folder / f"step-{step}.ckpt" for step in run_directory.steps_of_mean(translator.global_step, saving.every, n)
     ]

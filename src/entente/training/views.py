@@ -83,9 +83,8 @@ def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
 
 
 def _board(trainer: L.Trainer) -> Board:
-    """The logger of a run none of whose event files is open. TensorBoard reads these in the order of their names, which begin
-    with the second they were made in, and the clock may have been set back: so files that the next one would not follow are
-    renamed."""
+    """The logger of a run none of whose event files is open. TensorBoard reads them by name, which begins with the second they
+    were made in. The clock may have been set back, so files that the next one would not follow are renamed."""
     board = trainer.logger
     assert isinstance(board, Board)
     now, last = f"{EVENTS}{int(time.time()):010d}", f"{EVENTS}{0:010d}"

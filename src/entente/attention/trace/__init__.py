@@ -32,12 +32,11 @@ SIZES = {  # of the examples
 
 
 class Labels(NamedTuple):
-    """The tokens of one sentence, padding included: those of the source (S), those that the decoder reads (T), and what it has
-    to produce at each (T)."""
+    """The tokens of one sentence, padding included."""
 
-    source: list[str]
-    read: list[str]
-    produced: list[str]
+    source: list[str]  # S
+    read: list[str]  # T, by the decoder
+    produced: list[str]  # T, what the decoder has to produce at each
 
 
 class Table(NamedTuple):
