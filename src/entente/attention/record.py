@@ -67,8 +67,8 @@ class _Operations(TorchFunctionMode):
 
 @contextmanager
 def observing(model: Seq2Seq) -> Iterator[tuple[Seq2Seq, torch.device]]:
-    """Evaluation mode, no gradients, full precision. Yields the model and its device; of a compiled one, which calls no hooks, the
-    plain one."""
+    """Evaluation mode, no gradients, full precision. Yields the model and its device; a compiled model calls no
+    hooks, so the plain one."""
     plain: Seq2Seq = getattr(model, "_orig_mod", model)
     device = plain.output.weight.device
     # Autocast would cache weights cast here, without their gradients, for the training step around this.
