@@ -23,10 +23,11 @@ from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import PAD, Tokenizer, Vocabulary
 from entente.decoding.search import Search
+from entente.decoding.translate import translate
 from entente.models import MODELS
 from entente.training import progress, views
 from entente.training.progress import TrainingProgress, clock
-from entente.training.translator import Optim, Translator, translator_of
+from entente.training.translator import Optim, Translator
 from entente.training.views import AttentionMaps, SampleTranslations, attention_images
 
 SRC = ["Le chat noir dort.", "Il a faim | soif.", "Elle dort.", "Le chat a faim.", "Il dort *ici*."]
@@ -115,8 +116,7 @@ def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeyp
     plain = views.draw
     monkeypatch.setattr(views, "draw", draw)
     assert len(list(attention_images(module, [("chat", " Le chat\u00a0dort. ")]))) == 3
-    [[best]] = module.translate(["Le chat dort."], module.search)
-    greedy = module.translate(["Le chat dort."])[0][0]
+    [[best]], [[greedy]] = (translate(module.model, vocabulary, ["Le chat dort."], how) for how in (module.search, Search()))
     assert best.tokens != greedy.tokens, "choose other sizes: this model cannot tell beam from greedy"
     source = vocabulary.src.pieces(vocabulary.encode_src(["Le chat dort."])[0])
     assert rows[0] == ("encoder self-attention", source, source)
@@ -246,7 +246,7 @@ def test_the_display_ends_with_the_run(error: type[BaseException], vocabulary: V
     shown = output(console)
     assert "step 4/8" in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
-    assert progress._live is None
+    assert not progress._live.live.is_started
 
 
 def test_best_bleu_survives_a_resume(vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -263,11 +263,6 @@ def test_nothing_to_write_to(vocabulary: Vocabulary, tmp_path: Path, monkeypatch
     trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
     AttentionMaps(FIXED).on_validation_end(trainer, translator(vocabulary))
     SampleTranslations(10).on_validation_end(trainer, translator(vocabulary))
-
-
-def test_only_for_a_translator() -> None:
-    with pytest.raises(TypeError, match="not with a LightningModule"):
-        translator_of(L.LightningModule())
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (130, "2:10"), (3600 + 130, "1:02:10")])

@@ -25,9 +25,8 @@ from entente.ablation.page import csv, markdown, notes, page, report, terminal
 from entente.ablation.runs import history, publish, read_suite
 from entente.config.schema import unset
 from entente.errors import InputError
-from entente.evaluation import Evaluation
+from entente.evaluation import Evaluation, write_translations
 from entente.files import write_json
-from entente.training.report import write_translations
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = 200

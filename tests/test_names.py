@@ -13,8 +13,7 @@ from bad_inputs import prepare, put, run
 from entente.ablation.runs import read_suite
 from entente.config.schema import problems
 from entente.errors import InputError
-from entente.evaluation import Evaluation
-from entente.training.report import write_translations
+from entente.evaluation import Evaluation, write_translations
 from entente.training.settings import PARTS, RunSettings
 
 RUN: dict[str, Any] = {part: {} for part in (*PARTS, "model", "data")}

@@ -96,7 +96,7 @@ def test_a_signal_before_there_is_a_run_leaves_none(number: signal.Signals, fold
 @pytest.mark.parametrize(
     ("function", "n"),
     [
-        ("entente.training.train.log_settings", 1),  # before the first step
+        ("entente.training.views.log_settings", 1),  # before the first step
         ("lightning.pytorch.trainer.call._call_teardown_hook", 1),  # after the last step
         (DECODE, -1),  # in the final evaluation
         ("entente.training.train.write_translations", 1),

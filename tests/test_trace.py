@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from bad_inputs import run
 from conftest import BOS, PAD, SRC_VOCAB, TGT_VOCAB, real_ids, small
 from entente.attention.record import KIND_NAMES, record
-from entente.attention.trace import Labels, examples, trace
+from entente.attention.trace import Labels, Table, Trace, examples, trace
 from entente.attention.trace.render import LONGEST, cells, markdown, show
-from entente.attention.trace.steps import Table, Trace
 from entente.checkpoint import entry, write
 from entente.data.tokenizer import Tokenizer, Vocabulary
 from entente.errors import InputError

@@ -58,8 +58,8 @@ class Run:
 
 
 def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2Seq:
-    """The model a configuration's `model` part describes; its other keys are the constructor's arguments, checked and bounded
-    by the signature. Its fast implementations are attached."""
+    """The model that a configuration's `model` part describes, checked by its constructor's signature, with the fast
+    implementations attached."""
     arguments = dict(config)
     if not isinstance(name := arguments.pop("name", None), str) or name not in MODELS:
         raise InputError(f"model.name={shown(name)}: choose one of {', '.join(MODELS)}")
@@ -68,8 +68,7 @@ def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2S
 
 
 def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int) -> Seq2Seq:
-    """The model on the device "meta": shapes without memory. InputError where this machine cannot hold so many copies of its
-    parameters, in float32."""
+    """The model on the device "meta": shapes only. InputError where so many float32 copies exceed this machine's memory."""
     with torch.device("meta"):
         planned = build(config, vocabulary, seed=0)
     count = parameter_count(planned)
@@ -83,8 +82,7 @@ def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int) -> Seq2
 
 
 def entry(config: Mapping[str, Any], vocabulary: Vocabulary, text: str) -> dict[str, Any]:
-    """Our entry in a checkpoint: only numbers, strings, lists, dicts and tensors. text: the digest of the corpus, which older
-    checkpoints do not have."""
+    """Our entry in a checkpoint: plain values and tensors. text: the digest of the corpus; older checkpoints have none."""
     ours = {"schema": SCHEMA, "config": dict(config), "vocabulary": vocabulary.state(), "provenance": provenance()}
     return {**ours, "text": text}
 

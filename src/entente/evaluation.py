@@ -5,11 +5,15 @@ weights give the same digits in each.
 Shapes: B batch, T target length, N real target tokens of a batch, D width of the decoder's output.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
+from rich.table import Column, Table
 from sacrebleu.metrics import BLEU, CHRF, TER
 from torch import Tensor
 
@@ -19,7 +23,8 @@ from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
 from entente.decoding.search import Search, search
 from entente.decoding.translate import work_through
 from entente.errors import Diverged
-from entente.models.seq2seq import Loss, Seq2Seq, evaluating
+from entente.files import file_in, write_text
+from entente.models.seq2seq import Loss, Seq2Seq
 
 Progress = Callable[[int, int], None]  # batches begun, and how many there are
 METRICS = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
@@ -94,10 +99,27 @@ def evaluate(
         best = [n_best[0].tokens for n_best in search(model, batch.src, how, BOS, EOS)]
         return float(loss.nll) * tokens, tokens, dict(zip(batch.index.tolist(), best, strict=True))
 
-    with evaluating(model):
-        losses, counts, found = zip(*work_through(batches(), decode, model), strict=True)
+    losses, counts, found = zip(*work_through(batches(), decode, model), strict=True)
     decoded = {row: tokens for batch in found for row, tokens in batch.items()}
     rows = sorted(decoded)  # every row, unless the split is limited to some batches
     sources, references = ([texts[row] for row in rows] for texts in (split.sources, split.references))
     hypotheses = [vocabulary.tgt.decode(decoded[row]) for row in rows]
     return Evaluation(sources, references, hypotheses, nll=sum(losses) / sum(counts))
+
+
+def write_translations(directory: Path, evaluations: Mapping[str, Evaluation]) -> None:
+    """translations/SPLIT.tsv of each split, under a line of headings."""
+    for split, evaluation in evaluations.items():
+        lines = zip(evaluation.sources, evaluation.references, evaluation.hypotheses, strict=True)
+        text = "".join("\t".join(part.replace("\t", " ") for part in line) + "\n" for line in lines)
+        write_text(file_in(directory / "translations", split, ".tsv"), "source\treference\ttranslation\n" + text)
+
+
+def show(metrics: Mapping[str, Any], title: str) -> None:
+    """The table at a run's end."""
+    logging.getLogger("entente").info("%s", title)
+    table = Table("split", *(Column(name, justify="right") for name in ("sentences", "BLEU", "chrF", "TER", "NLL")))
+    for split, m in metrics.items():
+        scores = (f"{m[name]:.2f}" for name in ("bleu", "chrf", "ter"))
+        table.add_row(split, str(m["sentences"]), *scores, f"{m['nll']:.4f}")
+    Console(markup=False, emoji=False).print(table)

@@ -36,11 +36,11 @@ from entente.decoding.search import Hypothesis, Search
 from entente.decoding.translate import translate
 from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.process import prepare_process
-from entente.training.report import log_settings
 from entente.training.run_directory import Checkpoints
 from entente.training.settings import RunSettings, TrainerSettings
 from entente.training.train import build_trainer, callbacks, decoded, prepared
 from entente.training.translator import Translator
+from entente.training.views import log_settings
 
 ENDLESS = 10**6  # steps; training ends when there are no more requests
 

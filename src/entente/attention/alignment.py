@@ -55,10 +55,8 @@ def words_in(text: str) -> list[Span]:
 
 
 def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | None = None) -> Words:
-    """ids: of a sentence, without start and end symbol. spans: of its words in its text; None: `words_in`.
-
-    A piece over several words is shared by its letters; one with no letter of a word (a lone space, the first bytes of a
-    character) belongs to the word that follows it."""
+    """ids: of a sentence, without start and end symbol. spans: of its words in its text; None: `words_in`. A piece over several
+    words is shared by its letters; one without (a lone space, the first bytes of a character) belongs to the next word."""
     text, places = tokenizer.spans(ids)
     spans = list(words_in(text) if spans is None else spans)
     if places and not spans:
@@ -159,9 +157,6 @@ class Alignments:
     def __bool__(self) -> bool:
         return bool(self.chosen)
 
-    def has_gold(self) -> bool:
-        return bool(self.gold)
-
     def heads(self) -> list[Head]:
         """All heads, and the mean of each layer that has several."""
         n_layers, n = self.chosen[0]["produced"].shape[:2]
@@ -187,7 +182,6 @@ class Alignments:
 
 
 def usual_head(heads: Sequence[Head]) -> Head:
-    """The head to use without gold links: the mean of the last layer but one (Garg et al. 2019), or the only attention, at the
-    step that produces the word."""
+    """The producing step of the last layer but one, mean of its heads (Garg et al. 2019): the choice without gold links."""
     layer = max(0, max(head.layer for head in heads) - 1)
     return next(head for head in reversed(heads) if head.layer == layer and head.step == "produced")

@@ -67,8 +67,7 @@ def _name(name: str, map: AttentionMap, layer: int, head: int | None) -> str:
 
 
 def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: float, marks: Marks) -> Figure:
-    """The named maps side by side, each a grid of panels (layers, heads). The page's size is an estimate, to which the layout
-    fits the panels."""
+    """The named maps side by side, each a grid of panels (layers, heads). The layout fits them to a page of estimated size."""
     small, large = max(font, 9.0), max(font, 9.0) * 1.2
     above = small * LINE  # for the name of a panel
     figure = Figure(dpi=DPI, layout="compressed")

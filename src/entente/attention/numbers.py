@@ -162,7 +162,7 @@ class Measured(NamedTuple):
         for kind, numbers in self.numbers.items():
             of_heads = {name: values.tolist() for name, values in numbers._asdict().items()}
             found[kind] = {**of_heads, "near_uniform": numbers.near_uniform()}
-        if self.alignments.has_gold():
+        if self.alignments.gold:
             rows = {head: head.report() | self.alignments.agreement(head)._asdict() for head in self.alignments.heads()}
             best = {"best": rows[self.best] | {"chosen_on": self.chosen_on}, "best_head": rows[self.best_head]}
             found["word_alignment"] = {"oracle": self.alignments.oracle()._asdict(), **best, "heads": [*rows.values()]}
@@ -179,7 +179,7 @@ class Measured(NamedTuple):
                 table.add_row(f"{record.NAME_OF_KIND[kind]} {i + 1}.{j + 1}", *(f"{values[i, j]:.2f}" for values in numbers))
             table.add_row("near-uniform heads", f"{numbers.near_uniform():.0%}", end_section=True)
         yield table
-        if self.alignments.has_gold():
+        if self.alignments.gold:
             columns = ("produced: P", "R", "AER", "read: P", "R", "AER")
             table = _table(f"{split}: attention to the source as word alignment", columns)
             best = f"best on {self.chosen_on}: {self.best.place()}, {self.best.step}"
@@ -210,14 +210,13 @@ def _table(title: str, columns: Iterable[str]) -> Table:
 def measure_split(
     model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair], occluded: int, chosen: Measured | None
 ) -> Measured:
-    """occluded: on how many sentences attention is compared with leaving words out. chosen: the split that the best head was
-    chosen on, None for this one."""
+    """occluded: sentences on which words are left out. chosen: the split that the best head was chosen on; None: this one."""
     numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
     best = best_head = Head(0, 0, "produced")  # of a model without attention to the source
     on = ""
     if chosen:
         best, best_head, on = chosen.best, chosen.best_head, "valid"
-    elif alignments.has_gold():
+    elif alignments.gold:
         best, best_head, on = alignments.best(), alignments.best(means=False), "these sentences themselves"
     elif alignments:
         best = best_head = usual_head(alignments.heads())

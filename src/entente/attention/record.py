@@ -43,8 +43,7 @@ class Operation(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call of a module. operations: torch functions that the module called itself, if these were asked for; those called by
-    a captured submodule belong to the submodule."""
+    """One call of a module. operations: the torch functions that it called, not in a captured submodule, if asked for."""
 
     module: Any
     inputs: tuple[Any, ...]
@@ -68,8 +67,8 @@ class _Operations(TorchFunctionMode):
 
 @contextmanager
 def observing(model: Seq2Seq) -> Iterator[tuple[Seq2Seq, torch.device]]:
-    """Evaluation mode, no gradients and full precision inside. Yields the model and its device; of a compiled model the plain
-    one, since a compiled module does not call hooks."""
+    """Evaluation mode, no gradients, full precision. Yields the model and its device; a compiled model calls no
+    hooks, so the plain one."""
     plain: Seq2Seq = getattr(model, "_orig_mod", model)
     device = plain.output.weight.device
     # Autocast would cache weights cast here, without their gradients, for the training step around this.

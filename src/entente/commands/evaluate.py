@@ -19,9 +19,8 @@ from entente.data.module import TranslationData, split_of, together_of
 from entente.data.pairs import Pairs
 from entente.decoding.search import Search
 from entente.errors import InputError
-from entente.evaluation import evaluate
+from entente.evaluation import evaluate, show, write_translations
 from entente.files import file_in, is_split, is_stream, made, path_of, writable, write_json, write_text
-from entente.training.report import show, write_translations
 from entente.training.train import placed
 
 log = logging.getLogger("entente")

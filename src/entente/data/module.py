@@ -76,18 +76,19 @@ class TranslationData(L.LightningDataModule):
         """Raises InputError where there is no pair to train on, no batch to evaluate, or a sentence too long to decode."""
         src, tgt = self.ids("train")
         fitting(np.maximum(src.lengths, tgt.lengths), self.max_tokens)
-        for split in decoded:
-            if not len(self.evaluation(split)):
+        for split in map(self.evaluation, decoded):
+            if not len(split):
                 raise InputError(
-                    f"trainer.limit_batches={self.limit_batches}: that is no whole batch of {split}, which has "
-                    f"{len(self.evaluation_batches(split))}; give a larger share, or a number of batches"
+                    f"trainer.limit_batches={self.limit_batches}: that is no whole batch of {split.name}, which has "
+                    f"{len(split.batches)}; give a larger share, or a number of batches"
                 )
         self.check_lengths(decoded)
 
     def check_lengths(self, splits: Sequence[str]) -> None:
         for split in splits:
-            for side, rows in zip(("src", "tgt"), self.ids(split), strict=True):
-                sentence = self.pairs(split)[int(rows.lengths.argmax())][side]
+            pairs = self.pairs(split)
+            for side, rows in zip(("src", "tgt"), self._tokenise(pairs), strict=True):
+                sentence = pairs[int(rows.lengths.argmax())][side]
                 where = f"{split}, {side}, '{sentence[:30]}...'"
                 getattr(self.vocabulary, side).refuse_too_long(sentence, where)
 
@@ -96,7 +97,10 @@ class TranslationData(L.LightningDataModule):
 
     def ids(self, split: str) -> tuple[Rows, Rows]:
         """Token ids of both sides of a split, with their BOS and EOS."""
-        return tokenise(self.pairs(split), self.vocabulary, self.cache_dir)
+        return self._tokenise(self.pairs(split))
+
+    def _tokenise(self, pairs: Dataset) -> tuple[Rows, Rows]:
+        return tokenise(pairs, self.vocabulary, self.cache_dir)
 
     def train_dataloader(self) -> TrainingBatches:
         accumulate = self.trainer.accumulate_grad_batches if self.trainer else 1
@@ -111,13 +115,10 @@ class TranslationData(L.LightningDataModule):
         return {"valid": self.evaluation("valid")}.values()
 
     def evaluation(self, split: str) -> EvaluationSplit:
-        sources, references = (list(self.pairs(split)[side]) for side in ("src", "tgt"))
-        return EvaluationSplit(split, self.evaluation_batches(split), sources, references, self.limit_batches)
-
-    def evaluation_batches(self, split: str) -> EvaluationBatches:
-        """Each pair of the split once; the batches' `index` are its rows. A split may say how its sentences come together:
-        test@alone, test@mixed."""
-        return EvaluationBatches(*self.ids(split), self.eval_max_tokens, together_of(split))
+        """Each pair of the split once. Its name may say how its sentences come together: test@alone, test@mixed."""
+        pairs = self.pairs(split)
+        batches = EvaluationBatches(*self._tokenise(pairs), self.eval_max_tokens, together_of(split))
+        return EvaluationSplit(split, batches, list(pairs["src"]), list(pairs["tgt"]), self.limit_batches)
 
     def sample(self, n: int) -> Batch:
         """The first n pairs of validation, of whatever lengths."""

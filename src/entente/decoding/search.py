@@ -154,8 +154,7 @@ class _Finished:
         return len(self.hypotheses) >= n and self.hypotheses[n - 1].score >= bound
 
     def is_open(self, totals: list[float], prefix: Tensor, step: int) -> bool:
-        """Whether the beams alive, of K log-probabilities and tokens (K, T), are to be extended. At the limit they
-        become hypotheses that did not end."""
+        """Whether to extend the live beams, K log-probabilities and tokens (K, T). At the limit they count as not ended."""
         if step >= self.limit:
             for tokens, total in zip(prefix, totals, strict=True):
                 if total > -torch.inf:

@@ -28,8 +28,7 @@ def translate(
     full = [i for i, sentence in enumerate(cleaned) if sentence]
     ids = vocabulary.encode_src([cleaned[i] for i in full])
     batches = EvaluationBatches(ids, ids, max_tokens)
-    with evaluating(model):
-        decoded = work_through(batches, lambda batch: search(model, batch.src.to(device), how, BOS, EOS), model)
+    decoded = work_through(batches, lambda batch: search(model, batch.src.to(device), how, BOS, EOS), model)
     for batch, hypotheses in zip(batches, decoded, strict=True):
         for row, n_best in zip(batch.index.tolist(), hypotheses, strict=True):
             found[full[row]] = n_best
@@ -37,13 +36,13 @@ def translate(
 
 
 def work_through(items: Iterable[Item], work: Callable[[Item], Result], model: nn.Module) -> list[Result]:
-    """What `work` returns for each item, in order; raises what it raises. On a CPU it is called on `torch.get_num_threads()`
+    """What `work` returns for each item, in order, in evaluation mode. On a CPU it is called on `torch.get_num_threads()`
     workers of one thread each, because the products of a search step are too small to be split among the cores; not under
     autocast, which other threads would not have. Until the end torch has one thread, and the model's weights must not change.
     Each item is asked for once the one before has begun, so that the iterable can report progress."""
     threads = torch.get_num_threads()
     on_cpu = next(model.parameters()).device.type == "cpu"
-    with packed(model):
+    with evaluating(model), packed(model):
         if threads == 1 or not on_cpu or torch.is_autocast_enabled("cpu"):
             return [work(item) for item in items]
         calls: list[Future[Result]] = []

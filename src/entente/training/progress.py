@@ -10,8 +10,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
-from entente.training.translator import translator_of
-
 log = logging.getLogger("entente")
 
 
@@ -25,8 +23,11 @@ class TrainingProgress(ProgressBar):
     def __init__(self, every_n_steps: int = 100, console: Console | None = None) -> None:
         super().__init__()
         self.every_n_steps = every_n_steps
-        self._console = console or Console(stderr=True)
-        self._live: Progress | None = None
+        console = console or Console(stderr=True)
+        columns = BarColumn(bar_width=None), TextColumn("{task.description}", table_column=Column(no_wrap=True))
+        self._live = Progress(*columns, console=console, auto_refresh=False, transient=True, expand=True)
+        self._live.disable = not console.is_interactive
+        self._live.add_task("")
         self._bleu: float | None = None
         self._best = 0.0
         self._first_step = self._logged = 0
@@ -45,58 +46,50 @@ class TrainingProgress(ProgressBar):
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
         # Only now, so that after a step with a validation there is one line, with its result.
-        if not self._live and trainer.global_step % self.every_n_steps == 0 and trainer.global_step != self._logged:
+        if self._live.disable and trainer.global_step % self.every_n_steps == 0 and trainer.global_step != self._logged:
             self._log(trainer)
 
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
         self._show(trainer)
 
-    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        translator_of(pl_module).on_progress = lambda done, n: self._show(trainer, f"validating {done}/{n}")
+    def on_validation_start(self, trainer: L.Trainer, pl_module: Any) -> None:
+        pl_module.on_progress = lambda done, n: self._show(trainer, f"validating {done}/{n}")
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.sanity_checking:
             return
         self._bleu = float(trainer.callback_metrics["valid/bleu"])
         self._best = max(self._bleu, self._best)
-        self._close()  # out of the way of whatever the log writes to
+        self._live.stop()  # out of the way of whatever the log writes to
         self._log(trainer)
         self._open(trainer)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._close()
+        self._live.stop()
         if trainer.global_step != self._logged:
             self._log(trainer)
 
     def on_exception(self, *_: Any) -> None:
-        self._close()
+        self._live.stop()
 
     def _open(self, trainer: L.Trainer) -> None:
-        if self._console.is_interactive:
-            self._shown = time.monotonic()
-            columns = BarColumn(bar_width=None), TextColumn("{task.description}", table_column=Column(no_wrap=True))
-            self._live = Progress(*columns, console=self._console, auto_refresh=False, transient=True, expand=True)
-            self._live.add_task(self._line(trainer), completed=trainer.global_step, total=trainer.max_steps)
-            self._live.start()
-
-    def _close(self) -> None:
-        if self._live:
-            self._live.stop()
-            self._live = None
+        self._live.start()
+        self._shown = 0.0  # so that the line is drawn at once
+        self._show(trainer)
 
     def _show(self, trainer: L.Trainer, doing: str = "") -> None:
         now = time.monotonic()
-        if self._live and now - self._shown >= 0.25:
-            self._shown = now
-            line = self._line(trainer, doing)
-            self._live.update(TaskID(0), completed=trainer.global_step, description=line, refresh=True)
+        if self._live.live.is_started and now - self._shown >= 0.25:
+            self._shown, step, line = now, trainer.global_step, self._line(trainer, doing)
+            self._live.update(TaskID(0), completed=step, total=trainer.max_steps, description=line, refresh=True)
 
     def _log(self, trainer: L.Trainer) -> None:
         self._logged = trainer.global_step
         log.info(self._line(trainer))
 
     def _line(self, trainer: L.Trainer, doing: str = "") -> str:
-        translator, step, total = translator_of(trainer.lightning_module), trainer.global_step, trainer.max_steps
+        translator: Any = trainer.lightning_module
+        step, total = trainer.global_step, trainer.max_steps
         elapsed, done = time.monotonic() - self._started, step - self._first_step
         best = f" (best {self._best:.1f})" if self._best > (self._bleu or 0.0) else ""
         parts = [

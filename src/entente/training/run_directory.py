@@ -32,7 +32,7 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from entente.checkpoint import ENTRY, checksum, read, write
 from entente.console.endings import Stopped, StopSignals
 from entente.errors import InputError, Interrupted, shortage
-from entente.files import made, path_of, read_yaml, scratch, write_text
+from entente.files import made, path_of, read_yaml, scratch, write_json, write_text
 
 log = logging.getLogger("entente")
 
@@ -54,17 +54,17 @@ def no_folder(output_dir: str) -> list[str]:
     return []
 
 
-def new_run_directory(root: Path, name: str, config: Mapping[str, Any]) -> Path:
-    """Makes root/name, or root/name-2 and so on where that is taken: a run never writes over another. It appears with its
-    configuration in it or not at all."""
+def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: Mapping[str, Any] | None = None) -> Path:
+    """Makes root/name, or root/name-2, ... where that is taken. It appears with its configuration and proof, or not at all."""
     path, number = root / name, 1
     try:
         with made(path.parent), scratch(root) as new:
             write_text(new / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
+            if proof:
+                write_json(new / "proof.json", proof)
             while True:
                 try:
-                    os.rename(new, path)  # fails where there is a file, or a directory with anything in it
-                    return path
+                    return new.rename(path)  # fails where there is a file, or a directory with anything in it
                 except OSError as error:
                     if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                         raise InputError(f"name={name}: no directory of this name can be made ({error.strerror})") from error
@@ -325,8 +325,7 @@ class Point:
 
 def newest(run_dir: Path, every: int = 1, average: int = 1, last: int | None = None) -> Point:
     """The latest undamaged checkpoint from which training yields all that the run's end needs: whatever of the checkpoints to
-    average and best.ckpt is missing would be written again. Damaged and missing files are logged. last: the run's last step, if
-    it is known in advance."""
+    average and best.ckpt is missing would be written again. Damaged and missing files are logged. last: its step, if known."""
     folder = run_dir / "checkpoints"
 
     @cache

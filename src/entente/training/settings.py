@@ -90,8 +90,7 @@ PARTS: dict[str, Any] = {field.name: field.type for field in fields(RunSettings)
 
 
 def completed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with the defaults of what it leaves out. A resumed run keeps what a missing setting meant when its
-    configuration was stored."""
+    """The configuration with defaults for what it leaves out; those of a resumed run are what they were when it was stored."""
     meant = MEANT if config.get("resume") not in (None, "auto") else {}
     parts = {part: {**defaults(kind), **meant.get(part, {}), **config[part]} for part, kind in PARTS.items() if part in config}
     return {**defaults(RunSettings), **config, **parts}

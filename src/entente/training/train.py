@@ -28,21 +28,13 @@ from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
+from entente.evaluation import show, write_translations
 from entente.files import path_of, write_json
 from entente.models.seq2seq import parameter_count
 from entente.process import LogFile, prepare_process
 from entente.training import run_directory, views
 from entente.training.progress import TrainingProgress, clock
-from entente.training.report import Board, log_final, log_settings, show, write_translations
-from entente.training.run_directory import (
-    FINISHED,
-    Checkpoints,
-    Point,
-    VerifiedCheckpoints,
-    is_finished,
-    no_folder,
-    open_run,
-)
+from entente.training.run_directory import Checkpoints, Point
 from entente.training.settings import RunSettings, TrainerSettings
 from entente.training.translator import Translator
 
@@ -57,24 +49,24 @@ FIXED_SENTENCES = {
 
 
 def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
-    """Trains, evaluates and writes one run, or resumes one; returns its directory. Everything the user could have got wrong is
-    checked before a directory is made. prove: called before that too, with configuration and data; its result becomes
-    proof.json."""
+    """Trains, evaluates and writes one run, or resumes one; returns its directory. All that the user could have got wrong is
+    checked before a directory is made. prove: called before that, with configuration and data; returns proof.json."""
     settings = RunSettings.of(config)
-    if found := refused_by_lightning(settings.trainer) or no_folder(settings.output_dir):
+    if found := refused_by_lightning(settings.trainer) or run_directory.no_folder(settings.output_dir):
         raise InputError(*found)
     settings = replace(settings, output_dir=str(path_of(settings.output_dir)))
     prepare_process(settings.trainer.threads)
     root, name = Path(settings.output_dir), settings.name + ("-overfit" if settings.overfit else "")
-    run_dir = run_directory.to_resume(settings.resume, root, name, settings.stored())
-    if run_dir and is_finished(run_dir):
+    stored = settings.stored()
+    run_dir = run_directory.to_resume(settings.resume, root, name, stored)
+    if run_dir and run_directory.is_finished(run_dir):
         log.info("%s: has finished, nothing left to do", run_dir)
         return run_dir
     L.seed_everything(settings.seed, verbose=False)
     point = Point()  # the beginning
     with ExitStack() as stack:
         if run_dir:
-            stack.enter_context(open_run(run_dir))
+            stack.enter_context(run_directory.open_run(run_dir))
             last = None if settings.trainer.patience else settings.trainer.max_steps
             with LogFile(run_dir / "train.log"):
                 point = run_directory.newest(run_dir, settings.checkpoint.every, settings.checkpoint.average, last)
@@ -85,12 +77,10 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
             stack.enter_context(LogFile(run_dir / "train.log"))
             log.info("%s: %s", run_dir, point.what_is_left(settings.trainer.max_steps))
         else:
-            proof = prove(settings.stored(), data) if prove else None
-            run_dir = run_directory.new_run_directory(root, name, settings.stored())
-            stack.enter_context(open_run(run_dir))
+            proof = prove(stored, data) if prove else None
+            run_dir = run_directory.new_run_directory(root, name, stored, proof)
+            stack.enter_context(run_directory.open_run(run_dir))
             stack.enter_context(LogFile(run_dir / "train.log"))
-            if proof:
-                write_json(run_dir / "proof.json", proof)
         fit(settings, run_dir, data, translator, point)
     return run_dir
 
@@ -101,7 +91,7 @@ def check_run(config: Mapping[str, Any]) -> list[str]:
         settings = RunSettings.of(config)
     except InputError as error:
         return list(error.problems)
-    return refused_by_lightning(settings.trainer) or no_folder(settings.output_dir)
+    return refused_by_lightning(settings.trainer) or run_directory.no_folder(settings.output_dir)
 
 
 def refused_by_lightning(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
@@ -150,8 +140,9 @@ def fit(settings: RunSettings, run_dir: Path, data: TranslationData, translator:
     saving = Checkpoints(run_dir / "checkpoints", settings.checkpoint.every, kept)
     chosen = [saving, *callbacks(settings.views, settings.trainer.patience, settings.data["src"])]
     budget = replace(settings.trainer, max_steps=point.step) if point.trained else settings.trainer
+    splits = decoded(settings, data.corpus)
     trainer = build_trainer(budget, run_dir, chosen, purge_step=point.step + 1)
-    log_settings(trainer, settings.stored(), decoded(settings, data.corpus))
+    views.log_settings(trainer, settings.stored(), splits)
     trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
     saving.stop_if_asked(trainer.global_step)  # by a signal that came while Lightning tore down
     finish(settings, run_dir, data, translator, saving)
@@ -173,8 +164,8 @@ def build_trainer(
         accumulate_grad_batches=settings.accumulate,
         num_sanity_val_steps=0,
         log_every_n_steps=1,  # the module decides which steps have something to log
-        logger=Board(run_dir, name="", version="", default_hp_metric=False, purge_step=purge_step) if run_dir else False,
-        plugins=[VerifiedCheckpoints()],
+        logger=views.Board(run_dir, name="", version="", default_hp_metric=False, purge_step=purge_step) if run_dir else False,
+        plugins=[run_directory.VerifiedCheckpoints()],
         callbacks=list(chosen),
         default_root_dir=run_dir,
         enable_checkpointing=False,
@@ -226,8 +217,8 @@ def finish(settings: RunSettings, run_dir: Path, data: TranslationData, translat
         "unigram_nll": data.unigram_nll(),
     }
     write_json(run_dir / "training.json", report)
-    log_final(translator.trainer, metrics)
-    write_json(run_dir / FINISHED, metrics)  # last: a run that has it is finished
+    views.log_final(translator.trainer, metrics)
+    write_json(run_dir / run_directory.FINISHED, metrics)  # last: a run that has it is finished
     times = (clock(saving.seconds), clock(time.perf_counter() - started))
     log.info("trained %d steps in %s, evaluated in %s (minutes:seconds)", translator.global_step, *times)
     show(metrics, str(run_dir))
@@ -243,8 +234,7 @@ def placed(model: nn.Module, accelerator: str, precision: str | int) -> Iterator
 
 
 def keep_mean_if_better(data: TranslationData, translator: Translator, saving: Checkpoints, n: int) -> dict[str, Any]:
-    """Makes the mean of the last n regular checkpoints the best one if it scores at least as well on validation; returns a
-    report."""
+    """Makes the mean of the last n regular checkpoints the best if its validation is at least as good; returns a report."""
     paths = [
         saving.folder / f"step-{step}.ckpt" for step in run_directory.steps_of_mean(translator.global_step, saving.every, n)
     ]

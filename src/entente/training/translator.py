@@ -18,8 +18,7 @@ from entente.checkpoint import ENTRY
 from entente.data.batches import Batch
 from entente.data.module import EvaluationSplit
 from entente.data.tokenizer import Vocabulary
-from entente.decoding.search import Hypothesis, Search
-from entente.decoding.translate import translate
+from entente.decoding.search import Search
 from entente.errors import Diverged
 from entente.evaluation import Evaluation, Progress, batch_loss, corpus_scores, evaluate
 from entente.models import Seq2Seq
@@ -129,7 +128,7 @@ class Translator(L.LightningModule):
         self.last_loss = loss
         if not loss <= DIVERGENCE_FACTOR * math.log(self.model.output.out_features):
             raise Diverged(f"the loss is {loss:.4g} at step {self.global_step + 1}; give a smaller optim.lr")
-        self._log(
+        self.write(
             {
                 "train/loss": loss,
                 "train/nll": nll,
@@ -158,19 +157,9 @@ class Translator(L.LightningModule):
         self.bleu = scores["bleu"]
         metrics = {"valid/bleu": scores["bleu"], "valid/chrf": scores["chrf"], "valid/nll": valid.nll}
         self.log_dict(metrics, logger=False)  # for the callbacks that choose by it
-        self._log(metrics, step=self.global_step)
+        self.write(metrics, step=self.global_step)
 
-    def _log(self, metrics: dict[str, float], step: int) -> None:
+    def write(self, metrics: dict[str, float], step: int) -> None:
         """Not by Lightning's `log`, which counts a validation at the step before its own."""
         for logger in self.loggers:
             logger.log_metrics(metrics, step)
-
-    def translate(self, sentences: list[str], search: Search | None = None) -> list[list[Hypothesis]]:
-        """The n best hypotheses of each sentence, by default of greedy search."""
-        return translate(self.model, self.vocabulary, sentences, search or Search())
-
-
-def translator_of(module: L.LightningModule) -> Translator:
-    if not isinstance(module, Translator):
-        raise TypeError(f"the callbacks of entente go with a Translator, not with a {type(module).__name__}")
-    return module

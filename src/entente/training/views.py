@@ -1,7 +1,9 @@
-"""Callbacks that log more than curves to TensorBoard: attention maps, numbers of each head, sample translations, diagnosis."""
+"""What TensorBoard is given besides curves: settings and final figures, attention maps, numbers of heads, translations."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import lightning as L
@@ -9,16 +11,24 @@ import numpy as np
 from annotated_types import Ge, doc
 from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+from torch.utils.tensorboard.summary import hparams
 
 from entente.attention.diagnose import diagnose, gradient_norms
 from entente.attention.draw import draw
 from entente.attention.numbers import measure, pairs_of
 from entente.attention.record import NAME_OF_KIND, has_attention, record
+from entente.config.schema import flat
 from entente.console import escape
 from entente.console.escape import table
 from entente.data.batches import Batch
 from entente.data.files import clean
-from entente.training.translator import Translator, translator_of
+from entente.decoding.translate import translate
+from entente.training.translator import Translator
+
+EVENTS = "events.out.tfevents."  # how TensorBoard's files begin; then the second, the host, the process and a count
+FINAL = ("bleu", "chrf", "ter", "nll")
+DIFFER = ("model.name", "seed", "variant")  # the settings by which one tells runs apart
 
 
 @dataclass(frozen=True)
@@ -36,15 +46,64 @@ class Views:
     diagnosis: Annotated[int, Ge(0), doc("steps between looks at gradients, sublayers and attention; 0: never")] = 50
 
 
+class Board(TensorBoardLogger):
+    """Lightning's logger without its hparams.yaml, which held nothing and was not written whole; see config.yaml."""
+
+    def save(self) -> None:
+        self.experiment.flush()
+
+
+def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable[str]) -> None:
+    """Every setting for TensorBoard's HParams table, and which scalars are its metrics. Before training, so that a run that
+    does not come to its end has a row too, with the metrics that it has."""
+    settings = {
+        key: value if isinstance(value, bool | int | float | str) else str(value)
+        for key, value in flat(config)
+        if not isinstance(value, Mapping)
+    }
+    tests_first = sorted(splits, key=lambda split: split == "valid")
+    metrics = [*(f"final/{split}/{name}" for name in FINAL for split in tests_first), "valid/bleu", "valid/nll", "train/loss"]
+    experiment, start, _ = hparams(settings, dict.fromkeys(metrics, 0.0))  # their values are the scalars'
+    described = experiment.value[0].metadata.plugin_data
+    content = HParamsPluginData.FromString(described.content)
+    for info in content.experiment.hparam_infos:
+        info.differs = info.name in DIFFER  # TensorBoard shows these first
+    described.content = content.SerializeToString()
+    writer = _board(trainer).experiment.file_writer
+    for summary in (experiment, start):
+        writer.add_summary(summary)
+
+
+def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
+    """The final figures for TensorBoard, at a step after all others, so that an evaluation done again replaces them."""
+    board = _board(trainer)
+    final = {f"final/{split}/{name}": m[name] for split, m in metrics.items() for name in FINAL}
+    board.log_metrics(final, trainer.global_step + 1)
+    board.finalize("success")
+
+
+def _board(trainer: L.Trainer) -> Board:
+    """The logger of a run none of whose event files is open. TensorBoard reads them by name, which begins with the second they
+    were made in. The clock may have been set back, so files that the next one would not follow are renamed."""
+    board = trainer.logger
+    assert isinstance(board, Board)
+    now, last = f"{EVENTS}{int(time.time()):010d}", f"{EVENTS}{0:010d}"
+    for path in sorted(Path(board.log_dir).glob(f"{EVENTS}*")):
+        if path.name >= now:
+            path = path.rename(path.with_name(f"{last}.0"))  # behind the one before it, and before all others
+        last = path.name
+    return board
+
+
 class View(L.Callback):
     """Calls `write` after each validation, in a run that has a TensorBoard. n: how many sentences of validation to look at."""
 
     def __init__(self, n: int) -> None:
         self.n = n
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+    def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         if isinstance(trainer.logger, TensorBoardLogger) and trainer.is_global_zero and not trainer.sanity_checking:
-            self.write(trainer.logger, trainer, translator_of(pl_module))
+            self.write(trainer.logger, trainer, pl_module)
 
     def write(self, board: TensorBoardLogger, trainer: L.Trainer, translator: Translator) -> None:
         raise NotImplementedError
@@ -88,7 +147,7 @@ def attention_images(translator: Translator, sentences: Sequence[tuple[str, str]
     if not has_attention(translator.model):
         return
     vocabulary = translator.vocabulary
-    translations = translator.translate([text for _, text in sentences], translator.search)
+    translations = translate(translator.model, vocabulary, [text for _, text in sentences], translator.search)
     for (title, text), [hypothesis, *_] in zip(sentences, translations, strict=True):
         caption = f"{clean(text)}  \u2192  {vocabulary.tgt.decode(hypothesis.tokens)}"
         if not hypothesis.ended:
@@ -116,7 +175,7 @@ class AttentionNumbers(View):
             for aspect, of_heads in found._asdict().items():
                 for (i, j), value in np.ndenumerate(of_heads.numpy()):
                     values[f"heads/{aspect}/{name} {i + 1}.{j + 1}"] = float(value)
-        for head in alignments.heads() if alignments.has_gold() else []:
+        for head in alignments.heads() if alignments.gold else []:
             if head.step == "produced":
                 which = "mean" if head.head is None else head.head + 1
                 values[f"heads/aer/{head.layer + 1}.{which}"] = alignments.agreement(head).aer
@@ -143,21 +202,18 @@ class Diagnosis(L.Callback):
         self._batch: Batch | None = None
         self._due: int | None = None  # the step after which to diagnose
 
-    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Any) -> None:
+    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: Any, optimizer: Any) -> None:
         step = trainer.global_step + 1  # of the step in progress
         if step % self.every_n_steps == 0 or step == 1:
             self._due = step
-            norms = gradient_norms(translator_of(pl_module).model)
-            self._write(trainer, {f"gradient_norm/{place}": norm for place, norm in norms.items()}, step)
+            norms = gradient_norms(pl_module.model)
+            pl_module.write({f"why/gradient_norm/{place}": norm for place, norm in norms.items()}, step)
 
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
         if trainer.global_step == self._due:
             self._due = None  # the next batch may belong to the next step
             if self._batch is None:
                 self._batch = trainer.datamodule.sample(self.sentences)  # type: ignore[attr-defined]
             src, read = (ids.to(pl_module.device) for ids in (self._batch.src, self._batch.tgt[:, :-1]))
-            self._write(trainer, diagnose(translator_of(pl_module).model, src, read), trainer.global_step)
-
-    def _write(self, trainer: L.Trainer, values: Mapping[str, float], step: int) -> None:
-        for logger in trainer.loggers:
-            logger.log_metrics({f"why/{name}": value for name, value in values.items()}, step)
+            found = diagnose(pl_module.model, src, read)
+            pl_module.write({f"why/{name}": value for name, value in found.items()}, trainer.global_step)

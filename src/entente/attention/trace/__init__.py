@@ -1,22 +1,29 @@
 """One attention, step by step, with its numbers and shapes: from what enters the layer to what leaves it.
 
-The calls and operations of one teacher-forced pass are captured; the templates transformer.j2 and birnn.j2 show them in tables,
-with the sentences that explain them (steps.py).
+The calls and operations of one teacher-forced pass are captured. A template (transformer.j2, birnn.j2) shows their tensors in
+tables, and has the sentences that explain them. It renders to paragraphs: "# TITLE" opens the trace and "## TITLE: FORMULA" a
+step, "%table NAME" puts tables there, and every other paragraph is one of the sentences.
 
-Shapes: B sentences, S source tokens, T target tokens.
+Shapes: B sentences, T queries, S keys, H heads (none in the BiRNN). Of the Transformer: D width of the model, K width of a head
+(d_k), HK of all heads together. Of the BiRNN: Q width of the decoder's state, M of the encoder's output, A of the additive
+comparison.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import Tensor
 
-from entente.attention.record import KIND_NAMES, capture, has_attention
-from entente.attention.trace.steps import Trace, View
+from entente.attention.record import KIND_NAMES, Call, Operation, capture, has_attention
 from entente.errors import InputError
 from entente.models import MODELS, Seq2Seq, Transformer
 
+SMALL = 8  # a width up to which matrices are shown whole and sums of products are written out
 PLACES = {"encoder": ("encoder", "self"), "decoder": ("decoder", "self"), "cross": ("decoder", "cross")}  # side, sublayer
 SIZES = {  # of the examples
     "transformer": {"d_model": 4, "n_heads": 1, "n_layers": 1, "d_ff": 7},
@@ -25,12 +32,162 @@ SIZES = {  # of the examples
 
 
 class Labels(NamedTuple):
-    """The tokens of one sentence, padding included: those of the source (S), those that the decoder reads (T), and what it has
-    to produce at each (T)."""
+    """The tokens of one sentence, padding included."""
 
-    source: list[str]
-    read: list[str]
-    produced: list[str]
+    source: list[str]  # S
+    read: list[str]  # T, by the decoder
+    produced: list[str]  # T, what the decoder has to produce at each
+
+
+class Table(NamedTuple):
+    """The numbers of one tensor, of one sentence and head: `tensor` is 2-D, `shape` that of the whole, with its letters."""
+
+    name: str
+    title: str  # the name, and which part of the whole it is
+    shape: str
+    tensor: Tensor
+    rows: list[str]
+    columns: list[str] | None = None  # tokens; None: numbered from 1
+    hidden: Tensor | None = None  # True where masked, of the same size
+    sums: bool = False  # of rows and columns
+
+
+class Step(NamedTuple):
+    """formula: what is computed. sentences: what people ask here, answered."""
+
+    title: str
+    formula: str
+    tables: list[Table]
+    sentences: list[str]
+
+    @property
+    def shapes(self) -> str:
+        """Of the whole tensors, each once."""
+        return ", ".join(dict.fromkeys(f"{table.name} ({table.shape})" for table in self.tables if table.shape))
+
+
+class Trace(NamedTuple):
+    title: str
+    preface: list[str]
+    steps: list[Step]
+
+
+@dataclass
+class View:
+    """What a template sees of one attention, and how it shows it.
+
+    calls: by module path, the attention's and those of what surrounds it. path: of the attention. queries, keys: the labels of
+    each sentence. head, step: from 0; a recurrent decoder calls its attention once per step.
+    """
+
+    calls: Mapping[str, Sequence[Call]]
+    path: str
+    queries: Sequence[list[str]]
+    keys: Sequence[list[str]]
+    head: int
+    step: int
+
+    def __post_init__(self) -> None:
+        self.tables: list[Table] = []
+        self.scores, self.mask = self.call("weights").inputs  # (B, [H,] T, S); the mask may be None
+        self.letters = "B H T S" if self.scores.dim() == 4 else "B T S"
+        self.product = self.operation("matmul", which=-1)  # of weights and values
+        self.row = min(1, len(self.queries[0]) - 1)  # computed by hand; the first one of a causal mask sees one key only
+        self.all = range(len(self.keys))
+        # A causal mask is one for all sentences, and then the first shows it.
+        self.shown = range(1) if self.mask is not None and self.mask.dim() == 2 else self.all
+
+    def call(self, part: str = "") -> Call:
+        """The call of the attention, or of a submodule, at this step; one that is called once per sentence has no other."""
+        calls = self.calls[f"{self.path}.{part}" if part else self.path]
+        return calls[self.step if len(calls) > 1 else 0]
+
+    def operation(self, name: str, part: str = "", which: int = 0) -> Operation:
+        """What the attention itself, or a submodule, computed by a torch function."""
+        found = [operation for operation in self.call(part).operations if operation.name == name]
+        if not found:
+            raise RuntimeError(f"{name} was not seen in {self.path}.{part}: it computes in another way than is described here")
+        return found[which]
+
+    def part(self, tensor: Tensor, letters: str, n: int = 0) -> Tensor:
+        """A tensor cut to its last two dimensions: sentence n, the chosen head, elsewhere the first."""
+        for letter in letters.split()[:-2]:
+            tensor = tensor[{"B": n, "H": self.head}.get(letter, 0)]
+        return tensor.detach().cpu().clone()
+
+    def show(
+        self,
+        name: str,
+        tensor: Tensor,
+        letters: str,
+        sentences: Sequence[int] = (0,),
+        rows: list[str] | None = None,
+        masked: bool = False,
+        sums: bool = False,
+    ) -> str:
+        """Shows a tensor, in a table for each of the sentences. letters: one for each dimension, as "B H T K"; rows T are
+        queries, rows and columns S are keys, other columns are numbered."""
+        *before, row, column = letters.split()
+        sizes = zip(letters.split(), tensor.shape, strict=True)
+        shape = ", ".join(letter if letter == "1" else f"{letter} {size}" for letter, size in sizes)
+        for n in sentences:
+            part = self.part(tensor, letters, n)
+            labels = rows or {"T": self.queries[n], "S": self.keys[n], "1": ["every query"]}[row]
+            columns = self.keys[n] if column == "S" else None
+            title = [name, f"sentence {n + 1}"] if "B" in before and len(self.keys) > 1 else [name]
+            title += [f"query {self.queries[n][0]}"] if "T" in before else []
+            title += [f"head {self.head + 1}"] if "H" in before and tensor.size(1) > 1 else []
+            hidden = ~self.part(self.mask.expand(self.scores.shape), letters, n) if masked and self.mask is not None else None
+            self.tables.append(Table(name, ", ".join(title), shape, part, labels, columns, hidden, sums))
+        return f"\n\n%table {name}\n\n"
+
+    def show_parameter(
+        self, name: str, matrix: Tensor, bias: Tensor | None = None, where: str = "", label: str = "", shape: str = ""
+    ) -> str:
+        """Shows a matrix, if it is small, and its bias as one more row. label: of the only row."""
+        if max(matrix.shape) > SMALL:
+            return ""
+        rows = [label] if label else [str(i + 1) for i in range(len(matrix))]
+        if bias is not None:
+            matrix, rows = torch.cat([matrix, bias[None]]), [*rows, "b"]
+        self.tables.append(Table(name, name + where, shape, matrix.detach().cpu(), rows))
+        return f"\n\n%table {name}\n\n"
+
+    def fill(self, template: str, facts: Mapping[str, Any]) -> Trace:
+        """The trace that a template describes."""
+        sizes = {"B": len(self.keys), "T": self.scores.size(-2), "S": self.scores.size(-1)}
+        text = ENVIRONMENT.get_template(template).render(facts, **sizes, view=self, attention=self.call().module).strip()
+        title, *paragraphs = (" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text))
+        found = Trace(title.removeprefix("# "), [], [])
+        for paragraph in paragraphs:
+            mark, _, rest = paragraph.partition(" ")
+            if mark == "##":
+                heading, _, formula = rest.partition(": ")
+                found.steps.append(Step(heading, formula, [], []))
+            elif mark == "%table":
+                found.steps[-1].tables.extend(table for table in self.tables if table.name == rest)
+            else:
+                (found.steps[-1].sentences if found.steps else found.preface).append(paragraph)
+        return found
+
+
+def decimals(value: float) -> str:
+    """Three decimals; what is 0 exactly is written so."""
+    if value == 0 or value is True:
+        return str(int(value))
+    if 1e6 <= abs(value) < math.inf:
+        return f"{value:.1e}"
+    return f"{value:.3f}".replace("-0.000", "0.000")
+
+
+def signed(value: float) -> str:
+    text = decimals(value)
+    return f"({text})" if text.startswith("-") else text
+
+
+def products(one: Tensor, other: Tensor) -> str:
+    """The products of two vectors added up, written out."""
+    return " + ".join(f"{signed(a)}·{signed(b)}" for a, b in zip(one.tolist(), other.tolist(), strict=True))
 
 
 def kinds(model: Seq2Seq) -> list[str]:
@@ -116,3 +273,10 @@ def examples(name: str, kind: str | None = None, *place: int | None) -> list[Tra
             sentences[:] = [text for text in sentences if text not in said]
             said.update(sentences)
     return traces
+
+
+ENVIRONMENT = Environment(
+    loader=PackageLoader("entente.attention", "trace"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+ENVIRONMENT.globals.update(decimals=decimals, signed=signed, products=products, SMALL=SMALL)
+ENVIRONMENT.filters.update(decimals=decimals)

@@ -10,7 +10,7 @@ from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
-from entente.attention.trace.steps import ENVIRONMENT, Table, Trace, decimals
+from entente.attention.trace import ENVIRONMENT, Table, Trace, decimals
 from entente.console import escape
 
 LONGEST = 40  # rows of a table, and columns that are tokens
@@ -19,8 +19,7 @@ GAP = 2  # characters between columns
 
 
 def cells(table: Table, columns: int | None) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of a table as text, the first column its labels. A column or row says how many more there are than are
-    shown; sums are of all."""
+    """Head and rows of a table as text, labels first. One more column or row counts those not shown; sums are of all."""
     height, width = table.tensor.shape
     head = ["", *(table.columns or [str(i + 1) for i in range(width)])]
     rows = [[label, *map(decimals, values)] for label, values in zip(table.rows, table.tensor.tolist(), strict=True)]
