@@ -77,10 +77,11 @@ class TranslationData(L.LightningDataModule):
         src, tgt = self.ids("train")
         fitting(np.maximum(src.lengths, tgt.lengths), self.max_tokens)
         for split in decoded:
-            if not len(self.evaluation(split)):
+            evaluation = self.evaluation(split)
+            if not len(evaluation):
                 raise InputError(
                     f"trainer.limit_batches={self.limit_batches}: that is no whole batch of {split}, which has "
-                    f"{len(self.evaluation_batches(split))}; give a larger share, or a number of batches"
+                    f"{len(evaluation.batches)}; give a larger share, or a number of batches"
                 )
         self.check_lengths(decoded)
 
@@ -111,13 +112,10 @@ class TranslationData(L.LightningDataModule):
         return {"valid": self.evaluation("valid")}.values()
 
     def evaluation(self, split: str) -> EvaluationSplit:
+        """A split may say how its sentences come together: test@alone, test@mixed."""
         sources, references = (list(self.pairs(split)[side]) for side in ("src", "tgt"))
-        return EvaluationSplit(split, self.evaluation_batches(split), sources, references, self.limit_batches)
-
-    def evaluation_batches(self, split: str) -> EvaluationBatches:
-        """Each pair of the split once; the batches' `index` are its rows. A split may say how its sentences come together:
-        test@alone, test@mixed."""
-        return EvaluationBatches(*self.ids(split), self.eval_max_tokens, together_of(split))
+        batches = EvaluationBatches(*self.ids(split), self.eval_max_tokens, together_of(split))
+        return EvaluationSplit(split, batches, sources, references, self.limit_batches)
 
     def sample(self, n: int) -> Batch:
         """The first n pairs of validation, of whatever lengths."""
