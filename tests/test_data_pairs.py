@@ -33,7 +33,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(rows=rows)
 def test_pairs_are_those_that_went_in(rows: list[tuple[Pair, bool]]) -> None:
     expected = [pair for pair, _ in rows]
-    made = Pairs.of(iter(expected))
+    made = Pairs(iter(expected))
     assert list(made) == list(made) == expected and len(made) == len(expected)
     if expected:
         assert made.dataset().to_dict() == {"src": [src for src, _ in expected], "tgt": [tgt for _, tgt in expected]}
@@ -78,7 +78,7 @@ def test_a_tokenizer_learns_from_a_sample_of_a_large_corpus(tmp_path: Path, monk
 
     monkeypatch.setattr(Tokenizer, "train", seen)
     monkeypatch.setattr(tokenizer, "SAMPLE", 20)
-    corpus = Pairs.of((f"phrase {i}", f"sentence {i}") for i in range(29)).dataset()
+    corpus = Pairs((f"phrase {i}", f"sentence {i}") for i in range(29)).dataset()
     Vocabulary.train(corpus, 290, "bpe", True, tmp_path)
     Vocabulary.train(corpus, 290, "bpe", False, tmp_path)
     both = [*corpus["src"], *corpus["tgt"]]
@@ -91,20 +91,20 @@ def test_a_tokenizer_learns_from_a_sample_of_a_large_corpus(tmp_path: Path, monk
 
 def test_what_was_read_is_freed_where_pairs_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs, "AT_ONCE", 211)
-    made = Pairs.of((f"phrase {i} " * 31, f"sentence {i} " * 31) for i in range(2011))
+    made = Pairs((f"phrase {i} " * 31, f"sentence {i} " * 31) for i in range(2011))
     gc.collect()
     before, size = pairs.POOL.bytes_allocated(), made.dataset().data.nbytes
-    held = corpora._held_out("x", made, {"valid": 101, "test": 0, "seed": 1}, with_test=True)
-    assert len(held["valid"][1]) == 101 and len(made) == 2011 - 101
+    held = corpora._held_out(made, {"valid": 101, "test": 0, "seed": 1}, with_test=True)
+    assert len(held["valid"]) == 101 and len(made) == 2011 - 101
     assert pairs.POOL.bytes_allocated() < before + 0.2 * size
 
 
 def test_text_takes_no_more_than_half_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 30}.__getitem__)
     fits = [("phrase", "sentence")] * 2003
-    assert len(Pairs.of(fits)) == len(fits)  # some 45 kB
+    assert len(Pairs(fits)) == len(fits)  # some 45 kB
     with pytest.raises(InputError, match=r"more text than half the memory of this machine holds \(0\.0 GB\); give less of it"):
-        Pairs.of(fits * 2)
+        Pairs(fits * 2)
 
 
 def test_a_few_bytes_of_parquet_are_not_unpacked_beyond_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -123,5 +123,5 @@ def test_a_few_bytes_of_parquet_are_not_unpacked_beyond_memory(monkeypatch: pyte
             yield pair
 
     with pytest.raises(InputError, match=r"more text than half the memory of this machine holds"):
-        Pairs.of(counted())
+        Pairs(counted())
     assert read < 100

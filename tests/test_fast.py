@@ -19,11 +19,11 @@ from torch.nn import functional as F
 
 import entente.fast.attach as fast
 from conftest import LENGTHS, PAD, SIZES, small
+from entente import process
 from entente.checkpoint import build
 from entente.data import tokenizer
 from entente.decoding.search import GROUP, Search, largest
 from entente.decoding.translate import translate, work_through
-from entente.fast import memory
 from entente.fast.attach import ROWS, attach, is_standard, loss, packed
 from entente.models import BiRNN, Seq2Seq, Transformer, attention
 from entente.models.attention import PROJECTIONS, MultiHeadAttention
@@ -527,7 +527,7 @@ def test_elsewhere_than_on_a_cpu_the_caller_works(two_threads: None) -> None:
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="the C library is not glibc")
 def test_freed_memory_is_not_asked_of_the_system_again() -> None:
-    assert memory.keep_freed_memory()
+    assert process.keep_freed_memory()
 
     def faults() -> int:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -541,7 +541,7 @@ def test_freed_memory_is_not_asked_of_the_system_again() -> None:
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    assert not memory.keep_freed_memory()
+    assert not process.keep_freed_memory()
 
 
 def test_model_parameters_of_every_kind_are_reached_by_the_loss(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:

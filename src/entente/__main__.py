@@ -7,9 +7,9 @@ configs/, whose first comment line says what it does.
 import os
 import sys
 from functools import partial
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from entente.config.command_line import run
@@ -69,8 +69,7 @@ def run_verb(verb: str, configs: Path = CONFIGS) -> None:
 
 
 def _call(place: str, config: dict[str, Any]) -> Any:
-    module, _, name = place.partition(":")
-    return getattr(import_module(f"entente.{module}"), name)(config)
+    return resolve_name(f"entente.{place}")(config)
 
 
 if __name__ == "__main__":

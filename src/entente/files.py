@@ -163,12 +163,10 @@ def scratch(folder: Path) -> Iterator[Path]:
     lock = new.with_suffix(".lock")
     try:
         with FileLock(lock):
-            try:
-                new.mkdir()
-                yield new
-            finally:
-                _remove(new)
+            new.mkdir()
+            yield new
     finally:
+        shutil.rmtree(new, ignore_errors=True)
         lock.unlink(missing_ok=True)
 
 
@@ -185,13 +183,13 @@ def made(folder: Path) -> Iterator[None]:
                 one.rmdir()
 
 
-def clear(*folders: Path, pattern: str = ".entente-*") -> None:
-    """Removes what dead writers left behind in the folders."""
-    for path in (path for folder in folders for path in folder.glob(pattern)):
+def clear(folder: Path) -> None:
+    """Removes what dead writers left behind in a folder."""
+    for path in folder.glob(".entente-*"):
         lock = path.with_suffix(".lock")
         with suppress(OSError):  # a live writer's (filelock.Timeout is an OSError), another user's, or gone already
             with FileLock(lock, timeout=0):
-                _remove(path.with_suffix(".new"))
+                shutil.rmtree(path.with_suffix(".new"), ignore_errors=True)
             lock.unlink(missing_ok=True)
 
 
@@ -202,13 +200,6 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _flush(path: Path, mode: int) -> None:

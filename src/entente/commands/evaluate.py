@@ -145,13 +145,12 @@ def _own_files(settings: Evaluate, run: checkpoint.Run) -> tuple[Corpus, list[st
     src, tgt = path_of(settings.src), path_of(settings.tgt)
     if is_stream(src) and is_stream(tgt) and src.samefile(tgt):
         raise InputError(f"src={src} tgt={tgt}: this is one stream, which can be read only once; give two")
-    where = f"{src} and {tgt}"
-    pairs = Pairs.of(read_parallel(src, tgt), where)
+    pairs = Pairs(read_parallel(src, tgt), f"{src} and {tgt}")
     for tokenizer, side, file in ((run.vocabulary.src, 0, src), (run.vocabulary.tgt, 1, tgt)):
         for number, pair in enumerate(pairs, start=1):  # before any is dropped, so that a line has its number
             tokenizer.refuse_too_long(pair[side], f"{file}, line {number}")
     name = src.name if is_split(src.name) else "own"
-    usable = with_text(where, pairs)
+    usable = with_text(pairs)
     corpus = Corpus(name, train=usable, valid=usable, tests={name: usable})
     if settings.alignments:
         corpus.gold[name] = read_pharaoh(path_of(settings.alignments), usable["src"], usable["tgt"])

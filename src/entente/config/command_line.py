@@ -241,15 +241,11 @@ class CommandLine:
         if resume not in ("null", "auto") and (found := unused_overrides(resume, self.overrides)):
             return found
         lines = list(self.unlisted)
-        good: dict[str, str] = {}
+        good: dict[str, str] = {}  # the overrides that compose, by key
         unclear: set[str] = set()  # groups without a choice, since it cannot even be guessed which was meant
-
-        def compose(key: str = "", *more: str) -> DictConfig:
-            return hydra.compose(self.name, [*(one for k, one in good.items() if k != key), *more])
-
         with hydra.initialize_config_dir(str(self.configs), version_base="1.3"):
             try:
-                config = compose()
+                config = hydra.compose(self.name)
             except UNUSABLE:
                 return []
             # Which settings there are depends on the choices of groups: these come first.
@@ -258,14 +254,14 @@ class CommandLine:
                 if key.partition(".")[0] in unclear or not unclear <= config.keys():  # one that is no part may choose anything
                     continue
                 try:
-                    config = compose(key, one)
+                    config = hydra.compose(self.name, [*{**good, key: one}.values()])
                     good[key] = one
                 except UNUSABLE as error:
                     lines.append(self._explain(one, error, config))
                     if key in self.choices and key not in good and parsed(one):
                         if near := nearest(value, self.choices[key]):
                             good[key] = f"{key}={near}"  # the other overrides are judged as if this had been given
-                            config = compose()
+                            config = hydra.compose(self.name, [*good.values()])
                         else:
                             unclear.add(key)
             values, found = plain(config)

@@ -158,25 +158,22 @@ def _key(part: str, name: object) -> str:
     return f"{part}.{name}" if part else str(name)
 
 
-def _wrong(annotation: Any, key: str, value: object) -> list[str]:
+def _wrong(annotation: Any, key: str, value: Any) -> list[str]:
     """What is wrong with the value of a key: one line, or one for each wrong setting of a nested part."""
     part = part_of(annotation)
-    if dataclasses.is_dataclass(part) or (part and isinstance(value, Mapping)):
-        return _wrong_part(part, key, value)
+    by_setting = dataclasses.is_dataclass(part) or (part and isinstance(value, Mapping))
+    if by_setting:
+        if get_origin(part) is None:
+            return problems(part, key, value)
+        names, item = get_args(part)
+        odd = [f"{_key(key, shown(name))}: not {allowed(names)}; rename it" for name in value if not _accepts(names, name)]
+        return odd or [line for name in value for line in _wrong(item, _key(key, name), value[name])]
     if part is not annotation and _accepts(annotation, value):
         return []
     words, choices = allowed(annotation), list(_choices(TypeAdapter(annotation).json_schema()))
     given = map(str, value if isinstance(value, list | tuple) else [value])
     near = next(filter(None, (suggestion(one, choices) for one in given if one not in choices)), "")
     return [f"{key}={shown(value)}: {'choose' if 'one of' in words else 'give'} {words}{near}"]
-
-
-def _wrong_part(part: Any, key: str, value: Any) -> list[str]:
-    if get_origin(part) is None:
-        return problems(part, key, value)
-    names, item = get_args(part)
-    odd = [f"{_key(key, shown(name))}: not {allowed(names)}; rename it" for name in value if not _accepts(names, name)]
-    return odd or [line for name in value for line in _wrong(item, _key(key, name), value[name])]
 
 
 def part_of(annotation: Any) -> Any:

@@ -101,29 +101,26 @@ class TrainingBatches:
         self.batches_per_epoch = len(self._parts)
         self.position = 0
 
-    def epoch(self, n: int) -> list[list[int]]:
-        """Returns the rows of each batch of epoch n, every pair once, in a new order each epoch."""
-        return [rows.tolist() for rows in self._epoch(n)]
-
-    def _epoch(self, n: int) -> list[np.ndarray]:
+    def epoch(self, n: int) -> list[np.ndarray]:
+        """Returns the rows of each batch of epoch n, every pair once, in a new order each epoch. Arrays, because Python's own
+        numbers would take five times the memory."""
         generator = np.random.default_rng([self._seed, n])
         src, tgt = self._lengths[:, self._rows]
         order = self._rows[np.lexsort((generator.random(len(src)), -np.maximum(src, tgt)))]
         return [order[self._parts[i]] for i in generator.permutation(len(self._parts))]
 
-    def batch(self, rows: Sequence[int]) -> Batch:
+    def batch(self, rows: np.ndarray) -> Batch:
         with record_function("TrainingBatches.batch"):  # so that a profile of training shows it, as torch's DataLoader does
-            return batch_of(self._src, self._tgt, rows)
+            return batch_of(self._src, self._tgt, rows.tolist())
 
     def __iter__(self) -> Iterator[Batch]:
         consumed = self.position % self._accumulate  # batches of the first step
         first, done = divmod(self.position - consumed, self.batches_per_epoch)
-        # Arrays, because Python's own numbers would take five times the memory.
-        plan = chain.from_iterable(self._epoch(n)[done if n == first else 0 :] for n in count(first))
+        plan = chain.from_iterable(self.epoch(n)[done if n == first else 0 :] for n in count(first))
         while step := list(islice(plan, self._accumulate)):
             tokens = sum(int((self._tgt.lengths[rows] - 1).sum()) for rows in step)  # BOS is no target
             for rows in step[consumed:]:
-                yield self.batch(rows.tolist())._replace(step_tokens=tokens)
+                yield self.batch(rows)._replace(step_tokens=tokens)
             consumed = 0
 
     def consume(self) -> None:

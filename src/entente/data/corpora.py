@@ -42,7 +42,6 @@ MaxRatio = Annotated[
     Annotated[float, Ge(1)] | None,
     doc("words of the longer side by the shorter: training pairs above it are dropped, with a count"),
 ]
-Part = tuple[str, Pairs]  # what was read for one split: where from, and its pairs
 
 
 class TwoFiles(TypedDict):
@@ -110,8 +109,8 @@ def grammar(
     sides: tuple[Side, Side] = ("fr", "en") if src == "fr" else ("en", "fr")
     parts, gold = {}, {}
     for name, derived in splits(seed, train, valid, test).items():
-        pairs = Pairs.of((clean(pair.text(sides[0])), clean(pair.text(sides[1]))) for pair in derived)
-        parts[name] = pairs.dataset(f"data=grammar, {name}")
+        texts = ((clean(pair.text(sides[0])), clean(pair.text(sides[1]))) for pair in derived)
+        parts[name] = Pairs(texts, f"data=grammar, {name}").dataset()
         if name != "train":
             golds = (Gold(pair.spans("fr"), pair.spans("en"), pair.sure, pair.possible) for pair in derived)
             gold[name] = [one if src == "fr" else one.turned() for one in golds]
@@ -162,7 +161,7 @@ def multi30k(
     for name, stem in {"train": "train", "valid": "val", **{test: test for test in tests}}.items():
         where = f"{folder}/{stem}"
         one, other = (_fetched(f"{where}.{language}.gz") for language in languages)
-        parts[name] = where, Pairs.of(read_parallel(one, other), where)
+        parts[name] = Pairs(read_parallel(one, other), where)
     return _corpus(f"multi30k-{src}-{tgt}", parts, max_words, max_ratio, None)
 
 
@@ -181,7 +180,7 @@ def opus_books(
     places = Columns(_languages(src, tgt))
     here = path_of(path)
     if os.path.exists(here):
-        pairs = Pairs.of((pair for file in _parquet_files(here, subset) for pair in read_pairs(file, places)), path)
+        pairs = Pairs((pair for file in _parquet_files(here, subset) for pair in read_pairs(file, places)), path)
     else:
         try:
             table = datasets.load_dataset(path, subset, split="train").with_format("arrow")[:]
@@ -189,8 +188,8 @@ def opus_books(
             why = " ".join(str(error).split())
             message = f"data.path={path} data.subset={subset}: neither here nor to be had from the hub ({why})"
             raise InputError(message) from None
-        pairs = Pairs.of(table_pairs(path, table.schema, lambda _: table.to_batches(), places), path)
-    return _corpus(f"opus_books-{src}-{tgt}", {"train": (path, pairs)}, max_words, max_ratio, split)
+        pairs = Pairs(table_pairs(path, table.schema, lambda _: table.to_batches(), places), path)
+    return _corpus(f"opus_books-{src}-{tgt}", {"train": pairs}, max_words, max_ratio, split)
 
 
 CORPORA: dict[str, Callable[..., Corpus]] = {corpus.__name__: corpus for corpus in (grammar, files, multi30k, opus_books)}
@@ -215,29 +214,28 @@ def read_from(data: Mapping[str, Any]) -> str:
     return f"{data['path']}, {data['subset']}, here or on the Hugging Face hub"
 
 
-def with_text(where: str, pairs: Pairs) -> Dataset:
+def with_text(pairs: Pairs) -> Dataset:
     """The pairs that have text on both sides; the others are dropped from `pairs` too."""
     for why, count in _drop(pairs).items():
         log.info("dropped %d pairs: %s", count, why)
-    return pairs.dataset(where)
+    return pairs.dataset()
 
 
-def _corpus(name: str, parts: dict[str, Part], max_words: int, max_ratio: float | None, split: Split | None) -> Corpus:
+def _corpus(name: str, parts: dict[str, Pairs], max_words: int, max_ratio: float | None, split: Split | None) -> Corpus:
     """Returns the corpus of what was read, without unusable pairs, and with held-out pairs where no validation set was given.
     Long and uneven pairs are dropped from train alone, since a score is over all sentences."""
-    read = {part: len(pairs) for part, (_, pairs) in parts.items()}
-    dropped = {f"{part}: {why}": count for part, (_, pairs) in parts.items() for why, count in _drop(pairs).items()}
-    where, train = parts["train"]
-    given = {part: pairs for part, (_, pairs) in parts.items() if part != "train"}
-    made = {} if "valid" in parts else _held_out(where, train, split, with_test=not given)
+    read = {part: len(pairs) for part, pairs in parts.items()}
+    dropped = {f"{part}: {why}": count for part, pairs in parts.items() for why, count in _drop(pairs).items()}
+    train, given = parts["train"], {part: pairs for part, pairs in parts.items() if part != "train"}
+    made = {} if "valid" in parts else _held_out(train, split, with_test=not given)
     dropped |= {f"train: {why}": count for why, count in _drop(train, max_words, max_ratio or inf).items()}
     for part, count in shared(train, given).items():
         log.info("%s: %d of %d pairs have a sentence that train has too", part, count, len(given[part]))
-    splits = {part: pairs.dataset(where) for part, (where, pairs) in {**parts, **made}.items()}
+    splits = {part: pairs.dataset() for part, pairs in {**parts, **made}.items()}
     return Corpus(name, splits.pop("train"), splits.pop("valid"), splits, dropped, read)
 
 
-def _held_out(where: str, pairs: Pairs, split: Split | None, with_test: bool) -> dict[str, Part]:
+def _held_out(pairs: Pairs, split: Split | None, with_test: bool) -> dict[str, Pairs]:
     """Removes valid, and test if asked for, from the pairs, and returns them."""
     if not split:
         raise InputError("data.valid is not set: give the files, data.valid.src=FILE data.valid.tgt=FILE")
@@ -251,7 +249,7 @@ def _held_out(where: str, pairs: Pairs, split: Split | None, with_test: bool) ->
         )
     log.info("of %d pairs, by chance: %s", len(pairs), ", ".join(f"{part} {mask.sum()}" for part, mask in rows.items()))
     train = rows.pop("train")
-    made = {part: (f"{where}, {part}", Pairs.of(compress(pairs, mask))) for part, mask in rows.items()}
+    made = {part: Pairs(compress(pairs, mask), f"{pairs.where}, {part}") for part, mask in rows.items()}
     pairs.keep(train)
     return made
 
@@ -292,15 +290,15 @@ def _given(train: Given, valid: Given, test: Mapping[str, Given] | str | None) -
     return found | {name: (f"data.test.{name}", value) for name, value in sets.items()}
 
 
-def _read(root: str | None, key: str, given: Given, places: Columns) -> Part:
+def _read(root: str | None, key: str, given: Given, places: Columns) -> Pairs:
     if isinstance(given, str) and given not in MISSING:
         path = _path(root, given)
-        return str(path), Pairs.of(read_pairs(path, places), str(path))
+        return Pairs(read_pairs(path, places), str(path))
     sides: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     if missing := next((side for side in ("src", "tgt") if sides.get(side) in MISSING), None):
         raise InputError(f"{key}.{missing} is not set: give the file, {key}.{missing}=FILE")
     src, tgt = (_path(root, sides[side]) for side in ("src", "tgt"))
-    return f"{src} and {tgt}", Pairs.of(read_parallel(src, tgt), f"{src} and {tgt}")
+    return Pairs(read_parallel(src, tgt), f"{src} and {tgt}")
 
 
 def _path(root: str | None, path: str) -> Path:

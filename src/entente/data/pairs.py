@@ -22,26 +22,21 @@ POOL = pa.system_memory_pool()  # Arrow's default pool keeps half as much again 
 
 
 class Pairs:
-    """Pairs to iterate over any number of times."""
+    """The pairs read from `where`, to iterate over any number of times. An InputError if they take more than half the memory of
+    the machine, since token ids and the model take as much again."""
 
-    def __init__(self) -> None:
+    def __init__(self, pairs: Iterable[Pair], where: str = "these pairs") -> None:
+        self.where = where
         self._blocks: list[pa.RecordBatch] = []
-
-    @classmethod
-    def of(cls, pairs: Iterable[Pair], where: str = "these pairs") -> "Pairs":
-        """The pairs read from `where`; an InputError if they take more than half the memory of the machine, since token ids and
-        the model take as much again."""
-        made, held = cls(), 0
-        most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+        left = most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
         for block in _blocks(pairs):
             sides = [pa.array(side, pa.string(), memory_pool=POOL) for side in zip(*block, strict=True)]
-            made._blocks.append(pa.record_batch(sides, schema=SCHEMA))
-            held += made._blocks[-1].nbytes
-            if held > most:
+            self._blocks.append(pa.record_batch(sides, schema=SCHEMA))
+            left -= self._blocks[-1].nbytes
+            if left < 0:
                 raise InputError(
                     f"{where}: more text than half the memory of this machine holds ({most / 1e9:.1f} GB); give less of it"
                 )
-        return made
 
     def __len__(self) -> int:
         return sum(map(len, self._blocks))
@@ -60,11 +55,11 @@ class Pairs:
             sides = [pc.filter(side, kept, memory_pool=POOL) for side in block.columns]
             self._blocks[i] = pa.record_batch(sides, schema=SCHEMA)
 
-    def dataset(self, where: str = "these pairs") -> Dataset:
+    def dataset(self) -> Dataset:
         """The pairs in the same memory, with a random fingerprint: `datasets` would pickle all the text for one of its own. An
-        InputError that says `where` they are from if there are none."""
+        InputError if there are none."""
         if not len(self):
-            raise InputError(f"{where}: no sentence pair left after dropping empty and over-long ones")
+            raise InputError(f"{self.where}: no sentence pair left after dropping empty and over-long ones")
         return Dataset(pa.Table.from_batches(self._blocks, SCHEMA), fingerprint=uuid.uuid4().hex)
 
 

@@ -156,11 +156,9 @@ class Vocabulary:
     ) -> "Vocabulary":
         """Learns from the training pairs only, or takes from `cache_dir` (None: no cache) what the same lines gave before. Of
         more than SAMPLE sentences it learns from every second, every third, ..."""
-        if joint:
-            both = _learned(corpus_train, ("src", "tgt"), vocab_size, type, cache_dir)
-            return cls(both, both, joint)
-        src, tgt = (_learned(corpus_train, (side,), vocab_size, type, cache_dir) for side in ("src", "tgt"))
-        return cls(src, tgt, joint)
+        groups: list[tuple[str, ...]] = [("src", "tgt")] if joint else [("src",), ("tgt",)]
+        learned = [_learned(corpus_train, sides, vocab_size, type, cache_dir) for sides in groups]
+        return cls(learned[0], learned[-1], joint)
 
     def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
         """What an encoder reads: pieces, EOS. So no source is ever empty."""
@@ -224,18 +222,18 @@ class Rows:
 def tokenise(pairs: Dataset, vocabulary: Vocabulary, cache_dir: Path | None) -> tuple[Rows, Rows]:
     """Returns the ids of both sides of (src, tgt) text pairs, with their BOS and EOS; from `cache_dir` where they are there
     already (None: in memory)."""
-    if cache_dir is None:
-        table = pa.Table.from_batches(_encoded(pairs, vocabulary), SCHEMA)
-        return Rows(table["src"]), Rows(table["tgt"])
 
     def write(path: Path) -> None:
         with pa.ipc.new_stream(path, SCHEMA) as file:
             for block in _encoded(pairs, vocabulary):
                 file.write_batch(block)
 
-    models = [hashlib.sha256(tokenizer.model).hexdigest() for tokenizer in (vocabulary.src, vocabulary.tgt)]
-    key = (FORM, sentencepiece.__version__, *models, digest(pairs, "src", "tgt"))  # everything that decides the ids
-    table = pa.ipc.open_stream(pa.memory_map(str(cached(cache_dir, key, ".arrow", write, "token ids")))).read_all()
+    if cache_dir is None:
+        table = pa.Table.from_batches(_encoded(pairs, vocabulary), SCHEMA)
+    else:
+        models = [hashlib.sha256(tokenizer.model).hexdigest() for tokenizer in (vocabulary.src, vocabulary.tgt)]
+        key = (FORM, sentencepiece.__version__, *models, digest(pairs, "src", "tgt"))  # everything that decides the ids
+        table = pa.ipc.open_stream(pa.memory_map(str(cached(cache_dir, key, ".arrow", write, "token ids")))).read_all()
     return Rows(table["src"]), Rows(table["tgt"])
 
 
