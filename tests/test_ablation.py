@@ -25,9 +25,8 @@ from entente import checkpoint
 from entente.ablation.proof import proof
 from entente.ablation.suite import status_of
 from entente.checkpoint import read
-from entente.commands.attention import picture_attention
+from entente.commands.attention import Attention, picture_attention
 from entente.commands.evaluate import evaluate_checkpoint
-from entente.commands.sentence import Attention
 from entente.config.command_line import plain
 from entente.config.schema import defaults
 from entente.data.module import TranslationData

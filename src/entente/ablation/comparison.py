@@ -1,9 +1,8 @@
 """Compares each variant of a suite with the baseline: scores over seeds, whether a difference is significant, and a verdict.
 
-p: paired bootstrap resampling (Koehn 2004) of the translations by sacreBLEU, variant against the baseline of the same seed; the
-largest p over the seeds, so that a difference counts only where every seed shows it; doubled, since sacreBLEU counts one tail
-and a difference may go either way; corrected for the number of variants on a split (Holm 1979). It says how the difference
-generalises to other sentences, not to other seeds: for those there is the standard deviation.
+p: paired bootstrap resampling (Koehn 2004) by sacreBLEU, variant against the baseline of the same seed; the largest over the
+seeds, so that every seed must show a difference; doubled, since sacreBLEU counts one tail; corrected for the number of variants
+on a split (Holm 1979). It is about other sentences, not other seeds: for those there is the standard deviation.
 
 Verdicts:
     worse, better              on the first test split: every seed differs in this direction, and Holm's p < 0.05
@@ -19,8 +18,9 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
-from typing import Annotated, Any
+from typing import Annotated
 
 from annotated_types import Interval, doc
 from omegaconf import OmegaConf
@@ -51,9 +51,7 @@ class Compare:
     output_dir: str = "outputs"
 
 
-def check(config: Mapping[str, Any]) -> list[str]:
-    """Returns everything that is wrong with the configuration, one line each."""
-    return problems(Compare, "", config)
+check = partial(problems, Compare, "")
 
 
 @dataclass(frozen=True)
@@ -76,9 +74,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A variant. cells: of each test split. again: BLEU of splits decoded in another way, such as test@alone. nll: of the first
-    test split. steps: until validation BLEU is REACHED of the baseline's best, None where a seed never gets there. proof: how
-    it differs from the baseline before training, by aspect."""
+    """A variant. cells: of each test split. again: BLEU of splits decoded otherwise (test@alone). nll: of the first test split.
+    steps: until validation BLEU is REACHED of the baseline's best, None where a seed never gets there. proof: see Run."""
 
     variant: str
     verdict: str
@@ -253,8 +250,7 @@ def _steps(finished: Sequence[Run], baseline: Mapping[int, Run]) -> float | None
 
 
 def _speed(run: Run) -> float | None:
-    """Returns the median of what was measured during training, since a machine has other work at times; else the run's last
-    figure."""
+    """Returns the median of what training measured, since a machine has other work at times; else the run's last figure."""
     measured = [value for _, value in run.curves.get("train/tokens_per_second", []) if value > 0]
     return statistics.median(measured) if measured else run.training.tokens_per_second if run.training else None
 

@@ -9,12 +9,14 @@ import math
 import re
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import cycle
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 from matplotlib.figure import Figure
@@ -41,12 +43,7 @@ WIDTH = 10.5  # inches, of a chart across the page
 SVG_METADATA = dict(Date=None, Creator=None, Format=None, Type=None)  # the same page each time, and no addresses in it
 
 Points = Sequence[tuple[float, float]]
-
-
-class Line(NamedTuple):
-    points: Points
-    color: Any
-    label: str = ""
+Line = tuple[Points, Any, str]  # with its colour and its label
 
 
 def report(config: Mapping[str, Any]) -> None:
@@ -156,16 +153,15 @@ def csv(comparison: Comparison) -> str:
 def page(comparison: Comparison, suite: Suite) -> str:
     """Returns the whole HTML file."""
     lengths = [split for split in comparison.splits if split in (comparison.splits[0], "test_long")]
-    learning = {run.directory: [run.curves.get("valid/bleu", [])] for run in suite.runs}
-    length = {run.directory: [_by_length(run, split) for split in lengths] for run in suite.runs}
+    panels = partial(_panels, comparison, suite)
     with matplotlib.rc_context(STYLE):
         return TEMPLATES.get_template("page.html.j2").render(
             comparison=comparison,
             suite=suite,
             notes=notes(comparison),
-            learning=_panels(comparison, suite, learning, "step", "validation BLEU"),
+            learning=panels(lambda run: [run.curves.get("valid/bleu", [])], "step", "validation BLEU"),
             lengths=lengths,
-            length=_panels(comparison, suite, length, "words of the source", "BLEU"),
+            length=panels(lambda run: [_by_length(run, split) for split in lengths], "words of the source", "BLEU"),
             why={row.variant: _why(row, suite) for row in comparison.rows if row.failed},
         )
 
@@ -177,14 +173,14 @@ def _by_length(run: Run, split: str) -> Points:
     return [(sum(pair) / len(pair), bucket.bleu) for pair, bucket in zip(ends, buckets, strict=True)]
 
 
-def _panels(comparison: Comparison, suite: Suite, curves: Mapping[Path, Sequence[Points]], x: str, y: str) -> Markup:
-    """Draws a panel for each variant, a line for each seed, the baseline in grey. curves: of each run's directory."""
-    drawn = {v: [curve for run in suite.of(v) for curve in curves[run.directory] if curve] for v in suite.settings.variants}
+def _panels(comparison: Comparison, suite: Suite, curves: Callable[[Run], Sequence[Points]], x: str, y: str) -> Markup:
+    """Draws a panel for each variant, a line for each seed, the baseline in grey. curves: of a run."""
+    drawn = {v: [curve for run in suite.of(v) for curve in curves(run) if curve] for v in suite.settings.variants}
     rows = [row for row in comparison.rows[1:] if drawn[row.variant]] or [row for row in comparison.rows if drawn[row.variant]]
     if not rows:
         return Markup()
-    grey = [Line(curve, GREY) for curve in drawn[suite.settings.variants[0]]]
-    panels = {row.variant: [*grey, *(Line(curve, color(row.verdict)) for curve in drawn[row.variant])] for row in rows}
+    grey = [(curve, GREY, "") for curve in drawn[suite.settings.variants[0]]]
+    panels = {row.variant: [*grey, *((curve, color(row.verdict), "") for curve in drawn[row.variant])] for row in rows}
     across = min(5, len(rows))
     figure = _chart(panels, WIDTH, 0.4 + 1.45 * math.ceil(len(rows) / across), across)
     figure.axes[0].set_ylim(-3, 103)
@@ -208,7 +204,7 @@ def _why(row: Row, suite: Suite) -> dict[str, Markup]:
         places = list(dict.fromkeys(place for side in sides for place in side))
         colors = _place_colors(places)
         panels = {
-            f"{run.variant} (seed {run.seed})": [Line(points, colors[place], place) for place, points in side.items() if points]
+            f"{run.variant} (seed {run.seed})": [(points, colors[place], place) for place, points in side.items() if points]
             for run, side in zip(runs, sides, strict=True)
         }
         figure = _chart(panels, WIDTH / 2, max(1.9, 0.3 + 0.115 * len(places)), 2)
@@ -219,8 +215,7 @@ def _why(row: Row, suite: Suite) -> dict[str, Markup]:
                 axes.yaxis.set_major_formatter(LogFormatter())  # the usual one writes TeX, which an HTML page shows as it is
                 axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
         lines = {str(line.get_label()): line for axes in figure.axes for line in axes.lines}
-        legend: dict[str, Any] = {"loc": "outside right center", "fontsize": 6, "frameon": False, "handlelength": 1}
-        figure.legend(lines.values(), lines, **legend)
+        figure.legend(lines.values(), lines, loc="outside right center", fontsize=6, frameon=False, handlelength=1)
         charts[aspect] = _svg(figure, row.variant + aspect)
     return charts
 
@@ -238,11 +233,10 @@ def _place_colors(places: Sequence[str]) -> dict[str, Any]:
     stacks: dict[str, list[str]] = {}
     for place in places:
         stacks.setdefault(re.split(r"[\W\d_]", place)[0], []).append(place)
-    return {
-        place: matplotlib.colormaps[name](0.4 + 0.55 * depth / max(1, len(stack) - 1))
-        for name, stack in zip(cycle(STACKS), stacks.values(), strict=False)
-        for depth, place in enumerate(stack)
-    }
+    colors: dict[str, Any] = {}
+    for name, stack in zip(cycle(STACKS), stacks.values(), strict=False):
+        colors |= zip(stack, matplotlib.colormaps[name](np.linspace(0.4, 0.95, len(stack))), strict=True)
+    return colors
 
 
 def _chart(panels: Mapping[str, Sequence[Line]], width: float, height: float, across: int) -> Figure:

@@ -109,9 +109,8 @@ class Side:
         """Returns how many batches are read, in words."""
         trainer, words = self.settings.trainer, []
         for split in ("valid", *self.data.corpus.tests):
-            n = len(self.data.evaluation(split).batches)
-            limit = int(trainer.limit_batches * n) if isinstance(trainer.limit_batches, float) else trainer.limit_batches
-            words.append(f"{split} {min(n, limit) / n:.3g}")
+            limited = replace(self.data.evaluation(split), limit=trainer.limit_batches)
+            words.append(f"{split} {len(limited) / len(limited.batches):.3g}")
         return f"{trainer.max_steps:,} steps, {trainer.accumulate} to a step; of each split, the part {', '.join(words)}"
 
     def tokens(self) -> list[list[Any]]:

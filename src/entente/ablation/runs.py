@@ -81,8 +81,7 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True)
 class Run:
-    """One variant trained from one seed. metrics: by split, empty if the run did not finish. proof: how it differs from the
-    baseline before training, by aspect."""
+    """One variant and seed. metrics: by split, empty until it finished. proof: how it differs from the baseline, by aspect."""
 
     variant: str
     seed: int
@@ -146,8 +145,7 @@ def read_suite(directory: Path) -> Suite:
 
 
 def history(directory: Path) -> Curves:
-    """Returns the scalars of a run by tag, each a list of (step, value): from its events, or from history.json where there are
-    none. Both give the same values; a value that is not finite is NaN."""
+    """Returns the scalars of a run by tag, (step, value): from its events, else from history.json; NaN for all not finite."""
     stored: dict[str, list[tuple[int, float | None]]] | None
     if events_files := [*directory.glob("events.out.tfevents.*")]:
         if odd := next((path for path in events_files if not path.is_file()), None):

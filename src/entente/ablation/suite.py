@@ -71,10 +71,8 @@ def names_a_suite(suite: object, suites: Mapping[str, Any]) -> None:
     if not isinstance(suite, str):
         return
     if suite not in suites:
-        near = f"; did you mean {near}?" if (near := schema.nearest(suite, list(suites))) else ""
-        raise ValueError(
-            f"suite={suite}: choose one of {', '.join(suites)}, or give a list of variants, suite=[baseline,no_residual]{near}"
-        )
+        choices = f"choose one of {', '.join(suites)}, or give a list of variants, suite=[baseline,no_residual]"
+        raise ValueError(f"suite={suite}: {choices}{schema.suggestion(suite, suites)}")
     variants = suites[suite].get("variants") if isinstance(suites[suite], Mapping) else None
     if not (isinstance(variants, Sequence) and variants):
         raise ValueError(f"suites.{suite}.variants: give a list of variants, [baseline,no_residual]")
@@ -123,8 +121,7 @@ class Job:
     first_step: int = 0  # where this process began
 
     def start(self, threads: int) -> None:
-        """Starts a process that trains the run, unless another one does. It holds the run's lock itself, so that the lock
-        outlives a suite that is killed."""
+        """Starts a process that trains the run and holds its lock, see `locked`; unless another process does."""
         self.state, self.message = "running", "in another process"
         lock = self.directory.with_name(f".{self.name}.lock")
         try:
@@ -157,7 +154,7 @@ class Job:
         else:
             printed = self.directory.with_name(f"{self.name}.log").read_text(encoding="utf-8", errors="replace")
             self.state = CODES.get(code, "crashed")
-            self.message = ([line.strip() for line in printed.split("\n") if line.strip()] or [""])[-1]
+            self.message = printed.strip().rpartition("\n")[2].strip()
 
 
 @cache
@@ -214,8 +211,7 @@ def plan_jobs(root: Path, folder: str, variants: Sequence[str], seeds: Sequence[
 
 @contextmanager
 def one_suite(root: Path, variants: list[str], seeds: list[int], overrides: list[str]) -> Iterator[None]:
-    """Locks the suite's directory and writes its suite.yaml: an existing one may get more variants and seeds, never other
-    settings."""
+    """Locks the suite's directory and writes its suite.yaml, which may get more variants and seeds, never other settings."""
     before = read(root / "suite.yaml", Settings) or Settings(variants=variants[:1], seeds=seeds[:1], overrides=overrides)
     if before.overrides != overrides:
         own = " ".join(before.overrides) or "none of its own"
@@ -268,8 +264,7 @@ def status_of(root: Path) -> dict[str, Status]:
 
 
 def train_all(root: Path, jobs: Sequence[Job], at_once: int, threads: int) -> None:
-    """Trains until every run has ended, one way or another. A signal lets those under way save what they have, and raises
-    Interrupted."""
+    """Trains until every run has ended. A signal lets those under way save what they have, and raises Interrupted."""
     console = Console(markup=False, emoji=False)
     began = said = time.monotonic()
     kept = sum(job.state in ENDED for job in jobs)

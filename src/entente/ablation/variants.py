@@ -10,7 +10,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 
 from entente.config.command_line import plain
-from entente.config.schema import flat, nearest
+from entente.config.schema import flat, suggestion
 from entente.errors import InputError
 from entente.files import read_yaml
 
@@ -23,8 +23,13 @@ def composed(overrides: Sequence[str]) -> dict[str, Any]:
     return plain(hydra.compose("train", list(overrides)))[0]
 
 
-def without_ablation() -> dict[str, Any]:
-    """Returns the configuration of the run under way, its ablation taken away."""
+def without_ablation(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the configuration of the run under way, its ablation taken away. InputError where its own, `config`, contradicts
+    the ablation: the run would not be what its name says."""
+    has, ablation = dict(flat(config)), chosen()
+    wrong = [(key, value) for key, value in sets(ablation).items() if has.get(key) != value and "${" not in str(value)]
+    if wrong:
+        raise InputError(*(f"{k}={has.get(k)}: ablation={ablation} sets it to {v}; leave out one of both" for k, v in wrong))
     overrides = [one for one in HydraConfig.get().overrides.task if not one.startswith("ablation=")]
     return composed([*overrides, f"ablation={BASELINE}"])
 
@@ -60,8 +65,7 @@ def refuse_unusable(ablations: Sequence[str]) -> None:
 
 def _wrong(ablation: str, known: Sequence[str]) -> str:
     if ablation not in known:
-        near = nearest(ablation, known)
-        return f"{ablation}: no file of configs/ablation" + (f"; did you mean {near}?" if near else "")
+        return f"{ablation}: no file of configs/ablation{suggestion(ablation, known)}"
     file = file_of(ablation)
     try:
         content, text = read_yaml(file), file.read_text(encoding="utf-8")
@@ -72,11 +76,3 @@ def _wrong(ablation: str, known: Sequence[str]) -> str:
     if not isinstance(content, dict) or content.get("variant") != ablation:
         return f"{file}: has to say `variant: {ablation}`, its own name, by which its runs are known"
     return ""
-
-
-def refuse_contradiction(config: Mapping[str, Any]) -> None:
-    """Raises InputError where a command line contradicts its ablation: the run would not be what its name says."""
-    has, ablation = dict(flat(config)), chosen()
-    wrong = [(key, value) for key, value in sets(ablation).items() if has.get(key) != value and "${" not in str(value)]
-    if wrong:
-        raise InputError(*(f"{k}={has.get(k)}: ablation={ablation} sets it to {v}; leave out one of both" for k, v in wrong))

@@ -1,33 +1,87 @@
-"""Pictures of where trained checkpoints look in one sentence: every attention of one, or of several side by side."""
+"""Where trained checkpoints look in one sentence. `entente attention`: pictures of every attention of one, or of several
+side by side. `entente trace`: one attention step by step, with its numbers."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import torch
+from annotated_types import Ge, Interval, doc
 from matplotlib.figure import Figure
 from rich.console import Console
 
 from entente import checkpoint
-from entente.attention import draw, numbers, record
+from entente.attention import draw, numbers, record, trace
 from entente.attention.alignment import Pair, in_words
 from entente.attention.record import AttentionMap
-from entente.commands.sentence import Attention, Kind
-from entente.commands.trained import load_run, stored_corpus
-from entente.config.schema import fill
+from entente.attention.trace.render import markdown, show
+from entente.commands.trained import OutputDir, TrustData, load_run, stored_corpus
+from entente.commands.translate import standard_output
+from entente.config.schema import fill, problems
 from entente.data.alignments import Gold
 from entente.data.files import clean
 from entente.data.module import split_of
+from entente.data.tokenizer import BOS, EOS
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.files import made, path_of, writable, written_whole
-from entente.process import prepare_process
+from entente.process import Threads, prepare_process
 
 log = logging.getLogger("entente")
 
 FORMATS = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps", ".ps", ".tif", ".tiff")
 IN_FOLDER = (".png", ".svg")  # each picture, if a folder is asked for
 FRAMES = "Frames: the gold links, sure ones with solid lines, possible ones with dashed lines."
+SENTENCE = "Il n'est pas aussi grand que son père."
+Kind = Literal["encoder", "decoder", "cross", "alignment"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention:
+    """The settings of `entente attention`."""
+
+    checkpoint: Annotated[str | Sequence[str], doc("files or runs' directories; one: all its attention; several: side by side")]
+    sentence: Annotated[str, doc("in the source language")] = SENTENCE
+    target: Annotated[str | None, doc("a translation that the model is to read; null: its own")] = None
+    beam: Annotated[int, Interval(ge=1, le=1000), doc("of its own translation")] = 1
+    pair: Annotated[str | None, doc("instead of both: SPLIT/NUMBER of its corpus, with gold links if any: pair=test/1")] = None
+    trust_data: TrustData = False
+    kind: Annotated[Kind | None, doc("encoder, decoder or cross of a Transformer, alignment of a BiRNN; null: each")] = None
+    words: Annotated[bool, doc("whole words instead of pieces")] = False
+    layer: Annotated[Annotated[int, Ge(1)] | None, doc("of the large picture, from 1; null: the last")] = None
+    head: Annotated[Annotated[int, Ge(1)] | None, doc("from 1; null: the mean of the layer's heads")] = None
+    occlusion: Annotated[bool, doc("add what leaving out each source word changes, and how far the two agree")] = False
+    output: Annotated[str, doc("a folder, for PNG and SVG; or one picture: .png, .svg, .pdf")] = "outputs/attention"
+    output_dir: OutputDir = "outputs"
+    threads: Threads = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The settings of `entente trace`."""
+
+    checkpoint: Annotated[str | None, doc("a file, or a run's directory (its best checkpoint)")] = None
+    sentence: Annotated[str, doc("in the source language")] = SENTENCE
+    target: Annotated[str | None, doc("what the decoder is to produce; null: the model's own greedy translation")] = None
+    kind: Annotated[Kind | None, doc("null: attention to the source; of the example, all")] = None
+    layer: Annotated[Annotated[int, Ge(1)] | None, doc("of a Transformer, from 1; null: the first")] = None
+    head: Annotated[Annotated[int, Ge(1)] | None, doc("from 1; null: the first")] = None
+    step: Annotated[Annotated[int, Ge(1)] | None, doc("of a BiRNN, the target step, from 1; null: the first")] = None
+    example: Annotated[
+        bool | Literal["transformer", "birnn"],
+        doc("no checkpoint but a tiny model, two sentences of 3 tokens, width 4; true: transformer"),
+    ] = False
+    output: Annotated[str | None, doc("a file, NAME.md: the same as Markdown")] = None
+    columns: Annotated[Annotated[int, Ge(1)] | None, doc("columns of a wide tensor that are shown; null: all")] = 8
+    output_dir: str = "outputs"
+    threads: Threads = None
+
+
+check_attention = partial(problems, Attention, "")
+check_trace = partial(problems, Trace, "")
 
 
 def picture_attention(config: Mapping[str, Any]) -> None:
@@ -86,8 +140,7 @@ def _output(path: str) -> Path:
 
 
 def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | None]:
-    """The source, a target to read instead of the model's own translation, and gold links; of `pair`, if that is given, in the
-    corpus of the checkpoint at `path`."""
+    """The source, a target to read (None: the model's own), and gold links; those of `pair` are in the corpus of `path`."""
     if settings.pair is None:
         return clean(settings.sentence), clean(settings.target or "") or None, None
     split, _, number = settings.pair.partition("/")
@@ -136,3 +189,38 @@ def _of_kind(kind: Kind | None, name: str, maps: Sequence[AttentionMap]) -> Atte
     if kind:
         raise InputError(f"kind={kind}: this model has {there}; choose of these")
     raise InputError(f"{name}: this model has no attention to its source, only {there}; choose with kind=")
+
+
+def trace_attention(config: Mapping[str, Any]) -> None:
+    """Prints one attention of a checkpoint, or every one of the example, and writes the same as Markdown to any `output`."""
+    settings = fill(Trace, "", config)
+    prepare_process(settings.threads)
+    output = path_of(settings.output) if settings.output else None
+    if output and output.suffix.lower() != ".md":
+        raise InputError(f"output={output}: give a name that ends in .md")
+    traces = _traces(settings)
+    if output:
+        with written_whole(output) as file:
+            file.write(markdown(traces, settings.columns).encode())
+    console = Console(file=standard_output(), highlight=False)
+    with writable("standard output"):
+        for one in traces:
+            show(one, console, settings.columns)
+    if output:
+        log.info("%s", output)
+
+
+def _traces(settings: Trace) -> list[trace.Trace]:
+    """Those of the example; or that of a checkpoint, of one sentence, with the target given or the model's own translation."""
+    chosen = settings.kind, settings.layer, settings.head, settings.step
+    if settings.example:
+        if settings.checkpoint:
+            raise InputError(f"checkpoint={settings.checkpoint}: an example has a model of its own; leave out one of both")
+        return trace.examples("transformer" if settings.example is True else settings.example, *chosen)
+    if not settings.checkpoint:
+        raise InputError("checkpoint is not set: give checkpoint=FILE, or example=true for a tiny model of its own")
+    run = checkpoint.load(settings.checkpoint)
+    src, tgt = record.read_sentence(run.model, run.vocabulary, settings.sentence, settings.target, Search())
+    read, produced = (run.vocabulary.tgt.pieces(ids) for ids in ([BOS, *tgt], [*tgt, EOS]))
+    labels = trace.Labels(run.vocabulary.src.pieces(src), read, produced)
+    return [trace.trace(run.model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]), [labels], *chosen)]

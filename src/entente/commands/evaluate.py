@@ -1,6 +1,7 @@
 """Scores a trained checkpoint on a split of its corpus, or on a user's own files."""
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -69,11 +70,8 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     and, where `output` is given, writes metrics.json and translations there. The NLL is torch's, whatever engine translates."""
     settings = fill(Evaluate, "", config)
     output = path_of(settings.output) if settings.output else None
-    if output:
-        with writable(f"output={output}"):
-            if (output / "config.yaml").exists():  # its own scores would be lost, and by them it counts as finished
-                what = "this is the directory of a run, which keeps its own scores"
-                raise InputError(f"output={output}: {what}; give another folder")
+    if output and os.path.exists(output / "config.yaml"):  # its scores would be lost, and by them it counts as finished
+        raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
     run, how, engine = load_decoder(settings)
     corpus, splits = _own_files(settings, run) if settings.src or settings.tgt else _stored_splits(settings, run)
     data = TranslationData(corpus, run.vocabulary, **run.config["data"]["batch"], seed=run.config["seed"])

@@ -12,8 +12,8 @@ from typing_extensions import is_typeddict
 from entente.ablation.comparison import Compare
 from entente.ablation.suite import SuiteSettings
 from entente.checkpoint import RUNTIME
+from entente.commands.attention import Attention, Trace
 from entente.commands.evaluate import Evaluate
-from entente.commands.sentence import Attention, Trace
 from entente.commands.translate import Translate
 from entente.config.command_line import FILE, Table
 from entente.config.schema import MISSING, REQUIRED, allowed, part_of, settings_of
@@ -40,9 +40,9 @@ def schema() -> str:
     """The content of schema.json, from the signatures: one line per setting."""
     tables = {"train": _table(RunSettings, ("model", "data"))}
     tables |= {verb: _table(kind, ("search", "suites")) for verb, kind in VERBS.items()}
-    tables |= {f"model/{name}": _name(name) | _table(model, RUNTIME) for name, model in MODELS.items()}
+    tables |= {f"model/{name}": {"name": {"default": name}} | _table(model, RUNTIME) for name, model in MODELS.items()}
     cut = _table(Vocabulary.train, TOKENIZER_GIVEN, "tokenizer.") | _table(TranslationData, BATCH_GIVEN, "batch.")
-    tables |= {f"data/{name}": _name(name) | _table(reader) | cut for name, reader in CORPORA.items()}
+    tables |= {f"data/{name}": {"name": {"default": name}} | _table(reader) | cut for name, reader in CORPORA.items()}
     blocks = []
     for name, settings in tables.items():
         lines = [f"  {json.dumps(key)}: {json.dumps(setting, ensure_ascii=False)}" for key, setting in settings.items()]
@@ -69,10 +69,6 @@ def _table(target: Callable[..., Any], given: Collection[str] = (), prefix: str 
 def _words(setting: Parameter) -> dict[str, str]:
     comment = next((entry.documentation for entry in get_args(setting.annotation) if isinstance(entry, DocInfo)), "")
     return {"allowed": allowed(setting.annotation), "comment": comment}
-
-
-def _name(name: str) -> Table:
-    return {"name": {"default": name, "allowed": "", "comment": ""}}
 
 
 if __name__ == "__main__":

@@ -5,20 +5,20 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 
+from entente.ablation import variants
 from entente.ablation.proof import proof
-from entente.ablation.variants import BASELINE, chosen, refuse_contradiction, refuse_unusable, without_ablation
 from entente.training.settings import completed
 from entente.training.train import check_run, train
 
 
 def check(config: dict[str, Any]) -> list[str]:
     if HydraConfig.initialized():
-        refuse_unusable([chosen()])
+        variants.refuse_unusable([variants.chosen()])
     return check_run(config)
 
 
 def main(config: dict[str, Any]) -> None:
-    variant = chosen() != BASELINE and config.get("resume") in (None, "auto")
-    if variant:
-        refuse_contradiction(config)
-    train(config, prove=partial(proof, completed(without_ablation())) if variant else None)
+    prove = None
+    if variants.chosen() != variants.BASELINE and config.get("resume") in (None, "auto"):
+        prove = partial(proof, completed(variants.without_ablation(config)))
+    train(config, prove)

@@ -19,9 +19,7 @@ from entente.training.train import refused_by_lightning
 
 log = logging.getLogger("entente")
 
-TrustData = Annotated[
-    bool, doc("read the files, or fetch from the address, that the checkpoint names as its corpus (data=grammar has none)")
-]
+TrustData = Annotated[bool, doc("read the files or the address that the checkpoint names as its corpus (data=grammar: none)")]
 OutputDir = Annotated[str, doc("folder of the runs")]
 
 

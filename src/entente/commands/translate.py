@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Annotated, Any, TextIO
 
 import torch
@@ -34,9 +33,7 @@ Engine = Callable[[list[str]], list[list[Hypothesis]]]  # sentences -> the n bes
 class Translate(Decoding):
     """The settings of `entente translate`."""
 
-    input: Annotated[
-        str | None, doc("a text file, plain or gzip; null: standard input, or a prompt where that is a terminal")
-    ] = None
+    input: Annotated[str | None, doc("a text file, plain or gzip; null: standard input, or a prompt on a terminal")] = None
     output: Annotated[str | None, doc("a file; null: standard output")] = None
 
 
@@ -44,9 +41,8 @@ check = Translate.problems
 
 
 def translate_text(config: Mapping[str, Any]) -> None:
-    """Translates `input` (a file, or standard input; a prompt where that is a terminal) to `output` (a file, or
-    standard output), line by line; an empty line stays an empty line. With n_best > 1 each line has n: number of the
-    sentence, score, translation, separated by tabs."""
+    """Translates `input` to `output` line by line; an empty line stays an empty line. With n_best > 1 each line has n: number
+    of the sentence, score, translation, separated by tabs."""
     settings = fill(Translate, "", config)
     run, how, other = load_decoder(settings)
     if torch.cuda.is_available() and settings.accelerator in ("auto", "gpu", "cuda"):
@@ -71,7 +67,9 @@ def translate_text(config: Mapping[str, Any]) -> None:
         for chunk in _chunks(lines):
             for n_best in engine(chunk):
                 number += 1
-                out.writelines(_written(run, n_best, number, how.n_best))
+                for hypothesis in n_best:
+                    text = run.vocabulary.tgt.decode(hypothesis.tokens).replace("\n", " ")
+                    out.write(f"{text}\n" if how.n_best == 1 else f"{number}\t{hypothesis.score:.4f}\t{text}\n")
             out.flush()
             progress.advance(task, len(chunk))
 
@@ -92,12 +90,6 @@ def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
                 print(f"{languages['tgt']}> {text}" + (f"   ({hypothesis.score:.3f})" if how.n_best > 1 else ""))
     except EOFError:
         print()
-
-
-def _written(run: checkpoint.Run, n_best: list[Hypothesis], number: int, n: int) -> Iterator[str]:
-    for hypothesis in n_best:
-        text = run.vocabulary.tgt.decode(hypothesis.tokens).replace("\n", " ")
-        yield f"{text}\n" if n == 1 else f"{number}\t{hypothesis.score:.4f}\t{text}\n"
 
 
 def _to_translate(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str], int | None]:
@@ -131,15 +123,16 @@ def standard_output() -> TextIO:
 
 def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
     """Some lines at a time; those before a line that is refused are not lost."""
-    refused: InputError | None = None
-    while refused is None:
-        chunk: list[str] = []
-        try:
-            chunk.extend(islice(lines, CHUNK))
-        except InputError as error:
-            refused = error
+    chunk: list[str] = []
+    try:
+        for line in lines:
+            chunk.append(line)
+            if len(chunk) == CHUNK:
+                yield chunk
+                chunk = []
+    except InputError:
         if chunk:
             yield chunk
-        elif refused is None:
-            return
-    raise refused
+        raise
+    if chunk:
+        yield chunk
