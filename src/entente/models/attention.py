@@ -95,13 +95,13 @@ class AdditiveScore(nn.Module):
 
 
 class AttentionWeights(nn.Module):
-    """Scores (..., T, S) to weights (..., T, S): softmax over the keys, so each query's row sums to 1. A masked score is -inf,
-    hence its weight is exactly 0. Callers see to it that every row allows a key: no sentence is empty, a token sees itself.
+    """Scores (..., T, S) to weights (..., T, S): softmax over the keys, so each query's row sums to 1. By default a masked
+    score is -inf, hence its weight is exactly 0. Callers see to it that every row allows a key: no sentence is empty, a token sees itself.
     Attention maps are recorded by a forward hook on this module: its output is the weights before dropout.
 
     softmax: the axis. Any other than `keys` is a mistake to study. There the mask may hide a whole column, so masked scores
     become a finite minimum, and their weights are set to 0 afterwards. mask_value: what a masked score becomes, None is -inf; a
-    value below the range of the scores' type becomes the lowest of that range.
+    finite value below the range of the scores' type becomes the lowest of that range.
     """
 
     def __init__(self, softmax: SoftmaxOver = "keys", mask_value: float | None = None) -> None:
@@ -122,7 +122,8 @@ class AttentionWeights(nn.Module):
 
     def reachable(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         """Which keys a query could give weight to, (..., T, S): those that the mask allows, or all if `mask_value` is too high
-        to hide any. A reachable key may have the weight 0, since a saturated softmax underflows."""
+        to hide any next to a score of 0. A reachable key may have the weight 0, since a saturated softmax underflows. For those
+        who record attention."""
         everything = torch.ones_like(scores, dtype=torch.bool)
         takes_effect = self.softmax != "keys" or math.exp(self.mask_value) < torch.finfo(scores.dtype).tiny
         return everything if mask is None or not takes_effect else everything & mask
@@ -146,7 +147,8 @@ class MultiHeadAttention(nn.Module):
     projections: which of W_q, W_k, W_v are learned; the others are the identity. softmax, mask_value: see AttentionWeights.
     """
 
-    relations = (heads_divide, unprojected_width)  # read by config/schema.py
+    # Functions of some arguments by name, which raise ValueError where these do not go together; config/schema.py calls them too.
+    relations = (heads_divide, unprojected_width)
 
     def __init__(
         self,

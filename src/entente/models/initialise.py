@@ -52,7 +52,7 @@ def _fill(values: Tensor, leaf: str, owner: nn.Module, generator: torch.Generato
         if isinstance(owner, nn.LSTM | nn.LSTMCell) and leaf.startswith("bias_ih"):  # torch adds bias_hh to it
             nn.init.ones_(values.chunk(STACKED[type(owner)])[FORGET_GATE])
     elif isinstance(owner, nn.Embedding):
-        nn.init.normal_(values, std=embedding_std, generator=generator)  # padding too: padding_idx keeps its gradient 0
+        nn.init.normal_(values, std=embedding_std, generator=generator)  # the row of padding too; a tied output trains it
     else:
         chunks = values.unbind() if values.dim() == 3 else values.chunk(STACKED.get(type(owner), 1))  # 3: (H, K, K), bilinear
         for matrix in chunks:

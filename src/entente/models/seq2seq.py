@@ -2,7 +2,8 @@
 attention know this interface and no particular model.
 
 Training calls `decode` on all target tokens at once. Search calls it on one token at a time, with the state returned by the
-previous call. Both run the same code, so with a causal mask and a softmax over the keys they compute the same.
+previous call. Both run the same code, so where the mask is causal, masked scores are -inf and the softmax is over the keys
+they compute the same.
 
 Shapes: B batch, S source length, T target length, D width of the decoder's output, V vocabulary, N targets without padding.
 """
@@ -56,7 +57,8 @@ class Seq2Seq(nn.Module):
         raise NotImplementedError("an abstract model")
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
-        """Teacher forcing: hidden (B, T, D) for tgt (B, T), each position knowing src and the tokens up to itself."""
+        """Teacher forcing: hidden (B, T, D) for tgt (B, T), each position knowing src and the tokens up to itself, from which it
+        predicts the next token. The caller shifts the target and drops padding."""
         return self.decode(tgt, self.encode(src))[0]
 
     def loss(self, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
@@ -67,8 +69,8 @@ class Seq2Seq(nn.Module):
 
 
 class Residual(nn.Module):
-    """x + dropout(f(x)), where f is a sublayer (Vaswani et al. 2017, sections 3.1 and 5.4). With `keep=False` x is not added,
-    and the result is dropout(f(x))."""
+    """x + dropout(update), where the update is what a sublayer made of x (Vaswani et al. 2017, sections 3.1 and 5.4). With
+    `keep=False` x is not added, and the result is dropout(update)."""
 
     def __init__(self, keep: bool, dropout: float) -> None:
         super().__init__()
@@ -91,7 +93,8 @@ def causal_mask(new: int, past: int, device: torch.device) -> Tensor:
 
 
 def select(state: Any, rows: Tensor) -> Any:
-    """The given rows (N,) of any model's state, or of a part of one: reordered, repeated or dropped."""
+    """The given rows (N,) of a part of any model's state: reordered, repeated or dropped. Of a whole state only while each
+    sentence has one hypothesis, since its two parts have different rows otherwise."""
     if isinstance(state, Tensor):
         return state.index_select(0, rows)
     parts = [select(part, rows) for part in state]

@@ -13,7 +13,7 @@ Each side shows one of its `n_layers` blocks and the final norm; each + is a res
 and value are projections of the same x; in cross-attention the query is a projection of the decoder's y, key and value are
 projections of the encoder's output ("memory"). The cache is the keys and values of the target tokens read so far, one pair per
 decoder block. The source mask hides padding. The causal mask hides all later target tokens from each one; with padding on the
-right it hides the target's padding too.
+right it hides the target's padding too, which nothing hides without it.
 
 Shapes: B batch, S source length, T target length, P target tokens read before, H heads, D model width, K key width of a head,
 V vocabulary.

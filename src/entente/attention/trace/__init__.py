@@ -193,7 +193,7 @@ def products(one: Tensor, other: Tensor) -> str:
 def kinds(model: Seq2Seq) -> list[str]:
     """The attentions that a model has."""
     if isinstance(model, Transformer):
-        return [kind for kind, (side, sublayer) in PLACES.items() if sublayer in getattr(model, side)[0].residual]
+        return [kind for kind, (side, sublayer) in PLACES.items() if sublayer in getattr(model, side)[0].present]
     return ["alignment"] if has_attention(model) else []
 
 
