@@ -3,6 +3,7 @@
 import io
 import logging
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from entente.decoding.translate import translate
 from entente.models import MODELS
 from entente.training import progress, views
 from entente.training.progress import TrainingProgress, clock
+from entente.training.run_directory import Checkpoints
 from entente.training.translator import Optim, Translator
 from entente.training.views import AttentionMaps, SampleTranslations, attention_images
 
@@ -255,6 +257,17 @@ def test_best_bleu_survives_a_resume(vocabulary: Vocabulary, tmp_path: Path, cap
     fit(translator(vocabulary, max_steps=4), tmp_path, progress)
     assert "(best 99.5)" in lines(caplog)[-1]
     assert progress.state_dict()["best"] == 99.5
+
+
+def test_the_time_of_training_ends_with_training(
+    vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What follows, the final evaluation, is no part of it."""
+    saving = Checkpoints(tmp_path / "checkpoints", every=9, keep=1)
+    fit(translator(vocabulary, max_steps=2), tmp_path, saving)
+    trained = saving.seconds
+    monkeypatch.setattr(time, "perf_counter", lambda: 1e9)
+    assert 0 < trained == saving.seconds
 
 
 def test_nothing_to_write_to(vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def plain_and_fast(model: Any) -> Iterator[Any]:
 
 def projected_cross_entropy(hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float) -> Loss:
     """Of a model with this output projection."""
-    model: Any = SimpleNamespace(output=SimpleNamespace(weight=weight))
+    model: Any = SimpleNamespace(output=SimpleNamespace(weight=weight, bias=None))
     return loss(model, hidden, target, label_smoothing)
 
 
@@ -69,6 +69,12 @@ def test_projection_and_loss_in_blocks_equal_torchs_loss_of_all_logits(n: int, l
         close(actual, plain)
     with torch.no_grad():
         assert projected_cross_entropy(hidden, weight, target, label_smoothing) == (found.smoothed, found.nll)
+
+
+def test_an_output_projection_with_a_bias_has_the_plain_loss(model: Seq2Seq) -> None:
+    model.output = torch.nn.Linear(model.output.in_features, model.output.out_features).double()
+    hidden, target = torch.randn(7, model.output.in_features, dtype=torch.float64), torch.arange(7)
+    close(loss(model, hidden, target).nll, F.cross_entropy(model.output(hidden), target))
 
 
 def test_gradients_that_float16_could_not_say_wait_for_its_loss_scale() -> None:

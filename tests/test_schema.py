@@ -287,6 +287,11 @@ def test_a_model_is_configured_by_its_signature(name: str) -> None:
     assert composed["model"] == {"name": name, **usual}
 
 
+def test_what_a_corpus_is_not_told_has_its_default() -> None:
+    data = completed({"data": {"name": "grammar", "src": "en"}})["data"]
+    assert (data["src"], data["tgt"], data["seed"], data["tokenizer"], data["batch"]) == ("en", "en", 1, {}, {})
+
+
 def test_a_run_that_goes_on_keeps_what_a_setting_meant_before_it_was_stored() -> None:
     stored = {"optim": {"lr": 0.1}, "resume": "outputs/run"}
     assert completed(stored)["optim"]["decay_from"] == 0

@@ -58,8 +58,8 @@ class Run:
 
 
 def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2Seq:
-    """The model that a configuration's `model` part describes, checked by its constructor's signature, with the fast
-    implementations attached."""
+    """The model that a configuration's `model` part describes, checked by its constructor's signature. `attach` replaces some
+    of its methods, the loss among them, by those of fast/."""
     arguments = dict(config)
     if not isinstance(name := arguments.pop("name", None), str) or name not in MODELS:
         raise InputError(f"model.name={shown(name)}: choose one of {', '.join(MODELS)}")

@@ -7,7 +7,6 @@ from hydra.core.hydra_config import HydraConfig
 
 from entente.ablation import variants
 from entente.ablation.proof import proof
-from entente.training.settings import completed
 from entente.training.train import check_run, train
 
 
@@ -20,5 +19,5 @@ def check(config: dict[str, Any]) -> list[str]:
 def main(config: dict[str, Any]) -> None:
     prove = None
     if variants.chosen() != variants.BASELINE and config.get("resume") in (None, "auto"):
-        prove = partial(proof, completed(variants.without_ablation(config)))
+        prove = partial(proof, variants.without_ablation(config))
     train(config, prove)

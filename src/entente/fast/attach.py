@@ -69,7 +69,10 @@ def _traces(layer: nn.Module) -> list[Any]:
 def loss(model: Seq2Seq, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
     """Seq2Seq.loss, hidden (N, D), target (N,), a block of rows at a time: the logits would be the largest tensor.
     Gradients are computed in the forward pass, while the logits of a block exist, and the backward pass only scales them.
-    Products are computed in autocast's precision where that is on, and compared in float32 at least."""
+    Products are computed in autocast's precision where that is on, and compared in float32 at least. An output projection with
+    a bias is left to the plain loss."""
+    if model.output.bias is not None:
+        return Seq2Seq.loss(model, hidden, target, label_smoothing)
     if not torch.is_grad_enabled():
         return _in_blocks(hidden, model.output.weight, target, label_smoothing, None)
     return Loss(*_ProjectedCrossEntropy.apply(hidden, model.output.weight, target, label_smoothing))

@@ -96,8 +96,8 @@ class AdditiveScore(nn.Module):
 
 class AttentionWeights(nn.Module):
     """Scores (..., T, S) to weights (..., T, S): softmax over the keys, so each query's row sums to 1. By default a masked
-    score is -inf, hence its weight is exactly 0. Callers see to it that every row allows a key: no sentence is empty, a token sees itself.
-    Attention maps are recorded by a forward hook on this module: its output is the weights before dropout.
+    score is -inf, hence its weight is exactly 0. Callers see to it that every row allows a key: no sentence is empty, a token
+    sees itself. Attention maps are recorded by a forward hook on this module: its output is the weights before dropout.
 
     softmax: the axis. Any other than `keys` is a mistake to study. There the mask may hide a whole column, so masked scores
     become a finite minimum, and their weights are set to 0 afterwards. mask_value: what a masked score becomes, None is -inf; a
@@ -147,7 +147,7 @@ class MultiHeadAttention(nn.Module):
     projections: which of W_q, W_k, W_v are learned; the others are the identity. softmax, mask_value: see AttentionWeights.
     """
 
-    # Functions of some arguments by name, which raise ValueError where these do not go together; config/schema.py calls them too.
+    # Functions of arguments, by name, that raise ValueError where these do not go together; config/schema.py calls them too.
     relations = (heads_divide, unprojected_width)
 
     def __init__(

@@ -33,8 +33,8 @@ BiRNNState = State[Recurrent, KV]  # written: the recurrent state; memory: keys 
 
 class BiRNN(Seq2Seq):
     """tied: see Press & Wolf 2017. score: how the decoder's state is compared with the source; with `none` every step gets the
-    last state of each direction (Cho et al. 2014). readout: `maxout` as published; `residual` is W (s_i + C c_i), the state
-    added to what attention brought; `context` is W C c_i, which does not depend on the token just read. mask_padding: whether
+    last state of each direction (Cho et al. 2014). readout: `maxout` as published; `residual` is W (s_i + U c_i), the state
+    added to what attention brought; `context` is W U c_i, which does not depend on the token just read. mask_padding: whether
     attention ignores padding, which the encoder never reads. softmax: see AttentionWeights; a step has one query except in beam
     search, so over `queries` its weights are all 1."""
 

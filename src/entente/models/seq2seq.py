@@ -57,8 +57,8 @@ class Seq2Seq(nn.Module):
         raise NotImplementedError("an abstract model")
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
-        """Teacher forcing: hidden (B, T, D) for tgt (B, T), each position knowing src and the tokens up to itself, from which it
-        predicts the next token. The caller shifts the target and drops padding."""
+        """Teacher forcing: hidden (B, T, D) for tgt (B, T). Each position knows src and the tokens up to itself, and predicts
+        the next token. The caller shifts the target and drops padding."""
         return self.decode(tgt, self.encode(src))[0]
 
     def loss(self, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:

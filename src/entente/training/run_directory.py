@@ -219,6 +219,7 @@ class Checkpoints(L.Callback):
             self.write_best(pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._seconds, self._since = self.seconds, None
         self.trained = True
         self._save(trainer)
         self.stop_if_asked(trainer.global_step)

@@ -1,4 +1,5 @@
-"""The configuration of a run: one typed object, checked once. Each part is described by the signature that it configures."""
+"""The configuration of a run as a typed object; `model` and `data` stay mappings. Each part is described by the signature
+that it configures."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
@@ -93,6 +94,8 @@ def completed(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration with defaults for what it leaves out; those of a resumed run are what they were when it was stored."""
     meant = MEANT if config.get("resume") not in (None, "auto") else {}
     parts = {part: {**defaults(kind), **meant.get(part, {}), **config[part]} for part, kind in PARTS.items() if part in config}
+    if (data := config.get("data")) is not None:
+        parts["data"] = {**defaults(CORPORA[data["name"]]), "tokenizer": {}, "batch": {}, **data}
     return {**defaults(RunSettings), **config, **parts}
 
 
