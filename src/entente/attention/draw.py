@@ -96,8 +96,8 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
                     at = left + (k + 0.5) / n_columns * wide
                     _write(ax, at, top + high + 0.06, label, font, ha="center", va="top", rotation=90)
         ax.set_xlim(0, left + wide)
-        beside, below = (0.1 + max(len(label) for label in side) * font * LETTER for side in (map.rows, map.columns))
-        width, height = width + (left + wide + beside), max(height, top + high + above + below)
+        left_labels, below = (0.1 + max(len(label) for label in side) * font * LETTER for side in (map.rows, map.columns))
+        width, height = width + (left + wide + left_labels), max(height, top + high + above + below)
     bottom = max(ax.dataLim.y1 for ax in axes)
     for ax in axes:
         ax.set(ylim=(bottom, -above), aspect="equal", anchor="NW")

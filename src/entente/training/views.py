@@ -106,7 +106,8 @@ class View(L.Callback):
             self.write(trainer.logger, trainer, pl_module)
 
     def write(self, board: TensorBoardLogger, trainer: L.Trainer, translator: Translator) -> None:
-        raise NotImplementedError
+        """Logs to the board what was seen at trainer.global_step."""
+        raise NotImplementedError("an abstract view")
 
 
 class AttentionMaps(View):
