@@ -14,10 +14,11 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from entente import checkpoint
-from entente.attention import draw, numbers, record, trace
+from entente.attention import draw, numbers, record
 from entente.attention.alignment import Pair, in_words
 from entente.attention.record import AttentionMap
-from entente.attention.trace.render import markdown, show
+from entente.attention.trace import Labels, examples, trace
+from entente.attention.trace.tables import show
 from entente.commands.trained import OutputDir, TrustData, load_run, stored_corpus
 from entente.commands.translate import standard_output
 from entente.config.schema import fill, problems
@@ -198,29 +199,27 @@ def trace_attention(config: Mapping[str, Any]) -> None:
     output = path_of(settings.output) if settings.output else None
     if output and output.suffix.lower() != ".md":
         raise InputError(f"output={output}: give a name that ends in .md")
-    traces = _traces(settings)
+    text = _traced(settings)
     if output:
         with written_whole(output) as file:
-            file.write(markdown(traces, settings.columns).encode())
-    console = Console(file=standard_output(), highlight=False)
+            file.write(f"{text}\n".encode())
     with writable("standard output"):
-        for one in traces:
-            show(one, console, settings.columns)
+        show(text, Console(file=standard_output(), highlight=False))
     if output:
         log.info("%s", output)
 
 
-def _traces(settings: Trace) -> list[trace.Trace]:
-    """Those of the example; or that of a checkpoint, of one sentence, with the target given or the model's own translation."""
-    chosen = settings.kind, settings.layer, settings.head, settings.step
+def _traced(settings: Trace) -> str:
+    """That of a checkpoint is of one sentence, with the target given or the model's own translation."""
+    choice = settings.layer, settings.head, settings.step, settings.columns
     if settings.example:
         if settings.checkpoint:
             raise InputError(f"checkpoint={settings.checkpoint}: an example has a model of its own; leave out one of both")
-        return trace.examples("transformer" if settings.example is True else settings.example, *chosen)
+        return examples("transformer" if settings.example is True else settings.example, settings.kind, *choice)
     if not settings.checkpoint:
         raise InputError("checkpoint is not set: give checkpoint=FILE, or example=true for a tiny model of its own")
     run = checkpoint.load(settings.checkpoint)
     src, tgt = record.read_sentence(run.model, run.vocabulary, settings.sentence, settings.target, Search())
     read, produced = (run.vocabulary.tgt.pieces(ids) for ids in ([BOS, *tgt], [*tgt, EOS]))
-    labels = trace.Labels(run.vocabulary.src.pieces(src), read, produced)
-    return [trace.trace(run.model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]), [labels], *chosen)]
+    labels = Labels(run.vocabulary.src.pieces(src), read, produced)
+    return trace(run.model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]), [labels], settings.kind, *choice)

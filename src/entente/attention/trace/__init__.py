@@ -1,25 +1,27 @@
 """One attention, step by step, with its numbers and shapes: from what enters the layer to what leaves it.
 
 The calls and operations of one teacher-forced pass are captured. A template (transformer.j2, birnn.j2) shows their tensors in
-tables, and has the sentences that explain them. It renders to paragraphs: "# TITLE" opens the trace and "## TITLE: FORMULA" a
-step, "%table NAME" puts tables there, and every other paragraph is one of the sentences.
+tables, and has the sentences that explain them. What it gives is Markdown: "# TITLE" opens the trace and "## TITLE: FORMULA" a
+step, which is numbered here; its paragraphs may be broken into lines anywhere.
 
 Shapes: B sentences, T queries, S keys, H heads (none in the BiRNN). Of the Transformer: D width of the model, K width of a head
 (d_k), HK of all heads together. Of the BiRNN: Q width of the decoder's state, M of the encoder's output, A of the additive
 comparison.
 """
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import count
+from typing import NamedTuple
 
 import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import Tensor
 
 from entente.attention.record import KIND_NAMES, Call, Operation, capture, has_attention
+from entente.attention.trace.tables import decimals, table
+from entente.console import escape
 from entente.errors import InputError
 from entente.models import MODELS, Seq2Seq, Transformer
 
@@ -39,45 +41,12 @@ class Labels(NamedTuple):
     produced: list[str]  # T, what the decoder has to produce at each
 
 
-class Table(NamedTuple):
-    """The numbers of one tensor, of one sentence and head: `tensor` is 2-D, `shape` that of the whole, with its letters."""
-
-    name: str
-    title: str  # the name, and which part of the whole it is
-    shape: str
-    tensor: Tensor
-    rows: list[str]
-    columns: list[str] | None = None  # tokens; None: numbered from 1
-    hidden: Tensor | None = None  # True where masked, of the same size
-    sums: bool = False  # of rows and columns
-
-
-class Step(NamedTuple):
-    """formula: what is computed. sentences: what people ask here, answered."""
-
-    title: str
-    formula: str
-    tables: list[Table]
-    sentences: list[str]
-
-    @property
-    def shapes(self) -> str:
-        """Of the whole tensors, each once."""
-        return ", ".join(dict.fromkeys(f"{table.name} ({table.shape})" for table in self.tables if table.shape))
-
-
-class Trace(NamedTuple):
-    title: str
-    preface: list[str]
-    steps: list[Step]
-
-
 @dataclass
 class View:
     """What a template sees of one attention, and how it shows it.
 
     calls: by module path, the attention's and those of what surrounds it. path: of the attention. queries, keys: the labels of
-    each sentence. head, step: from 0; a recurrent decoder calls its attention once per step.
+    each sentence. head, step: from 0; a recurrent decoder calls its attention once per step. columns: see `trace`.
     """
 
     calls: Mapping[str, Sequence[Call]]
@@ -86,9 +55,9 @@ class View:
     keys: Sequence[list[str]]
     head: int
     step: int
+    columns: int | None
 
     def __post_init__(self) -> None:
-        self.tables: list[Table] = []
         self.scores, self.mask = self.call("weights").inputs  # (B, [H,] T, S); the mask may be None
         self.letters = "B H T S" if self.scores.dim() == 4 else "B T S"
         self.product = self.operation("matmul", which=-1)  # of weights and values
@@ -113,7 +82,7 @@ class View:
         """A tensor cut to its last two dimensions: sentence n, the chosen head, elsewhere the first."""
         for letter in letters.split()[:-2]:
             tensor = tensor[{"B": n, "H": self.head}.get(letter, 0)]
-        return tensor.detach().cpu().clone()
+        return tensor
 
     def show(
         self,
@@ -125,59 +94,32 @@ class View:
         masked: bool = False,
         sums: bool = False,
     ) -> str:
-        """Shows a tensor, in a table for each of the sentences. letters: one for each dimension, as "B H T K"; rows T are
-        queries, rows and columns S are keys, other columns are numbered."""
+        """A tensor, in a table for each of the sentences. letters: one for each dimension, as "B H T K"; rows T are queries,
+        rows and columns S are keys, other columns are numbered."""
         *before, row, column = letters.split()
         sizes = zip(letters.split(), tensor.shape, strict=True)
         shape = ", ".join(letter if letter == "1" else f"{letter} {size}" for letter, size in sizes)
+        tables = []
         for n in sentences:
-            part = self.part(tensor, letters, n)
-            labels = rows or {"T": self.queries[n], "S": self.keys[n], "1": ["every query"]}[row]
-            columns = self.keys[n] if column == "S" else None
-            title = [name, f"sentence {n + 1}"] if "B" in before and len(self.keys) > 1 else [name]
+            title = [f"{name} ({shape})"]
+            title += [f"sentence {n + 1}"] if "B" in before and len(self.keys) > 1 else []
             title += [f"query {self.queries[n][0]}"] if "T" in before else []
             title += [f"head {self.head + 1}"] if "H" in before and tensor.size(1) > 1 else []
+            labels = rows or {"T": self.queries[n], "S": self.keys[n], "1": ["every query"]}[row]
+            columns = self.keys[n] if column == "S" else None
             hidden = ~self.part(self.mask.expand(self.scores.shape), letters, n) if masked and self.mask is not None else None
-            self.tables.append(Table(name, ", ".join(title), shape, part, labels, columns, hidden, sums))
-        return f"\n\n%table {name}\n\n"
+            part = self.part(tensor, letters, n)
+            tables.append(table(", ".join(title), part, labels, columns, self.columns, hidden, sums))
+        return "\n\n".join(["", *tables, ""])
 
-    def show_parameter(
-        self, name: str, matrix: Tensor, bias: Tensor | None = None, where: str = "", label: str = "", shape: str = ""
-    ) -> str:
-        """Shows a matrix, if it is small, and its bias as one more row. label: of the only row."""
+    def show_parameter(self, name: str, matrix: Tensor, bias: Tensor | None = None, label: str = "") -> str:
+        """A matrix, if it is small, and its bias as one more row. label: of the only row."""
         if max(matrix.shape) > SMALL:
             return ""
         rows = [label] if label else [str(i + 1) for i in range(len(matrix))]
         if bias is not None:
             matrix, rows = torch.cat([matrix, bias[None]]), [*rows, "b"]
-        self.tables.append(Table(name, name + where, shape, matrix.detach().cpu(), rows))
-        return f"\n\n%table {name}\n\n"
-
-    def fill(self, template: str, facts: Mapping[str, Any]) -> Trace:
-        """The trace that a template describes."""
-        sizes = {"B": len(self.keys), "T": self.scores.size(-2), "S": self.scores.size(-1)}
-        text = ENVIRONMENT.get_template(template).render(facts, **sizes, view=self, attention=self.call().module).strip()
-        title, *paragraphs = (" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text))
-        found = Trace(title.removeprefix("# "), [], [])
-        for paragraph in paragraphs:
-            mark, _, rest = paragraph.partition(" ")
-            if mark == "##":
-                heading, _, formula = rest.partition(": ")
-                found.steps.append(Step(heading, formula, [], []))
-            elif mark == "%table":
-                found.steps[-1].tables.extend(table for table in self.tables if table.name == rest)
-            else:
-                (found.steps[-1].sentences if found.steps else found.preface).append(paragraph)
-        return found
-
-
-def decimals(value: float) -> str:
-    """Three decimals; what is 0 exactly is written so."""
-    if value == 0 or value is True:
-        return str(int(value))
-    if 1e6 <= abs(value) < math.inf:
-        return f"{value:.1e}"
-    return f"{value:.3f}".replace("-0.000", "0.000")
+        return f"\n\n{table(name, matrix, rows, most=self.columns)}\n\n"
 
 
 def signed(value: float) -> str:
@@ -206,10 +148,12 @@ def trace(
     layer: int | None = None,
     head: int | None = None,
     step: int | None = None,
-) -> Trace:
-    """src (B, S) and tgt (B, T), as the decoder reads it: token ids, padded on the right. kind: null is the attention to the
-    source. layer, head, step: from 1. Modes, gradients and random numbers stay as they were. InputError where the model has no
-    such attention, RuntimeError where one was not seen."""
+    columns: int | None = None,
+) -> str:
+    """One attention as Markdown. src (B, S) and tgt (B, T), as the decoder reads it: token ids, padded on the right. kind: null
+    is the attention to the source. layer, head, step: from 1. columns: of a tensor whose columns are no tokens, the most that
+    are shown. Modes, gradients and random numbers stay as they were. InputError where the model has no such attention,
+    RuntimeError where one was not seen."""
     model = getattr(model, "_orig_mod", model)  # hooks see nothing inside a compiled module
     there = kinds(model)
     if not there:
@@ -226,6 +170,7 @@ def trace(
         if number is not None and not 1 <= number <= last:
             raise InputError(f"{name}={number}: choose from 1 to {last}")
     layer, head, step = layer or 1, head or 1, step or 1
+    labels = [Labels(*([escape.markdown(escape.line(token)) for token in side] for side in label)) for label in labels]
     if kind == "alignment":
         path, around = "attention", ["residual"]  # there is no residual connection if the readout is maxout
         queries = [[f"s_{step - 1} → {label.produced[step - 1]}"] for label in labels]
@@ -239,16 +184,30 @@ def trace(
     keys = [label.read if kind == "decoder" else label.source for label in labels]
     inside = tuple(f"{one}." for one in (path, *around))
     calls = capture(model, src, tgt, lambda place, module: f"{place}.".startswith(inside), operations=True)
-    facts = {"model": model, "label": labels[0], "kind": kind, "title": KIND_NAMES[kind].capitalize(), "layer": layer}
-    facts["around"] = [calls[one][0] for one in around if one in calls]
-    template = "birnn.j2" if kind == "alignment" else "transformer.j2"
-    return View(calls, path, queries, keys, head - 1, step - 1).fill(template, facts)
+    view = View(calls, path, queries, keys, head - 1, step - 1, columns)
+    text = ENVIRONMENT.get_template("birnn.j2" if kind == "alignment" else "transformer.j2").render(
+        view=view,
+        model=model,
+        attention=view.call().module,
+        around=[calls[one][0] for one in around if one in calls],
+        kind=kind,
+        title=KIND_NAMES[kind].capitalize(),
+        layer=layer,
+        label=labels[0],
+        B=len(keys),
+        T=view.scores.size(-2),
+        S=view.scores.size(-1),
+    )
+    paragraphs = re.split(r"\n\s*\n", text.strip())
+    lines = "\n\n".join(part if part.startswith("|") else " ".join(part.split()) for part in paragraphs)
+    steps = count(1)
+    return re.sub("^## ", lambda _: f"## {next(steps)}. ", lines, flags=re.MULTILINE)
 
 
-def examples(name: str, kind: str | None = None, *place: int | None) -> list[Trace]:
+def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
     """That kind of attention in the smallest model that shows it all, on two sentences, the second padded: 3 source tokens, 5
     target tokens, width 4. Its parameters are round and not small. kind: null is all of them, and what was said once is not
-    said again. place: layer, head and step."""
+    said again. choice: layer, head, step and columns, see `trace`."""
     source = ["<pad>", "le", "chat", "il", "dort"]
     target = ["<pad>", "<s>", "</s>", "the", "cat", "he", "is", "sleeping", "sleeps"]
     labels = [
@@ -266,13 +225,12 @@ def examples(name: str, kind: str | None = None, *place: int | None) -> list[Tra
                 parameter[0] = 0  # padding, as training leaves it
     src = torch.tensor([[source.index(token) for token in label.source] for label in labels])
     tgt = torch.tensor([[target.index(token) for token in label.read] for label in labels])
-    traces = [trace(model, src, tgt, labels, one, *place) for one in ([kind] if kind else kinds(model))]
-    said: set[str] = set()
-    for one in traces:
-        for sentences in (one.preface, *(step.sentences for step in one.steps)):
-            sentences[:] = [text for text in sentences if text not in said]
-            said.update(sentences)
-    return traces
+    traces = [trace(model, src, tgt, labels, one, *choice) for one in ([kind] if kind else kinds(model))]
+    found: list[str] = []
+    for paragraph in "\n\n".join(traces).split("\n\n"):
+        if not paragraph.endswith(".") or paragraph not in found:  # a sentence, unlike headings and tables
+            found.append(paragraph)
+    return "\n\n".join(found)
 
 
 ENVIRONMENT = Environment(
