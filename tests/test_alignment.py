@@ -357,16 +357,18 @@ def test_uniform_heads_are_counted(vocabulary: Vocabulary) -> None:
 def test_the_head_is_chosen_where_it_is_said(vocabulary: Vocabulary) -> None:
     model = model_of("transformer", vocabulary)
     here = measure_split(model, vocabulary, pairs(vocabulary, gold=True), 0, None)
-    rates = {head: here.alignments.agreement(head).aer for head in here.alignments.heads()}
+    alignments = measure(model, vocabulary, pairs(vocabulary, gold=True))[1]
+    rates = {head: alignments.agreement(head).aer for head in alignments.heads()}
+    assert here.links == alignments.links(here.best)
     assert rates[here.best] == min(rates.values()) < max(rates.values())
     assert rates[here.best_head] == min(rate for head, rate in rates.items() if head.head is not None)
     other = here._replace(best=Head(0, 1, "read"))
     there = measure_split(model, vocabulary, pairs(vocabulary, gold=True), 0, other)
-    assert there.best == Head(0, 1, "read") and there.chosen_on == "valid"
-    assert there.report()["word_alignment"]["best"]["aer"] == rates[Head(0, 1, "read")]
+    assert there.best == Head(0, 1, "read") and there.report["word_alignment"]["best"]["chosen_on"] == "valid"
+    assert there.report["word_alignment"]["best"]["aer"] == rates[Head(0, 1, "read")]
     blind = measure_split(model, vocabulary, pairs(vocabulary), 0, None)
-    assert "word_alignment" not in blind.report() and blind.best == Head(1, None, "produced")
-    assert len(blind.links()) == len(FRENCH)
+    assert "word_alignment" not in blind.report and blind.best == Head(1, None, "produced")
+    assert len(blind.links) == len(FRENCH)
 
 
 def test_links_are_in_the_order_of_the_pairs(vocabulary: Vocabulary) -> None:
@@ -445,11 +447,11 @@ def test_correlations_of_a_layer_are_those_of_its_heads_and_of_their_mean() -> N
     generator = torch.Generator().manual_seed(3)
     weights, change = torch.rand(2, 2, 5, 4, generator=generator), torch.rand(5, 4, generator=generator)
     found = head_correlations(weights, change)
-    assert list(found) == [Head(layer, head, "produced") for layer in range(2) for head in (0, 1, None)]
-    for head, numbers in found.items():
+    heads = [Head(layer, head, "produced") for layer in range(2) for head in (0, 1, None)]
+    for head, row in zip(heads, found, strict=True):
         rows = weights[head.layer].mean(0) if head.head is None else weights[head.layer, head.head]
-        assert numbers == correlations(rows, change)
-    assert list(head_correlations(weights[:, :1], change)) == [Head(0, 0, "produced"), Head(1, 0, "produced")]
+        assert row == head.report() | correlations(rows, change)
+    assert [(row["layer"], row["head"]) for row in head_correlations(weights[:, :1], change)] == [(1, 1), (2, 1)]
 
 
 def test_a_mean_over_sentences_is_over_those_that_have_a_value() -> None:
@@ -460,8 +462,8 @@ def test_a_mean_over_sentences_is_over_those_that_have_a_value() -> None:
 
 def test_occlusion_of_a_split_is_the_mean_over_its_words(vocabulary: Vocabulary) -> None:
     model, of = model_of("birnn", vocabulary), pairs(vocabulary)
-    found = measure_split(model, vocabulary, of, 2, None).occlusion
-    assert list(found) == [Head(0, 0, "produced")]
+    [found] = measure_split(model, vocabulary, of, 2, None).report["occlusion"]
+    assert found["layer"] == found["head"] == 1
     total, words = 0.0, 0
     for pair in of[:2]:
         source, target = words_of(vocabulary.src, pair.src[:-1]), words_of(vocabulary.tgt, pair.tgt)
@@ -470,4 +472,4 @@ def test_occlusion_of_a_split_is_the_mean_over_its_words(vocabulary: Vocabulary)
         change = occlusion(model, pair.src, pair.tgt, source, target)
         total += correlations(weights, change)["spearman"] * len(target.labels)
         words += len(target.labels)
-    assert found[Head(0, 0, "produced")]["spearman"] == pytest.approx(total / words, abs=1e-5)
+    assert found["spearman"] == pytest.approx(total / words, abs=1e-5)

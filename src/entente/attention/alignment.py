@@ -130,9 +130,6 @@ class Head:
     head: int | None
     step: Step
 
-    def place(self) -> str:
-        return f"layer {self.layer + 1}, {'mean of heads' if self.head is None else f'head {self.head + 1}'}"
-
     def report(self) -> dict[str, Any]:
         """For metrics.json."""
         return {"layer": self.layer + 1, "head": "mean" if self.head is None else self.head + 1, "step": self.step}

@@ -3,8 +3,8 @@
 Shapes: L layers, H heads, W source words, E target words, T target pieces, N sources, V vocabulary.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from torch import Tensor
 
 from entente.attention import record
-from entente.attention.alignment import STEPS, Alignments, Head, Pair, Step, Words, in_words, linked, usual_head
+from entente.attention.alignment import Alignments, Head, Pair, Step, Words, in_words, linked, usual_head
 from entente.data.alignments import Link
 from entente.data.module import TranslationData, split_of
 from entente.data.tokenizer import BOS, EOS, SPECIAL, Vocabulary
@@ -114,19 +114,19 @@ def mean(values: Sequence[float], weights: Sequence[int] | None = None) -> float
     return sum(v * w for v, w in there) / sum(w for _, w in there) if there else float("nan")
 
 
-def head_correlations(weights: Tensor, change: Tensor) -> dict[Head, dict[str, float]]:
+def head_correlations(weights: Tensor, change: Tensor) -> list[dict[str, Any]]:
     """weights (L, H, E, W), change (E, W) -> the correlations of each head, and of the mean of each layer that has several."""
-    found: dict[Head, dict[str, float]] = {}
+    found = []
     for layer, heads in enumerate(weights):
-        found.update({Head(layer, head, "produced"): correlations(rows, change) for head, rows in enumerate(heads)})
-        if len(heads) > 1:
-            found[Head(layer, None, "produced")] = correlations(heads.mean(0), change)
+        means = [(None, heads.mean(0))] if len(heads) > 1 else []
+        for head, rows in [*enumerate(heads), *means]:
+            found.append(Head(layer, head, "produced").report() | correlations(rows, change))
     return found
 
 
-def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> dict[Head, dict[str, float]]:
+def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     """The correlations of each head, at the step that produces the word: means over the target words of all sentences."""
-    found: defaultdict[Head, list[dict[str, float]]] = defaultdict(list)
+    found: list[list[dict[str, Any]]] = []
     counts: list[int] = []
     for pair in pairs:
         source, target = pair.words(vocabulary)
@@ -134,77 +134,23 @@ def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pa
             maps = record.record_batch(model, vocabulary, [pair.src], [pair.tgt])[0]
             [words] = [in_words(map, source, target).weights for map in maps if map.kind in record.TO_SOURCE]
             change = occlusion(model, pair.src, pair.tgt, source, target)
-            for head, agreement in head_correlations(words[..., :-1, :-1], change).items():  # without the end symbols
-                found[head].append(agreement)
+            found.append(head_correlations(words[..., :-1, :-1], change))  # without the end symbols
             counts.append(len(target.labels))
-    return {head: {name: mean([row[name] for row in rows], counts) for name in rows[0]} for head, rows in found.items()}
+    means = ({name: mean([row[name] for row in rows], counts) for name in WITH_OCCLUSION} for rows in zip(*found, strict=True))
+    return [head | of_head for head, of_head in zip(found[0] if found else [], means, strict=True)]
 
 
 class Measured(NamedTuple):
-    """The measurements of one split. best: the head, or mean of a layer's heads, with the lowest alignment error rate on the
-    split that it was chosen on; best_head: the same among single heads."""
+    """The measurements of one split.
 
-    numbers: dict[str, Numbers]
-    alignments: Alignments
+    report: for metrics.json. links: of each sentence, made by the best head. best: the head, or mean of a layer's heads, with
+    the lowest alignment error rate on the split that it was chosen on; best_head: the same among single heads.
+    """
+
+    report: dict[str, Any]
+    links: list[list[Link]]
     best: Head
     best_head: Head
-    chosen_on: str
-    occlusion: dict[Head, dict[str, float]]
-    sentences: int
-
-    def links(self) -> list[list[Link]]:
-        """The links of each sentence, made by the best head."""
-        return self.alignments.links(self.best) if self.alignments else []
-
-    def report(self) -> dict[str, Any]:
-        """For metrics.json."""
-        found: dict[str, Any] = {}
-        for kind, numbers in self.numbers.items():
-            of_heads = {name: values.tolist() for name, values in numbers._asdict().items()}
-            found[kind] = {**of_heads, "near_uniform": numbers.near_uniform()}
-        if self.alignments.gold:
-            rows = {head: head.report() | self.alignments.agreement(head)._asdict() for head in self.alignments.heads()}
-            best = {"best": rows[self.best] | {"chosen_on": self.chosen_on}, "best_head": rows[self.best_head]}
-            found["word_alignment"] = {"oracle": self.alignments.oracle()._asdict(), **best, "heads": [*rows.values()]}
-        if self.occlusion:
-            found["occlusion"] = [head.report() | values for head, values in self.occlusion.items()]
-        return found
-
-    def tables(self, split: str) -> Iterator[Table]:
-        """The report as tables for a terminal."""
-        table = _table(f"{split}: attention, means over the rows of {self.sentences} sentences", Numbers._fields)
-        table.caption = "LAYER.HEAD; entropy: 0 one piece, 1 all alike; end, punctuation: mass on </s> or <s>, on signs"
-        for kind, numbers in self.numbers.items():
-            for i, j in np.ndindex(*numbers.entropy.shape):
-                table.add_row(f"{record.NAME_OF_KIND[kind]} {i + 1}.{j + 1}", *(f"{values[i, j]:.2f}" for values in numbers))
-            table.add_row("near-uniform heads", f"{numbers.near_uniform():.0%}", end_section=True)
-        yield table
-        if self.alignments.gold:
-            columns = ("produced: P", "R", "AER", "read: P", "R", "AER")
-            table = _table(f"{split}: attention to the source as word alignment", columns)
-            best = f"best on {self.chosen_on}: {self.best.place()}, {self.best.step}"
-            table.caption = f"oracle: the best of one link a target word; produced, read: at the step that does so; {best}"
-            rows = {"oracle": [*self.alignments.oracle()] * len(STEPS)}
-            for head in self.alignments.heads():  # first of all heads at one step, then at the other
-                rows.setdefault(head.place(), []).extend(self.alignments.agreement(head))
-            for place, values in rows.items():
-                table.add_row(place, *(f"{value:.3f}" for value in values), end_section=place == "oracle")
-            yield table
-        if self.occlusion:
-            yield occlusion_table(split, self.occlusion)
-
-
-def occlusion_table(of: str, agreements: Mapping[Head, Mapping[str, float]]) -> Table:
-    """A table of how each head agrees with occlusion, see `correlations`. of: a split or a model."""
-    table = _table(f"{of}: attention and what leaving out a source word changes", WITH_OCCLUSION)
-    for head, agreement in agreements.items():
-        table.add_row(head.place(), *(f"{value:.2f}" for value in agreement.values()))
-    return table
-
-
-def _table(title: str, columns: Iterable[str]) -> Table:
-    numbers = [Column(column, justify="right") for column in columns]
-    return Table("", *numbers, title=title, title_justify="left", caption_justify="left")
 
 
 def measure_split(
@@ -213,15 +159,53 @@ def measure_split(
     """occluded: sentences on which words are left out. chosen: the split that the best head was chosen on; None: this one."""
     numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
     best = best_head = Head(0, 0, "produced")  # of a model without attention to the source
-    on = ""
+    on = "these sentences themselves"
     if chosen:
         best, best_head, on = chosen.best, chosen.best_head, "valid"
     elif alignments.gold:
-        best, best_head, on = alignments.best(), alignments.best(means=False), "these sentences themselves"
+        best, best_head = alignments.best(), alignments.best(means=False)
     elif alignments:
         best = best_head = usual_head(alignments.heads())
-    changes = mean_correlations(model, vocabulary, pairs[:occluded]) if occluded and alignments else {}
-    return Measured(numbers, alignments, best, best_head, on, changes, len(pairs))
+    report: dict[str, Any] = {}
+    for kind, of_kind in numbers.items():
+        of_heads = {name: values.tolist() for name, values in of_kind._asdict().items()}
+        report[kind] = {**of_heads, "near_uniform": of_kind.near_uniform()}
+    if alignments.gold:
+        rows = {head: head.report() | alignments.agreement(head)._asdict() for head in alignments.heads()}
+        named = {"best": rows[best] | {"chosen_on": on}, "best_head": rows[best_head]}
+        report["word_alignment"] = {"oracle": alignments.oracle()._asdict(), **named, "heads": [*rows.values()]}
+    if occluded and alignments and (changes := mean_correlations(model, vocabulary, pairs[:occluded])):
+        report["occlusion"] = changes
+    return Measured(report, alignments.links(best) if alignments else [], best, best_head)
+
+
+def tables(report: Mapping[str, Any], of: str) -> Iterator[Table]:
+    """The report of a `Measured` as tables for a terminal. of: the split or the model that it is about."""
+    kinds = {name: report[kind] for kind, name in record.NAME_OF_KIND.items() if kind in report}
+    if kinds:
+        legend = "LAYER.HEAD; entropy: 0 one piece, 1 all alike; end, punctuation: mass on </s> or <s>, on signs"
+        uniform = ", ".join(f"{name} {numbers['near_uniform']:.0%}" for name, numbers in kinds.items())
+        rows = [
+            {"": f"{name} {i + 1}.{j + 1}"} | {number: numbers[number][i][j] for number in Numbers._fields}
+            for name, numbers in kinds.items()
+            for i, j in np.ndindex(np.shape(numbers["entropy"]))
+        ]
+        yield _table(f"{of}: attention, means over its rows", rows, f"{legend}; near-uniform heads: {uniform}")
+    if found := report.get("word_alignment"):
+        rows = [{"layer": "oracle", "head": "", "step": ""} | found["oracle"], *found["heads"]]
+        legend = "oracle: the best of one link a target word; produced, read: at the step that does so"
+        best = "best on {chosen_on}: layer {layer}, head {head}, {step}".format_map(found["best"])
+        yield _table(f"{of}: attention to the source as word alignment", rows, f"{legend}; {best}")
+    if rows := report.get("occlusion", []):
+        yield _table(f"{of}: attention and what leaving out a source word changes", rows)
+
+
+def _table(title: str, rows: Sequence[Mapping[str, Any]], caption: str | None = None) -> Table:
+    columns = [Column(name, justify="right") for name in rows[0]]
+    table = Table(*columns, title=title, title_justify="left", caption=caption, caption_justify="left")
+    for row in rows:
+        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
+    return table
 
 
 def pairs_of(data: TranslationData, split: str, n: int | None = None) -> list[Pair]:

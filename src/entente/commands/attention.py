@@ -12,6 +12,7 @@ import torch
 from annotated_types import Ge, Interval, doc
 from matplotlib.figure import Figure
 from rich.console import Console
+from rich.table import Table
 
 from entente import checkpoint
 from entente.attention import draw, numbers, record
@@ -97,7 +98,8 @@ def picture_attention(config: Mapping[str, Any]) -> None:
     source, target, gold = _sentence(settings, paths[0])
     maps: dict[str, list[AttentionMap]] = {}
     occluded: dict[str, AttentionMap] = {}
-    translations, tables = [], []
+    translations: list[str] = []
+    tables: list[Table] = []
     for number, path in enumerate(paths, start=1):
         run = checkpoint.load(path)
         model, vocabulary, name = run.model, run.vocabulary, run.config["model"]["name"]
@@ -114,7 +116,7 @@ def picture_attention(config: Mapping[str, Any]) -> None:
             map = map._replace(weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1])
             change = numbers.occlusion(model, src, tgt, *words)
             occluded |= {name: map, f"{name}: change when left out": map._replace(weights=change[None, None])}
-            tables.append(numbers.occlusion_table(name, numbers.head_correlations(map.weights, change)))
+            tables += numbers.tables({"occlusion": numbers.head_correlations(map.weights, change)}, name)
     read = [f"given, not translated: {target}"] if target else translations
     title = "\n".join([source, *read, *([FRAMES] if gold else [])])
     for picture, figure in _figures(maps, occluded, gold, settings, title):

@@ -10,7 +10,7 @@ from annotated_types import Ge, doc
 from rich.console import Console
 
 from entente import checkpoint
-from entente.attention.numbers import Measured, measure_split, pairs_of
+from entente.attention.numbers import Measured, measure_split, pairs_of, tables
 from entente.commands.trained import Decoding, TrustData, load_decoder, stored_corpus
 from entente.config.schema import fill
 from entente.data.alignments import pharaoh, read_pharaoh
@@ -90,21 +90,21 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     metrics = {split: {**evaluation.metrics(), **named} for split, evaluation in evaluations.items()}
     measured = _measured(run, data, splits, settings.occlusion) if settings.attention else {}
     for split, found in measured.items():
-        metrics[split]["attention"] = found.report()
+        metrics[split]["attention"] = found.report
     if output:
         with writable(f"output={output}"):
             write_translations(output, evaluations)
             for split, found in measured.items():
-                if found.alignments:
-                    write_text(file_in(output / "alignments", split, ".pharaoh"), pharaoh(found.links()))
+                if found.links:
+                    write_text(file_in(output / "alignments", split, ".pharaoh"), pharaoh(found.links))
             write_json(output / "metrics.json", metrics)
     show(metrics, ", ".join([settings.checkpoint, f"step {run.step}", f"beam {how.beam}", *named.values()]))
     for split in splits:
         lengths = ", ".join(f"{row['words']}: {row['bleu']:.1f}" for row in metrics[split]["bleu_by_source_length"])
         log.info("%s  BLEU by source words  %s", split, lengths)
     console = Console(markup=False, emoji=False)
-    for split, found in measured.items():
-        for table in found.tables(split):
+    for split in measured:
+        for table in tables(metrics[split]["attention"], split):
             console.print(table)
     for name, signature in metrics[splits[0]]["signature"].items():
         log.info("%s signature  %s", name, signature)
