@@ -12,7 +12,6 @@ import torch
 from annotated_types import Ge, Interval, doc
 from matplotlib.figure import Figure
 from rich.console import Console
-from rich.table import Table
 
 from entente import checkpoint
 from entente.attention import draw, numbers, record
@@ -96,10 +95,9 @@ def picture_attention(config: Mapping[str, Any]) -> None:
         raise InputError("checkpoint=[]: give one at least")
     output = _output(settings.output)
     source, target, gold = _sentence(settings, paths[0])
-    maps: dict[str, list[AttentionMap]] = {}
-    occluded: dict[str, AttentionMap] = {}
+    together = settings.occlusion or len(paths) > 1
+    shown: list[tuple[str, AttentionMap]] = []
     translations: list[str] = []
-    tables: list[Table] = []
     for number, path in enumerate(paths, start=1):
         run = checkpoint.load(path)
         model, vocabulary, name = run.model, run.vocabulary, run.config["model"]["name"]
@@ -108,26 +106,28 @@ def picture_attention(config: Mapping[str, Any]) -> None:
         translations.append(f"{name}: {vocabulary.tgt.decode(tgt)}")
         if not record.has_attention(model):
             raise InputError(f"checkpoint={path}: this model has no attention to its source, nor any; give another checkpoint")
-        maps[name], words = record.record(model, vocabulary, src, tgt), Pair(src, tgt, gold).words(vocabulary)
+        maps, words = record.record(model, vocabulary, src, tgt), Pair(src, tgt, gold).words(vocabulary)
         if settings.words or settings.occlusion or gold:  # gold links are of words
-            maps[name] = [in_words(map, *words) for map in maps[name]]
+            maps = [in_words(map, *words) for map in maps]
+        if settings.kind or output.suffix or together:
+            maps = [_of_kind(None if settings.occlusion else settings.kind, name, maps)]
+        shown += [(name, map) for map in maps]
         if settings.occlusion:
-            map = _of_kind(None, name, maps[name])  # from which the end symbols are cut
+            [map] = maps  # from which the end symbols are cut
             map = map._replace(weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1])
             change = numbers.occlusion(model, src, tgt, *words)
-            occluded |= {name: map, f"{name}: change when left out": map._replace(weights=change[None, None])}
-            tables += numbers.tables({"occlusion": numbers.head_correlations(map.weights, change)}, name)
+            shown[-1:] = [(name, map), (f"{name}: change when left out", map._replace(weights=change[None, None]))]
+            Console().print(*numbers.tables({"occlusion": numbers.head_correlations(map.weights, change)}, name))
     read = [f"given, not translated: {target}"] if target else translations
     title = "\n".join([source, *read, *([FRAMES] if gold else [])])
-    for picture, figure in _figures(maps, occluded, gold, settings, title):
+    links = {(row, column): (column, row) in gold.sure for column, row in gold.possible} if gold else {}
+    for picture, figure in _figures(shown, links, title, settings, together):
         for file in [output] if output.suffix else [output / f"{picture}{suffix}" for suffix in IN_FOLDER]:
             with writable(f"output={settings.output}"), made(file.parent), written_whole(file) as opened:
                 figure.savefig(opened, format=file.suffix[1:].lower())
             log.info("%s", file)
         if output.suffix:
             break
-    for table in tables:
-        Console().print(table)
 
 
 def _output(path: str) -> Path:
@@ -156,38 +156,32 @@ def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | N
 
 
 def _figures(
-    maps: dict[str, list[AttentionMap]], occluded: dict[str, AttentionMap], gold: Gold | None, settings: Attention, title: str
+    shown: Sequence[tuple[str, AttentionMap]], links: draw.Marks, title: str, settings: Attention, together: bool
 ) -> Iterator[tuple[str, Figure]]:
-    """Names and pictures: the `occluded` maps, if there are any, or those of several models side by side, or of one model each
-    kind of attention with all layers and heads, and the chosen layer and head large."""
-    one_picture, layer, head = bool(path_of(settings.output).suffix), settings.layer, settings.head
-    [first, *others] = maps
-    alone = not (settings.kind or one_picture or occluded or others)
-    shown = maps[first] if alone else [_of_kind(settings.kind, name, found) for name, found in maps.items()]
+    """Names and pictures of the maps, each with the name of its model: all side by side if `together`; else of each all layers
+    and heads, if it has several, and the chosen layer and head large."""
+    layer, head = settings.layer, settings.head
     for name, number, axis in (("layer", layer, 0), ("head", head, 1)):
-        most = min((map.weights.shape[axis] for map in shown if map.weights.shape[axis] > 1), default=1)
+        most = min((map.weights.shape[axis] for _, map in shown if map.weights.shape[axis] > 1), default=1)
         if number and number > most:
             raise InputError(f"{name}={number}: choose from 1 to {most}")
     i, j = layer - 1 if layer else -1, head - 1 if head else None
-    links = {(row, column): (column, row) in gold.sure for column, row in gold.possible} if gold else {}
-    if occluded or others:
-        together = occluded or dict(zip(maps, shown, strict=True))
-        yield "occlusion" if occluded else "side-by-side", draw.draw_pair(together, title, i, j, links)
+    if together:
+        yield "occlusion" if settings.occlusion else "side-by-side", draw.draw_pair(dict(shown), title, i, j, links)
         return
-    for map in shown:
-        name, several = record.NAME_OF_KIND[map.kind], map.weights.shape[:2].numel() > 1
-        if several and not (one_picture and (layer or head)):
-            yield name, draw.draw(map, title)
+    for name, map in shown:
+        picture, several = record.NAME_OF_KIND[map.kind], map.weights.shape[:2].numel() > 1
+        if several and not (path_of(settings.output).suffix and (layer or head)):
+            yield picture, draw.draw(map, title)
         marks = links if map.kind in record.TO_SOURCE else {}
-        yield f"{name}-large" if several else name, draw.draw_pair({first: map}, title, i, j, marks)
+        yield f"{picture}-large" if several else picture, draw.draw_pair({name: map}, title, i, j, marks)
 
 
 def _of_kind(kind: Kind | None, name: str, maps: Sequence[AttentionMap]) -> AttentionMap:
     """The map of a kind, None for the one to the source, of the model of that name. InputError if it has none."""
     kinds = (record.KIND_NAMES[kind],) if kind else record.TO_SOURCE
-    for map in maps:
-        if map.kind in kinds:
-            return map
+    if found := [map for map in maps if map.kind in kinds]:
+        return found[0]
     there = ", ".join(record.NAME_OF_KIND[map.kind] for map in maps)
     if kind:
         raise InputError(f"kind={kind}: this model has {there}; choose of these")
