@@ -185,19 +185,10 @@ def trace(
     inside = tuple(f"{one}." for one in (path, *around))
     calls = capture(model, src, tgt, lambda place, module: f"{place}.".startswith(inside), operations=True)
     view = View(calls, path, queries, keys, head - 1, step - 1, columns)
-    text = ENVIRONMENT.get_template("birnn.j2" if kind == "alignment" else "transformer.j2").render(
-        view=view,
-        model=model,
-        attention=view.call().module,
-        around=[calls[one][0] for one in around if one in calls],
-        kind=kind,
-        title=KIND_NAMES[kind].capitalize(),
-        layer=layer,
-        label=labels[0],
-        B=len(keys),
-        T=view.scores.size(-2),
-        S=view.scores.size(-1),
-    )
+    facts = {"model": model, "label": labels[0], "kind": kind, "title": KIND_NAMES[kind].capitalize(), "layer": layer}
+    facts |= {"view": view, "attention": view.call().module, "around": [calls[one][0] for one in around if one in calls]}
+    facts |= {"B": len(keys), "T": view.scores.size(-2), "S": view.scores.size(-1)}
+    text = ENVIRONMENT.get_template("birnn.j2" if kind == "alignment" else "transformer.j2").render(facts)
     paragraphs = re.split(r"\n\s*\n", text.strip())
     lines = "\n\n".join(part if part.startswith("|") else " ".join(part.split()) for part in paragraphs)
     steps = count(1)
