@@ -51,7 +51,9 @@ def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
             (x, update), after = seen[0].inputs, seen[0].output
             found[f"update_ratio/{place}"] = _mean(update.norm(dim=-1) / x.norm(dim=-1).clamp(min=SMALLEST), there)
             found[f"update_cosine/{place}"] = _mean(F.cosine_similarity(x, update, dim=-1), there)
-            found[f"position_cosine/{place}"] = _mean(*_cosine_between_positions(after, there))
+            unit, n = F.normalize(after, dim=-1) * there.unsqueeze(-1), there.sum(-1)  # (B, T, D), (B)
+            cosines = (unit.sum(1).square().sum(-1) - n) / (n * (n - 1)).clamp(min=1)  # (B), the mean over pairs of positions
+            found[f"position_cosine/{place}"] = _mean(cosines, n > 1)
             continue
         weights, reached = weights_of(seen)  # (B, [H,] T, S)
         scores = torch.cat([call.inputs[0] for call in seen], dim=-2)
@@ -68,10 +70,3 @@ def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
 
 def _mean(values: Tensor, where: Tensor) -> float:
     return float(values[where].mean())
-
-
-def _cosine_between_positions(x: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
-    """x (B, T, D), there (B, T) -> the mean cosine of each sentence's pairs of positions (B,), and which have a pair."""
-    unit = F.normalize(x, dim=-1) * there.unsqueeze(-1)
-    n = there.sum(-1)
-    return (unit.sum(1).square().sum(-1) - n) / (n * (n - 1)).clamp(min=1), n > 1

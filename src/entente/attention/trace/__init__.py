@@ -132,13 +132,6 @@ def products(one: Tensor, other: Tensor) -> str:
     return " + ".join(f"{signed(a)}·{signed(b)}" for a, b in zip(one.tolist(), other.tolist(), strict=True))
 
 
-def kinds(model: Seq2Seq) -> list[str]:
-    """The attentions that a model has."""
-    if isinstance(model, Transformer):
-        return [kind for kind, (side, sublayer) in PLACES.items() if sublayer in getattr(model, side)[0].present]
-    return ["alignment"] if has_attention(model) else []
-
-
 def trace(
     model: Seq2Seq,
     src: Tensor,
@@ -155,15 +148,15 @@ def trace(
     are shown. Modes, gradients and random numbers stay as they were. InputError where the model has no such attention,
     RuntimeError where one was not seen."""
     model = getattr(model, "_orig_mod", model)  # hooks see nothing inside a compiled module
-    there = kinds(model)
-    if not there:
+    if not has_attention(model):
         raise InputError("checkpoint: this model has no attention; give another checkpoint")
     if isinstance(model, Transformer):
         if step is not None:
             raise InputError(f"step={step}: a Transformer takes all target steps at once; leave it null")
         kind, most = kind or "cross", (len(model.encoder), model.n_heads, 1)
+        there = [kind for kind, (side, sublayer) in PLACES.items() if sublayer in getattr(model, side)[0].present]
     else:
-        kind, most = kind or "alignment", (1, 1, tgt.size(1))
+        kind, most, there = kind or "alignment", (1, 1, tgt.size(1)), ["alignment"]
     if kind not in there:
         raise InputError(f"kind={kind}: this model has no such attention; choose from {', '.join(there)}")
     for name, number, last in zip(("layer", "head", "step"), (layer, head, step), most, strict=True):
@@ -216,7 +209,8 @@ def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
                 parameter[0] = 0  # padding, as training leaves it
     src = torch.tensor([[source.index(token) for token in label.source] for label in labels])
     tgt = torch.tensor([[target.index(token) for token in label.read] for label in labels])
-    traces = [trace(model, src, tgt, labels, one, *choice) for one in ([kind] if kind else kinds(model))]
+    kinds = [kind] if kind else list(PLACES) if name == "transformer" else ["alignment"]
+    traces = [trace(model, src, tgt, labels, one, *choice) for one in kinds]
     found: list[str] = []
     for paragraph in "\n\n".join(traces).split("\n\n"):
         if not paragraph.endswith(".") or paragraph not in found:  # a sentence, unlike headings and tables
