@@ -189,13 +189,26 @@ def _of_kind(kind: Kind | None, name: str, maps: Sequence[AttentionMap]) -> Atte
 
 
 def trace_attention(config: Mapping[str, Any]) -> None:
-    """Prints one attention of a checkpoint, or every one of the example, and writes the same as Markdown to any `output`."""
+    """Prints one attention of a checkpoint to one sentence, with the target given or the model's own translation, or every one
+    of the example, and writes the same as Markdown to any `output`."""
     settings = fill(Trace, "", config)
     prepare_process(settings.threads)
     output = path_of(settings.output) if settings.output else None
     if output and output.suffix.lower() != ".md":
         raise InputError(f"output={output}: give a name that ends in .md")
-    text = _traced(settings)
+    choice = settings.layer, settings.head, settings.step, settings.columns
+    if settings.example:
+        if settings.checkpoint:
+            raise InputError(f"checkpoint={settings.checkpoint}: an example has a model of its own; leave out one of both")
+        text = examples("transformer" if settings.example is True else settings.example, settings.kind, *choice)
+    elif settings.checkpoint:
+        run = checkpoint.load(settings.checkpoint)
+        src, tgt = record.read_sentence(run.model, run.vocabulary, settings.sentence, settings.target, Search())
+        read, produced = (run.vocabulary.tgt.pieces(ids) for ids in ([BOS, *tgt], [*tgt, EOS]))
+        labels = Labels(run.vocabulary.src.pieces(src), read, produced)
+        text = trace(run.model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]), [labels], settings.kind, *choice)
+    else:
+        raise InputError("checkpoint is not set: give checkpoint=FILE, or example=true for a tiny model of its own")
     if output:
         with written_whole(output) as file:
             file.write(f"{text}\n".encode())
@@ -203,19 +216,3 @@ def trace_attention(config: Mapping[str, Any]) -> None:
         show(text, Console(file=standard_output(), highlight=False))
     if output:
         log.info("%s", output)
-
-
-def _traced(settings: Trace) -> str:
-    """That of a checkpoint is of one sentence, with the target given or the model's own translation."""
-    choice = settings.layer, settings.head, settings.step, settings.columns
-    if settings.example:
-        if settings.checkpoint:
-            raise InputError(f"checkpoint={settings.checkpoint}: an example has a model of its own; leave out one of both")
-        return examples("transformer" if settings.example is True else settings.example, settings.kind, *choice)
-    if not settings.checkpoint:
-        raise InputError("checkpoint is not set: give checkpoint=FILE, or example=true for a tiny model of its own")
-    run = checkpoint.load(settings.checkpoint)
-    src, tgt = record.read_sentence(run.model, run.vocabulary, settings.sentence, settings.target, Search())
-    read, produced = (run.vocabulary.tgt.pieces(ids) for ids in ([BOS, *tgt], [*tgt, EOS]))
-    labels = Labels(run.vocabulary.src.pieces(src), read, produced)
-    return trace(run.model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]), [labels], settings.kind, *choice)
