@@ -2,7 +2,7 @@
 
 import itertools
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pytest
@@ -13,7 +13,7 @@ from conftest import BOS, EOS, PAD, small, sources
 from entente.config.schema import fill
 from entente.data import tokenizer
 from entente.data.tokenizer import Tokenizer, Vocabulary
-from entente.decoding.search import Hypothesis, Search, beam_search, greedy, log_probabilities, search
+from entente.decoding.search import Hypothesis, Search, log_probabilities, search
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models import BiRNN, Seq2Seq, Transformer
@@ -124,17 +124,16 @@ LENGTHS = (2, 7, 1, 5, 3)
 LIMITED = {"length_factor": 1.5, "length_offset": 1}
 
 
-# beam 1 = greedy = naive greedy
+# beam 1 = naive greedy
 
 
-@pytest.mark.parametrize("by", [greedy, beam_search, search])
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0, 2.5])
-def test_beam_1_equals_a_greedy_search_that_recomputes_everything(name: str, by: Callable, length_penalty: float) -> None:
+def test_beam_1_equals_a_greedy_search_that_recomputes_everything(name: str, length_penalty: float) -> None:
     how = Search(beam=1, length_penalty=length_penalty, **LIMITED)
     seen = set()
     for seed in SEEDS:
         model, src = speaker(name, V, seed), sources(seed, V, LENGTHS)
-        for b, hypotheses in enumerate(by(model, src, how, BOS, EOS)):
+        for b, hypotheses in enumerate(search(model, src, how, BOS, EOS)):
             one = sentence(src, b)
             assert_same(hypotheses, [naive_greedy(model, one, limit_of(how, one))], how)
             seen.add((hypotheses[0].ended, len(hypotheses[0].tokens)))
@@ -150,7 +149,7 @@ def test_a_beam_wider_than_all_sequences_finds_the_best_of_them(name: str, n_bes
     vocabulary, limit = 5, 3
     how = Search(vocabulary**limit, length_penalty, n_best, length_factor=0, length_offset=limit)
     model, src = speaker(name, vocabulary, seed=1), sources(1, vocabulary, LENGTHS)
-    for b, hypotheses in enumerate(beam_search(model, src, how, BOS, EOS)):
+    for b, hypotheses in enumerate(search(model, src, how, BOS, EOS)):
         expected = every_sequence(model, sentence(src, b), how, vocabulary, limit)
         assert len(expected) == 1 + 3 + 9 + 27
         assert_same(hypotheses, expected[:n_best], how)
@@ -162,7 +161,7 @@ def test_a_search_that_stops_early_misses_nothing(name: str, length_penalty: flo
     how = Search(vocabulary**limit, length_penalty, 1, length_factor=0, length_offset=limit)
     for seed in SEEDS:
         model, src = speaker(name, vocabulary, seed), sources(seed, vocabulary, LENGTHS)
-        found = beam_search(model, src, how, BOS, EOS)
+        found = search(model, src, how, BOS, EOS)
         assert [len(n_best) for n_best in found] == [1] * len(LENGTHS)
         for b, hypotheses in enumerate(found):
             assert_same(hypotheses, every_sequence(model, sentence(src, b), how, vocabulary, limit)[:1], how)
@@ -192,7 +191,7 @@ def test_a_sentence_goes_on_while_what_is_alive_can_still_win(length_penalty: fl
     e = 1e-9
     model = Table([[e, 1 - ends_at_once, ends_at_once, e], *[[e, 0.01, 0.99, e]] * 4])
     how = Search(beam=2, length_penalty=length_penalty, length_factor=0, length_offset=5)
-    assert beam_search(model, torch.tensor([[1, 1]]), how, BOS, EOS)[0][0].tokens == [1]
+    assert search(model, torch.tensor([[1, 1]]), how, BOS, EOS)[0][0].tokens == [1]
 
 
 def test_a_sentence_is_over_when_a_whole_beam_has_ended_above_what_is_alive() -> None:
@@ -200,7 +199,7 @@ def test_a_sentence_is_over_when_a_whole_beam_has_ended_above_what_is_alive() ->
     e = 1e-9
     model = Table([[0.05, 0.45, 0.5, e], [0.01, 0.49, 0.5, e], *[[e, 0.99, 0.01, e]] * 2, [e, 0.01, 0.99, e]])
     how = Search(beam=2, length_penalty=2.5, length_factor=0, length_offset=5)
-    assert beam_search(model, torch.tensor([[1, 1]]), how, BOS, EOS)[0][0].tokens == []
+    assert search(model, torch.tensor([[1, 1]]), how, BOS, EOS)[0][0].tokens == []
 
 
 @pytest.mark.parametrize(
@@ -218,7 +217,7 @@ def test_at_the_limit_what_ended_comes_before_a_loop_that_scores_more(
     model = Table([[0.01, 0.99 - ends, ends, 1e-9]] * limit)
     for n_best in (1, 2):
         how = Search(2, n_best=n_best, length_factor=0, length_offset=limit)
-        (found,) = beam_search(model, torch.tensor([[1, 1]]), how, BOS, EOS)
+        (found,) = search(model, torch.tensor([[1, 1]]), how, BOS, EOS)
         assert [(h.tokens, h.ended) for h in found] == expected[:n_best]
 
 
@@ -234,7 +233,7 @@ def test_a_beam_equals_a_naive_beam_that_recomputes_everything(
     ended = set()
     for seed in SEEDS:
         model, src = speaker(name, V, seed), sources(seed, V, LENGTHS)
-        for b, hypotheses in enumerate(beam_search(model, src, how, BOS, EOS)):
+        for b, hypotheses in enumerate(search(model, src, how, BOS, EOS)):
             one = sentence(src, b)
             assert_same(hypotheses, naive_beam(model, one, how, limit_of(how, one)), how)
             ended |= {h.ended for h in hypotheses}

@@ -17,7 +17,7 @@ from bad_inputs import Ended, content, prepare, run
 from interruptions import differences
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-DECODE = "entente.decoding.search.greedy"
+DECODE = "entente.decoding.search.padding_mask"  # called once a batch
 # A real command that has itself sent a signal; last, it says how often the function was called.
 DRIVER = """
 import sys
@@ -125,7 +125,7 @@ def test_a_run_can_be_resumed_wherever_a_signal_ends_it(function: str, n: int, f
 def test_a_second_ctrl_c_does_not_wait(folder: Path) -> None:
     """The first one finds a worker that never ends its batch."""
     program = "import os, threading, entente.decoding.search\nwait = threading.Event().wait\n"
-    program += "entente.decoding.search.greedy = lambda *_: (os.write(1, b'.'), wait())\n" + DRIVER
+    program += "entente.decoding.search.padding_mask = lambda *_: (os.write(1, b'.'), wait())\n" + DRIVER
     path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
     driver = [sys.executable, "-c", program, COMMANDS["translate"], "os.replace", "0", "0"]
     with subprocess.Popen(driver, cwd=folder, env=path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

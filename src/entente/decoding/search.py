@@ -1,4 +1,4 @@
-"""Greedy and beam search over the interface `encode`, `decode`, `output`, written once for every model.
+"""Beam search over the interface `encode`, `decode`, `output`, written once for every model; greedy search is one beam.
 
 A sentence's translation depends on that sentence alone: its length limit comes from its own source, and rows that are finished
 leave the batch without touching the others.
@@ -61,12 +61,6 @@ class Search:
         return float(((5 + length) / 6) ** self.length_penalty)
 
 
-@torch.inference_mode()
-def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
-    """src (B, S) token ids -> for each sentence its n best hypotheses, best first. The model should be in evaluation mode."""
-    return greedy(model, src, how, bos, eos) if how.beam == 1 else beam_search(model, src, how, bos, eos)
-
-
 def _exact(device: torch.device) -> torch.dtype:
     """The type of sums of log-probabilities: float64, which Apple's GPUs do not have."""
     return torch.float32 if device.type == "mps" else torch.float64
@@ -106,36 +100,6 @@ def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return found, columns.gather(1, at)
 
 
-def greedy(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
-    limits = how.limits(padding_mask(src, model.pad_id).sum(1))
-    state = model.encode(src)
-    rows = torch.arange(src.size(0), device=src.device)  # which sentence each live row is
-    token = torch.full((src.size(0), 1), bos, device=src.device)
-    total = torch.zeros(src.size(0), device=src.device, dtype=_exact(src.device))
-    tokens: list[list[int]] = [[] for _ in range(src.size(0))]
-    done: list[Hypothesis] = [Hypothesis([], 0.0, False)] * src.size(0)
-    step = 0
-    while rows.numel():
-        step += 1
-        hidden, state = model.decode(token, state)
-        gain, chosen = (x.squeeze(1) for x in best(model, hidden[:, -1], 1))
-        total += gain
-        ended = chosen == eos
-        over = ended | (limits[rows] <= step)
-        for row, produced, is_end, is_over, score in zip(
-            *(x.tolist() for x in (rows, chosen, ended, over, total)), strict=True
-        ):
-            if not is_end:
-                tokens[row].append(produced)
-            if is_over:
-                done[row] = Hypothesis(tokens[row], score / how.penalty(step), is_end)
-        if over.any():
-            keep = (~over).nonzero().squeeze(1)
-            rows, chosen, total, state = rows[keep], chosen[keep], total[keep], select(state, keep)
-        token = chosen.unsqueeze(1)
-    return [[hypothesis] for hypothesis in done]
-
-
 @dataclass
 class _Finished:
     """The K best finished hypotheses of one sentence, best first, see `rank`."""
@@ -166,10 +130,13 @@ class _Finished:
         return not self.beats(self.how.n_best, bound) and not self.beats(self.how.beam, now)
 
 
-def beam_search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
-    """Each step extends every beam by every token and keeps the K best that have not ended; those among the K best overall that
+@torch.inference_mode()
+def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
+    """src (B, S) token ids -> for each sentence its n best hypotheses, best first. The model should be in evaluation mode.
+
+    Each step extends every beam by every token and keeps the K best that have not ended; those among the K best overall that
     have ended are kept apart. A sentence is done when nothing alive can still beat its n best; or when K that ended score at
-    least what the best alive scores now, so that K = 1 is greedy; or at its length limit."""
+    least what the best alive scores now, so that K = 1 is greedy search; or at its length limit."""
     finished = [_Finished(how, limit) for limit in how.limits(padding_mask(src, model.pad_id).sum(1)).tolist()]
     k = how.beam
     rows = list(range(src.size(0)))  # which sentence each group of beams is
