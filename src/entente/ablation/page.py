@@ -26,7 +26,7 @@ from rich.table import Table
 
 from entente import files
 from entente.ablation import comparison as verdicts
-from entente.ablation.comparison import Compare, Comparison, Row, compare
+from entente.ablation.comparison import Compare, Comparison, Row, compare, failed
 from entente.ablation.runs import ASPECTS, LOGARITHMIC, Run, Suite, publish, read_suite
 from entente.config.schema import fill
 from entente.console import escape
@@ -38,7 +38,8 @@ COLORS |= {verdicts.BETTER: "#009e73", verdicts.AS_GOOD: "#56b4e9"}
 OTHER, GREY = "#333333", "#b5b5b5"
 STACKS = ("Blues", "Oranges", "Greens", "Purples")  # colour maps
 SPINES = {"axes.spines.top": False, "axes.spines.right": False}
-STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.size": 8, "axes.titlesize": 8, "text.parse_math": False, **SPINES}
+FONT = {"svg.fonttype": "none", "font.sans-serif": "DejaVu Sans", "font.size": 8, "axes.titlesize": 8}
+STYLE: dict[Any, Any] = {**FONT, "text.parse_math": False, **SPINES}
 WIDTH = 10.5  # inches, of a chart across the page
 SVG_METADATA = dict(Date=None, Creator=None, Format=None, Type=None)  # the same page each time, and no addresses in it
 
@@ -55,11 +56,12 @@ def report(config: Mapping[str, Any]) -> None:
     folders = {"output": files.path_of(settings.output) if settings.output else suite.directory}
     if settings.publish:
         folders["publish"] = files.path_of(settings.publish)
-        publish(suite, folders["publish"])
     for key, folder in folders.items():
         with files.writable(f"{key}={folder}", "folder"):
             for ending, text in forms.items():
                 files.write_text(folder / f"comparison.{ending}", text)
+            if key == "publish":
+                publish(suite, comparison.splits, folder)
     console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # wide enough in a pipe
     console.print(terminal(comparison, console.width))
     print(folders["output"] / "comparison.html")
@@ -98,15 +100,15 @@ def notes(comparison: Comparison) -> list[str]:
 
 def _table(comparison: Comparison) -> list[list[str]]:
     """Returns the headings and a line for each variant, of what one reads first."""
-    scores = [split.removeprefix("test_") for split in comparison.splits]
-    scores[:1] = [f"BLEU {split}" for split in comparison.splits[:1]]
-    lines = [["variant", "verdict", *scores[:1], "difference", "p (Holm)", *scores[1:]]]
-    lines[0] += ["NLL", "parameters", "tokens/s", f"steps to {verdicts.REACHED:.0%}"]
+    first = comparison.splits[0] if comparison.splits else ""
+    heading = ["variant", "verdict", *[f"BLEU {first}"][: len(first)], "difference", "p (Holm)"]
+    heading += [split.removeprefix("test_") for split in comparison.splits[1:]]
+    lines = [[*heading, "NLL", "parameters", "tokens/s", f"steps to {verdicts.REACHED:.0%}"]]
     for row in comparison.rows:
-        bleu = [spread(cell.bleu, cell.bleu_sd) for cell in row.cells.values()]
-        compared = [number(row.first.difference, sign=True), chance(row.first.p_holm)]
-        others = [number(value, 0) for value in (row.parameters, row.tokens_per_second, row.steps)]
-        lines.append([row.variant, row.verdict, *bleu[:1], *compared, *bleu[1:], number(row.nll, 3), *others])
+        bleu = [spread(row[f"{split} bleu"], row[f"{split} bleu_sd"]) for split in comparison.splits]
+        compared = [number(row.get(f"{first} difference"), sign=True), chance(row.get(f"{first} p_holm"))]
+        others = [number(row[name], 0) for name in ("parameters", "tokens_per_second", "steps")]
+        lines.append([row["variant"], row["verdict"], *bleu[:1], *compared, *bleu[1:], number(row["nll"], 3), *others])
     return lines
 
 
@@ -135,14 +137,7 @@ def markdown(comparison: Comparison) -> str:
 
 def csv(comparison: Comparison) -> str:
     """Returns every number, as precise as it is; a line for each variant, empty where there is none."""
-    lines: list[dict[str, Any]] = []
-    for row in comparison.rows:
-        line = {name: value for name, value in vars(row).items() if name not in ("cells", "again", "proof")}
-        line["differs"] = ", ".join(row.proof)
-        for split, cell in row.cells.items():
-            line |= {f"{split} {name}": value for name, value in vars(cell).items()}
-        line |= {f"{split} bleu": value for split, value in row.again.items()}
-        lines.append({str(escape.cell(name)): escape.cell(value) for name, value in line.items()})
+    lines = [{str(escape.cell(name)): escape.cell(value) for name, value in row.items()} for row in comparison.rows]
     out = io.StringIO()
     writer = csv_format.DictWriter(out, list(lines[0]), lineterminator="\n")
     writer.writeheader()
@@ -154,15 +149,18 @@ def page(comparison: Comparison, suite: Suite) -> str:
     """Returns the whole HTML file."""
     lengths = [split for split in comparison.splits if split in (comparison.splits[0], "test_long")]
     panels = partial(_panels, comparison, suite)
+    difference = f"{comparison.splits[0]} difference" if comparison.splits else ""
     with matplotlib.rc_context(STYLE):
         return TEMPLATES.get_template("page.html.j2").render(
             comparison=comparison,
             suite=suite,
             notes=notes(comparison),
-            learning=panels(lambda run: [run.curves.get("valid/bleu", [])], "step", "validation BLEU"),
+            learning=panels(lambda run: [run.history.get("valid/bleu", [])], "step", "validation BLEU"),
+            by_harm=sorted(comparison.rows[1:], key=lambda row: (row.get(difference) is None, row.get(difference) or 0.0)),
+            proofs={run.variant: run.proof.words for run in reversed(suite.runs) if run.proof.differs},
             lengths=lengths,
             length=panels(lambda run: [_by_length(run, split) for split in lengths], "words of the source", "BLEU"),
-            why={row.variant: _why(row, suite) for row in comparison.rows if row.failed},
+            why={row["variant"]: _why(row, comparison, suite) for row in comparison.rows if failed(row)},
         )
 
 
@@ -175,26 +173,29 @@ def _by_length(run: Run, split: str) -> Points:
 
 def _panels(comparison: Comparison, suite: Suite, curves: Callable[[Run], Sequence[Points]], x: str, y: str) -> Markup:
     """Draws a panel for each variant, a line for each seed, the baseline in grey. curves: of a run."""
-    drawn = {v: [curve for run in suite.of(v) for curve in curves(run) if curve] for v in suite.settings.variants}
-    rows = [row for row in comparison.rows[1:] if drawn[row.variant]] or [row for row in comparison.rows if drawn[row.variant]]
-    if not rows:
+    colors = {row["variant"]: color(row["verdict"]) for row in comparison.rows}
+    drawn = {v: [(curve, colors[v], "") for run in suite.of(v) for curve in curves(run) if curve] for v in colors}
+    baseline, *others = drawn
+    shown = [variant for variant in others if drawn[variant]] or [baseline] * bool(drawn[baseline])
+    if not shown:
         return Markup()
-    grey = [(curve, GREY, "") for curve in drawn[suite.settings.variants[0]]]
-    panels = {row.variant: [*grey, *((curve, color(row.verdict), "") for curve in drawn[row.variant])] for row in rows}
-    across = min(5, len(rows))
-    figure = _chart(panels, WIDTH, 0.4 + 1.45 * math.ceil(len(rows) / across), across)
+    grey = [(curve, GREY, "") for curve, _, _ in drawn[baseline]]
+    across = min(5, len(shown))
+    height = 0.4 + 1.45 * math.ceil(len(shown) / across)
+    figure = _chart({variant: [*grey, *drawn[variant]] for variant in shown}, WIDTH, height, across)
     figure.axes[0].set_ylim(-3, 103)
     figure.supxlabel(x, fontsize=8)
     figure.supylabel(y, fontsize=8)
     return _svg(figure, y + x)
 
 
-def _why(row: Row, suite: Suite) -> dict[str, Markup]:
+def _why(row: Row, comparison: Comparison, suite: Suite) -> dict[str, Markup]:
     """Draws each aspect that was measured, in the baseline and in the run that did worst, a line for each place."""
-    measured = [run for run in suite.of(row.variant) if any(tag.startswith("why/") for tag in run.curves)]
+    measured = [run for run in suite.of(row["variant"]) if any(tag.startswith("why/") for tag in run.history)]
     if not measured:
         return {}
-    worst = min(measured, key=lambda run: next((run.metrics[split].bleu for split in row.cells if split in run.metrics), -1.0))
+    splits = comparison.splits
+    worst = min(measured, key=lambda run: next((run.metrics[split].bleu for split in splits if split in run.metrics), -1.0))
     runs = [next(run for run in suite.of(suite.settings.variants[0]) if run.seed == worst.seed), worst]
     charts = {}
     for aspect in ASPECTS:
@@ -216,13 +217,13 @@ def _why(row: Row, suite: Suite) -> dict[str, Markup]:
                 axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
         lines = {str(line.get_label()): line for axes in figure.axes for line in axes.lines}
         figure.legend(lines.values(), lines, loc="outside right center", fontsize=6, frameon=False, handlelength=1)
-        charts[aspect] = _svg(figure, row.variant + aspect)
+        charts[aspect] = _svg(figure, row["variant"] + aspect)
     return charts
 
 
 def _places(run: Run, aspect: str) -> dict[str, Points]:
     """Returns the points that can be drawn of each place in the model, places in the order of their numbers."""
-    found = {tag.split("/", 2)[2]: points for tag, points in run.curves.items() if tag.startswith(f"why/{aspect}/")}
+    found = {tag.split("/", 2)[2]: points for tag, points in run.history.items() if tag.startswith(f"why/{aspect}/")}
     order = sorted(found, key=lambda place: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", place)])
     lowest = 0.0 if aspect in LOGARITHMIC else -math.inf
     return {place: [(step, value) for step, value in found[place] if lowest < value < math.inf] for place in order}
@@ -255,9 +256,11 @@ def _chart(panels: Mapping[str, Sequence[Line]], width: float, height: float, ac
 
 
 def _svg(figure: Figure, salt: str) -> Markup:
-    """Returns the figure as an HTML element. salt: makes its identifiers unlike those of the page's other charts."""
+    """Returns the figure as an HTML element, its coordinates to a tenth of a point: a page has thousands of lines. salt: makes
+    its identifiers unlike those of the page's other charts."""
     out = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": salt}):
         figure.savefig(out, format="svg", metadata=SVG_METADATA)
-    text = out.getvalue()
-    return Markup(text[text.index("<svg") :])
+    text = re.sub(r"-?\d+\.\d{2,}(?=[^<>]*>)", lambda number: f"{float(number[0]):.1f}", out.getvalue())
+    text = re.sub(r"\n\s*", "\n", text[text.index("<svg") :])
+    return Markup(re.sub(r'<g id="[^"]*">', "<g>", text))

@@ -7,6 +7,7 @@ from hydra.core.hydra_config import HydraConfig
 
 from entente.ablation import variants
 from entente.ablation.proof import proof
+from entente.process import stop_with_parent
 from entente.training.train import check_run, train
 
 
@@ -17,6 +18,7 @@ def check(config: dict[str, Any]) -> list[str]:
 
 
 def main(config: dict[str, Any]) -> None:
+    stop_with_parent()
     prove = None
     if variants.chosen() != variants.BASELINE and config.get("resume") in (None, "auto"):
         prove = partial(proof, variants.without_ablation(config))
