@@ -23,7 +23,8 @@ from torch import nn
 
 from entente import checkpoint
 from entente.ablation.proof import proof
-from entente.ablation.runs import read_status
+from entente.ablation.runs import Status
+from entente.ablation.runs import read as read_record
 from entente.checkpoint import read
 from entente.commands.attention import Attention, picture_attention
 from entente.commands.evaluate import evaluate_checkpoint
@@ -487,4 +488,4 @@ def test_hydras_own_multirun_trains_the_same_variants(project: Path, base: list[
 def test_a_status_that_cannot_be_one_is_named(content: str, tmp_path: Path) -> None:
     (tmp_path / "status.json").write_text(content)
     with pytest.raises(InputError, match=r"status\.json: cannot be read .*; restore it, or remove it and run again"):
-        read_status(tmp_path)
+        read_record(tmp_path / "status.json", dict[str, Status])

@@ -196,7 +196,7 @@ def test_what_went_wrong_is_no_equality(tmp_path: Path) -> None:
     runs: dict[str, dict[str, Any] | None] = {f"baseline-seed{seed}": {"damage": 0.3} for seed in (1, 2)}
     runs |= {"other-seed1": {"damage": 0.31}, "other-seed2": {"damage": 1, "nll": UNIGRAM}}
     compared = compare(read_suite(write_suite(tmp_path / "suite", runs)), SAMPLES)
-    assert compared.rows[1]["verdict"] == "1 of 2 never left the plateau" and failed(compared.rows[1])
+    assert compared.rows[1]["verdict"] == "1 of 2 never left the plateau" and failed(compared.rows[1], compared.splits)
 
 
 def test_every_variant_is_a_row_with_its_verdict(comparison: Comparison) -> None:
@@ -318,8 +318,8 @@ def test_what_is_published_is_one_table_and_the_translations_of_the_first_seed(r
     for run in suite.runs:
         if run.seed == 1 and run.metrics:
             own = run.translations("test")
-            assert [row[heading.index(run.variant)] for row in rows] == own["translation"]
-            assert [row[:2] for row in rows] == [list(pair) for pair in zip(own["source"], own["reference"], strict=True)]
+            assert [row[heading.index(run.variant)] for row in rows] == own.translation
+            assert [row[:2] for row in rows] == [list(pair) for pair in zip(own.source, own.reference, strict=True)]
 
 
 def test_a_published_curve_has_null_for_what_is_no_number(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import ctypes
 import logging
 import os
 import signal
-import threading
 import time
 import warnings
 from contextlib import suppress
@@ -75,17 +74,11 @@ def keep_freed_memory() -> bool:
     return all([mallopt(parameter, value) for parameter, value in MALLOC.items()])
 
 
-def stop_with_parent() -> None:
-    """Has this process stop, as SIGTERM stops it, once the process that the variable `PARENT` names is no longer its parent."""
-    if (parent := os.environ.get(PARENT)) is None:
-        return
-
-    def watch() -> None:
-        while os.getppid() == int(parent):
-            time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, daemon=True).start()
+def stop_with(parent: int) -> None:
+    """Has this process stop, as SIGTERM stops it, once `parent` is no longer its parent."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def prepare_process(threads: int | None) -> None:

@@ -27,11 +27,11 @@ from omegaconf import OmegaConf
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from entente.ablation.runs import Run, Suite
+from entente.ablation.runs import Run, Suite, Translations
 from entente.config.schema import problems
 
 ALPHA = 0.05  # error probability of a split's claims "worse" and "better" all together
-REACHED = 0.9  # share of the baseline's validation BLEU
+REACHED = 0.9  # share of the baseline's BLEU
 PLATEAU = 0.9  # share of the unigram NLL
 BASELINE, AS_GOOD, WORSE, BETTER = "baseline", "as good", "worse", "better"
 STUCK, DIVERGED = "never left the plateau", "diverged"
@@ -105,22 +105,27 @@ def compare(suite: Suite, samples: int = 1000) -> Comparison:
         )
     signatures = (run.metrics[first].signature.get("bleu", "") for run in suite.runs if first in run.metrics)
     command = "; ".join(settings.commands)
-    return Comparison(suite.name, settings.seeds, samples, splits, again, next(signatures, ""), command, rows)
+    return Comparison(
+        suite.directory.resolve().name, settings.seeds, samples, splits, again, next(signatures, ""), command, rows
+    )
 
 
-def failed(row: Row) -> bool:
-    """Whether there is something to explain."""
-    return row["verdict"].partition(";")[0] not in (BASELINE, AS_GOOD, BETTER)
+def failed(row: Row, splits: Sequence[str]) -> bool:
+    """Whether there is something to explain: a variant that is only worse keeps less than REACHED of the baseline's BLEU."""
+    verdict = row["verdict"].partition(";")[0]
+    kept = verdict == WORSE and row[f"{splits[0]} difference"] > (REACHED - 1) * row[f"{splits[0]} baseline"]
+    return verdict not in (BASELINE, AS_GOOD, BETTER) and not kept
 
 
-def paired_bootstrap(reference: Sequence[str], systems: Mapping[str, Sequence[str]], samples: int) -> dict[str, float]:
-    """Returns p of each system's difference in BLEU to the first, as `sacrebleu --paired-bs` has it; 1 where there is no
+def paired_bootstrap(found: Mapping[str, Translations], samples: int) -> dict[str, float]:
+    """Returns p of each variant's difference in BLEU to the first, as `sacrebleu --paired-bs` has it; 1 where there is no
     difference, for which sacreBLEU gives the smallest p there is."""
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)
-    _, results = PairedTest([*systems.items()], {"BLEU": BLEU()}, [reference], test_type="bs", n_samples=samples)()
-    first, *others = results["BLEU"]
-    ps = [1.0 if result.score == first.score else result.p_value for result in others]  # type: ignore[union-attr]
-    return dict(zip([*systems][1:], ps, strict=True))  # type: ignore[arg-type]
+    systems: Any = [(variant, one.translation) for variant, one in found.items()]
+    references = [one.reference for one in found.values()][:1]
+    _, results = PairedTest(systems, {"BLEU": BLEU()}, references, test_type="bs", n_samples=samples)()
+    scores: list[Any] = results["BLEU"]
+    return {v: 1.0 if one.score == scores[0].score else one.p_value for v, one in zip(found, scores, strict=True)}
 
 
 def holm(ps: Mapping[str, float]) -> dict[str, float]:
@@ -136,8 +141,7 @@ def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float
     for base in suite.of(suite.settings.variants[0]):
         others = [run for run in suite.runs if run.seed == base.seed and run is not base and split in run.metrics]
         if others and split in base.metrics:
-            _, reference, translated = suite.translations(split, base.seed)
-            ps = paired_bootstrap(reference, translated, samples)
+            ps = paired_bootstrap(suite.translations(split, base.seed), samples)
             for run in others:
                 compared[run.variant].append((ps[run.variant], run.metrics[split].bleu, base.metrics[split].bleu))
     worst = {variant: max(p for p, _, _ in seeds) for variant, seeds in compared.items()}

@@ -9,9 +9,10 @@ import math
 import re
 import sys
 import textwrap
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import cycle
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import matplotlib
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
+from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 from rich.console import Console
@@ -36,15 +38,16 @@ from entente.console.escape import table as markdown_table
 COLORS = {verdicts.WORSE: "#d55e00", verdicts.STUCK: "#7a0c1e", verdicts.DIVERGED: "#cc79a7"}
 COLORS |= {verdicts.BETTER: "#009e73", verdicts.AS_GOOD: "#56b4e9"}
 OTHER, GREY = "#333333", "#b5b5b5"
-STACKS = ("Blues", "Oranges", "Greens", "Purples")  # colour maps
 SPINES = {"axes.spines.top": False, "axes.spines.right": False}
 FONT = {"svg.fonttype": "none", "font.sans-serif": "DejaVu Sans", "font.size": 8, "axes.titlesize": 8}
 STYLE: dict[Any, Any] = {**FONT, "text.parse_math": False, **SPINES}
+# What matplotlib writes at every group, tick and letter; the page's own style says it once.
+REPEATED = r"""(?<=<g) id="[^"]*"|font-family:[^;]*; | transform="rotate\(-0 [^"]*"|; stroke-linecap: square"""
+REPEATED += r"""| style="stroke: #000000; stroke-width: 0.\d"(?=/>)"""
 WIDTH = 10.5  # inches, of a chart across the page
 SVG_METADATA = dict(Date=None, Creator=None, Format=None, Type=None)  # the same page each time, and no addresses in it
 
 Points = Sequence[tuple[float, float]]
-Line = tuple[Points, Any, str]  # with its colour and its label
 
 
 def report(config: Mapping[str, Any]) -> None:
@@ -160,7 +163,7 @@ def page(comparison: Comparison, suite: Suite) -> str:
             proofs={run.variant: run.proof.words for run in reversed(suite.runs) if run.proof.differs},
             lengths=lengths,
             length=panels(lambda run: [_by_length(run, split) for split in lengths], "words of the source", "BLEU"),
-            why={row["variant"]: _why(row, comparison, suite) for row in comparison.rows if failed(row)},
+            why={row["variant"]: _why(row, comparison, suite) for row in comparison.rows if failed(row, comparison.splits)},
         )
 
 
@@ -174,85 +177,78 @@ def _by_length(run: Run, split: str) -> Points:
 def _panels(comparison: Comparison, suite: Suite, curves: Callable[[Run], Sequence[Points]], x: str, y: str) -> Markup:
     """Draws a panel for each variant, a line for each seed, the baseline in grey. curves: of a run."""
     colors = {row["variant"]: color(row["verdict"]) for row in comparison.rows}
-    drawn = {v: [(curve, colors[v], "") for run in suite.of(v) for curve in curves(run) if curve] for v in colors}
+    drawn = {variant: [curve for run in suite.of(variant) for curve in curves(run) if curve] for variant in colors}
     baseline, *others = drawn
     shown = [variant for variant in others if drawn[variant]] or [baseline] * bool(drawn[baseline])
     if not shown:
         return Markup()
-    grey = [(curve, GREY, "") for curve, _, _ in drawn[baseline]]
     across = min(5, len(shown))
-    height = 0.4 + 1.45 * math.ceil(len(shown) / across)
-    figure = _chart({variant: [*grey, *drawn[variant]] for variant in shown}, WIDTH, height, across)
-    figure.axes[0].set_ylim(-3, 103)
+    down = math.ceil(len(shown) / across)
+    figure = Figure((WIDTH, 0.4 + 1.45 * down), layout="constrained")
+    grid = list(figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat)
+    for axes, variant in zip(grid, shown, strict=False):
+        axes.set_title(textwrap.shorten(variant, 34), loc="left")
+        for shade, lines in ((GREY, drawn[baseline]), (colors[variant], drawn[variant])):
+            for points in lines:  # marked where there are too few for a line
+                marker = "o" if len(points) < 10 else None
+                axes.plot(*zip(*points, strict=True), color=shade, linewidth=1, marker=marker, markersize=2)
+    for i in range(len(shown), len(grid)):
+        grid[i].set_axis_off()
+        grid[i - across].xaxis.set_tick_params(labelbottom=True)
+    grid[0].set_ylim(-3, 103)
     figure.supxlabel(x, fontsize=8)
     figure.supylabel(y, fontsize=8)
     return _svg(figure, y + x)
 
 
-def _why(row: Row, comparison: Comparison, suite: Suite) -> dict[str, Markup]:
-    """Draws each aspect that was measured, in the baseline and in the run that did worst, a line for each place."""
+def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
+    """Draws a panel for each aspect that was measured in the run that did worst: a line for each place in the model, and, in
+    grey, the range of the baseline's lines."""
     measured = [run for run in suite.of(row["variant"]) if any(tag.startswith("why/") for tag in run.history)]
     if not measured:
-        return {}
+        return Markup()
     splits = comparison.splits
     worst = min(measured, key=lambda run: next((run.metrics[split].bleu for split in splits if split in run.metrics), -1.0))
-    runs = [next(run for run in suite.of(suite.settings.variants[0]) if run.seed == worst.seed), worst]
-    charts = {}
-    for aspect in ASPECTS:
-        sides = [_places(run, aspect) for run in runs]
-        if not any(sides[1].values()):
-            continue
-        places = list(dict.fromkeys(place for side in sides for place in side))
-        colors = _place_colors(places)
-        panels = {
-            f"{run.variant} (seed {run.seed})": [(points, colors[place], place) for place, points in side.items() if points]
-            for run, side in zip(runs, sides, strict=True)
-        }
-        figure = _chart(panels, WIDTH / 2, max(1.9, 0.3 + 0.115 * len(places)), 2)
-        for axes in figure.axes:
-            axes.set_xlabel("step")
-            if aspect in LOGARITHMIC:
-                axes.set_yscale("log")
-                axes.yaxis.set_major_formatter(LogFormatter())  # the usual one writes TeX, which an HTML page shows as it is
-                axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
-        lines = {str(line.get_label()): line for axes in figure.axes for line in axes.lines}
-        figure.legend(lines.values(), lines, loc="outside right center", fontsize=6, frameon=False, handlelength=1)
-        charts[aspect] = _svg(figure, row["variant"] + aspect)
-    return charts
+    baseline = next(run for run in suite.of(suite.settings.variants[0]) if run.seed == worst.seed)
+    aspects = {aspect: lines for aspect in ASPECTS if (lines := _places(worst, aspect))}
+    places = sorted({place for lines in aspects.values() for place in lines}, key=_by_numbers)
+    shades = dict(zip(places, colormaps["turbo"](np.linspace(0, 1, len(places))), strict=True))
+    down = math.ceil(len(aspects) / 3)
+    figure = Figure((WIDTH, max(1.9 * down, 0.12 * len(places))), layout="constrained")
+    grid = figure.subplots(down, 3, sharex=True, squeeze=False).flat
+    handles = {}
+    for axes, (aspect, lines) in zip(grid, aspects.items(), strict=False):
+        axes.set_title(aspect.replace("_", " "), loc="left")
+        values = defaultdict(list)
+        for step, value in chain.from_iterable(_places(baseline, aspect).values()):
+            values[step].append(value)
+        axes.fill_between([*values], [*map(min, values.values())], [*map(max, values.values())], color=GREY)
+        for place, points in lines.items():
+            [handles[place]] = axes.plot(*zip(*points, strict=True), color=shades[place], linewidth=1)
+        if aspect in LOGARITHMIC:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(LogFormatter())  # the usual one writes TeX, which an HTML page shows as it is
+            axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
+    for axes in grid[len(aspects) :]:
+        axes.set_axis_off()
+    figure.legend(
+        [handles[place] for place in places], places, loc="outside right center", fontsize=6, frameon=False, handlelength=1
+    )
+    figure.supxlabel("step", fontsize=8)
+    return _svg(figure, worst.variant)
+
+
+def _by_numbers(place: str) -> list[int | str]:
+    """Returns what sorts "encoder 2" before "encoder 10"."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", place)]
 
 
 def _places(run: Run, aspect: str) -> dict[str, Points]:
-    """Returns the points that can be drawn of each place in the model, places in the order of their numbers."""
-    found = {tag.split("/", 2)[2]: points for tag, points in run.history.items() if tag.startswith(f"why/{aspect}/")}
-    order = sorted(found, key=lambda place: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", place)])
+    """Returns the points that can be drawn of each place in the model that has any."""
     lowest = 0.0 if aspect in LOGARITHMIC else -math.inf
-    return {place: [(step, value) for step, value in found[place] if lowest < value < math.inf] for place in order}
-
-
-def _place_colors(places: Sequence[str]) -> dict[str, Any]:
-    """Returns a colour for each place: a map for each stack (encoder, decoder, ...), darker with depth."""
-    stacks: dict[str, list[str]] = {}
-    for place in places:
-        stacks.setdefault(re.split(r"[\W\d_]", place)[0], []).append(place)
-    colors: dict[str, Any] = {}
-    for name, stack in zip(cycle(STACKS), stacks.values(), strict=False):
-        colors |= zip(stack, matplotlib.colormaps[name](np.linspace(0.4, 0.95, len(stack))), strict=True)
-    return colors
-
-
-def _chart(panels: Mapping[str, Sequence[Line]], width: float, height: float, across: int) -> Figure:
-    """Draws panels by their titles, all on the same axes. Points are marked where there are too few for a line."""
-    figure = Figure((width, height), layout="constrained")
-    grid = list(figure.subplots(math.ceil(len(panels) / across), across, sharex=True, sharey=True, squeeze=False).flat)
-    for axes, (title, lines) in zip(grid, panels.items(), strict=False):
-        axes.set_title(textwrap.shorten(title, 34), loc="left")
-        for points, line_color, label in lines:
-            marks: dict[str, Any] = {"marker": "o", "markersize": 2} if len(points) < 10 else {}
-            axes.plot(*zip(*points, strict=True), color=line_color, label=label, linewidth=1, **marks)
-    for i in range(len(panels), len(grid)):
-        grid[i].set_axis_off()
-        grid[i - across].xaxis.set_tick_params(labelbottom=True)
-    return figure
+    found = {tag.split("/", 2)[2]: points for tag, points in run.history.items() if tag.startswith(f"why/{aspect}/")}
+    finite = {place: [(step, value) for step, value in points if lowest < value < math.inf] for place, points in found.items()}
+    return {place: points for place, points in finite.items() if points}
 
 
 def _svg(figure: Figure, salt: str) -> Markup:
@@ -262,5 +258,5 @@ def _svg(figure: Figure, salt: str) -> Markup:
     with matplotlib.rc_context({"svg.hashsalt": salt}):
         figure.savefig(out, format="svg", metadata=SVG_METADATA)
     text = re.sub(r"-?\d+\.\d{2,}(?=[^<>]*>)", lambda number: f"{float(number[0]):.1f}", out.getvalue())
-    text = re.sub(r"\n\s*", "\n", text[text.index("<svg") :])
-    return Markup(re.sub(r'<g id="[^"]*">', "<g>", text))
+    text = re.sub(r"\s*\n(L )?\s*", " ", text[text.index("<svg") :])
+    return Markup(re.sub(REPEATED, "", text).replace("> <", "><"))

@@ -73,6 +73,14 @@ class Proof(Content):
         return {aspect: str((self.model_extra or {}).get(aspect, "")) for aspect in self.differs}
 
 
+class Translations(BaseModel):
+    """translations/SPLIT.tsv, in the corpus' order."""
+
+    source: list[str]
+    reference: list[str]
+    translation: list[str]
+
+
 class Status(BaseModel):
     """An entry of status.json."""
 
@@ -117,15 +125,11 @@ class Run(BaseModel):
         tags = events.Tags()["scalars"]
         return {tag: [(event.step, _rounded(event.value)) for event in events.Scalars(tag)] for tag in tags}
 
-    def translations(self, split: str) -> dict[str, list[str]]:
-        """Returns source, reference and translation of a split, each in the corpus' order."""
+    def translations(self, split: str) -> Translations:
         path = self.directory / "translations" / f"{split}.tsv"
-        try:
-            columns = _columns(path)
-            return {name: columns[name] for name in ("source", "reference", "translation")}
-        except (OSError, ValueError, KeyError) as error:
-            remedy = f"restore it, or train {self.directory} again"
-            raise InputError(f"{path}: cannot be read ({_reason(error)}); {remedy}") from error
+        if (found := read(path, Translations)) is None:
+            raise InputError(f"{path}: no such file; restore it, or remove {self.directory} and run again")
+        return found
 
 
 @dataclass(frozen=True)
@@ -136,22 +140,17 @@ class Suite:
     settings: Settings
     runs: list[Run]
 
-    @property
-    def name(self) -> str:
-        return self.directory.resolve().name
-
     def of(self, variant: str) -> list[Run]:
         return [run for run in self.runs if run.variant == variant]
 
-    def translations(self, split: str, seed: int) -> tuple[list[str], list[str], dict[str, list[str]]]:
-        """Returns sources, references, and the translations of each variant that has translated the split."""
+    def translations(self, split: str, seed: int) -> dict[str, Translations]:
+        """Returns those of each variant that has translated the split. InputError where they are of different sentences."""
         runs = [run for run in self.runs if run.seed == seed and split in run.metrics]
-        columns = [run.translations(split) for run in runs]
-        for run, own in zip(runs, columns, strict=True):
-            if own["reference"] != columns[0]["reference"]:
+        found = {run.variant: run.translations(split) for run in runs}
+        for run in runs:
+            if found[run.variant].reference != found[runs[0].variant].reference:
                 raise InputError(f"{run.directory}: {split} is not that of {runs[0].directory}; compare runs on one corpus")
-        translated = {run.variant: own["translation"] for run, own in zip(runs, columns, strict=True)}
-        return (columns[0]["source"], columns[0]["reference"], translated) if runs else ([], [], {})
+        return found
 
 
 def read_suite(directory: Path) -> Suite:
@@ -159,7 +158,7 @@ def read_suite(directory: Path) -> Suite:
     settings = read(directory / "suite.yaml", Settings)
     if settings is None:
         raise InputError(f"{directory}: no suite, it has no suite.yaml; give the directory of one")
-    status = read_status(directory)
+    status = read(directory / "status.json", dict[str, Status]) or {}
     runs = []
     for variant, seed in product(settings.variants, settings.seeds):
         folder = directory / f"{variant}-seed{seed}"
@@ -178,19 +177,16 @@ def read_suite(directory: Path) -> Suite:
     return Suite(directory, settings, runs)
 
 
-def read_status(directory: Path) -> dict[str, Status]:
-    return read(directory / "status.json", dict[str, Status]) or {}
-
-
 def publish(suite: Suite, splits: list[str], folder: Path) -> None:
     """Writes what is worth keeping of a suite; splits: those whose translations are."""
     files.write_text(folder / "settings.yaml", (suite.directory / "suite.yaml").read_text(encoding="utf-8"))
     _write_compressed(folder / "runs.jsonl.gz", [run.model_dump_json() for run in suite.runs])
     for split in splits:
-        sources, references, translated = suite.translations(split, suite.settings.seeds[0])
-        rows = zip(sources, references, *translated.values(), strict=True)
-        heading = ["source", "reference", *translated]
-        _write_compressed(folder / "translations" / f"{split}.tsv.gz", map("\t".join, [heading, *rows]))
+        if found := suite.translations(split, suite.settings.seeds[0]):
+            given = next(iter(found.values()))
+            rows = zip(given.source, given.reference, *(one.translation for one in found.values()), strict=True)
+            lines = map("\t".join, [["source", "reference", *found], *rows])
+            _write_compressed(folder / "translations" / f"{split}.tsv.gz", lines)
 
 
 def _write_compressed(path: Path, lines: Iterable[str]) -> None:
@@ -201,7 +197,7 @@ def _write_compressed(path: Path, lines: Iterable[str]) -> None:
 
 
 def _columns(path: Path) -> dict[str, list[str]]:
-    """Returns the columns of a file by their headings; ValueError where a line does not have one cell for each."""
+    """Returns the columns of a TSV file by their headings; ValueError where a line does not have one cell for each."""
     if files.is_stream(path):
         raise ValueError("a pipe or a device, no file")
     lines = path.read_bytes().decode().removesuffix("\n").split("\n")  # a lone \r is part of a sentence
@@ -212,11 +208,11 @@ def _columns(path: Path) -> dict[str, list[str]]:
 
 
 def read(path: Path, kind: type[T]) -> T | None:
-    """Returns the content of a JSON or YAML file as `kind`; None where there is none, InputError where it is another."""
+    """Returns the content of a JSON, YAML or TSV file as `kind`; None where there is none, InputError where it is another."""
     try:
-        if path.suffix == ".yaml":
-            return TypeAdapter(kind).validate_python(files.read_yaml(path))
-        return TypeAdapter(kind).validate_json(files.small_file(path))
+        if path.suffix == ".json":
+            return TypeAdapter(kind).validate_json(files.small_file(path))
+        return TypeAdapter(kind).validate_python(files.read_yaml(path) if path.suffix == ".yaml" else _columns(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, yaml.YAMLError) as error:

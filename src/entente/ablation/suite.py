@@ -39,7 +39,7 @@ from torch.utils.tensorboard import SummaryWriter
 from entente import checkpoint, files
 from entente.ablation import variants as ablations
 from entente.ablation.page import report
-from entente.ablation.runs import ASPECTS, Settings, Status, read, read_status
+from entente.ablation.runs import ASPECTS, Settings, Status, read
 from entente.config import schema
 from entente.config.command_line import key_of, quoted
 from entente.console import escape
@@ -232,7 +232,7 @@ def one_suite(root: Path, variants: list[str], seeds: list[int], overrides: list
 def recall(root: Path, jobs: Sequence[Job]) -> dict[str, Status]:
     """Returns the state of every run, of which each job has its own: how an earlier command left it. Waits for the processes
     of a suite that was killed, which save their runs and end."""
-    states = read_status(root)
+    states = read(root / "status.json", dict[str, Status]) or {}
     for job in jobs:
         job.status = states.setdefault(job.directory.name, job.status)
         if job.directory.exists():
