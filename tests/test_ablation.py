@@ -381,7 +381,7 @@ def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, base: li
     shutil.rmtree(suite / "huge_rate-seed1")  # so that it is trained again
     ablate(project, base, "suite=[baseline,huge_rate,no_residual]", "jobs=2", "name=rows")
     assert states(suite)["no_residual-seed1"] == "finished"
-    assert states(suite)["huge_rate-seed1"] == "diverged"
+    assert states(suite)["huge_rate-seed1"] == "diverged" and (suite / "huge_rate-seed1").is_dir()
     assert states(suite)["same-seed1"] == "refused"  # of which this command said nothing
     assert (suite / "baseline-seed1" / "metrics.json").stat().st_mtime_ns == before
     shown = json.loads((suite / "no_residual-seed1" / "proof.json").read_text())

@@ -66,7 +66,7 @@ def report(config: Mapping[str, Any]) -> None:
             if key == "publish":
                 publish(suite, comparison.splits, folder)
     console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # wide enough in a pipe
-    console.print(terminal(comparison, console.width))
+    console.print(terminal(comparison))
     print(folders["output"] / "comparison.html")
 
 
@@ -115,17 +115,14 @@ def _table(comparison: Comparison) -> list[list[str]]:
     return lines
 
 
-def terminal(comparison: Comparison, width: int) -> Table:
-    """Returns a table of all columns, or if these are too wide, of the first five; the files have the rest."""
+def terminal(comparison: Comparison) -> Table:
+    """Returns a table of the first five columns, which a narrow terminal has room for; the files have the rest."""
     headings, *lines = _table(comparison)
-    for columns in (len(headings), 5):
-        table = Table(title=escape.line(comparison.name))
-        for i, heading in enumerate(headings[:columns]):
-            table.add_column(heading, justify="right" if i > 1 else "left", no_wrap=True)
-        for line in lines:
-            table.add_row(*map(escape.line, line[:columns]))
-        if Console(width=1000).measure(table).maximum <= width:
-            break
+    table = Table(title=escape.line(comparison.name))
+    for i, heading in enumerate(headings[:5]):
+        table.add_column(heading, justify="right" if i > 1 else "left", no_wrap=True)
+    for line in lines:
+        table.add_row(*map(escape.line, line[:5]))
     return table
 
 

@@ -81,6 +81,14 @@ class Translations(BaseModel):
     translation: list[str]
 
 
+FILES: dict[str, Any] = {  # of a run
+    "config.yaml": dict[str, Any],
+    "metrics.json": dict[Name, Scores],
+    "training.json": Training,
+    "proof.json": Proof,
+}
+
+
 class Status(BaseModel):
     """An entry of status.json."""
 
@@ -162,18 +170,10 @@ def read_suite(directory: Path) -> Suite:
     runs = []
     for variant, seed in product(settings.variants, settings.seeds):
         folder = directory / f"{variant}-seed{seed}"
-        runs.append(
-            Run(
-                variant=variant,
-                seed=seed,
-                directory=folder,
-                status=status.get(folder.name, Status()),
-                config=read(folder / "config.yaml", dict[str, Any]) or {},
-                metrics=read(folder / "metrics.json", dict[Name, Scores]) or {},
-                training=read(folder / "training.json", Training),
-                proof=read(folder / "proof.json", Proof) or Proof(),
-            )
-        )
+        found: dict[str, Any] = {
+            Path(name).stem: read(folder / name, kind) for name, kind in FILES.items() if (folder / name).exists()
+        }
+        runs.append(Run(variant=variant, seed=seed, directory=folder, status=status.get(folder.name, Status()), **found))
     return Suite(directory, settings, runs)
 
 
