@@ -104,8 +104,8 @@ def notes(comparison: Comparison) -> list[str]:
 def _table(comparison: Comparison) -> list[list[str]]:
     """Returns the headings and a line for each variant, of what one reads first."""
     first = comparison.splits[0] if comparison.splits else ""
-    heading = ["variant", "verdict", *[f"BLEU {first}"][: len(first)], "difference", "p (Holm)"]
-    heading += [split.removeprefix("test_") for split in comparison.splits[1:]]
+    scores = [f"BLEU {first}" if split == first else split.removeprefix("test_") for split in comparison.splits]
+    heading = ["variant", "verdict", *scores[:1], "difference", "p (Holm)", *scores[1:]]
     lines = [[*heading, "NLL", "parameters", "tokens/s", f"steps to {verdicts.REACHED:.0%}"]]
     for row in comparison.rows:
         bleu = [spread(row[f"{split} bleu"], row[f"{split} bleu_sd"]) for split in comparison.splits]
