@@ -21,6 +21,7 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 from rich.console import Console
@@ -179,19 +180,13 @@ def _panels(comparison: Comparison, suite: Suite, curves: Callable[[Run], Sequen
     shown = [variant for variant in others if drawn[variant]] or [baseline] * bool(drawn[baseline])
     if not shown:
         return Markup()
-    across = min(5, len(shown))
-    down = math.ceil(len(shown) / across)
-    figure = Figure((WIDTH, 0.4 + 1.45 * down), layout="constrained")
-    grid = list(figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat)
-    for axes, variant in zip(grid, shown, strict=False):
+    figure, grid = _grid(len(shown), 5, 1.55, sharey=True)
+    for axes, variant in zip(grid, shown, strict=True):
         axes.set_title(textwrap.shorten(variant, 34), loc="left")
         for shade, lines in ((GREY, drawn[baseline]), (colors[variant], drawn[variant])):
             for points in lines:  # marked where there are too few for a line
                 marker = "o" if len(points) < 10 else None
                 axes.plot(*zip(*points, strict=True), color=shade, linewidth=1, marker=marker, markersize=2)
-    for i in range(len(shown), len(grid)):
-        grid[i].set_axis_off()
-        grid[i - across].xaxis.set_tick_params(labelbottom=True)
     grid[0].set_ylim(-3, 103)
     figure.supxlabel(x, fontsize=8)
     figure.supylabel(y, fontsize=8)
@@ -210,11 +205,9 @@ def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
     aspects = {aspect: lines for aspect in ASPECTS if (lines := _places(worst, aspect))}
     places = sorted({place for lines in aspects.values() for place in lines}, key=_by_numbers)
     shades = dict(zip(places, colormaps["turbo"](np.linspace(0, 1, len(places))), strict=True))
-    down = math.ceil(len(aspects) / 3)
-    figure = Figure((WIDTH, max(1.9 * down, 0.12 * len(places))), layout="constrained")
-    grid = figure.subplots(down, 3, sharex=True, squeeze=False).flat
+    figure, grid = _grid(len(aspects), 3, max(1.9, 0.12 * len(places) / math.ceil(len(aspects) / 3)))
     handles = {}
-    for axes, (aspect, lines) in zip(grid, aspects.items(), strict=False):
+    for axes, (aspect, lines) in zip(grid, aspects.items(), strict=True):
         axes.set_title(aspect.replace("_", " "), loc="left")
         values = defaultdict(list)
         for step, value in chain.from_iterable(_places(baseline, aspect).values()):
@@ -226,8 +219,6 @@ def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(LogFormatter())  # the usual one writes TeX, which an HTML page shows as it is
             axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
-    for axes in grid[len(aspects) :]:
-        axes.set_axis_off()
     figure.legend(
         [handles[place] for place in places], places, loc="outside right center", fontsize=6, frameon=False, handlelength=1
     )
@@ -246,6 +237,18 @@ def _places(run: Run, aspect: str) -> dict[str, Points]:
     found = {tag.split("/", 2)[2]: points for tag, points in run.history.items() if tag.startswith(f"why/{aspect}/")}
     finite = {place: [(step, value) for step, value in points if lowest < value < math.inf] for place, points in found.items()}
     return {place: points for place, points in finite.items() if points}
+
+
+def _grid(panels: int, most: int, height: float, sharey: bool = False) -> tuple[Figure, list[Axes]]:
+    """Returns a figure of so many panels, and these. most: in a row; height: of a row."""
+    across = min(most, panels)
+    down = math.ceil(panels / across)
+    figure = Figure((WIDTH, max(1.9, height * down)), layout="constrained")
+    grid = list(figure.subplots(down, across, sharex=True, sharey=sharey, squeeze=False).flat)
+    for i in range(panels, len(grid)):
+        grid[i].set_axis_off()
+        grid[i - across].xaxis.set_tick_params(labelbottom=True)
+    return figure, grid[:panels]
 
 
 def _svg(figure: Figure, salt: str) -> Markup:
