@@ -23,7 +23,8 @@ from torch import nn
 
 from entente import checkpoint
 from entente.ablation.proof import proof
-from entente.ablation.suite import status_of
+from entente.ablation.runs import Status
+from entente.ablation.runs import read as read_record
 from entente.checkpoint import read
 from entente.commands.attention import Attention, picture_attention
 from entente.commands.evaluate import evaluate_checkpoint
@@ -219,6 +220,15 @@ def test_another_form_of_the_same_model_is_no_difference(
         prove("transformer", "baseline", change, "+model.form=other", both=["model.n_heads=4"])
 
 
+def test_a_parameter_that_starts_at_zero_and_learns_is_a_difference(
+    prove: Callable[..., dict[str, Any]], apply_form: Callable[..., None]
+) -> None:
+    apply_form(lambda model: model.get_submodule("decoder.0.ff.2").register_parameter("bias", None))
+    shown = prove("transformer", "baseline", "+model.form=other")
+    assert set(shown["differs"]) == {"parameters", "modules", "gradients"}
+    assert "most in decoder.0.ff.2.bias" in shown["gradients"]
+
+
 def test_a_model_that_computes_no_numbers_differs(
     prove: Callable[..., dict[str, Any]], apply_form: Callable[..., None]
 ) -> None:
@@ -338,14 +348,14 @@ def wait_for(condition: Callable[[], bool], seconds: float = 200) -> None:
 
 
 def pids(text: str) -> list[int]:
-    """Processes of a run's training, by what stands in their command lines."""
+    """Processes that train a run, by what their command lines contain."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = path.read_bytes().decode(errors="replace")
         except OSError:
             continue
-        if "entente.ablation.locked" in line and text in line:
+        if "entente\0train" in line and text in line:
             found.append(int(path.parent.name))
     return found
 
@@ -368,9 +378,10 @@ def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, base: li
 
     # Started again, for a part: what had failed for a reason of its own stays, the killed run goes on.
     before = (suite / "baseline-seed1" / "metrics.json").stat().st_mtime_ns
+    shutil.rmtree(suite / "huge_rate-seed1")  # so that it is trained again
     ablate(project, base, "suite=[baseline,huge_rate,no_residual]", "jobs=2", "name=rows")
     assert states(suite)["no_residual-seed1"] == "finished"
-    assert states(suite)["huge_rate-seed1"] == "diverged"
+    assert states(suite)["huge_rate-seed1"] == "diverged" and (suite / "huge_rate-seed1").is_dir()
     assert states(suite)["same-seed1"] == "refused"  # of which this command said nothing
     assert (suite / "baseline-seed1" / "metrics.json").stat().st_mtime_ns == before
     shown = json.loads((suite / "no_residual-seed1" / "proof.json").read_text())
@@ -474,6 +485,7 @@ def test_hydras_own_multirun_trains_the_same_variants(project: Path, base: list[
 
 
 @pytest.mark.parametrize("content", ["", "[" * 99_999, "[1]", '{"baseline-seed1": []}', '{"baseline-seed1": {"state": 3}}'])
-def test_a_status_that_cannot_be_one_is_as_none(content: str, tmp_path: Path) -> None:
+def test_a_status_that_cannot_be_one_is_named(content: str, tmp_path: Path) -> None:
     (tmp_path / "status.json").write_text(content)
-    assert status_of(tmp_path) == {}
+    with pytest.raises(InputError, match=r"status\.json: cannot be read .*; restore it, or remove it and run again"):
+        read_record(tmp_path / "status.json", dict[str, Status])

@@ -2,6 +2,7 @@
 
 import csv as csv_format
 import dataclasses
+import gzip
 import json
 import math
 import random
@@ -20,9 +21,9 @@ from rich.console import Console
 from torch.utils.tensorboard import SummaryWriter
 
 from browser import new_page
-from entente.ablation.comparison import Comparison, Row, check, compare, holm
+from entente.ablation.comparison import Comparison, Row, check, compare, failed, holm
 from entente.ablation.page import csv, markdown, notes, page, report, terminal
-from entente.ablation.runs import history, publish, read_suite
+from entente.ablation.runs import publish, read_suite
 from entente.config.schema import unset
 from entente.errors import InputError
 from entente.evaluation import Evaluation, write_translations
@@ -106,7 +107,7 @@ def comparison(root: Path) -> Comparison:
 
 
 def row(comparison: Comparison, variant: str) -> Row:
-    return next(row for row in comparison.rows if row.variant == variant)
+    return next(row for row in comparison.rows if row["variant"] == variant)
 
 
 def sacrebleu(folder: Path, *arguments: str) -> str:
@@ -127,17 +128,17 @@ def test_scores_and_p_are_those_of_the_sacrebleu_command(root: Path, comparison:
                 scores.setdefault(f"{variant} {metric}", []).append(score)
         systems = ("-i", f"baseline{seed}", f"twin{seed}", "-m", "bleu", "--paired-bs", "--paired-bs-n", str(SAMPLES))
         ps += [float(p) for p in re.findall(r"p = ([\d.]+)", sacrebleu(tmp_path, "ref", *systems, "-f", "text"))]
-    cell = row(comparison, "twin").cells["test"]
-    assert cell.bleu == pytest.approx(statistics.mean(scores["twin bleu"]), abs=1e-5)
-    assert cell.bleu_sd == pytest.approx(statistics.stdev(scores["twin bleu"]), abs=1e-5)
-    assert cell.chrf == pytest.approx(statistics.mean(scores["twin chrf"]), abs=1e-5)
-    assert cell.chrf_sd == pytest.approx(statistics.stdev(scores["twin chrf"]), abs=1e-5)
+    twin = row(comparison, "twin")
+    assert twin["test bleu"] == pytest.approx(statistics.mean(scores["twin bleu"]), abs=1e-5)
+    assert twin["test bleu_sd"] == pytest.approx(statistics.stdev(scores["twin bleu"]), abs=1e-5)
+    assert twin["test chrf"] == pytest.approx(statistics.mean(scores["twin chrf"]), abs=1e-5)
+    assert twin["test chrf_sd"] == pytest.approx(statistics.stdev(scores["twin chrf"]), abs=1e-5)
     differences = [a - b for a, b in zip(scores["twin bleu"], scores["baseline bleu"], strict=True)]
-    assert (cell.difference, cell.lowest, cell.highest) == pytest.approx(
+    assert (twin["test difference"], twin["test lowest"], twin["test highest"]) == pytest.approx(
         (statistics.mean(differences), min(differences), max(differences)), abs=1e-5
     )
     assert len(ps) == 2 and len(set(ps)) == 2
-    assert cell.p == pytest.approx(max(ps), abs=1e-4)  # the command prints four decimals
+    assert twin["test p"] == pytest.approx(max(ps), abs=1e-4)  # the command prints four decimals
 
 
 def test_holm_by_hand() -> None:
@@ -149,26 +150,26 @@ def test_holm_by_hand() -> None:
 
 
 def test_p_is_corrected_for_the_variants_that_are_compared(comparison: Comparison) -> None:
-    cells = {row.variant: row.cells["test"] for row in comparison.rows if "test" in row.cells}
-    ps = {variant: cell.p for variant, cell in cells.items() if cell.p is not None}
+    ps = {row["variant"]: row["test p"] for row in comparison.rows if row["test p"] is not None}
     assert list(ps) == ["twin", "damaged", "empty", "half"]
-    # sacreBLEU's p is of one tail, a verdict of both
-    assert {variant: cells[variant].p_holm for variant in ps} == holm({variant: min(1.0, 2 * p) for variant, p in ps.items()})
+    corrected = {row["variant"]: row["test p_holm"] for row in comparison.rows if row["variant"] in ps}
+    assert corrected == holm({variant: min(1.0, 2 * p) for variant, p in ps.items()})  # a verdict is of both tails
 
 
 def test_of_equal_translations_p_is_1(tmp_path: Path) -> None:
     runs = {"baseline-seed1": {"damage": 0.3}, "same-seed1": {"damage": 0.3}, "other-seed1": {"damage": 0.31}}
-    rows = {row.variant: row.cells["test"] for row in compare(read_suite(write_suite(tmp_path / "suite", runs)), SAMPLES).rows}
-    assert rows["same"].p == rows["same"].p_holm == 1 and rows["same"].difference == 0
-    assert rows["other"].p != 1
+    compared = compare(read_suite(write_suite(tmp_path / "suite", runs)), SAMPLES)
+    same, other = row(compared, "same"), row(compared, "other")
+    assert same["test p"] == same["test p_holm"] == 1 and same["test difference"] == 0
+    assert other["test p"] != 1
 
 
 def test_too_few_samples_for_so_many_variants_are_said(tmp_path: Path) -> None:
     runs = {f"{name}-seed1": {"damage": 0.9 if name != "baseline" else 0.0} for name in ("baseline", *"abcdefg")}
     suite = read_suite(write_suite(tmp_path / "suite", runs))
     few, enough = (compare(suite, samples) for samples in (278, 280))  # 2 x 7 / 280 = 0.05
-    assert [row.verdict for row in few.rows[1:]] == ["as good"] * 7 and any("too few" in note for note in notes(few))
-    assert [row.verdict for row in enough.rows[1:]] == ["worse"] * 7 and not any("too few" in note for note in notes(enough))
+    assert [row["verdict"] for row in few.rows[1:]] == ["as good"] * 7 and any("too few" in note for note in notes(few))
+    assert [row["verdict"] for row in enough.rows[1:]] == ["worse"] * 7 and not any("too few" in note for note in notes(enough))
 
 
 @pytest.mark.parametrize("variants", [1, 5, 6, 7, 11])
@@ -184,22 +185,22 @@ def test_only_seeds_that_have_a_baseline_are_compared(tmp_path: Path) -> None:
     runs = {"baseline-seed1": {"damage": 0.1}, "baseline-seed2": None, "other-seed1": {"damage": 0.5}, "other-seed2": {}}
     suite = read_suite(write_suite(tmp_path / "suite", runs, {"baseline-seed2": "crashed"}))
     compared = compare(suite, SAMPLES)
-    [baseline, other] = [row.cells["test"] for row in compared.rows]
-    seed1 = next(run for run in suite.of("other") if run.seed == 1).metrics
-    assert seed1 and other.baseline == baseline.bleu and other.difference == pytest.approx(seed1["test"].bleu - baseline.bleu)
-    assert compared.rows[1].verdict == "worse; 1 of 2 without a baseline of their seed"
-    assert f"BLEU {seed1['test'].bleu:.1f} where the baseline has {baseline.bleu:.1f}" in page(compared, suite)
+    baseline, other = compared.rows[0]["test bleu"], compared.rows[1]
+    own = suite.of("other")[0].metrics["test"].bleu
+    assert other["test baseline"] == baseline and other["test difference"] == pytest.approx(own - baseline)
+    assert other["verdict"] == "worse; 1 of 2 without a baseline of their seed"
+    assert f"BLEU {own:.1f} where the baseline has {baseline:.1f}" in page(compared, suite)
 
 
 def test_what_went_wrong_is_no_equality(tmp_path: Path) -> None:
     runs: dict[str, dict[str, Any] | None] = {f"baseline-seed{seed}": {"damage": 0.3} for seed in (1, 2)}
     runs |= {"other-seed1": {"damage": 0.31}, "other-seed2": {"damage": 1, "nll": UNIGRAM}}
     compared = compare(read_suite(write_suite(tmp_path / "suite", runs)), SAMPLES)
-    assert compared.rows[1].verdict == "1 of 2 never left the plateau" and compared.rows[1].failed
+    assert compared.rows[1]["verdict"] == "1 of 2 never left the plateau" and failed(compared.rows[1], compared.splits)
 
 
 def test_every_variant_is_a_row_with_its_verdict(comparison: Comparison) -> None:
-    assert {row.variant: (row.verdict, row.finished, row.runs) for row in comparison.rows} == {
+    assert {row["variant"]: (row["verdict"], row["finished"], row["runs"]) for row in comparison.rows} == {
         "baseline": ("baseline", 2, 2),
         "twin": ("as good", 2, 2),
         "damaged": ("worse", 2, 2),
@@ -210,17 +211,17 @@ def test_every_variant_is_a_row_with_its_verdict(comparison: Comparison) -> None
 
 
 def test_a_single_seed_has_no_deviation(comparison: Comparison, root: Path) -> None:
-    half = row(comparison, "half").cells["test"]
-    assert half.bleu_sd is None and half.chrf_sd is None
-    seed1 = read_suite(root).runs[0].metrics
-    assert seed1 and half.difference == pytest.approx(half.bleu - seed1["test"].bleu)  # to the same seed's baseline alone
+    half = row(comparison, "half")
+    assert half["test bleu_sd"] is None and half["test chrf_sd"] is None
+    baseline = read_suite(root).runs[0].metrics["test"].bleu  # of the same seed alone
+    assert half["test difference"] == pytest.approx(half["test bleu"] - baseline)
 
 
 def test_what_stands_beside_the_scores(comparison: Comparison) -> None:
     baseline = row(comparison, "baseline")
-    assert (baseline.nll, baseline.parameters, baseline.tokens_per_second) == (0.5, 1001, 140.0)
-    assert baseline.again == {"test@alone": baseline.cells["test"].bleu}
-    assert comparison.splits == ["test", "test_long"] and baseline.proof == {"modules": "one less"}
+    assert [baseline[name] for name in ("nll", "parameters", "tokens_per_second")] == [0.5, 1001, 140.0]
+    assert comparison.again == ["test@alone"] and baseline["test@alone bleu"] == baseline["test bleu"]
+    assert comparison.splits == ["test", "test_long"] and baseline["differs"] == "modules"
     assert "version:" in comparison.signature
 
 
@@ -229,9 +230,9 @@ def test_steps_to_nine_tenths_of_the_baseline(comparison: Comparison) -> None:
         return next(s for s in STEPS if (1 - damage) * (1 - math.exp(-s / (150 + 400 * damage))) >= goal)
 
     goals = [0.9 * (1 - damage) * (1 - math.exp(-1000 / (150 + 400 * damage))) for damage in (0.1, 0.12)]
-    assert row(comparison, "baseline").steps == statistics.mean([first(0.1, goals[0]), first(0.12, goals[1])])
-    assert row(comparison, "twin").steps == statistics.mean([first(0.11, goals[0]), first(0.115, goals[1])])
-    assert row(comparison, "damaged").steps is None and row(comparison, "gone").steps is None
+    assert row(comparison, "baseline")["steps"] == statistics.mean([first(0.1, goals[0]), first(0.12, goals[1])])
+    assert row(comparison, "twin")["steps"] == statistics.mean([first(0.11, goals[0]), first(0.115, goals[1])])
+    assert row(comparison, "damaged")["steps"] is None and row(comparison, "gone")["steps"] is None
 
 
 VERDICTS: list[tuple[str, dict[str, Any] | None, str, str]] = [
@@ -256,7 +257,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     runs |= {f"{name}-seed1": arguments for name, arguments, _, _ in VERDICTS}
     states = {f"{name}-seed1": state for name, _, state, _ in VERDICTS}
     root = write_suite(tmp_path_factory.mktemp("suites") / "verdicts", runs, states)
-    return {row.variant: row.verdict for row in compare(read_suite(root), 2000).rows}
+    return {row["variant"]: row["verdict"] for row in compare(read_suite(root), 2000).rows}
 
 
 @pytest.mark.parametrize(("name", "verdict"), [(case[0], case[3]) for case in VERDICTS], ids=[case[0] for case in VERDICTS])
@@ -268,71 +269,78 @@ def test_a_difference_counts_only_where_every_seed_shows_it(tmp_path: Path) -> N
     damage = {"baseline": (0.3, 0.3), "torn": (0.9, 0.0), "worse": (0.9, 0.8)}
     runs = {f"{name}-seed{seed}": {"damage": shares[seed - 1]} for name, shares in damage.items() for seed in (1, 2)}
     compared = compare(read_suite(write_suite(tmp_path / "suite", runs)), SAMPLES)
-    assert [row.verdict for row in compared.rows] == ["baseline", "as good; seeds disagree", "worse"]
+    assert [row["verdict"] for row in compared.rows] == ["baseline", "as good; seeds disagree", "worse"]
 
 
 def test_without_a_baseline_nothing_is_compared(tmp_path: Path) -> None:
     root = write_suite(tmp_path / "suite", {"baseline-seed1": None, "other-seed1": {}}, {"baseline-seed1": "crashed"})
     compared = compare(read_suite(root), SAMPLES)
-    assert [row.verdict for row in compared.rows] == ["baseline; 1 of 1 crashed", "not compared"]
+    assert [row["verdict"] for row in compared.rows] == ["baseline; 1 of 1 crashed", "not compared"]
     assert "crashed" in page(compared, read_suite(root))
 
 
 def test_a_suite_of_which_nothing_has_finished_has_its_page(tmp_path: Path) -> None:
     suite = read_suite(write_suite(tmp_path / "suite", {"baseline-seed1": None, "other-seed1": None}))
     compared = compare(suite, SAMPLES)
-    assert [row.verdict for row in compared.rows] == ["baseline; 1 of 1 not trained", "not trained"]
+    assert [row["verdict"] for row in compared.rows] == ["baseline; 1 of 1 not trained", "not trained"]
     assert "other" in page(compared, suite) and "other" in markdown(compared) and "other" in csv(compared)
 
 
-def test_a_published_folder_gives_the_same_comparison(root: Path, comparison: Comparison, tmp_path: Path) -> None:
-    suite = read_suite(root)
+def lines_of(path: Path) -> list[str]:
+    return gzip.decompress(path.read_bytes()).decode().splitlines()
+
+
+def test_what_is_published_is_one_table_and_the_translations_of_the_first_seed(root: Path, tmp_path: Path) -> None:
+    suite, published = read_suite(root), tmp_path / "published"
+    contents = []
     for _ in range(2):  # a second time over the first
-        publish(suite, tmp_path / "published")
-    again = read_suite(tmp_path / "published")
-    for run, kept in zip(suite.runs, again.runs, strict=True):
-        if run.metrics:
-            assert kept.translations("test") == run.translations("test")
-            lines = (kept.directory / "translations" / "test.tsv").read_text().split("\n")
-            assert lines[0] == "translation" and not any("\t" in line for line in lines), "references are kept once"
-    assert (tmp_path / "published" / "translations" / "test.tsv").read_text().startswith("source\treference\n")
-    compared = compare(again, SAMPLES)
-    assert compared == comparison
-    assert page(compared, again) == page(comparison, suite)
-    names = {path.name for path in tmp_path.rglob("*") if path.is_file()}
-    assert {name for name in names if "tfevents" in name or name.endswith(".ckpt")} == set()
-    config = "baseline-seed1/config.yaml"
-    assert (tmp_path / "published" / config).read_bytes() == (root / config).read_bytes()
-    with pytest.raises(InputError, match="this is the suite itself"):
-        publish(suite, root)
+        publish(suite, ["test", "test_long"], published)
+        contents.append({path.relative_to(published): path.read_bytes() for path in published.rglob("*") if path.is_file()})
+    assert contents[0] == contents[1]
+    assert sorted(map(str, contents[0])) == [
+        "runs.jsonl.gz",
+        "settings.yaml",
+        "translations/test.tsv.gz",
+        "translations/test_long.tsv.gz",
+    ]
+    assert (published / "settings.yaml").read_bytes() == (root / "suite.yaml").read_bytes()
+    runs = [json.loads(line) for line in lines_of(published / "runs.jsonl.gz")]
+    assert [(run["variant"], run["seed"]) for run in runs] == [(run.variant, run.seed) for run in suite.runs]
+    first, folder = runs[0], root / "baseline-seed1"
+    for name in ("metrics", "training", "proof"):
+        assert first[name] == json.loads((folder / f"{name}.json").read_text()), name
+    assert first["config"] == yaml.safe_load((folder / "config.yaml").read_text())
+    assert first["history"]["valid/bleu"] == [list(point) for point in suite.runs[0].history["valid/bleu"]]
+    states = {(run["variant"], run["seed"]): run["status"]["state"] for run in runs}
+    assert states["gone", 1] == "crashed" and states["half", 2] == "killed"
+    heading, *rows = [line.split("\t") for line in lines_of(published / "translations" / "test.tsv.gz")]
+    assert heading == ["source", "reference", "baseline", "twin", "damaged", "empty", "half"]
+    for run in suite.runs:
+        if run.seed == 1 and run.metrics:
+            own = run.translations("test")
+            assert [row[heading.index(run.variant)] for row in rows] == own.translation
+            assert [row[:2] for row in rows] == [list(pair) for pair in zip(own.source, own.reference, strict=True)]
 
 
-def test_a_curve_is_the_same_from_events_and_from_history(tmp_path: Path) -> None:
-    root = write_suite(tmp_path / "suite", {"baseline-seed1": {"damage": 3}})
-    publish(read_suite(root), tmp_path / "published")
-    events, stored = (history(folder / "baseline-seed1") for folder in (root, tmp_path / "published"))
-    assert [step for step, _ in events["valid/bleu"]] == list(STEPS)
-    assert all(math.isnan(value) for curves in (events, stored) for _, value in curves["train/loss"])
-    assert "NaN" not in (tmp_path / "published" / "baseline-seed1" / "history.json").read_text()  # which is no JSON
-    assert {tag for tag in events} == {tag for tag in stored} and events["why/update_ratio/encoder 1 self"]
-    assert history(tmp_path) == {}
+def test_a_published_curve_has_null_for_what_is_no_number(tmp_path: Path) -> None:
+    suite = read_suite(write_suite(tmp_path / "suite", {"baseline-seed1": {"damage": 3}}))
+    history = suite.runs[0].history
+    assert [step for step, _ in history["valid/bleu"]] == list(STEPS) and history["why/update_ratio/encoder 1 self"]
+    assert all(math.isnan(value) for _, value in history["train/loss"])
+    publish(suite, [], tmp_path / "published")
+    [line] = lines_of(tmp_path / "published" / "runs.jsonl.gz")
+    assert "NaN" not in line and all(value is None for _, value in json.loads(line)["history"]["train/loss"])
 
 
 def test_the_tables_hold_every_variant(comparison: Comparison) -> None:
     text = markdown(comparison)
-    assert all(f"| `{row.variant}` | {row.verdict} |" in text for row in comparison.rows)
+    assert all(f"| `{row['variant']}` | {row['verdict']} |" in text for row in comparison.rows)
     widths = {line.count("|") for line in text.splitlines() if line.startswith("|")}
     assert len(widths) == 1
     lines = list(csv_format.DictReader(csv(comparison).splitlines()))
-    assert [line["variant"] for line in lines] == [row.variant for row in comparison.rows]
-    cell = row(comparison, "damaged").cells["test_long"]
-    given = {f"test_long {name}": value for name, value in dataclasses.asdict(cell).items()}
+    assert [line["variant"] for line in lines] == [row["variant"] for row in comparison.rows]
+    given = {name: value for name, value in row(comparison, "damaged").items() if name.startswith("test_long ")}
     assert {name: float(lines[2][name]) for name in given} == given
-    console = Console(width=200)
-    with console.capture() as captured:
-        console.print(terminal(comparison, 200))
-    assert all(row.variant in captured.get() and row.verdict in captured.get() for row in comparison.rows)
-    assert "tokens/s" in captured.get()
 
 
 HOSTILE = "=cmd|'/c calc'!A1 <img src=x onerror=alert(1)> [a](javascript:b) `c` | \x1b[2J"
@@ -340,7 +348,7 @@ HOSTILE = "=cmd|'/c calc'!A1 <img src=x onerror=alert(1)> [a](javascript:b) `c` 
 
 def test_no_name_is_markup_or_a_formula(comparison: Comparison) -> None:
     first, *others = comparison.rows
-    rows = [dataclasses.replace(first, variant=HOSTILE, verdict="-1+1"), *others]
+    rows = [{**first, "variant": HOSTILE, "verdict": "-1+1"}, *others]
     odd = dataclasses.replace(comparison, name=HOSTILE, command=HOSTILE, rows=rows)
     text = markdown(odd)
     assert "<img" not in text and "[a](" not in text and "`c`" not in text
@@ -352,7 +360,7 @@ def test_no_name_is_markup_or_a_formula(comparison: Comparison) -> None:
     assert min(numbers) < 0  # numbers stay numbers
     console = Console(width=400)
     with console.capture() as captured:
-        console.print(terminal(odd, 400))
+        console.print(terminal(odd))
     assert "\x1b[2J" not in captured.get()
 
 
@@ -360,9 +368,8 @@ def test_no_name_is_markup_or_a_formula(comparison: Comparison) -> None:
 def test_on_a_narrow_terminal_verdicts_stay_readable(comparison: Comparison, width: int) -> None:
     console = Console(width=width)
     with console.capture() as captured:
-        console.print(terminal(comparison, width))
-    assert all(row.variant in captured.get() and row.verdict in captured.get() for row in comparison.rows)
-    assert "tokens/s" not in captured.get()
+        console.print(terminal(comparison))
+    assert all(row["variant"] in captured.get() and row["verdict"] in captured.get() for row in comparison.rows)
 
 
 def test_a_single_seed_is_said_to_be_one(tmp_path: Path) -> None:
@@ -420,7 +427,7 @@ def test_the_page_needs_nothing_but_itself(html: str) -> None:
 
 def test_the_page_says_what_each_variant_is_worth(html: str, comparison: Comparison) -> None:
     text = " ".join(" ".join(Page(html).text).split())
-    assert all(row.variant in text and row.verdict in text for row in comparison.rows)
+    assert all(row["variant"] in text and row["verdict"] in text for row in comparison.rows)
     assert re.search(r"empty : BLEU 0\.0 where the baseline has \d\d\.\d \(−\d\d\.\d\): never left the plateau", text)
     assert text.index("empty : BLEU") < text.index("damaged : BLEU") < text.index("gone : crashed: seed 1: it crashed")
     assert "No difference to the baseline shown: twin." in text
@@ -453,10 +460,12 @@ def test_the_command_takes_a_directory_and_writes_three_files(root: Path, compar
     command += [f"output={tmp_path / 'out'}", f"publish={tmp_path / 'kept'}", f"samples={SAMPLES}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stderr == "" and done.stdout.splitlines()[-1] == str(tmp_path / "out" / "comparison.html")
-    assert all(row.variant in done.stdout for row in comparison.rows)
+    assert all(row["variant"] in done.stdout for row in comparison.rows)
     assert (tmp_path / "out" / "comparison.csv").read_text() == csv(comparison)
     assert (tmp_path / "kept" / "comparison.md").read_text() == markdown(comparison)
-    assert compare(read_suite(tmp_path / "kept"), SAMPLES) == comparison
+    assert len(lines_of(tmp_path / "kept" / "runs.jsonl.gz")) == len(read_suite(root).runs)
+    with pytest.raises(InputError, match="kept: no suite, it has no suite.yaml"):  # what is published is not read back
+        read_suite(tmp_path / "kept")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "out"]
 
 
@@ -487,12 +496,6 @@ def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, file: str, content:
     with pytest.raises(InputError, match=line) as raised:
         compare(read_suite(root), SAMPLES)
     assert len(raised.value.problems) == 1 and "\n" not in str(raised.value) and str(root / file) in str(raised.value)
-
-
-def test_a_damaged_history_is_named(tmp_path: Path) -> None:
-    (tmp_path / "history.json").write_text('{"valid/bleu": [[1]]}')
-    with pytest.raises(InputError, match="history.json: cannot be read"):
-        history(tmp_path)
 
 
 def test_what_is_no_suite_or_has_no_place_is_refused(tmp_path: Path, root: Path) -> None:

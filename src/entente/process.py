@@ -8,6 +8,9 @@ with zeros, page by page, when it is allocated again: on a CPU that takes a thir
 
 import ctypes
 import logging
+import os
+import signal
+import time
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +24,7 @@ from entente.console import escape
 log = logging.getLogger("entente")
 
 Threads = Annotated[Annotated[int, Interval(ge=1, le=4096)] | None, doc("of the CPU; null: one per core")]
+PARENT = "ENTENTE_PARENT"  # an environment variable with the number of the process that trains a suite
 MALLOC = {  # parameters of mallopt, by their numbers in glibc's malloc.h
     -4: 0,  # M_MMAP_MAX: no block is allocated by mmap
     -1: 2**31 - 1,  # M_TRIM_THRESHOLD: bytes free at the end of the heap before they are returned
@@ -68,6 +72,13 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError, TypeError):  # another C library, which is left alone; Windows has none of this name
         return False
     return all([mallopt(parameter, value) for parameter, value in MALLOC.items()])
+
+
+def stop_with(parent: int) -> None:
+    """Has this process stop, as SIGTERM stops it, once `parent` is no longer its parent."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def prepare_process(threads: int | None) -> None:

@@ -20,22 +20,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Interval, doc
 from omegaconf import OmegaConf
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from entente.ablation.runs import Run, Suite
+from entente.ablation.runs import Run, Suite, Translations
 from entente.config.schema import problems
-from entente.errors import InputError
 
 ALPHA = 0.05  # error probability of a split's claims "worse" and "better" all together
-REACHED = 0.9  # share of the baseline's validation BLEU
+REACHED = 0.9  # share of the baseline's BLEU
 PLATEAU = 0.9  # share of the unigram NLL
 BASELINE, AS_GOOD, WORSE, BETTER = "baseline", "as good", "worse", "better"
 STUCK, DIVERGED = "never left the plateau", "diverged"
+Row = dict[str, Any]
 FAILED = ("crashed", "killed", DIVERGED, "refused")  # states that are verdicts
 
 
@@ -43,11 +43,11 @@ FAILED = ("crashed", "killed", DIVERGED, "refused")  # states that are verdicts
 class Compare:
     """configs/compare.yaml"""
 
-    suite: Annotated[str, doc("the directory of a suite, as `entente ablate` writes it, or of a published one")]
+    suite: Annotated[str, doc("the directory of a suite, as `entente ablate` writes it")]
     output: Annotated[str | None, doc("a folder for comparison.html, .md and .csv; null: the suite's own")] = None
     # All samples are drawn at a time, each as long as the test set.
     samples: Annotated[int, Interval(ge=1, le=100_000), doc("of the bootstrap")] = 2000
-    publish: Annotated[str | None, doc("a folder to copy what is worth keeping to, without weights and events")] = None
+    publish: Annotated[str | None, doc("a folder for one table of all runs, their translations, and the comparison")] = None
     output_dir: str = "outputs"
 
 
@@ -55,54 +55,15 @@ check = partial(problems, Compare, "")
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A variant on a test split, over its finished seeds; None where there is no number. *_sd: sample standard deviation.
-    difference: of mean BLEU to the baseline's, over the seeds that both have; lowest and highest: of a single seed. p:
-    sacreBLEU's, of one tail; p_holm: of both, corrected."""
-
-    bleu: float | None = None
-    bleu_sd: float | None = None
-    chrf: float | None = None
-    chrf_sd: float | None = None
-    baseline: float | None = None
-    difference: float | None = None
-    lowest: float | None = None
-    highest: float | None = None
-    p: float | None = None
-    p_holm: float | None = None
-
-
-@dataclass(frozen=True)
-class Row:
-    """A variant. cells: of each test split. again: BLEU of splits decoded otherwise (test@alone). nll: of the first test split.
-    steps: until validation BLEU is REACHED of the baseline's best, None where a seed never gets there. proof: see Run."""
-
-    variant: str
-    verdict: str
-    finished: int
-    runs: int
-    cells: dict[str, Cell]
-    again: dict[str, float | None]
-    nll: float | None
-    parameters: int | None
-    tokens_per_second: float | None
-    steps: float | None
-    proof: dict[str, str]
-
-    @property
-    def first(self) -> Cell:
-        """The cell of the first test split."""
-        return next(iter(self.cells.values()), Cell())
-
-    @property
-    def failed(self) -> bool:
-        """Whether there is something to explain."""
-        return self.verdict.partition(";")[0] not in (BASELINE, AS_GOOD, BETTER)
-
-
-@dataclass(frozen=True)
 class Comparison:
-    """rows: in the suite's order, the baseline first. splits: the test splits; again: those decoded in another way."""
+    """splits: the test splits; again: those decoded otherwise (test@alone). rows: of each variant, in the suite's order, the
+    baseline first, what comparison.csv has of it by column, over its finished seeds; None where there is no number.
+
+    nll is of the first test split. steps: until validation BLEU is REACHED of the baseline's best, None where a seed never gets
+    there. differs: the aspects of the proof. And of each split, after its name: bleu and chrf, with their sample standard
+    deviations *_sd; difference: of mean BLEU to `baseline`, over the seeds that both have; lowest and highest: of one seed;
+    p: sacreBLEU's, of one tail; p_holm: of both, corrected.
+    """
 
     name: str
     seeds: list[int]
@@ -122,49 +83,49 @@ def compare(suite: Suite, samples: int = 1000) -> Comparison:
     again = [split for split in known if "@" in split]
     first = splits[0] if splits else ""
     baseline = {run.seed: run for run in suite.of(settings.variants[0])}
-    cells = {split: _cells(suite, split, samples) for split in splits}
-    rows = []
+    scores = {split: _scores(suite, split, samples) for split in splits}
+    rows: list[Row] = []
     for variant in settings.variants:
         runs = suite.of(variant)
         finished = [run for run in runs if run.metrics]
         rows.append(
-            Row(
-                variant,
-                _verdict(runs, baseline, cells[first][variant] if first else Cell(), first),
-                len(finished),
-                len(runs),
-                {split: cells[split][variant] for split in splits},
-                {split: mean(run.metrics[split].bleu for run in runs if split in run.metrics) for split in again},
-                mean(run.metrics[first].nll for run in runs if first in run.metrics),
-                next((run.training.parameters for run in runs if run.training), None),
-                mean(map(_speed, runs)),
-                _steps(finished, baseline),
-                next((run.proof for run in runs if run.proof), {}),
-            )
+            {
+                "variant": variant,
+                "verdict": _verdict(runs, baseline, scores[first][variant] if first else None, first),
+                "finished": len(finished),
+                "runs": len(runs),
+                "nll": mean(run.metrics[first].nll for run in runs if first in run.metrics),
+                "parameters": next((run.training.parameters for run in runs if run.training), None),
+                "tokens_per_second": mean(map(_speed, runs)),
+                "steps": _steps(finished, baseline),
+                "differs": ", ".join(next((run.proof.differs for run in runs if run.proof.differs), [])),
+                **{f"{split} {name}": value for split in splits for name, value in scores[split][variant].items()},
+                **{f"{split} bleu": mean(run.metrics[split].bleu for run in runs if split in run.metrics) for split in again},
+            }
         )
     signatures = (run.metrics[first].signature.get("bleu", "") for run in suite.runs if first in run.metrics)
     command = "; ".join(settings.commands)
-    return Comparison(settings.name, settings.seeds, samples, splits, again, next(signatures, ""), command, rows)
+    return Comparison(
+        suite.directory.resolve().name, settings.seeds, samples, splits, again, next(signatures, ""), command, rows
+    )
 
 
-def paired_bootstrap(base: Run, others: Sequence[Run], split: str, samples: int) -> dict[str, float]:
-    """Returns p of each variant's difference in BLEU to the baseline, as `sacrebleu --paired-bs` has it; 1 where there is no
+def failed(row: Row, splits: Sequence[str]) -> bool:
+    """Whether there is something to explain: a variant that is only worse keeps less than REACHED of the baseline's BLEU."""
+    verdict = row["verdict"].partition(";")[0]
+    kept = verdict == WORSE and row[f"{splits[0]} difference"] > (REACHED - 1) * row[f"{splits[0]} baseline"]
+    return verdict not in (BASELINE, AS_GOOD, BETTER) and not kept
+
+
+def paired_bootstrap(found: Mapping[str, Translations], samples: int) -> dict[str, float]:
+    """Returns p of each variant's difference in BLEU to the first, as `sacrebleu --paired-bs` has it; 1 where there is no
     difference, for which sacreBLEU gives the smallest p there is."""
-    own = base.translations(split)
-    systems: dict[str, Sequence[str]] = {}
-    for run in others:
-        columns = run.translations(split)
-        if columns["reference"] != own["reference"]:
-            raise InputError(f"{run.directory}: {split} is not that of {base.directory}; compare runs on one corpus")
-        systems[run.variant] = columns["translation"]
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)
-    named: list[tuple[str, Sequence[str]]] = [("", own["translation"]), *systems.items()]
-    _, results = PairedTest(named, {"BLEU": BLEU()}, [own["reference"]], test_type="bs", n_samples=samples)()
-    first, *results_of_others = results["BLEU"]
-    return {
-        variant: 1.0 if result.score == first.score else result.p_value  # type: ignore[union-attr, misc]
-        for variant, result in zip(systems, results_of_others, strict=True)
-    }
+    systems: Any = [(variant, one.translation) for variant, one in found.items()]
+    references = [one.reference for one in found.values()][:1]
+    _, results = PairedTest(systems, {"BLEU": BLEU()}, references, test_type="bs", n_samples=samples)()
+    scores: list[Any] = results["BLEU"]
+    return {v: 1.0 if one.score == scores[0].score else one.p_value for v, one in zip(found, scores, strict=True)}
 
 
 def holm(ps: Mapping[str, float]) -> dict[str, float]:
@@ -174,50 +135,53 @@ def holm(ps: Mapping[str, float]) -> dict[str, float]:
     return dict(zip(order, accumulate(corrected, max), strict=True))
 
 
-def _cells(suite: Suite, split: str, samples: int) -> dict[str, Cell]:
-    """Returns the cell of each variant."""
+def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float | None]]:
+    """Returns the numbers of a split by variant."""
     compared: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # p, BLEU, and the baseline's BLEU, by seed
     for base in suite.of(suite.settings.variants[0]):
         others = [run for run in suite.runs if run.seed == base.seed and run is not base and split in run.metrics]
         if others and split in base.metrics:
-            ps = paired_bootstrap(base, others, split, samples)
+            ps = paired_bootstrap(suite.translations(split, base.seed), samples)
             for run in others:
                 compared[run.variant].append((ps[run.variant], run.metrics[split].bleu, base.metrics[split].bleu))
     worst = {variant: max(p for p, _, _ in seeds) for variant, seeds in compared.items()}
     adjusted = holm({variant: min(1.0, 2 * p) for variant, p in worst.items()})
-    cells = {}
+    numbers = {}
     for variant in suite.settings.variants:
         scores = [run.metrics[split] for run in suite.of(variant) if split in run.metrics]
         bleu, chrf = [one.bleu for one in scores], [one.chrf for one in scores if one.chrf is not None]
         differences = [own - base for _, own, base in compared[variant]]
-        cells[variant] = Cell(
-            *(mean(bleu), _deviation(bleu), mean(chrf), _deviation(chrf)),
-            baseline=mean(base for _, _, base in compared[variant]),
-            difference=mean(differences),
-            lowest=min(differences, default=None),
-            highest=max(differences, default=None),
-            p=worst.get(variant),
-            p_holm=adjusted.get(variant),
-        )
-    return cells
+        numbers[variant] = {
+            "bleu": mean(bleu),
+            "bleu_sd": _deviation(bleu),
+            "chrf": mean(chrf),
+            "chrf_sd": _deviation(chrf),
+            "baseline": mean(base for _, _, base in compared[variant]),
+            "difference": mean(differences),
+            "lowest": min(differences, default=None),
+            "highest": max(differences, default=None),
+            "p": worst.get(variant),
+            "p_holm": adjusted.get(variant),
+        }
+    return numbers
 
 
-def _verdict(runs: Sequence[Run], baseline: Mapping[int, Run], cell: Cell, first: str) -> str:
-    """Returns the verdict on a variant from its runs and its cell of the first test split."""
+def _verdict(runs: Sequence[Run], baseline: Mapping[int, Run], numbers: Row | None, first: str) -> str:
+    """Returns the verdict on a variant from its runs and its numbers on the first test split."""
     outcomes = Counter(filter(None, (_failure(run, first) for run in runs)))
     said = [f"{count} of {len(runs)} {outcome}" for outcome, count in outcomes.items()]
     if runs[0] is baseline[runs[0].seed]:
         return "; ".join([BASELINE, *said])
     if outcomes.total() == len(runs):
         return next(iter(outcomes)) if len(outcomes) == 1 else "; ".join(said)
-    if cell.lowest is None or cell.highest is None or cell.p_holm is None:
+    if numbers is None or numbers["p_holm"] is None:
         return "; ".join(["not compared", *said])
-    significant = cell.p_holm < ALPHA
-    verdict = WORSE if significant and cell.highest < 0 else BETTER if significant and cell.lowest > 0 else AS_GOOD
+    significant, lowest, highest = numbers["p_holm"] < ALPHA, numbers["lowest"], numbers["highest"]
+    verdict = WORSE if significant and highest < 0 else BETTER if significant and lowest > 0 else AS_GOOD
     if verdict == AS_GOOD:
         if said:
             return "; ".join(said)  # a failed run is no evidence of equality
-        said = ["seeds disagree"] * (significant and cell.lowest < 0 < cell.highest)
+        said = ["seeds disagree"] * (significant and lowest < 0 < highest)
     if alone := sum(bool(run.metrics) and not baseline[run.seed].metrics for run in runs):
         said.append(f"{alone} of {len(runs)} without a baseline of their seed")
     return "; ".join([verdict, *said])
@@ -243,15 +207,15 @@ def _steps(finished: Sequence[Run], baseline: Mapping[int, Run]) -> float | None
     """Returns the mean over seeds; None where one never gets there."""
     reached = []
     for run in finished:
-        goal = max((bleu for _, bleu in baseline[run.seed].curves.get("valid/bleu", []) if math.isfinite(bleu)), default=None)
+        goal = max((bleu for _, bleu in baseline[run.seed].history.get("valid/bleu", []) if math.isfinite(bleu)), default=None)
         if goal is not None:
-            reached.append(next((step for step, v in run.curves.get("valid/bleu", []) if v >= REACHED * goal), None))
+            reached.append(next((step for step, v in run.history.get("valid/bleu", []) if v >= REACHED * goal), None))
     return None if None in reached else mean(reached)
 
 
 def _speed(run: Run) -> float | None:
     """Returns the median of what training measured, since a machine has other work at times; else the run's last figure."""
-    measured = [value for _, value in run.curves.get("train/tokens_per_second", []) if value > 0]
+    measured = [value for _, value in run.history.get("train/tokens_per_second", []) if value > 0]
     return statistics.median(measured) if measured else run.training.tokens_per_second if run.training else None
 
 

@@ -9,9 +9,10 @@ import math
 import re
 import sys
 import textwrap
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import cycle
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ import matplotlib
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
+from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 from rich.console import Console
@@ -26,7 +29,7 @@ from rich.table import Table
 
 from entente import files
 from entente.ablation import comparison as verdicts
-from entente.ablation.comparison import Compare, Comparison, Row, compare
+from entente.ablation.comparison import Compare, Comparison, Row, compare, failed
 from entente.ablation.runs import ASPECTS, LOGARITHMIC, Run, Suite, publish, read_suite
 from entente.config.schema import fill
 from entente.console import escape
@@ -36,14 +39,16 @@ from entente.console.escape import table as markdown_table
 COLORS = {verdicts.WORSE: "#d55e00", verdicts.STUCK: "#7a0c1e", verdicts.DIVERGED: "#cc79a7"}
 COLORS |= {verdicts.BETTER: "#009e73", verdicts.AS_GOOD: "#56b4e9"}
 OTHER, GREY = "#333333", "#b5b5b5"
-STACKS = ("Blues", "Oranges", "Greens", "Purples")  # colour maps
 SPINES = {"axes.spines.top": False, "axes.spines.right": False}
-STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.size": 8, "axes.titlesize": 8, "text.parse_math": False, **SPINES}
+FONT = {"svg.fonttype": "none", "font.sans-serif": "DejaVu Sans", "font.size": 8, "axes.titlesize": 8}
+STYLE: dict[Any, Any] = {**FONT, "text.parse_math": False, **SPINES}
+# What matplotlib writes at every group, tick and letter; the page's own style says it once.
+REPEATED = r"""(?<=<g) id="[^"]*"|font-family:[^;]*; | transform="rotate\(-0 [^"]*"|; stroke-linecap: square"""
+REPEATED += r"""| style="stroke: #000000; stroke-width: 0.\d"(?=/>)"""
 WIDTH = 10.5  # inches, of a chart across the page
 SVG_METADATA = dict(Date=None, Creator=None, Format=None, Type=None)  # the same page each time, and no addresses in it
 
 Points = Sequence[tuple[float, float]]
-Line = tuple[Points, Any, str]  # with its colour and its label
 
 
 def report(config: Mapping[str, Any]) -> None:
@@ -55,13 +60,14 @@ def report(config: Mapping[str, Any]) -> None:
     folders = {"output": files.path_of(settings.output) if settings.output else suite.directory}
     if settings.publish:
         folders["publish"] = files.path_of(settings.publish)
-        publish(suite, folders["publish"])
     for key, folder in folders.items():
         with files.writable(f"{key}={folder}", "folder"):
             for ending, text in forms.items():
                 files.write_text(folder / f"comparison.{ending}", text)
+            if key == "publish":
+                publish(suite, comparison.splits, folder)
     console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # wide enough in a pipe
-    console.print(terminal(comparison, console.width))
+    console.print(terminal(comparison))
     print(folders["output"] / "comparison.html")
 
 
@@ -98,29 +104,26 @@ def notes(comparison: Comparison) -> list[str]:
 
 def _table(comparison: Comparison) -> list[list[str]]:
     """Returns the headings and a line for each variant, of what one reads first."""
-    scores = [split.removeprefix("test_") for split in comparison.splits]
-    scores[:1] = [f"BLEU {split}" for split in comparison.splits[:1]]
-    lines = [["variant", "verdict", *scores[:1], "difference", "p (Holm)", *scores[1:]]]
-    lines[0] += ["NLL", "parameters", "tokens/s", f"steps to {verdicts.REACHED:.0%}"]
+    first = comparison.splits[0] if comparison.splits else ""
+    scores = [f"BLEU {first}" if split == first else split.removeprefix("test_") for split in comparison.splits]
+    heading = ["variant", "verdict", *scores[:1], "difference", "p (Holm)", *scores[1:]]
+    lines = [[*heading, "NLL", "parameters", "tokens/s", f"steps to {verdicts.REACHED:.0%}"]]
     for row in comparison.rows:
-        bleu = [spread(cell.bleu, cell.bleu_sd) for cell in row.cells.values()]
-        compared = [number(row.first.difference, sign=True), chance(row.first.p_holm)]
-        others = [number(value, 0) for value in (row.parameters, row.tokens_per_second, row.steps)]
-        lines.append([row.variant, row.verdict, *bleu[:1], *compared, *bleu[1:], number(row.nll, 3), *others])
+        bleu = [spread(row[f"{split} bleu"], row[f"{split} bleu_sd"]) for split in comparison.splits]
+        compared = [number(row.get(f"{first} difference"), sign=True), chance(row.get(f"{first} p_holm"))]
+        others = [number(row[name], 0) for name in ("parameters", "tokens_per_second", "steps")]
+        lines.append([row["variant"], row["verdict"], *bleu[:1], *compared, *bleu[1:], number(row["nll"], 3), *others])
     return lines
 
 
-def terminal(comparison: Comparison, width: int) -> Table:
-    """Returns a table of all columns, or if these are too wide, of the first five; the files have the rest."""
+def terminal(comparison: Comparison) -> Table:
+    """Returns a table of the first five columns, which a narrow terminal has room for; the files have the rest."""
     headings, *lines = _table(comparison)
-    for columns in (len(headings), 5):
-        table = Table(title=escape.line(comparison.name))
-        for i, heading in enumerate(headings[:columns]):
-            table.add_column(heading, justify="right" if i > 1 else "left", no_wrap=True)
-        for line in lines:
-            table.add_row(*map(escape.line, line[:columns]))
-        if Console(width=1000).measure(table).maximum <= width:
-            break
+    table = Table(title=escape.line(comparison.name))
+    for i, heading in enumerate(headings[:5]):
+        table.add_column(heading, justify="right" if i > 1 else "left", no_wrap=True)
+    for line in lines:
+        table.add_row(*map(escape.line, line[:5]))
     return table
 
 
@@ -135,14 +138,7 @@ def markdown(comparison: Comparison) -> str:
 
 def csv(comparison: Comparison) -> str:
     """Returns every number, as precise as it is; a line for each variant, empty where there is none."""
-    lines: list[dict[str, Any]] = []
-    for row in comparison.rows:
-        line = {name: value for name, value in vars(row).items() if name not in ("cells", "again", "proof")}
-        line["differs"] = ", ".join(row.proof)
-        for split, cell in row.cells.items():
-            line |= {f"{split} {name}": value for name, value in vars(cell).items()}
-        line |= {f"{split} bleu": value for split, value in row.again.items()}
-        lines.append({str(escape.cell(name)): escape.cell(value) for name, value in line.items()})
+    lines = [{str(escape.cell(name)): escape.cell(value) for name, value in row.items()} for row in comparison.rows]
     out = io.StringIO()
     writer = csv_format.DictWriter(out, list(lines[0]), lineterminator="\n")
     writer.writeheader()
@@ -154,15 +150,18 @@ def page(comparison: Comparison, suite: Suite) -> str:
     """Returns the whole HTML file."""
     lengths = [split for split in comparison.splits if split in (comparison.splits[0], "test_long")]
     panels = partial(_panels, comparison, suite)
+    difference = f"{comparison.splits[0]} difference" if comparison.splits else ""
     with matplotlib.rc_context(STYLE):
         return TEMPLATES.get_template("page.html.j2").render(
             comparison=comparison,
             suite=suite,
             notes=notes(comparison),
-            learning=panels(lambda run: [run.curves.get("valid/bleu", [])], "step", "validation BLEU"),
+            learning=panels(lambda run: [run.history.get("valid/bleu", [])], "step", "validation BLEU"),
+            by_harm=sorted(comparison.rows[1:], key=lambda row: (row.get(difference) is None, row.get(difference) or 0.0)),
+            proofs={run.variant: run.proof.words for run in reversed(suite.runs) if run.proof.differs},
             lengths=lengths,
             length=panels(lambda run: [_by_length(run, split) for split in lengths], "words of the source", "BLEU"),
-            why={row.variant: _why(row, suite) for row in comparison.rows if row.failed},
+            why={row["variant"]: _why(row, comparison, suite) for row in comparison.rows if failed(row, comparison.splits)},
         )
 
 
@@ -175,89 +174,89 @@ def _by_length(run: Run, split: str) -> Points:
 
 def _panels(comparison: Comparison, suite: Suite, curves: Callable[[Run], Sequence[Points]], x: str, y: str) -> Markup:
     """Draws a panel for each variant, a line for each seed, the baseline in grey. curves: of a run."""
-    drawn = {v: [curve for run in suite.of(v) for curve in curves(run) if curve] for v in suite.settings.variants}
-    rows = [row for row in comparison.rows[1:] if drawn[row.variant]] or [row for row in comparison.rows if drawn[row.variant]]
-    if not rows:
+    colors = {row["variant"]: color(row["verdict"]) for row in comparison.rows}
+    drawn = {variant: [curve for run in suite.of(variant) for curve in curves(run) if curve] for variant in colors}
+    baseline, *others = drawn
+    shown = [variant for variant in others if drawn[variant]] or [baseline] * bool(drawn[baseline])
+    if not shown:
         return Markup()
-    grey = [(curve, GREY, "") for curve in drawn[suite.settings.variants[0]]]
-    panels = {row.variant: [*grey, *((curve, color(row.verdict), "") for curve in drawn[row.variant])] for row in rows}
-    across = min(5, len(rows))
-    figure = _chart(panels, WIDTH, 0.4 + 1.45 * math.ceil(len(rows) / across), across)
-    figure.axes[0].set_ylim(-3, 103)
+    figure, grid = _grid(len(shown), 5, 1.55, sharey=True)
+    for axes, variant in zip(grid, shown, strict=True):
+        axes.set_title(textwrap.shorten(variant, 34), loc="left")
+        for shade, lines in ((GREY, drawn[baseline]), (colors[variant], drawn[variant])):
+            for points in lines:  # marked where there are too few for a line
+                marker = "o" if len(points) < 10 else None
+                axes.plot(*zip(*points, strict=True), color=shade, linewidth=1, marker=marker, markersize=2)
+    grid[0].set_ylim(-3, 103)
     figure.supxlabel(x, fontsize=8)
     figure.supylabel(y, fontsize=8)
     return _svg(figure, y + x)
 
 
-def _why(row: Row, suite: Suite) -> dict[str, Markup]:
-    """Draws each aspect that was measured, in the baseline and in the run that did worst, a line for each place."""
-    measured = [run for run in suite.of(row.variant) if any(tag.startswith("why/") for tag in run.curves)]
+def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
+    """Draws a panel for each aspect that was measured in the run that did worst: a line for each place in the model, and, in
+    grey, the range of the baseline's lines."""
+    measured = [run for run in suite.of(row["variant"]) if any(tag.startswith("why/") for tag in run.history)]
     if not measured:
-        return {}
-    worst = min(measured, key=lambda run: next((run.metrics[split].bleu for split in row.cells if split in run.metrics), -1.0))
-    runs = [next(run for run in suite.of(suite.settings.variants[0]) if run.seed == worst.seed), worst]
-    charts = {}
-    for aspect in ASPECTS:
-        sides = [_places(run, aspect) for run in runs]
-        if not any(sides[1].values()):
-            continue
-        places = list(dict.fromkeys(place for side in sides for place in side))
-        colors = _place_colors(places)
-        panels = {
-            f"{run.variant} (seed {run.seed})": [(points, colors[place], place) for place, points in side.items() if points]
-            for run, side in zip(runs, sides, strict=True)
-        }
-        figure = _chart(panels, WIDTH / 2, max(1.9, 0.3 + 0.115 * len(places)), 2)
-        for axes in figure.axes:
-            axes.set_xlabel("step")
-            if aspect in LOGARITHMIC:
-                axes.set_yscale("log")
-                axes.yaxis.set_major_formatter(LogFormatter())  # the usual one writes TeX, which an HTML page shows as it is
-                axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
-        lines = {str(line.get_label()): line for axes in figure.axes for line in axes.lines}
-        figure.legend(lines.values(), lines, loc="outside right center", fontsize=6, frameon=False, handlelength=1)
-        charts[aspect] = _svg(figure, row.variant + aspect)
-    return charts
+        return Markup()
+    splits = comparison.splits
+    worst = min(measured, key=lambda run: next((run.metrics[split].bleu for split in splits if split in run.metrics), -1.0))
+    baseline = next(run for run in suite.of(suite.settings.variants[0]) if run.seed == worst.seed)
+    aspects = {aspect: lines for aspect in ASPECTS if (lines := _places(worst, aspect))}
+    places = sorted({place for lines in aspects.values() for place in lines}, key=_by_numbers)
+    shades = dict(zip(places, colormaps["turbo"](np.linspace(0, 1, len(places))), strict=True))
+    figure, grid = _grid(len(aspects), 3, max(1.9, 0.12 * len(places) / math.ceil(len(aspects) / 3)))
+    handles = {}
+    for axes, (aspect, lines) in zip(grid, aspects.items(), strict=True):
+        axes.set_title(aspect.replace("_", " "), loc="left")
+        values = defaultdict(list)
+        for step, value in chain.from_iterable(_places(baseline, aspect).values()):
+            values[step].append(value)
+        axes.fill_between([*values], [*map(min, values.values())], [*map(max, values.values())], color=GREY)
+        for place, points in lines.items():
+            [handles[place]] = axes.plot(*zip(*points, strict=True), color=shades[place], linewidth=1)
+        if aspect in LOGARITHMIC:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(LogFormatter())  # the usual one writes TeX, which an HTML page shows as it is
+            axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
+    figure.legend(
+        [handles[place] for place in places], places, loc="outside right center", fontsize=6, frameon=False, handlelength=1
+    )
+    figure.supxlabel("step", fontsize=8)
+    return _svg(figure, worst.variant)
+
+
+def _by_numbers(place: str) -> list[int | str]:
+    """Returns what sorts "encoder 2" before "encoder 10"."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", place)]
 
 
 def _places(run: Run, aspect: str) -> dict[str, Points]:
-    """Returns the points that can be drawn of each place in the model, places in the order of their numbers."""
-    found = {tag.split("/", 2)[2]: points for tag, points in run.curves.items() if tag.startswith(f"why/{aspect}/")}
-    order = sorted(found, key=lambda place: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", place)])
+    """Returns the points that can be drawn of each place in the model that has any."""
     lowest = 0.0 if aspect in LOGARITHMIC else -math.inf
-    return {place: [(step, value) for step, value in found[place] if lowest < value < math.inf] for place in order}
+    found = {tag.split("/", 2)[2]: points for tag, points in run.history.items() if tag.startswith(f"why/{aspect}/")}
+    finite = {place: [(step, value) for step, value in points if lowest < value < math.inf] for place, points in found.items()}
+    return {place: points for place, points in finite.items() if points}
 
 
-def _place_colors(places: Sequence[str]) -> dict[str, Any]:
-    """Returns a colour for each place: a map for each stack (encoder, decoder, ...), darker with depth."""
-    stacks: dict[str, list[str]] = {}
-    for place in places:
-        stacks.setdefault(re.split(r"[\W\d_]", place)[0], []).append(place)
-    colors: dict[str, Any] = {}
-    for name, stack in zip(cycle(STACKS), stacks.values(), strict=False):
-        colors |= zip(stack, matplotlib.colormaps[name](np.linspace(0.4, 0.95, len(stack))), strict=True)
-    return colors
-
-
-def _chart(panels: Mapping[str, Sequence[Line]], width: float, height: float, across: int) -> Figure:
-    """Draws panels by their titles, all on the same axes. Points are marked where there are too few for a line."""
-    figure = Figure((width, height), layout="constrained")
-    grid = list(figure.subplots(math.ceil(len(panels) / across), across, sharex=True, sharey=True, squeeze=False).flat)
-    for axes, (title, lines) in zip(grid, panels.items(), strict=False):
-        axes.set_title(textwrap.shorten(title, 34), loc="left")
-        for points, line_color, label in lines:
-            marks: dict[str, Any] = {"marker": "o", "markersize": 2} if len(points) < 10 else {}
-            axes.plot(*zip(*points, strict=True), color=line_color, label=label, linewidth=1, **marks)
-    for i in range(len(panels), len(grid)):
+def _grid(panels: int, most: int, height: float, sharey: bool = False) -> tuple[Figure, list[Axes]]:
+    """Returns a figure of so many panels, and these. most: in a row; height: of a row."""
+    across = min(most, panels)
+    down = math.ceil(panels / across)
+    figure = Figure((WIDTH, max(1.9, height * down)), layout="constrained")
+    grid = list(figure.subplots(down, across, sharex=True, sharey=sharey, squeeze=False).flat)
+    for i in range(panels, len(grid)):
         grid[i].set_axis_off()
         grid[i - across].xaxis.set_tick_params(labelbottom=True)
-    return figure
+    return figure, grid[:panels]
 
 
 def _svg(figure: Figure, salt: str) -> Markup:
-    """Returns the figure as an HTML element. salt: makes its identifiers unlike those of the page's other charts."""
+    """Returns the figure as an HTML element, its coordinates to a tenth of a point: a page has thousands of lines. salt: makes
+    its identifiers unlike those of the page's other charts."""
     out = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": salt}):
         figure.savefig(out, format="svg", metadata=SVG_METADATA)
-    text = out.getvalue()
-    return Markup(text[text.index("<svg") :])
+    text = re.sub(r"-?\d+\.\d{2,}(?=[^<>]*>)", lambda number: f"{float(number[0]):.1f}", out.getvalue())
+    text = re.sub(r"\s*\n(L )?\s*", " ", text[text.index("<svg") :])
+    return Markup(re.sub(REPEATED, "", text).replace("> <", "><"))

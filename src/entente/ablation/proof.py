@@ -136,39 +136,34 @@ def _structure(one: nn.Module, two: nn.Module, name: str) -> dict[str, Aspect]:
     if unequal := [path for path in both if not torch.equal(before[path], after[path])]:  # law 9
         raise InputError(f"ablation {name}: {unequal[0]} does not start equal to the baseline's; leave the seed as it is")
     counts = f"{parameter_count(one):,}, then {parameter_count(two):,}; {len(both)} matrices and vectors start equal"
-    said = _lost_and_new(before, after)
-    if other := [path for path in after if path in before and path not in both]:
-        said.append(f"other sizes: {_some(other)}")
-    was, now = ({path: f"{type(m).__name__}({m.extra_repr()})" for path, m in x.named_modules() if path} for x in (one, two))
-    words = _lost_and_new(was, now)
-    if changed := sorted(path for path in was.keys() & now.keys() if was[path] != now[path]):
-        words.append(f"{changed[0]}: {was[changed[0]]}, then {now[changed[0]]}")
-        words += [f"and {len(changed) - 1} more"] * (len(changed) > 1)
+    sizes = ({path: str([*parameter.shape]) for path, parameter in side.items()} for side in (before, after))
+    kinds = ({path: f"{type(m).__name__}({m.extra_repr()})" for path, m in x.named_modules() if path} for x in (one, two))
+    other_sizes, other_kinds = _described(*sizes), _described(*kinds)
     return {
-        "parameters": (bool(said), "; ".join([counts, *said])),
-        "modules": (bool(words), "; ".join(words) or f"the same {len(was)}"),
+        "parameters": (bool(other_sizes), "; ".join([counts, *other_sizes])),
+        "modules": (bool(other_kinds), "; ".join(other_kinds) or "the same"),
     }
 
 
-def _lost_and_new(one: Mapping[str, object], two: Mapping[str, object]) -> list[str]:
-    """Returns in words which paths only one side has."""
-    lost, new = [path for path in one if path not in two], [path for path in two if path not in one]
-    return [f"{word} {_some(paths)}" for word, paths in (("without", lost), ("with", new)) if paths]
-
-
-def _some(paths: list[str]) -> str:
-    return paths[0] + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
+def _described(one: Mapping[str, str], two: Mapping[str, str]) -> list[str]:
+    """Returns in words which paths only one side has, and which mean something else to the other."""
+    lost = [f"without {path}" for path in one if path not in two]
+    new = [f"with {path}" for path in two if path not in one]
+    changed = [f"{path}: {one[path]}, then {two[path]}" for path in one if path in two and one[path] != two[path]]
+    return [found[0] + (f" and {len(found) - 1} more" if len(found) > 1 else "") for found in (lost, new, changed) if found]
 
 
 def _tensors(one: Mapping[str, Tensor], two: Mapping[str, Tensor], what: str) -> Aspect:
-    """Compares those that both have, as one vector: a part that is zero but for rounding has no scale of its own."""
-    common = [path for path, value in one.items() if path in two and two[path].shape == value.shape]
-    if not common:
+    """Compares all as one vector, in which a tensor that one side does not have is 0: a part that is zero but for rounding has
+    no scale of its own. Tensors of two shapes are left out."""
+    paths = [path for path in {**one, **two} if not (path in one and path in two and one[path].shape != two[path].shape)]
+    if not paths:
         return True, f"no {what} in common"
-    gaps = {path: float((two[path] - one[path]).norm()) for path in common}
-    norm = max(sum(float(side[path].square().sum()) for path in common) ** 0.5 for side in (one, two))
+    nothing = torch.zeros(())
+    gaps = {path: float((two.get(path, nothing) - one.get(path, nothing)).norm()) for path in paths}
+    norm = max(sum(float(side[path].square().sum()) for path in paths if path in side) ** 0.5 for side in (one, two))
     gap = sum(value**2 for value in gaps.values()) ** 0.5 / (norm or 1.0)
-    place = f", most in {max(common, key=lambda path: gaps[path])}" if len(one) > 1 and gap else ""
+    place = f", most in {max(paths, key=lambda path: gaps[path])}" if len(one) > 1 and gap else ""
     return not gap <= TOLERANCE, f"{what}s differ by {gap:.2g} of their norm{place}"
 
 

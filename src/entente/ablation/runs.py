@@ -1,25 +1,30 @@
-"""What a suite of runs left behind, read back and published.
+"""What a suite of runs left behind, read and published.
 
 SUITE/suite.yaml       variants (the first is the baseline), seeds, and how the suite was made
       status.json      the state of each run
       VARIANT-seedN/   a run's directory as training writes it; of a run that did not finish, less, or nothing
 
-A published suite has no weights and no events: history.json holds the scalars of the events, and SUITE/translations/ the
-sources and references, once for all runs.
+What is published is for people and for data frames, and is not read back. It has no weights.
+
+FOLDER/settings.yaml   a copy of suite.yaml
+       runs.jsonl.gz   a run a line: variant, seed, status, config, metrics, training, proof, and history: its curves
+       translations/   of the first seed, SPLIT.tsv.gz for each test split: source, reference, and a column for each variant
 """
 
-import json
+import gzip
 import logging
 import math
-import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import yaml
 from annotated_types import MinLen
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, computed_field
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from entente import files
 from entente.errors import InputError
@@ -28,19 +33,22 @@ from entente.files import Name
 T = TypeVar("T")
 Curves = dict[str, list[tuple[int, float]]]
 
-KEPT = ("config.yaml", "metrics.json", "training.json", "proof.json")  # files of a run that are published
 DIGITS = 6  # significant digits of a curve's values, which events hold in 32 bits
 # Scalars why/ASPECT/PLACE, which may explain a failure, and those whose axis is logarithmic.
 ASPECTS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", "attention_entropy", "score_variance")
 LOGARITHMIC = ("gradient_norm", "score_variance")
 
 
-class Bucket(BaseModel):
+class Content(BaseModel, extra="allow"):
+    """A part of a file: what is used here has a field; the rest is kept for publication."""
+
+
+class Bucket(Content):
     words: str  # of the source: "6-10" or "51+"
     bleu: float
 
 
-class Scores(BaseModel):
+class Scores(Content):
     """The scores of one split."""
 
     bleu: float
@@ -50,21 +58,42 @@ class Scores(BaseModel):
     bleu_by_source_length: list[Bucket] = []
 
 
-class Training(BaseModel):
+class Training(Content):
     parameters: int
     tokens_per_second: float
     unigram_nll: float | None = None  # nats per target token of a model that knows only how often each piece occurs
 
 
-class Proof(BaseModel, extra="allow"):
+class Proof(Content):
     differs: list[str] = []  # aspects, each of which is also a key whose value says how
+
+    @property
+    def words(self) -> dict[str, str]:
+        """How the variant differs from the baseline, by aspect."""
+        return {aspect: str((self.model_extra or {}).get(aspect, "")) for aspect in self.differs}
+
+
+class Translations(BaseModel):
+    """translations/SPLIT.tsv, in the corpus' order."""
+
+    source: list[str]
+    reference: list[str]
+    translation: list[str]
+
+
+FILES: dict[str, Any] = {  # of a run
+    "config.yaml": dict[str, Any],
+    "metrics.json": dict[Name, Scores],
+    "training.json": Training,
+    "proof.json": Proof,
+}
 
 
 class Status(BaseModel):
     """An entry of status.json."""
 
     state: str = "waiting"
-    message: str | None = None
+    message: str = ""
     code: str = ""  # a digest of the code that trained the run
 
 
@@ -73,43 +102,41 @@ class Settings(BaseModel):
 
     variants: Annotated[list[Name], MinLen(1)]
     seeds: Annotated[list[int], MinLen(1)]
-    name: str = ""
     overrides: list[str] = []  # of all runs
     about: dict[str, str] = {}  # the header of each ablation's file
     commands: list[str] = []  # as typed
 
 
-@dataclass(frozen=True)
-class Run:
-    """One variant and seed. metrics: by split, empty until it finished. proof: how it differs from the baseline, by aspect."""
+class Run(BaseModel):
+    """One variant and seed. metrics: by split, empty until it finished."""
 
     variant: str
     seed: int
-    directory: Path
-    status: Status
-    config: dict[str, Any]
-    metrics: dict[str, Scores]
-    training: Training | None
-    proof: dict[str, str]
+    directory: Path = Field(exclude=True)
+    status: Status = Status()
+    config: dict[str, Any] = {}
+    metrics: dict[Name, Scores] = {}
+    training: Training | None = None
+    proof: Proof = Proof()
 
+    @computed_field  # type: ignore[prop-decorator]
     @cached_property
-    def curves(self) -> Curves:
-        return history(self.directory)
+    def history(self) -> Curves:
+        """The scalars of the run's events by tag, (step, value); NaN for all not finite."""
+        found = [*self.directory.glob("events.out.tfevents.*")]
+        if odd := next((path for path in found if not path.is_file()), None):
+            raise InputError(f"{odd}: no file, and named like one of events; remove it")
+        if not found:
+            return {}
+        logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it logs how many graphs it finds
+        events = EventAccumulator(str(self.directory), size_guidance={"scalars": 0, "images": 1, "tensors": 1}).Reload()
+        tags = events.Tags()["scalars"]
+        return {tag: [(event.step, _rounded(event.value)) for event in events.Scalars(tag)] for tag in tags}
 
-    def translations(self, split: str) -> dict[str, list[str]]:
-        """Returns source, reference and translation of a split, each in the corpus' order."""
+    def translations(self, split: str) -> Translations:
         path = self.directory / "translations" / f"{split}.tsv"
-        try:
-            columns = _columns(path)
-            if "reference" not in columns:  # published
-                path = self.directory.parent / "translations" / f"{split}.tsv"
-                columns = {**_columns(path), **columns}
-            found = {name: columns[name] for name in ("source", "reference", "translation")}
-            if len(lengths := {len(column) for column in found.values()}) > 1:
-                raise ValueError(f"columns of {lengths} lines")
-        except (OSError, ValueError, KeyError) as error:
-            remedy = f"restore it, or train {self.directory} again"
-            raise InputError(f"{path}: cannot be read ({_reason(error)}); {remedy}") from error
+        if (found := read(path, Translations)) is None:
+            raise InputError(f"{path}: no such file; restore it, or remove {self.directory} and run again")
         return found
 
 
@@ -124,6 +151,15 @@ class Suite:
     def of(self, variant: str) -> list[Run]:
         return [run for run in self.runs if run.variant == variant]
 
+    def translations(self, split: str, seed: int) -> dict[str, Translations]:
+        """Returns those of each variant that has translated the split. InputError where they are of different sentences."""
+        runs = [run for run in self.runs if run.seed == seed and split in run.metrics]
+        found = {run.variant: run.translations(split) for run in runs}
+        for run in runs:
+            if found[run.variant].reference != found[runs[0].variant].reference:
+                raise InputError(f"{run.directory}: {split} is not that of {runs[0].directory}; compare runs on one corpus")
+        return found
+
 
 def read_suite(directory: Path) -> Suite:
     """Raises InputError where there is no suite, or a file of it cannot be read. A run without files is waiting."""
@@ -132,72 +168,36 @@ def read_suite(directory: Path) -> Suite:
         raise InputError(f"{directory}: no suite, it has no suite.yaml; give the directory of one")
     status = read(directory / "status.json", dict[str, Status]) or {}
     runs = []
-    for variant, seed in ((variant, seed) for variant in settings.variants for seed in settings.seeds):
+    for variant, seed in product(settings.variants, settings.seeds):
         folder = directory / f"{variant}-seed{seed}"
-        metrics = read(folder / "metrics.json", dict[Name, Scores]) or {}
-        config = read(folder / "config.yaml", dict[str, Any]) or {}
-        training = read(folder / "training.json", Training)
-        proof = read(folder / "proof.json", Proof) or Proof()
-        differs = {aspect: str((proof.model_extra or {}).get(aspect, "")) for aspect in proof.differs}
-        runs.append(Run(variant, seed, folder, status.get(folder.name, Status()), config, metrics, training, differs))
-    settings.name = settings.name or directory.resolve().name
+        found: dict[str, Any] = {
+            Path(name).stem: read(folder / name, kind) for name, kind in FILES.items() if (folder / name).exists()
+        }
+        runs.append(Run(variant=variant, seed=seed, directory=folder, status=status.get(folder.name, Status()), **found))
     return Suite(directory, settings, runs)
 
 
-def history(directory: Path) -> Curves:
-    """Returns the scalars of a run by tag, (step, value): from its events, else from history.json; NaN for all not finite."""
-    stored: dict[str, list[tuple[int, float | None]]] | None
-    if events_files := [*directory.glob("events.out.tfevents.*")]:
-        if odd := next((path for path in events_files if not path.is_file()), None):
-            raise InputError(f"{odd}: no file, and named like one of events; remove it")
-        # Imported here, since it takes a second and published suites do without.
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-        logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it logs how many graphs it finds
-        events = EventAccumulator(str(directory), size_guidance={"scalars": 0, "images": 1, "tensors": 1}).Reload()
-        stored = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-    else:
-        stored = read(directory / "history.json", dict[str, list[tuple[int, float | None]]])
-    return {tag: [(step, _rounded(value)) for step, value in points] for tag, points in (stored or {}).items()}
+def publish(suite: Suite, splits: list[str], folder: Path) -> None:
+    """Writes what is worth keeping of a suite; splits: those whose translations are."""
+    files.write_text(folder / "settings.yaml", (suite.directory / "suite.yaml").read_text(encoding="utf-8"))
+    _write_compressed(folder / "runs.jsonl.gz", [run.model_dump_json() for run in suite.runs])
+    for split in splits:
+        if found := suite.translations(split, suite.settings.seeds[0]):
+            given = next(iter(found.values()))
+            rows = zip(given.source, given.reference, *(one.translation for one in found.values()), strict=True)
+            lines = map("\t".join, [["source", "reference", *found], *rows])
+            _write_compressed(folder / "translations" / f"{split}.tsv.gz", lines)
 
 
-def publish(suite: Suite, folder: Path) -> None:
-    """Copies what is worth keeping: settings, metrics, translations and curves; no weights, no events."""
-    if folder.resolve() == suite.directory.resolve():
-        raise InputError(f"publish={folder}: this is the suite itself; give another folder")
-    with files.writable(f"publish={folder}", "folder"):
-        shutil.rmtree(folder / "translations", ignore_errors=True)  # of an earlier publication
-        for run in suite.runs:
-            target = folder / run.directory.name
-            shutil.rmtree(target / "translations", ignore_errors=True)
-            for name in (*KEPT, "history.json"):
-                _copy(run.directory / name, target / name)
-            for path in sorted((run.directory / "translations").glob("*.tsv")):
-                columns = run.translations(path.stem)
-                own = {"translation": columns.pop("translation")}
-                shared = folder / "translations" / path.name
-                if not shared.exists():
-                    _write_columns(shared, columns)
-                _write_columns(target / "translations" / path.name, own if _columns(shared) == columns else columns | own)
-            if run.curves:
-                finite = {tag: [(step, v if math.isfinite(v) else None) for step, v in run.curves[tag]] for tag in run.curves}
-                files.write_text(target / "history.json", json.dumps(finite) + "\n")
-        _copy(suite.directory / "status.json", folder / "status.json")
-        settings = yaml.safe_load((suite.directory / "suite.yaml").read_text(encoding="utf-8"))
-        named = yaml.safe_dump({"name": suite.settings.name, **settings}, sort_keys=False, allow_unicode=True)
-        files.write_text(folder / "suite.yaml", named)  # last: a folder that has it is a suite
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copies a file; if there is none, removes the target, which is of an earlier publication."""
-    if source.exists():
-        files.write_text(target, source.read_text(encoding="utf-8"))
-    else:
-        target.unlink(missing_ok=True)
+def _write_compressed(path: Path, lines: Iterable[str]) -> None:
+    """Writes the same bytes each time, which tell neither the time nor the file's name."""
+    content = "".join(f"{line}\n" for line in lines).encode()
+    with files.made(path.parent), files.whole(path) as file:
+        file.write(gzip.compress(content, mtime=0))
 
 
 def _columns(path: Path) -> dict[str, list[str]]:
-    """Returns the columns of a file by their headings; ValueError where a line does not have one cell for each."""
+    """Returns the columns of a TSV file by their headings; ValueError where a line does not have one cell for each."""
     if files.is_stream(path):
         raise ValueError("a pipe or a device, no file")
     lines = path.read_bytes().decode().removesuffix("\n").split("\n")  # a lone \r is part of a sentence
@@ -207,17 +207,12 @@ def _columns(path: Path) -> dict[str, list[str]]:
     return {name: column for name, *column in zip(*rows, strict=True)}
 
 
-def _write_columns(path: Path, columns: dict[str, list[str]]) -> None:
-    rows = zip(*columns.values(), strict=True)
-    files.write_text(path, "\n".join(["\t".join(columns), *map("\t".join, rows)]) + "\n")
-
-
 def read(path: Path, kind: type[T]) -> T | None:
-    """Returns the content of a JSON or YAML file as `kind`; None where there is none, InputError where it is another."""
+    """Returns the content of a JSON, YAML or TSV file as `kind`; None where there is none, InputError where it is another."""
     try:
-        if path.suffix == ".yaml":
-            return TypeAdapter(kind).validate_python(files.read_yaml(path))
-        return TypeAdapter(kind).validate_json(files.small_file(path))
+        if path.suffix == ".json":
+            return TypeAdapter(kind).validate_json(files.small_file(path))
+        return TypeAdapter(kind).validate_python(files.read_yaml(path) if path.suffix == ".yaml" else _columns(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -231,5 +226,5 @@ def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def _rounded(value: float | None) -> float:
-    return float(f"{value:.{DIGITS}g}") if value is not None and math.isfinite(value) else math.nan
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else math.nan

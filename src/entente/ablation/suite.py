@@ -4,10 +4,9 @@ outputs/NAME/suite.yaml          what is trained: variants, seeds, overrides
              status.json         {run: {state, message, code}}; state: waiting, running, finished, diverged, crashed, killed,
                                  refused or interrupted; code: a digest of what trained it
              VARIANT-seedN/      a run's directory, as `train` writes it; VARIANT-seedN.log what it printed
-             .VARIANT-seedN.lock held by the process that trains the run, from its first moment to its last
 
 A run that fails is a row that says so. The same command resumes a suite: finished runs stay, interrupted ones resume from their
-last checkpoint, crashed ones are tried again.
+last checkpoint, crashed ones are tried again. When a suite is killed, the processes that train its runs save and stop, too.
 """
 
 import hashlib
@@ -24,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,7 +37,6 @@ from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
 from entente import checkpoint, files
-from entente.ablation import locked
 from entente.ablation import variants as ablations
 from entente.ablation.page import report
 from entente.ablation.runs import ASPECTS, Settings, Status, read
@@ -48,14 +46,13 @@ from entente.console import escape
 from entente.console.endings import Stopped
 from entente.errors import InputError, Interrupted
 from entente.files import Folder, Name
-from entente.process import prepare_process
-from entente.training import run_directory, settings, train
+from entente.process import PARENT, prepare_process
+from entente.training import run_directory, train
 from entente.training.progress import clock
 
 log = logging.getLogger("entente")
 
 ENDED = ("finished", "diverged")  # would end the same way again
-TO_DO = ("waiting", "running")
 CODES = {2: "refused", 3: "diverged", 75: "interrupted", 130: "interrupted", 143: "interrupted"}  # see entente.console.endings
 QUIET = 120  # seconds between lines where there is no terminal
 SET_HERE = ("ablation", "variant", "seed", "resume")  # settings of a run that the suite decides
@@ -106,36 +103,32 @@ def check(config: Mapping[str, Any]) -> list[str]:
 
 @dataclass
 class Job:
-    """One run of a suite. overrides: of its command line; budget: its steps. The rest changes while it is trained."""
+    """One run of a suite. overrides: of its command line; code: a digest of what trains it; budget: its steps."""
 
-    name: str
-    variant: str
     directory: Path
     overrides: list[str]
+    code: str
     budget: int = 0
-    state: str = "waiting"
-    message: str = ""
-    code: str = ""  # see `digest`
-    process: subprocess.Popen[bytes] | None = None  # None while running: another process trains it
+    status: Status = field(default_factory=Status)
+    process: subprocess.Popen[bytes] | None = None  # while it is trained
     step: int = 0
-    first_step: int = 0  # where this process began
+
+    @property
+    def to_do(self) -> bool:
+        return self.status.state in ("waiting", "running")
+
+    @property
+    def output(self) -> Path:
+        return self.directory.with_name(f"{self.directory.name}.log")
 
     def start(self, threads: int) -> None:
-        """Starts a process that trains the run and holds its lock, see `locked`; unless another process does."""
-        self.state, self.message = "running", "in another process"
-        lock = self.directory.with_name(f".{self.name}.lock")
-        try:
-            with FileLock(lock, timeout=0):
-                pass
-        except Timeout:
-            return
         more = [one for one in sys.argv if one.startswith("--config-dir=")]  # where a user keeps ablations of their own
         arguments = [f"resume={self.directory}"] if self.directory.exists() else self.overrides
-        command = [sys.executable, "-P", "-m", locked.__name__, str(lock), *more, *arguments, f"trainer.threads={threads}"]
-        env, closed = {**os.environ, "OMP_NUM_THREADS": str(threads)}, subprocess.DEVNULL
-        with self.directory.with_name(f"{self.name}.log").open("wb") as out:
-            self.process = subprocess.Popen(command, stdin=closed, stdout=out, stderr=out, env=env)
-        self.message, self.code = "", digest(self.variant)
+        command = [sys.executable, "-P", "-m", "entente", "train", *more, *arguments, f"trainer.threads={threads}"]
+        env = {**os.environ, "OMP_NUM_THREADS": str(threads), PARENT: str(os.getpid())}
+        with self.output.open("wb") as out:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env)
+        self.status.state, self.status.code = "running", self.code
 
     def read_step(self) -> None:
         """Reads from the run's log how far it has come."""
@@ -147,14 +140,14 @@ class Job:
         """Sets the state in which the process ended with an exit code, or by minus the number of a signal."""
         self.process = None
         if code < 0:
-            self.state, self.message = "killed", f"by {signal.Signals(-code).name}"
+            state, message = "killed", f"by {signal.Signals(-code).name}"
         elif code == 0:
             done = run_directory.is_finished(self.directory)
-            self.state, self.message = ("finished", "") if done else ("crashed", "ended without metrics")
+            state, message = ("finished", "") if done else ("crashed", "ended without metrics")
         else:
-            printed = self.directory.with_name(f"{self.name}.log").read_text(encoding="utf-8", errors="replace")
-            self.state = CODES.get(code, "crashed")
-            self.message = printed.strip().rpartition("\n")[2].strip()
+            printed = self.output.read_text(encoding="utf-8", errors="replace")
+            state, message = CODES.get(code, "crashed"), printed.strip().rpartition("\n")[2].strip()
+        self.status.state, self.status.message = state, message
 
 
 @cache
@@ -182,30 +175,27 @@ def ablate(config: Mapping[str, Any]) -> None:
     prepare_process(None)
     threads = config["trainer"]["threads"] or max(1, (os.cpu_count() or 1) // own.jobs)
     with one_suite(root, variants, seeds, overrides):
-        recall(root, jobs)
-        train_all(root, jobs, own.jobs, threads)
+        train_all(root, jobs, recall(root, jobs), own.jobs, threads)
     report({"suite": str(root)})
 
 
 def plan_jobs(root: Path, folder: str, variants: Sequence[str], seeds: Sequence[int], overrides: Sequence[str]) -> list[Job]:
     """Returns every run, seeds outermost, so that a first table is soon complete. InputError with all that is wrong."""
-    jobs = []
+    jobs, found = [], []
     for seed, variant in product(seeds, variants):
-        sets, name = ablations.sets(variant), f"{variant}-seed{seed}"
+        directory, sets = root / f"{variant}-seed{seed}", ablations.sets(variant)
         shared = [one for one in overrides if key_of(one) not in sets]  # else a variant would not be what its name says
-        arguments = [*shared, f"ablation={variant}", f"seed={seed}", quoted(f"name={folder}/{name}")]
-        jobs.append(Job(name, variant, root / name, arguments))
-    configs = {job.variant: ablations.composed(job.overrides) for job in jobs[: len(variants)]}  # whatever the seed
-    found = [f"ablation={variant}: {problem}" for variant in variants for problem in train.check_run(configs[variant])]
-    found += [
-        f"{job.directory}: in the way, it is no run (it has no config.yaml); remove it"
-        for job in jobs
-        if job.directory.exists() and not (job.directory / "config.yaml").is_file()
-    ]
+        arguments = [*shared, f"ablation={variant}", f"seed={seed}", quoted(f"name={folder}/{directory.name}")]
+        jobs.append(Job(directory, arguments, digest(variant)))
+        if directory.exists() and not (directory / "config.yaml").is_file():
+            found.append(f"{directory}: in the way, it is no run (it has no config.yaml); remove it")
+    configs = [ablations.composed(job.overrides) for job in jobs[: len(variants)]]  # whatever the seed
+    for variant, config in zip(variants, configs, strict=True):
+        found += [f"ablation={variant}: {problem}" for problem in train.check_run(config)]
     if found:
         raise InputError(*found)
-    for job in jobs:
-        job.budget = settings.RunSettings.of(configs[job.variant]).trainer.max_steps
+    for job, config in zip(jobs, cycle(configs), strict=False):
+        job.budget = config["trainer"]["max_steps"]
     return jobs
 
 
@@ -219,18 +209,18 @@ def one_suite(root: Path, variants: list[str], seeds: list[int], overrides: list
     if (first := before.variants[0]) != variants[0]:
         raise InputError(f"{root}: holds a suite compared with {first}; name that first, or give this one another name=...")
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    plan = {
-        "variants": list(dict.fromkeys([*before.variants, *variants])),
-        "seeds": list(dict.fromkeys([*before.seeds, *seeds])),
-        "overrides": overrides,
-        "about": before.about | {variant: ablations.header(variant) for variant in variants},
-        "commands": list(dict.fromkeys([*before.commands, command])),
-    }
+    plan = Settings(
+        variants=list(dict.fromkeys([*before.variants, *variants])),
+        seeds=list(dict.fromkeys([*before.seeds, *seeds])),
+        overrides=overrides,
+        about=before.about | {variant: ablations.header(variant) for variant in variants},
+        commands=list(dict.fromkeys([*before.commands, command])),
+    )
     with files.writable(str(root), "name or output_dir"):
         root.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(root / ".lock", timeout=0):
-                files.write_text(root / "suite.yaml", yaml.safe_dump(plan, sort_keys=False))
+                files.write_text(root / "suite.yaml", yaml.safe_dump(plan.model_dump(), sort_keys=False))
                 if not any(root.glob("events.out.tfevents.*")):
                     with SummaryWriter(str(root)) as writer:
                         writer.add_custom_scalars(LAYOUT)
@@ -239,88 +229,95 @@ def one_suite(root: Path, variants: list[str], seeds: list[int], overrides: list
             raise InputError(f"{root}: another process is training this suite; wait for it or stop it") from None
 
 
-def recall(root: Path, jobs: Sequence[Job]) -> None:
-    """Gives each job that has ended in an earlier command the state of its end."""
-    before = status_of(root)
+def recall(root: Path, jobs: Sequence[Job]) -> dict[str, Status]:
+    """Returns the state of every run, of which each job has its own: how an earlier command left it. Waits for the processes
+    of a suite that was killed, which save their runs and end."""
+    states = read(root / "status.json", dict[str, Status]) or {}
     for job in jobs:
-        known = before.get(job.name, Status())
-        job.code = known.code
-        if run_directory.is_finished(job.directory):
-            job.state = "finished"
-        elif known.state in ENDED:
-            job.state, job.message = known.state, known.message or ""
-        if job.state in ENDED and job.code not in ("", digest(job.variant)):
-            log.warning("%s: was trained with other code, or another ablation file; to train it again remove it", job.directory)
+        job.status = states.setdefault(job.directory.name, job.status)
+        if job.directory.exists():
+            wait_for_others(job.directory)
         job.read_step()
-        job.first_step = job.step
+        if run_directory.is_finished(job.directory):
+            job.status.state, job.status.message = "finished", ""
+        elif not (job.status.state == "diverged" and job.directory.exists()):  # which it would again
+            job.status.state, job.status.message = "waiting", ""
+        if not job.to_do and job.status.code not in ("", job.code):
+            log.warning("%s: was trained with other code, or another ablation file; to train it again remove it", job.directory)
+    return states
 
 
-def status_of(root: Path) -> dict[str, Status]:
-    """Returns the suite's status.json; nothing where it is missing or unreadable, since the runs' own files say more."""
+def wait_for_others(directory: Path) -> None:
+    """Waits until no other process trains a run."""
+    lock = FileLock(directory / ".lock")
     try:
-        return read(root / "status.json", dict[str, Status]) or {}
-    except InputError:
-        return {}
+        lock.acquire(timeout=0)
+    except Timeout:
+        log.info("%s: another process is training this run; waiting for it", directory)
+        lock.acquire()
+    lock.release()
 
 
-def train_all(root: Path, jobs: Sequence[Job], at_once: int, threads: int) -> None:
+def train_all(root: Path, jobs: Sequence[Job], states: Mapping[str, Status], at_once: int, threads: int) -> None:
     """Trains until every run has ended. A signal lets those under way save what they have, and raises Interrupted."""
     console = Console(markup=False, emoji=False)
     began = said = time.monotonic()
-    kept = sum(job.state in ENDED for job in jobs)
+    first = sum(job.step for job in jobs)
+    kept = sum(not job.to_do for job in jobs)
     log.info("%s: %d runs%s", root, len(jobs), f", of which {kept} have ended already" if kept else "")
     with Live(console=console, auto_refresh=False, transient=True) as live:
         try:
-            while to_do := [job for job in jobs if job.state in TO_DO]:
+            while to_do := [job for job in jobs if job.to_do]:
                 for job in to_do:
                     job.read_step()
                     if job.process and (code := job.process.poll()) is not None:
                         job.end(code)
-                        message = f", {job.message}" if job.message else ""
-                        log.info("%s: %s%s (%s)", job.directory, job.state, message, summary(jobs, began))
-                    elif not job.process and (job.state == "running" or sum(j.state == "running" for j in jobs) < at_once):
+                        message = f", {job.status.message}" if job.status.message else ""
+                        log.info("%s: %s%s (%s)", job.directory, job.status.state, message, summary(jobs, first, began))
+                    elif not job.process and sum(bool(one.process) for one in jobs) < at_once:
                         job.start(threads)
-                write_status(root, jobs)
+                    else:
+                        continue
+                    write_status(root, states)
                 if console.is_interactive:
-                    live.update(progress(root.name, jobs, began), refresh=True)
+                    live.update(progress(f"{root.name}: {summary(jobs, first, began)}", jobs), refresh=True)
                 elif time.monotonic() - said > QUIET:
                     said = time.monotonic()
-                    steps = ", ".join(f"{job.name} {job.step}/{job.budget}" for job in jobs if job.state == "running")
-                    log.info("%s: %s (%s)", root, steps, summary(jobs, began))
+                    steps = ", ".join(f"{job.directory.name} {job.step}/{job.budget}" for job in jobs if job.process)
+                    log.info("%s: %s (%s)", root, steps, summary(jobs, first, began))
                 time.sleep(0.5)
         except Stopped:
-            processes = [(job, job.process) for job in jobs if job.process]
-            for _, process in processes:
+            running = [(job, job.process) for job in jobs if job.process]
+            for _, process in running:
                 process.terminate()  # it finishes its step, saves and ends
-            for job, process in processes:
+            for job, process in running:
                 job.end(process.wait())
-                if job.state not in (*ENDED, "refused"):
-                    job.state, job.message = "interrupted", ""
-            left = sum(job.state not in ENDED for job in jobs)
+                if job.status.state not in (*ENDED, "refused"):
+                    job.status.state, job.status.message = "interrupted", ""
+            left = sum(job.status.state not in ENDED for job in jobs)
             raise Interrupted(f"stopped with {left} of {len(jobs)} runs left; the same command goes on") from None
         finally:
-            write_status(root, jobs)
+            write_status(root, states)
 
 
-def write_status(root: Path, jobs: Sequence[Job]) -> None:
-    before = status_of(root)
-    status = before | {job.name: Status(state=job.state, message=job.message, code=job.code) for job in jobs}
-    if status != before:
-        files.write_json(root / "status.json", {name: one.model_dump() for name, one in status.items()})
+def write_status(root: Path, states: Mapping[str, Status]) -> None:
+    files.write_json(root / "status.json", {name: one.model_dump() for name, one in states.items()})
 
 
-def progress(title: str, jobs: Sequence[Job], began: float) -> Table:
+def progress(title: str, jobs: Sequence[Job]) -> Table:
     """Returns a table of all runs and how far each is."""
-    table = Table("run", "state", "step", "", title=f"{title}: {summary(jobs, began)}", title_justify="left")
+    table = Table("run", "state", "step", "", title=title, title_justify="left")
     for job in jobs:
-        table.add_row(job.name, job.state, f"{job.step}/{job.budget}" if job.step else "", escape.line(job.message))
+        step = f"{job.step}/{job.budget}" if job.step else ""
+        table.add_row(job.directory.name, job.status.state, step, escape.line(job.status.message))
     return table
 
 
-def summary(jobs: Sequence[Job], began: float) -> str:
-    """Returns how many have ended, the time since this command began, and the time left at the speed so far."""
+def summary(jobs: Sequence[Job], first: int, began: float) -> str:
+    """Returns how many have ended, the time since this command began, and the time left at the speed so far. first: the steps
+    that were done when it began."""
     elapsed = time.monotonic() - began
-    to_do = [job for job in jobs if job.state in TO_DO]
-    done, left = sum(job.step - job.first_step for job in jobs), sum(job.budget - job.step for job in to_do)
+    to_do = [job for job in jobs if job.to_do]
+    done, left = sum(job.step for job in jobs) - first, sum(job.budget - job.step for job in to_do)
     text = f"{len(jobs) - len(to_do)} of {len(jobs)} ended, {clock(elapsed)}"
     return f"{text}, {clock(elapsed / done * left)} left" if done and left else text

@@ -1,12 +1,15 @@
 """`entente train`: one run. An ablation is compared with its baseline before it trains."""
 
+import os
 from functools import partial
+from threading import Thread
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 
 from entente.ablation import variants
 from entente.ablation.proof import proof
+from entente.process import PARENT, stop_with
 from entente.training.train import check_run, train
 
 
@@ -17,6 +20,8 @@ def check(config: dict[str, Any]) -> list[str]:
 
 
 def main(config: dict[str, Any]) -> None:
+    if parent := os.environ.get(PARENT):
+        Thread(target=stop_with, args=[int(parent)], daemon=True).start()
     prove = None
     if variants.chosen() != variants.BASELINE and config.get("resume") in (None, "auto"):
         prove = partial(proof, variants.without_ablation(config))
