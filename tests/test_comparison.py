@@ -23,11 +23,12 @@ from torch.utils.tensorboard import SummaryWriter
 from browser import new_page
 from entente.ablation.comparison import Comparison, Row, check, compare, failed, holm
 from entente.ablation.page import csv, markdown, notes, page, report, terminal
-from entente.ablation.runs import publish, read_suite
+from entente.ablation.runs import read_suite
 from entente.config.schema import unset
 from entente.errors import InputError
 from entente.evaluation import Evaluation, write_translations
 from entente.files import write_json
+from publish import publish
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = 200
@@ -294,7 +295,7 @@ def test_what_is_published_is_one_table_and_the_translations_of_the_first_seed(r
     suite, published = read_suite(root), tmp_path / "published"
     contents = []
     for _ in range(2):  # a second time over the first
-        publish(suite, ["test", "test_long"], published)
+        publish(suite, published)
         contents.append({path.relative_to(published): path.read_bytes() for path in published.rglob("*") if path.is_file()})
     assert contents[0] == contents[1]
     assert sorted(map(str, contents[0])) == [
@@ -327,7 +328,7 @@ def test_a_published_curve_has_null_for_what_is_no_number(tmp_path: Path) -> Non
     history = suite.runs[0].history
     assert [step for step, _ in history["valid/bleu"]] == list(STEPS) and history["why/update_ratio/encoder 1 self"]
     assert all(math.isnan(value) for _, value in history["train/loss"])
-    publish(suite, [], tmp_path / "published")
+    publish(suite, tmp_path / "published")
     [line] = lines_of(tmp_path / "published" / "runs.jsonl.gz")
     assert "NaN" not in line and all(value is None for _, value in json.loads(line)["history"]["train/loss"])
 
@@ -457,20 +458,30 @@ def test_a_browser_opens_the_page_and_sorts_its_table(html: str, tmp_path: Path)
 
 def test_the_command_takes_a_directory_and_writes_three_files(root: Path, comparison: Comparison, tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "compare.py"), str(root)]
-    command += [f"output={tmp_path / 'out'}", f"publish={tmp_path / 'kept'}", f"samples={SAMPLES}"]
+    command += [f"output={tmp_path / 'out'}", f"samples={SAMPLES}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stderr == "" and done.stdout.splitlines()[-1] == str(tmp_path / "out" / "comparison.html")
     assert all(row["variant"] in done.stdout for row in comparison.rows)
     assert (tmp_path / "out" / "comparison.csv").read_text() == csv(comparison)
-    assert (tmp_path / "kept" / "comparison.md").read_text() == markdown(comparison)
-    assert len(lines_of(tmp_path / "kept" / "runs.jsonl.gz")) == len(read_suite(root).runs)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_suite_is_published_by_a_command(tmp_path: Path) -> None:
+    root, kept = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {}}), tmp_path / "kept"
+    command = [sys.executable, str(ROOT / "scripts" / "publish.py")]
+    subprocess.run([*command, str(root), str(kept)], cwd=tmp_path, capture_output=True, check=True)
+    assert "other" in (kept / "comparison.md").read_text() and len(lines_of(kept / "runs.jsonl.gz")) == 2
     with pytest.raises(InputError, match="kept: no suite, it has no suite.yaml"):  # what is published is not read back
-        read_suite(tmp_path / "kept")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "out"]
+        read_suite(kept)
+    refused = subprocess.run([*command, str(kept), str(root)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        f"error: {kept}: no suite, it has no suite.yaml; give the directory of one\n",
+    )
 
 
 def test_the_command_without_a_suite_gets_a_line() -> None:
-    config = {"suite": "???", "output": None, "samples": 0, "publish": None, "output_dir": "outputs"}
+    config = {"suite": "???", "output": None, "samples": 0, "output_dir": "outputs"}
     assert check(config) == [unset("suite"), "samples=0: give a whole number from 1 to 100000"]
     assert check({**config, "suite": "a", "samples": 1}) == []
 
@@ -502,7 +513,7 @@ def test_what_is_no_suite_or_has_no_place_is_refused(tmp_path: Path, root: Path)
     with pytest.raises(InputError, match="no suite, it has no suite.yaml"):
         read_suite(tmp_path)
     (tmp_path / "file").touch()
-    config = {"suite": str(root), "output": str(tmp_path / "file" / "out"), "samples": 2, "publish": None}
+    config = {"suite": str(root), "output": str(tmp_path / "file" / "out"), "samples": 2}
     with pytest.raises(InputError, match="output=.*cannot be written .*; give another folder"):
         report(config)
 

@@ -47,7 +47,6 @@ class Compare:
     output: Annotated[str | None, doc("a folder for comparison.html, .md and .csv; null: the suite's own")] = None
     # All samples are drawn at a time, each as long as the test set.
     samples: Annotated[int, Interval(ge=1, le=100_000), doc("of the bootstrap")] = 2000
-    publish: Annotated[str | None, doc("a folder for one table of all runs, their translations, and the comparison")] = None
     output_dir: str = "outputs"
 
 

@@ -30,7 +30,7 @@ from rich.table import Table
 from entente import files
 from entente.ablation import comparison as verdicts
 from entente.ablation.comparison import Compare, Comparison, Row, compare, failed
-from entente.ablation.runs import ASPECTS, LOGARITHMIC, Run, Suite, publish, read_suite
+from entente.ablation.runs import ASPECTS, LOGARITHMIC, Run, Suite, read_suite
 from entente.config.schema import fill
 from entente.console import escape
 from entente.console.escape import table as markdown_table
@@ -52,23 +52,18 @@ Points = Sequence[tuple[float, float]]
 
 
 def report(config: Mapping[str, Any]) -> None:
-    """Writes the comparison of a suite in three forms and prints it; publishes the suite where `publish` is a folder."""
+    """Writes the comparison of a suite in three forms and prints it."""
     settings = fill(Compare, "", config)
     suite = read_suite(files.path_of(settings.suite))
     comparison = compare(suite, settings.samples)
     forms = {"md": markdown(comparison), "csv": csv(comparison), "html": page(comparison, suite)}
-    folders = {"output": files.path_of(settings.output) if settings.output else suite.directory}
-    if settings.publish:
-        folders["publish"] = files.path_of(settings.publish)
-    for key, folder in folders.items():
-        with files.writable(f"{key}={folder}", "folder"):
-            for ending, text in forms.items():
-                files.write_text(folder / f"comparison.{ending}", text)
-            if key == "publish":
-                publish(suite, comparison.splits, folder)
+    folder = files.path_of(settings.output) if settings.output else suite.directory
+    with files.writable(f"output={folder}", "folder"):
+        for ending, text in forms.items():
+            files.write_text(folder / f"comparison.{ending}", text)
     console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # wide enough in a pipe
     console.print(terminal(comparison))
-    print(folders["output"] / "comparison.html")
+    print(folder / "comparison.html")
 
 
 def number(value: float | None, digits: int = 2, sign: bool = False) -> str:

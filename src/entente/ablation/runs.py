@@ -1,21 +1,13 @@
-"""What a suite of runs left behind, read and published.
+"""What a suite of runs left behind.
 
 SUITE/suite.yaml       variants (the first is the baseline), seeds, and how the suite was made
       status.json      the state of each run
       VARIANT-seedN/   a run's directory as training writes it; of a run that did not finish, less, or nothing
-
-What is published is for people and for data frames, and is not read back. It has no weights.
-
-FOLDER/settings.yaml   a copy of suite.yaml
-       runs.jsonl.gz   a run a line: variant, seed, status, config, metrics, training, proof, and history: its curves
-       translations/   of the first seed, SPLIT.tsv.gz for each test split: source, reference, and a column for each variant
 """
 
-import gzip
 import logging
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -23,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 
 import yaml
 from annotated_types import MinLen
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError, computed_field
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from entente import files
@@ -39,16 +31,12 @@ ASPECTS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", 
 LOGARITHMIC = ("gradient_norm", "score_variance")
 
 
-class Content(BaseModel, extra="allow"):
-    """A part of a file: what is used here has a field; the rest is kept for publication."""
-
-
-class Bucket(Content):
+class Bucket(BaseModel):
     words: str  # of the source: "6-10" or "51+"
     bleu: float
 
 
-class Scores(Content):
+class Scores(BaseModel):
     """The scores of one split."""
 
     bleu: float
@@ -58,13 +46,13 @@ class Scores(Content):
     bleu_by_source_length: list[Bucket] = []
 
 
-class Training(Content):
+class Training(BaseModel):
     parameters: int
     tokens_per_second: float
     unigram_nll: float | None = None  # nats per target token of a model that knows only how often each piece occurs
 
 
-class Proof(Content):
+class Proof(BaseModel, extra="allow"):
     differs: list[str] = []  # aspects, each of which is also a key whose value says how
 
     @property
@@ -107,19 +95,19 @@ class Settings(BaseModel):
     commands: list[str] = []  # as typed
 
 
-class Run(BaseModel):
+@dataclass
+class Run:
     """One variant and seed. metrics: by split, empty until it finished."""
 
     variant: str
     seed: int
-    directory: Path = Field(exclude=True)
-    status: Status = Status()
-    config: dict[str, Any] = {}
-    metrics: dict[Name, Scores] = {}
+    directory: Path
+    status: Status
+    config: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Scores] = field(default_factory=dict)
     training: Training | None = None
-    proof: Proof = Proof()
+    proof: Proof = field(default_factory=Proof)
 
-    @computed_field  # type: ignore[prop-decorator]
     @cached_property
     def history(self) -> Curves:
         """The scalars of the run's events by tag, (step, value); NaN for all not finite."""
@@ -175,25 +163,6 @@ def read_suite(directory: Path) -> Suite:
         }
         runs.append(Run(variant=variant, seed=seed, directory=folder, status=status.get(folder.name, Status()), **found))
     return Suite(directory, settings, runs)
-
-
-def publish(suite: Suite, splits: list[str], folder: Path) -> None:
-    """Writes what is worth keeping of a suite; splits: those whose translations are."""
-    files.write_text(folder / "settings.yaml", (suite.directory / "suite.yaml").read_text(encoding="utf-8"))
-    _write_compressed(folder / "runs.jsonl.gz", [run.model_dump_json() for run in suite.runs])
-    for split in splits:
-        if found := suite.translations(split, suite.settings.seeds[0]):
-            given = next(iter(found.values()))
-            rows = zip(given.source, given.reference, *(one.translation for one in found.values()), strict=True)
-            lines = map("\t".join, [["source", "reference", *found], *rows])
-            _write_compressed(folder / "translations" / f"{split}.tsv.gz", lines)
-
-
-def _write_compressed(path: Path, lines: Iterable[str]) -> None:
-    """Writes the same bytes each time, which tell neither the time nor the file's name."""
-    content = "".join(f"{line}\n" for line in lines).encode()
-    with files.made(path.parent), files.whole(path) as file:
-        file.write(gzip.compress(content, mtime=0))
 
 
 def _columns(path: Path) -> dict[str, list[str]]:

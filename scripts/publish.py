@@ -1,0 +1,66 @@
+"""Writes what is worth keeping of a suite, without weights and events:  python scripts/publish.py outputs/SUITE FOLDER
+
+FOLDER/comparison.*    as `entente compare` writes it
+       settings.yaml   a copy of suite.yaml
+       runs.jsonl.gz   one run per line: variant, seed, status, config, metrics, training, proof, and history, its curves
+       translations/   of the first seed, SPLIT.tsv.gz for each test split: source, reference, and a column for each variant
+
+It is for people and for data frames (`pandas.read_json(file, lines=True)`), and is not read back.
+"""
+
+import gzip
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from entente.ablation.page import report
+from entente.ablation.runs import Run, Suite, read_suite
+from entente.console.endings import endings
+from entente.errors import InputError
+from entente.files import made, path_of, whole, writable, write_text
+
+
+def publish(suite: Suite, folder: Path) -> None:
+    write_text(folder / "settings.yaml", (suite.directory / "suite.yaml").read_text(encoding="utf-8"))
+    _write_compressed(folder / "runs.jsonl.gz", map(_line, suite.runs))
+    splits = dict.fromkeys(split for run in suite.runs for split in run.metrics if split != "valid" and "@" not in split)
+    for split in splits:
+        if found := suite.translations(split, suite.settings.seeds[0]):
+            given = next(iter(found.values()))
+            rows = zip(given.source, given.reference, *(one.translation for one in found.values()), strict=True)
+            lines = map("\t".join, [["source", "reference", *found], *rows])
+            _write_compressed(folder / "translations" / f"{split}.tsv.gz", lines)
+
+
+def _line(run: Run) -> str:
+    """Returns a run as JSON, which has null in place of NaN."""
+    content: dict[str, Any] = {
+        "variant": run.variant,
+        "seed": run.seed,
+        "status": run.status.model_dump(),
+        "config": run.config,
+    }
+    for name in ("metrics", "training", "proof"):
+        if (path := run.directory / f"{name}.json").exists():
+            content[name] = json.loads(path.read_bytes(), parse_constant=lambda _: None)
+    finite = {tag: [(step, value if value == value else None) for step, value in curve] for tag, curve in run.history.items()}
+    return json.dumps({**content, "history": finite}, ensure_ascii=False)
+
+
+def _write_compressed(path: Path, lines: Iterable[str]) -> None:
+    """Writes the same bytes each time: without the time and the file's name, which gzip would add."""
+    content = "".join(f"{line}\n" for line in lines).encode()
+    with made(path.parent), whole(path) as file:
+        file.write(gzip.compress(content, mtime=0))
+
+
+if __name__ == "__main__":
+    with endings():
+        if len(sys.argv) != 3:
+            raise InputError("give a suite and a folder: python scripts/publish.py outputs/SUITE FOLDER")
+        root, target = map(path_of, sys.argv[1:])
+        with writable(str(target), "folder"):
+            publish(read_suite(root), target)
+        report({"suite": str(root), "output": str(target)})
