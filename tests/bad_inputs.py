@@ -209,6 +209,9 @@ NO_CHECKPOINT = (
 NAME = r"a name \(1 to 200 bytes, .+\)"
 FOLDER = r"give the name of a folder under output_dir \(.+\)"
 TRUST = "add trust_data=true to read the corpus that this checkpoint names"
+FILES_NAMED = (
+    "data.name=files, data.train.src=train.fr, data.train.tgt=train.en, data.valid.src=valid.fr, data.valid.tgt=valid.en"
+)
 NO_PROC = r"/proc/x: cannot be read or written \(No such file or directory\)"
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
 NO_HOME = "no user has this home folder; write the path out, or with ~/ for your own"
@@ -670,12 +673,12 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a checkpoint that would read files without being asked to",
         "evaluate checkpoint=run output=scores",
-        f"checkpoint=run: {TRUST}: train.fr, train.en, valid.fr, valid.en",
+        f"checkpoint=run: {TRUST}: {FILES_NAMED}",
     ),
     Case(
         "a checkpoint that would fetch from an address",
         "evaluate checkpoint=run output=scores",
-        rf"checkpoint=run: {TRUST}: http://127\.0\.0\.1:9/x, of train, val, test_2016_flickr in fr and en",
+        rf"checkpoint=run: {TRUST}: data\.name=multi30k, data\.root=http://127\.0\.0\.1:9/x, data\.tests=\['.+'\]",
         edited(
             f"{ENTRY}/config/data",
             {
@@ -688,7 +691,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "an attention whose pair would be read from files",
         "attention checkpoint=run pair=valid/1",
-        f"checkpoint=run: {TRUST}: train.fr, train.en, valid.fr, valid.en",
+        f"checkpoint=run: {TRUST}: {FILES_NAMED}",
     ),
     Case(
         "a checkpoint whose format is a megabyte of text",

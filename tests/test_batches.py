@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from entente.data.batches import Batch, EvaluationBatches, TrainingBatches, collate
+from entente.data.batches import Batch, EvaluationBatches, Rows, TrainingBatches, collate
 from entente.data.corpora import Corpus
 from entente.data.module import EvaluationSplit, TranslationData
 from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
@@ -137,10 +137,10 @@ def test_epochs_follow_each_other() -> None:
 
 
 def test_collate_pads_on_the_right() -> None:
-    batch = collate([[5, 6, EOS], [EOS]], [[BOS, EOS], [BOS, 9, 8, EOS]], [41, 7])
+    batch = collate(Rows([[EOS], [1], [5, 6, EOS]]), Rows([[BOS, 9, 8, EOS], [1], [BOS, EOS]]), [2, 0])
     assert batch.src.tolist() == [[5, 6, EOS], [EOS, PAD, PAD]]
     assert batch.tgt.tolist() == [[BOS, EOS, PAD, PAD], [BOS, 9, 8, EOS]]
-    assert batch.index.tolist() == [41, 7]
+    assert batch.index.tolist() == [2, 0]
     assert {part.dtype for part in (batch.src, batch.tgt, batch.index)} == {torch.int64}
 
 

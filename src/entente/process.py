@@ -8,6 +8,8 @@ with zeros, page by page, when it is allocated again: on a CPU that takes a thir
 
 import ctypes
 import logging
+import os
+import sys
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -68,6 +70,14 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError, TypeError):  # another C library, which is left alone; Windows has none of this name
         return False
     return all([mallopt(parameter, value) for parameter, value in MALLOC.items()])
+
+
+def memory() -> int:
+    """Returns the bytes of memory that this machine has; where Python cannot tell (Windows), more than any has."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError):
+        return sys.maxsize
 
 
 def prepare_process(threads: int | None) -> None:

@@ -11,6 +11,7 @@ sources and references, once for all runs.
 import json
 import logging
 import math
+import os
 import shutil
 from dataclasses import dataclass
 from functools import cached_property
@@ -214,13 +215,13 @@ def _write_columns(path: Path, columns: dict[str, list[str]]) -> None:
 
 def read(path: Path, kind: type[T]) -> T | None:
     """Returns the content of a JSON or YAML file as `kind`; None where there is none, InputError where it is another."""
+    if not os.path.exists(path):
+        return None
     try:
         if path.suffix == ".yaml":
             return TypeAdapter(kind).validate_python(files.read_yaml(path))
         return TypeAdapter(kind).validate_json(files.small_file(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except ValueError as error:
         raise InputError(f"{path}: cannot be read ({_reason(error)}); restore it, or remove it and run again") from error
 
 

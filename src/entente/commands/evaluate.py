@@ -21,7 +21,7 @@ from entente.data.pairs import Pairs
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.evaluation import evaluate, show, write_translations
-from entente.files import file_in, is_split, is_stream, made, path_of, writable, write_json, write_text
+from entente.files import file_in, is_split, is_stream, path_of, scratch, writable, write_json, write_text
 from entente.training.train import placed
 
 log = logging.getLogger("entente")
@@ -77,7 +77,7 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     data = TranslationData(corpus, run.vocabulary, **run.config["data"]["batch"], seed=run.config["seed"])
     data.check_lengths(splits)
     if output:
-        with writable(f"output={output}"), made(output):
+        with writable(f"output={output}"), scratch(output):
             pass  # before any work
     with placed(run.model, settings.accelerator, run.config["trainer"]["precision"]):
         torchs = ONE_TOKEN if engine else how

@@ -5,7 +5,8 @@ B batch, S source length, T target length.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, count, islice
 from typing import Literal, NamedTuple
 
@@ -14,16 +15,41 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
-from entente.data.tokenizer import PAD, Rows
+from entente.data.tokenizer import PAD
 from entente.errors import InputError
 
-Row = Sequence[int] | np.ndarray
 Together = Literal["alike", "mixed", "alone"]
-Ids = Rows | Sequence[Sequence[int]]  # one row of token ids a sentence
 
 SHARE, SMALLEST = 4, 1024  # the last batches of an evaluation have a fourth of the tokens left, but at least 1,024
 
 log = logging.getLogger("entente")
+
+
+class Rows:
+    """N sentences' token ids, end to end in one array; a row is a view of it that cannot be written to."""
+
+    def __init__(self, ids: Iterable[Sequence[int]]) -> None:
+        values, lengths = array("i"), array("q")
+        for row in ids:
+            values.extend(row)
+            lengths.append(len(row))
+        self.values, self.lengths = np.asarray(values), np.asarray(lengths)  # (all tokens,) int32, (N,) int64
+        self.values.flags.writeable = False
+        self._ends = self.lengths.cumsum()
+
+    @classmethod
+    def of(cls, ids: "Ids") -> "Rows":
+        return ids if isinstance(ids, Rows) else cls(ids)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        end = self._ends[row]
+        return self.values[end - self.lengths[row] : end]
+
+
+Ids = Rows | Sequence[Sequence[int]]  # one row of token ids a sentence
 
 
 class Batch(NamedTuple):
@@ -40,21 +66,15 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     return batch._replace(src=src, tgt=tgt, index=index)
 
 
-def collate(src: Sequence[Row], tgt: Sequence[Row], index: Sequence[int]) -> Batch:
-    """Rows that already carry their BOS and EOS -> int64 tensors."""
-    return Batch(_padded(src), _padded(tgt), torch.tensor(index, dtype=torch.int64))
+def collate(src: Rows, tgt: Rows, index: Sequence[int]) -> Batch:
+    """The pairs at these rows, which carry their BOS and EOS, as int64 tensors."""
+    return Batch(_padded(src, index), _padded(tgt, index), torch.tensor(index, dtype=torch.int64))
 
 
-def batch_of(src: Rows, tgt: Rows, index: Sequence[int]) -> Batch:
-    """The pairs at these rows."""
-    return collate([src[i] for i in index], [tgt[i] for i in index], index)
-
-
-def _padded(rows: Sequence[Row]) -> Tensor:
-    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-    out = np.full((len(rows), lengths.max()), PAD, dtype=np.int64)
-    real = np.arange(out.shape[1]) < lengths[:, None]
-    out[real] = np.concatenate(rows)
+def _padded(rows: Rows, index: Sequence[int]) -> Tensor:
+    lengths = rows.lengths[index]
+    out = np.full((len(index), lengths.max()), PAD, dtype=np.int64)
+    out[np.arange(out.shape[1]) < lengths[:, None]] = np.concatenate([rows[i] for i in index])
     return torch.from_numpy(out)
 
 
@@ -111,7 +131,7 @@ class TrainingBatches:
 
     def batch(self, rows: np.ndarray) -> Batch:
         with record_function("TrainingBatches.batch"):  # so that a profile of training shows it, as torch's DataLoader does
-            return batch_of(self._src, self._tgt, rows.tolist())
+            return collate(self._src, self._tgt, rows.tolist())
 
     def __iter__(self) -> Iterator[Batch]:
         consumed = self.position % self._accumulate  # batches of the first step
@@ -157,4 +177,4 @@ class EvaluationBatches:
         return len(self._batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        return (batch_of(self._src, self._tgt, rows) for rows in self._batches)
+        return (collate(self._src, self._tgt, rows) for rows in self._batches)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import datasets
 import numpy as np
@@ -19,6 +19,7 @@ from annotated_types import Ge, Interval, doc
 from datasets import Dataset, DownloadConfig, DownloadManager
 from typing_extensions import TypedDict
 
+from entente.config.schema import flat
 from entente.data.alignments import Gold
 from entente.data.files import Columns, clean, read_pairs, read_parallel, table_pairs
 from entente.data.pairs import Pair, Pairs, digest, hold_out, shared
@@ -28,6 +29,7 @@ from entente.files import Split as SplitName
 
 log = logging.getLogger("entente")
 
+PLACES = ("root", "path", "subset", "train", "valid", "test", "tests")  # settings that say what is read, and where
 MISSING = (None, "", "???")  # "???" is what an unfilled mandatory config value looks like
 MULTI30K = "data/task1/raw"  # where the files lie in the public repository multi30k/dataset
 
@@ -136,7 +138,7 @@ def files(
     """The user's own text, UTF-8: two parallel files, one sentence a line, plain or gzip, line N of one side translating line N
     of the other; or one file of pairs, in a form that `files.read_pairs` knows. `test` may be several such, by name."""
     places = Columns(_languages(src, tgt), *(columns["src"], columns["tgt"]) if columns else ())
-    parts = {name: _read(root, *given, places) for name, given in _given(train, valid, test).items()}
+    parts = {name: _read(root, files, places) for name, files in _given(train, valid, test).items()}
     return _corpus(f"files-{src}-{tgt}", parts, max_words, max_ratio, split)
 
 
@@ -201,17 +203,11 @@ def read_corpus(data: Mapping[str, Any]) -> Corpus:
 
 
 def read_from(data: Mapping[str, Any]) -> str:
-    """The files and addresses that a configuration's `data` part has read, in words; empty for the grammar, which has none."""
-    match data["name"]:
-        case "grammar":
-            return ""
-        case "files":
-            given = _given(data["train"], data.get("valid"), data["test"]).values()
-            paths = [path for _, one in given for path in (one.values() if isinstance(one, Mapping) else [one])]
-            return ", ".join(str(_path(data["root"], str(path))) for path in paths if path not in MISSING)
-        case "multi30k":
-            return f"{data['root']}, of {', '.join(['train', 'val', *data['tests']])} in {data['src']} and {data['tgt']}"
-    return f"{data['path']}, {data['subset']}, here or on the Hugging Face hub"
+    """The settings of a configuration's `data` part that name files and addresses; empty for the grammar, which has none."""
+    if data["name"] == "grammar":
+        return ""
+    places = flat({key: data[key] for key in ("name", *PLACES) if key in data})
+    return ", ".join(f"data.{k}={v}" for k, v in places if v not in MISSING and not isinstance(v, Mapping))
 
 
 def with_text(pairs: Pairs) -> Dataset:
@@ -276,36 +272,38 @@ def _languages(src: str, tgt: str) -> tuple[str, str]:
     return src, tgt
 
 
-def _given(train: Given, valid: Given, test: Mapping[str, Given] | str | None) -> dict[str, tuple[str, Given]]:
-    """(config key, files) of every split that is given. `test` is one file, or holds src and tgt, or sets by name, or both."""
-    found = {"train": ("data.train", train)}
-    if isinstance(valid, str) or (valid and any(path not in MISSING for path in valid.values())):
-        found["valid"] = "data.valid", valid
-    sets = {name: value for name, value in test.items() if value not in MISSING} if isinstance(test, Mapping) else {}
+def _given(train: Given, valid: Given, test: Mapping[str, Given] | str | None) -> dict[str, list[str]]:
+    """The files of every split that is given. `test` is one file, or holds src and tgt, or sets by name, or both."""
+    sets: dict[str, Any] = dict(test) if isinstance(test, Mapping) else {}
+    one: Any = {side: sets.pop(side, None) for side in ("src", "tgt")} if isinstance(test, Mapping) else test
     if clash := sets.keys() & {"train", "valid"}:
         raise InputError(f"data.test.{clash.pop()}: a test set needs a name of its own")
-    one = test if isinstance(test, str) else {side: sets.pop(side) for side in ("src", "tgt") if side in sets}
-    if one not in ({}, *MISSING):
-        found["test"] = "data.test", cast(Given, one)
-    return found | {name: (f"data.test.{name}", value) for name, value in sets.items()}
+    found = {name: _files(f"data.{name}", given) for name, given in (("train", train), ("valid", valid), ("test", one))}
+    found |= {name: _files(f"data.test.{name}", given) for name, given in sets.items()}
+    if not found["train"]:
+        raise _not_set("data.train.src")
+    return {name: files for name, files in found.items() if files}
 
 
-def _read(root: str | None, key: str, given: Given, places: Columns) -> Pairs:
-    if isinstance(given, str) and given not in MISSING:
-        path = _path(root, given)
-        return Pairs(read_pairs(path, places), str(path))
-    sides: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-    if missing := next((side for side in ("src", "tgt") if sides.get(side) in MISSING), None):
-        raise InputError(f"{key}.{missing} is not set: give the file, {key}.{missing}=FILE")
-    src, tgt = (_path(root, sides[side]) for side in ("src", "tgt"))
-    return Pairs(read_parallel(src, tgt), f"{src} and {tgt}")
+def _files(key: str, given: Given) -> list[str]:
+    """One file of pairs, or two parallel ones; none where none is set."""
+    named = {f"{key}.{side}": given.get(side) for side in ("src", "tgt")} if isinstance(given, Mapping) else {key: given}
+    files = {name: str(path) for name, path in named.items() if path not in MISSING}
+    if files and (missing := named.keys() - files.keys()):
+        raise _not_set(missing.pop())
+    return [*files.values()]
 
 
-def _path(root: str | None, path: str) -> Path:
-    place = path_of(root or "") / path_of(path)
-    if is_stream(place):
-        raise InputError(f"{place}: can be read only once, and a run that goes on reads its data again; give a file")
-    return place
+def _not_set(key: str) -> InputError:
+    return InputError(f"{key} is not set: give the file, {key}=FILE")
+
+
+def _read(root: str | None, files: Sequence[str], places: Columns) -> Pairs:
+    paths = [path_of(root or "") / path_of(file) for file in files]
+    if odd := next(filter(is_stream, paths), None):
+        raise InputError(f"{odd}: can be read only once, and a run that goes on reads its data again; give a file")
+    pairs = read_parallel(*paths) if len(paths) == 2 else read_pairs(paths[0], places)
+    return Pairs(pairs, " and ".join(map(str, paths)))
 
 
 def _folder(root: str, first: str) -> str:

@@ -13,7 +13,7 @@ import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -163,19 +163,11 @@ def _json(path: Path, columns: Columns) -> Iterator[Pair]:
             item = None
         if not isinstance(item, dict):
             raise InputError(f"{where}: no JSON object; each line is one, with both sides of a pair")
-        inner = item.get(NESTED)
+        inner = item.get(NESTED) if isinstance(item.get(NESTED), dict) else {}
         if not keys:
-            keys, nested = columns.keys(where, list(item), list(inner) if isinstance(inner, dict) else [])
-        texts = inner if nested else item
-        if not isinstance(texts, dict):
-            raise InputError(f"{where}: key {NESTED} holds no object with a text by language")
-        for key in keys:
-            if key not in texts:
-                raise InputError(f"{where}: no key {key}")
-            # JSON can write half a surrogate pair, which is no character.
-            if not isinstance(texts[key], str) or re.search("[\ud800-\udfff]", texts[key]):
-                raise InputError(f"{where}: key {key} holds no text")
-        yield _sentence(texts[keys[0]]), _sentence(texts[keys[1]])
+            keys, nested = columns.keys(where, [*item], [*inner])
+        src, tgt = (_text((inner if nested else item).get(key), where, key) for key in keys)
+        yield src, tgt
 
 
 def _parquet(path: Path, columns: Columns) -> Iterator[Pair]:
@@ -199,26 +191,21 @@ def table_pairs(
     inner = schema.field(NESTED).type if schema.names.count(NESTED) == 1 else None
     fields = [field.name for field in inner] if inner and pa.types.is_struct(inner) else []
     keys, nested = columns.keys(where, schema.names, fields)
-    row = 0
-    for batch in batches([f"{NESTED}.{key}" if nested else key for key in keys]):
-        sides = [pc.struct_field(batch[NESTED], key) if nested else batch[key] for key in keys]
-        for cells in zip(*sides, strict=True):  # one row at a time, since its text may be long
-            row += 1
-            src, tgt = (_sentence(_text(cell, where, row, key)) for cell, key in zip(cells, keys, strict=True))
-            yield src, tgt
+    found = batches([f"{NESTED}.{key}" if nested else key for key in keys])
+    sides = ([pc.struct_field(batch[NESTED], key) if nested else batch[key] for key in keys] for batch in found)
+    rows = chain.from_iterable(zip(*both, strict=True) for both in sides)  # one at a time, since its text may be long
+    for row, cells in enumerate(rows, start=1):
+        src, tgt = (_text(cell.as_py(), f"{where}, row {row}", key) for cell, key in zip(cells, keys, strict=True))
+        yield src, tgt
 
 
-def _text(cell: pa.Scalar, where: str, row: int, column: str) -> str:
-    """The text of a cell; an InputError if it is no text, or longer than a text may be."""
-    value = cell.value if isinstance(cell, pa.DictionaryScalar) else cell
-    if not isinstance(value, pa.StringScalar):
-        raise InputError(f"{where}: column {column} holds {value.type}, not text")
-    if not value.is_valid:
-        raise InputError(f"{where}, row {row}: column {column} is null, not text")
-    if len(value.as_buffer()) > LONGEST_LINE:
-        raise too_long(f"{where}, row {row}: column {column}")
-    text: str = value.as_py()
-    return text
+def _text(value: object, where: str, key: str) -> str:
+    """A sentence of JSON or Parquet; an InputError if it is no text, or longer than a text may be."""
+    if not isinstance(value, str) or re.search("[\ud800-\udfff]", value):  # JSON can write half a surrogate pair
+        raise InputError(f"{where}: no text under {key}")
+    if len(value) > LONGEST_LINE:
+        raise too_long(f"{where}, {key}")
+    return _sentence(value)
 
 
 READERS: dict[str, Callable[[Path, Columns], Iterator[Pair]]] = {

@@ -2,7 +2,6 @@
 them to hold out of training."""
 
 import hashlib
-import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -12,6 +11,7 @@ import pyarrow.compute as pc
 from datasets import Dataset
 
 from entente.errors import InputError
+from entente.process import memory
 
 Pair = tuple[str, str]  # source, target
 
@@ -27,40 +27,34 @@ class Pairs:
 
     def __init__(self, pairs: Iterable[Pair], where: str = "these pairs") -> None:
         self.where = where
-        self._blocks: list[pa.RecordBatch] = []
-        left = most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+        blocks, size, most = list[pa.RecordBatch](), 0, memory() // 2
         for block in _blocks(pairs):
             sides = [pa.array(side, pa.string(), memory_pool=POOL) for side in zip(*block, strict=True)]
-            self._blocks.append(pa.record_batch(sides, schema=SCHEMA))
-            left -= self._blocks[-1].nbytes
-            if left < 0:
+            blocks.append(pa.record_batch(sides, schema=SCHEMA))
+            size += blocks[-1].nbytes
+            if size > most:
                 raise InputError(
                     f"{where}: more text than half the memory of this machine holds ({most / 1e9:.1f} GB); give less of it"
                 )
+        self._table = pa.Table.from_batches(blocks, SCHEMA)
 
     def __len__(self) -> int:
-        return sum(map(len, self._blocks))
+        return len(self._table)
 
     def __iter__(self) -> Iterator[Pair]:
-        for block in self._blocks:
-            src, tgt = block.columns
-            yield from zip(src.to_pylist(), tgt.to_pylist(), strict=True)
+        for block in self._table.to_batches():
+            yield from zip(*(side.to_pylist() for side in block.columns), strict=True)
 
     def keep(self, mask: np.ndarray) -> None:
-        """Drops the pairs at which `mask` (N,) is false; block by block, since twice the text may be too much."""
-        stop = 0
-        for i, block in enumerate(self._blocks):
-            start, stop = stop, stop + len(block)
-            kept = pa.array(mask[start:stop])
-            sides = [pc.filter(side, kept, memory_pool=POOL) for side in block.columns]
-            self._blocks[i] = pa.record_batch(sides, schema=SCHEMA)
+        """Drops the pairs at which `mask` (N,) is false. For a moment both are held, before there are ids or a model."""
+        self._table = pc.filter(self._table, pa.array(mask), memory_pool=POOL)
 
     def dataset(self) -> Dataset:
         """The pairs in the same memory, with a random fingerprint: `datasets` would pickle all the text for one of its own. An
         InputError if there are none."""
         if not len(self):
             raise InputError(f"{self.where}: no sentence pair left after dropping empty and over-long ones")
-        return Dataset(pa.Table.from_batches(self._blocks, SCHEMA), fingerprint=uuid.uuid4().hex)
+        return Dataset(self._table, fingerprint=uuid.uuid4().hex)
 
 
 def _blocks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
