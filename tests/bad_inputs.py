@@ -373,13 +373,13 @@ CASES = [
     Case(
         "JSON lines with a key missing",
         "train PAIRS data.train=x.jsonl",
-        r"x\.jsonl, line 2: no key en",
+        r"x\.jsonl, line 2: no text under en",
         put("x.jsonl", '{"fr": "un", "en": "one"}\n{"fr": "deux"}\n'),
     ),
     Case(
         "Parquet with a column of numbers",
         "train PAIRS data.train=x.parquet",
-        r"x\.parquet: column en holds int64, not text",
+        r"x\.parquet, row 1: no text under en",
         parquet("x.parquet", fr=["un"], en=[1]),
     ),
     Case(

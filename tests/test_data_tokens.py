@@ -1,6 +1,5 @@
 """Token ids are those of the vocabulary, whatever the blocks they are made in, and are made once."""
 
-import datasets
 import numpy as np
 import pytest
 from datasets import Dataset
@@ -52,8 +51,6 @@ def test_rows_are_those_that_went_in(expected: Ids) -> None:
     assert rows.values.tolist() == [id for row in expected for id in row]
     with pytest.raises(IndexError):
         rows[len(expected)]
-    assert Rows.of(rows) is rows
-    assert [row.tolist() for row in Rows.of(expected)] == expected
 
 
 def test_a_row_is_a_view_that_cannot_be_written_to() -> None:
@@ -78,10 +75,3 @@ def test_overfitting_has_ids_of_its_own(data: TranslationData) -> None:
     assert 1 < len(chosen) < len(src)
     for name in ("train", "valid", "test"):
         assert lists(one.ids(name))[0] == [src[row].tolist() for row in chosen]
-
-
-def test_progress_is_shown_on_terminals_only(data: TranslationData, capfd: pytest.CaptureFixture[str]) -> None:
-    shown = not datasets.are_progress_bars_disabled()
-    data.ids("train")
-    assert capfd.readouterr().err == ""
-    assert shown == (not datasets.are_progress_bars_disabled())

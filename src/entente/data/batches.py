@@ -37,19 +37,12 @@ class Rows:
         self.values.flags.writeable = False
         self._ends = self.lengths.cumsum()
 
-    @classmethod
-    def of(cls, ids: "Ids") -> "Rows":
-        return ids if isinstance(ids, Rows) else cls(ids)
-
     def __len__(self) -> int:
         return len(self.lengths)
 
     def __getitem__(self, row: int) -> np.ndarray:
         end = self._ends[row]
         return self.values[end - self.lengths[row] : end]
-
-
-Ids = Rows | Sequence[Sequence[int]]  # one row of token ids a sentence
 
 
 class Batch(NamedTuple):
@@ -107,10 +100,9 @@ class TrainingBatches:
     has its step's number of target tokens.
     """
 
-    def __init__(self, src_ids: Ids, tgt_ids: Ids, max_tokens: int, seed: int, accumulate: int = 1) -> None:
-        self._accumulate = accumulate
-        self._src, self._tgt, self._seed = Rows.of(src_ids), Rows.of(tgt_ids), seed
-        self._lengths = np.stack([self._src.lengths, self._tgt.lengths])  # (2, pairs)
+    def __init__(self, src: Rows, tgt: Rows, max_tokens: int, seed: int, accumulate: int = 1) -> None:
+        self._src, self._tgt, self._seed, self._accumulate = src, tgt, seed, accumulate
+        self._lengths = np.stack([src.lengths, tgt.lengths])  # (2, pairs)
         longest = self._lengths.max(axis=0)
         self._rows = fitting(longest, max_tokens)
         self.dropped = len(longest) - len(self._rows)
@@ -158,12 +150,11 @@ class EvaluationBatches:
     """Every pair once; `Batch.index` says which. together: `alike`, sentences of similar length, longest first, one longer than
     `max_tokens` by itself; `mixed`, a fixed permutation; `alone`, one sentence a batch."""
 
-    def __init__(self, src_ids: Ids, tgt_ids: Ids, max_tokens: int, together: Together = "alike") -> None:
-        self._src, self._tgt = Rows.of(src_ids), Rows.of(tgt_ids)
-        src, tgt = self._src.lengths, self._tgt.lengths
-        longest = np.maximum(src, tgt)
+    def __init__(self, src: Rows, tgt: Rows, max_tokens: int, together: Together = "alike") -> None:
+        self._src, self._tgt = src, tgt
+        longest = np.maximum(src.lengths, tgt.lengths)
         if together == "alike":
-            order = np.lexsort((-src, -longest))
+            order = np.lexsort((-src.lengths, -longest))
             left = longest[order][::-1].cumsum()[::-1]
             # The last batches shrink, so that parallel workers finish together.
             room = np.minimum(max_tokens, np.maximum(left // SHARE, SMALLEST))

@@ -163,7 +163,7 @@ def _json(path: Path, columns: Columns) -> Iterator[Pair]:
             item = None
         if not isinstance(item, dict):
             raise InputError(f"{where}: no JSON object; each line is one, with both sides of a pair")
-        inner = item.get(NESTED) if isinstance(item.get(NESTED), dict) else {}
+        inner = found if isinstance(found := item.get(NESTED), dict) else {}
         if not keys:
             keys, nested = columns.keys(where, [*item], [*inner])
         src, tgt = (_text((inner if nested else item).get(key), where, key) for key in keys)

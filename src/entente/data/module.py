@@ -1,6 +1,6 @@
 """The LightningDataModule: a corpus through a vocabulary, in batches."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Annotated, Any, cast, get_args
@@ -10,12 +10,10 @@ import numpy as np
 import torch
 from annotated_types import doc
 from datasets import Dataset
-from rich.console import Console
-from rich.progress import track
 
 from entente.data.batches import Batch, EvaluationBatches, Rows, Together, TrainingBatches, collate, fitting, to_device
 from entente.data.corpora import AtLeastOne, Corpus
-from entente.data.pairs import AT_ONCE, texts
+from entente.data.pairs import texts
 from entente.data.tokenizer import BOS, Vocabulary
 from entente.errors import InputError
 
@@ -99,17 +97,10 @@ class TranslationData(L.LightningDataModule):
 
     def ids(self, split: str) -> tuple[Rows, Rows]:
         """Token ids of both sides of a split, with their BOS and EOS; made once."""
-        name, pairs = split_of(split), self.pairs(split)
-
-        def rows(side: str, encode: Callable[[list[str]], list[list[int]]]) -> Rows:
-            console, total = Console(stderr=True), -(-len(pairs) // AT_ONCE)
-            blocks = track(
-                texts(pairs, side), "tokens", total, console=console, transient=True, disable=not console.is_terminal
-            )
-            return Rows(chain.from_iterable(map(encode, blocks)))
-
-        if name not in self._ids:
-            self._ids[name] = rows("src", self.vocabulary.encode_src), rows("tgt", self.vocabulary.encode_tgt)
+        if (name := split_of(split)) not in self._ids:
+            src = map(self.vocabulary.encode_src, texts(self.pairs(name), "src"))
+            tgt = map(self.vocabulary.encode_tgt, texts(self.pairs(name), "tgt"))
+            self._ids[name] = Rows(chain.from_iterable(src)), Rows(chain.from_iterable(tgt))
         return self._ids[name]
 
     def train_dataloader(self) -> TrainingBatches:

@@ -29,10 +29,10 @@ BATCH = 1024  # source tokens translated together by one worker
 ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout", "tied", "positions"}
 
 
-def library(name: str = "ctranslate2") -> Any:
-    """A module of the package ctranslate2, which is an optional dependency; an InputError where it is not installed."""
+def library() -> Any:
+    """The package ctranslate2, which is an optional dependency; an InputError where it is not installed."""
     try:
-        return import_module(name)
+        return import_module("ctranslate2")
     except ImportError as error:
         advice = "install it by: pip install 'entente[engines]', or use engine=torch"
         raise InputError(f"engine=ctranslate2: the package ctranslate2 cannot be loaded ({error}); {advice}") from error
@@ -64,8 +64,7 @@ def write_ctranslate2(run: checkpoint.Run, folder: Path, quantization: str | Non
     model = run.model
     assert isinstance(model, Transformer)
     pre = isinstance(model.encoder_norm, nn.LayerNorm)
-    specs = library("ctranslate2.specs.transformer_spec")
-    spec = specs.TransformerSpec.from_config(len(model.encoder), model.n_heads, pre_norm=pre)
+    spec = library().specs.TransformerSpec.from_config(len(model.encoder), model.n_heads, pre_norm=pre)
     spec.encoder.position_encodings.encodings = _numbers(model.position_vectors("src", 0, positions))
     spec.decoder.position_encodings.encodings = _numbers(model.position_vectors("tgt", 0, positions))
     spec.encoder.embeddings[0].weight = _numbers(model.src_embedding.weight)

@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from entente.data.batches import EvaluationBatches
+from entente.data.batches import EvaluationBatches, Rows
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.decoding.search import Hypothesis, Search, search
@@ -25,10 +25,11 @@ def translate(
     """Returns the n best hypotheses of each sentence, in the order given. An empty sentence has one empty translation."""
     device = next(model.parameters()).device
     places, ids = with_text(sentences, vocabulary)
-    batches = EvaluationBatches(ids, ids, max_tokens)
+    rows = Rows(ids)
+    batches = EvaluationBatches(rows, rows, max_tokens)
     decoded = work_through(batches, lambda batch: search(model, batch.src.to(device), how, BOS, EOS), model)
-    rows = (places[row] for batch in batches for row in batch.index.tolist())
-    return in_order(sentences, dict(zip(rows, chain.from_iterable(decoded), strict=True)))
+    found = (places[row] for batch in batches for row in batch.index.tolist())
+    return in_order(sentences, dict(zip(found, chain.from_iterable(decoded), strict=True)))
 
 
 def with_text(sentences: list[str], vocabulary: Vocabulary) -> tuple[list[int], list[list[int]]]:
