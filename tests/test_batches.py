@@ -220,7 +220,7 @@ def test_batches_are_the_corpus_through_the_vocabulary(data: TranslationData) ->
                 assert data.vocabulary.src.decode(ids.tolist()) == data.pairs(name)[row]["src"]
                 assert data.vocabulary.tgt.decode(target.tolist()) == data.pairs(name)[row]["tgt"]
     with pytest.raises(InputError, match="this corpus has train, valid, test, other"):
-        data.evaluation("dev")
+        data.corpus.split("dev")
 
 
 def test_overfit_is_one_batch_everywhere(data: TranslationData) -> None:

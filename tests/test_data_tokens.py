@@ -6,7 +6,7 @@ from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entente.data import pairs as data_pairs
+from entente.data import tokenizer
 from entente.data.batches import Rows
 from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
@@ -22,7 +22,7 @@ def lists(sides: tuple[Rows, Rows]) -> tuple[Ids, Ids]:
 
 @pytest.fixture(autouse=True)
 def several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_pairs, "AT_ONCE", 17)
+    monkeypatch.setattr(tokenizer, "AT_ONCE", 17)
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,8 @@ from typing_extensions import TypedDict
 from entente.config.schema import flat
 from entente.data.alignments import Gold
 from entente.data.files import Columns, clean, read_pairs, read_parallel, table_pairs
-from entente.data.pairs import Pair, Pairs, digest, hold_out, shared
+from entente.data.pairs import Pair, Pairs, hold_out, shared
+from entente.data.tokenizer import digest
 from entente.errors import InputError
 from entente.files import Name, is_stream, path_of
 from entente.files import Split as SplitName
@@ -83,11 +84,15 @@ class Corpus:
     read: dict[str, int] = field(default_factory=dict)  # "train" -> how many pairs; in all, those of the splits and the dropped
     gold: dict[str, list[Gold]] = field(default_factory=dict)  # of the splits whose word alignments are known
 
+    @property
+    def splits(self) -> dict[str, Dataset]:
+        return {"train": self.train, "valid": self.valid, **self.tests}
+
     def split(self, name: str) -> Dataset:
-        known = {"train": self.train, "valid": self.valid, **self.tests}
-        if name not in known:
-            raise InputError(f"split={name}: this corpus has {', '.join(known)}; choose of these")
-        return known[name]
+        """The split of this name; an InputError if there is none."""
+        if name not in self.splits:
+            raise InputError(f"split={name}: this corpus has {', '.join(self.splits)}; choose of these")
+        return self.splits[name]
 
     def digest(self) -> str:
         """SHA-256 of the pairs that training depends on, in their order: those of train, and those of validation, whose scores
@@ -138,7 +143,17 @@ def files(
     """The user's own text, UTF-8: two parallel files, one sentence a line, plain or gzip, line N of one side translating line N
     of the other; or one file of pairs, in a form that `files.read_pairs` knows. `test` may be several such, by name."""
     places = Columns(_languages(src, tgt), *(columns["src"], columns["tgt"]) if columns else ())
-    parts = {name: _read(root, files, places) for name, files in _given(train, valid, test).items()}
+    sets: dict[str, Any] = {**test} if isinstance(test, Mapping) else {}
+    if clash := {"train", "valid"} & sets.keys():
+        raise InputError(f"data.test.{clash.pop()}: a test set needs a name of its own")
+    one: Any = {side: sets.pop(side, None) for side in ("src", "tgt")} if isinstance(test, Mapping) else test
+    parts = {}
+    for name, given in {"train": train, "valid": valid, "test": one, **sets}.items():
+        key = f"data.test.{name}" if name in sets else f"data.{name}"
+        if (pairs := _read(root, key, given, places)) is not None:
+            parts[name] = pairs
+    if "train" not in parts:
+        raise InputError("data.train.src is not set: give the file, data.train.src=FILE")
     return _corpus(f"files-{src}-{tgt}", parts, max_words, max_ratio, split)
 
 
@@ -210,21 +225,16 @@ def read_from(data: Mapping[str, Any]) -> str:
     return ", ".join(f"data.{k}={v}" for k, v in places if v not in MISSING and not isinstance(v, Mapping))
 
 
-def with_text(pairs: Pairs) -> Dataset:
-    """The pairs that have text on both sides; the others are dropped from `pairs` too."""
-    for why, count in _drop(pairs).items():
-        log.info("dropped %d pairs: %s", count, why)
-    return pairs.dataset()
-
-
 def _corpus(name: str, parts: dict[str, Pairs], max_words: int, max_ratio: float | None, split: Split | None) -> Corpus:
     """Returns the corpus of what was read, without unusable pairs, and with held-out pairs where no validation set was given.
     Long and uneven pairs are dropped from train alone, since a score is over all sentences."""
-    read = {part: len(pairs) for part, pairs in parts.items()}
-    dropped = {f"{part}: {why}": count for part, pairs in parts.items() for why, count in _drop(pairs).items()}
+    read = {part: pairs.read for part, pairs in parts.items()}
+    dropped = {f"{part}: empty": pairs.empty for part, pairs in parts.items() if pairs.empty}
     train, given = parts["train"], {part: pairs for part, pairs in parts.items() if part != "train"}
     made = {} if "valid" in parts else _held_out(train, split, with_test=not given)
-    dropped |= {f"train: {why}": count for why, count in _drop(train, max_words, max_ratio or inf).items()}
+    faults = [_fault(pair, max_words, max_ratio or inf) for pair in train]
+    train.keep(np.array([not fault for fault in faults], bool))
+    dropped |= {f"train: {why}": count for why, count in Counter(faults).items() if why}
     for part, count in shared(train, given).items():
         log.info("%s: %d of %d pairs have a sentence that train has too", part, count, len(given[part]))
     splits = {part: pairs.dataset() for part, pairs in {**parts, **made}.items()}
@@ -250,20 +260,9 @@ def _held_out(pairs: Pairs, split: Split | None, with_test: bool) -> dict[str, P
     return made
 
 
-def _drop(pairs: Pairs, max_words: float = inf, max_ratio: float = inf) -> Counter[str]:
-    """Removes unusable pairs; returns how many, by reason."""
-    faults = [_fault(pair, max_words, max_ratio) for pair in pairs]
-    pairs.keep(np.array([not fault for fault in faults], bool))
-    return Counter(filter(None, faults))
-
-
 def _fault(pair: Pair, max_words: float, max_ratio: float) -> str:
     fewer, more = sorted(len(side.split()) for side in pair)
-    if not fewer:
-        return "empty"
-    if more > max_words:
-        return "over-long"
-    return "uneven" if more > max_ratio * fewer else ""
+    return "over-long" if more > max_words else "uneven" if more > max_ratio * fewer else ""
 
 
 def _languages(src: str, tgt: str) -> tuple[str, str]:
@@ -272,34 +271,14 @@ def _languages(src: str, tgt: str) -> tuple[str, str]:
     return src, tgt
 
 
-def _given(train: Given, valid: Given, test: Mapping[str, Given] | str | None) -> dict[str, list[str]]:
-    """The files of every split that is given. `test` is one file, or holds src and tgt, or sets by name, or both."""
-    sets: dict[str, Any] = dict(test) if isinstance(test, Mapping) else {}
-    one: Any = {side: sets.pop(side, None) for side in ("src", "tgt")} if isinstance(test, Mapping) else test
-    if clash := sets.keys() & {"train", "valid"}:
-        raise InputError(f"data.test.{clash.pop()}: a test set needs a name of its own")
-    found = {name: _files(f"data.{name}", given) for name, given in (("train", train), ("valid", valid), ("test", one))}
-    found |= {name: _files(f"data.test.{name}", given) for name, given in sets.items()}
-    if not found["train"]:
-        raise _not_set("data.train.src")
-    return {name: files for name, files in found.items() if files}
-
-
-def _files(key: str, given: Given) -> list[str]:
-    """One file of pairs, or two parallel ones; none where none is set."""
+def _read(root: str | None, key: str, given: Given, places: Columns) -> Pairs | None:
+    """The pairs of one file or of two parallel ones; None where none is set."""
     named = {f"{key}.{side}": given.get(side) for side in ("src", "tgt")} if isinstance(given, Mapping) else {key: given}
-    files = {name: str(path) for name, path in named.items() if path not in MISSING}
-    if files and (missing := named.keys() - files.keys()):
-        raise _not_set(missing.pop())
-    return [*files.values()]
-
-
-def _not_set(key: str) -> InputError:
-    return InputError(f"{key} is not set: give the file, {key}=FILE")
-
-
-def _read(root: str | None, files: Sequence[str], places: Columns) -> Pairs:
-    paths = [path_of(root or "") / path_of(file) for file in files]
+    paths = [path_of(root or "") / path_of(str(path)) for path in named.values() if path not in MISSING]
+    if not paths:
+        return None
+    if missing := next((name for name, path in named.items() if path in MISSING), None):
+        raise InputError(f"{missing} is not set: give the file, {missing}=FILE")
     if odd := next(filter(is_stream, paths), None):
         raise InputError(f"{odd}: can be read only once, and a run that goes on reads its data again; give a file")
     pairs = read_parallel(*paths) if len(paths) == 2 else read_pairs(paths[0], places)

@@ -13,8 +13,7 @@ from datasets import Dataset
 
 from entente.data.batches import Batch, EvaluationBatches, Rows, Together, TrainingBatches, collate, fitting, to_device
 from entente.data.corpora import AtLeastOne, Corpus
-from entente.data.pairs import texts
-from entente.data.tokenizer import BOS, Vocabulary
+from entente.data.tokenizer import BOS, Vocabulary, texts
 from entente.errors import InputError
 
 
@@ -93,7 +92,7 @@ class TranslationData(L.LightningDataModule):
                 getattr(self.vocabulary, side).refuse_too_long(sentence, where)
 
     def pairs(self, split: str) -> Dataset:
-        return self.corpus.split(split_of(split))
+        return self.corpus.splits[split_of(split)]
 
     def ids(self, split: str) -> tuple[Rows, Rows]:
         """Token ids of both sides of a split, with their BOS and EOS; made once."""

@@ -22,13 +22,13 @@ POOL = pa.system_memory_pool()  # Arrow's default pool keeps half as much again 
 
 
 class Pairs:
-    """The pairs read from `where`, to iterate over any number of times. An InputError if they take more than half the memory of
-    the machine, since token ids and the model take as much again."""
+    """The pairs read from `where` that have text on both sides, to iterate over any number of times. An InputError if they take
+    more than half the memory of the machine, since token ids and the model take as much again."""
 
     def __init__(self, pairs: Iterable[Pair], where: str = "these pairs") -> None:
-        self.where = where
+        self.where, self.read = where, 0
         blocks, size, most = list[pa.RecordBatch](), 0, memory() // 2
-        for block in _blocks(pairs):
+        for block in self._blocks(pairs):
             sides = [pa.array(side, pa.string(), memory_pool=POOL) for side in zip(*block, strict=True)]
             blocks.append(pa.record_batch(sides, schema=SCHEMA))
             size += blocks[-1].nbytes
@@ -37,6 +37,20 @@ class Pairs:
                     f"{where}: more text than half the memory of this machine holds ({most / 1e9:.1f} GB); give less of it"
                 )
         self._table = pa.Table.from_batches(blocks, SCHEMA)
+        self.empty = self.read - len(self)
+
+    def _blocks(self, pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+        """The pairs with text, in blocks that fit in memory, however long their sentences are."""
+        block, size = list[Pair](), 0
+        for self.read, pair in enumerate(pairs, start=1):
+            if all(pair):
+                block.append(pair)
+                size += len(pair[0]) + len(pair[1])
+            if len(block) >= AT_ONCE or size > LONGEST_BLOCK:
+                yield block
+                block, size = [], 0
+        if block:
+            yield block
 
     def __len__(self) -> int:
         return len(self._table)
@@ -55,34 +69,6 @@ class Pairs:
         if not len(self):
             raise InputError(f"{self.where}: no sentence pair left after dropping empty and over-long ones")
         return Dataset(self._table, fingerprint=uuid.uuid4().hex)
-
-
-def _blocks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """Pairs in blocks that fit in memory, however long their sentences are."""
-    block, size = list[Pair](), 0
-    for pair in pairs:
-        block.append(pair)
-        size += len(pair[0]) + len(pair[1])
-        if len(block) >= AT_ONCE or size > LONGEST_BLOCK:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block
-
-
-def texts(pairs: Dataset, *sides: str) -> Iterator[list[str]]:
-    """The sentences of one side, or of one and then the other, in blocks."""
-    for side in sides:
-        for block in pairs.with_format("arrow").iter(AT_ONCE):
-            yield block[side].to_pylist()
-
-
-def digest(pairs: Dataset, *sides: str) -> str:
-    """SHA-256 of the sentences of the sides, in their order; no sentence holds a line end."""
-    found = hashlib.sha256()
-    for block in texts(pairs, *sides):
-        found.update("".join(f"{text}\n" for text in block).encode())
-    return found.hexdigest()
 
 
 def same(sentence: str) -> str:

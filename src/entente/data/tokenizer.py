@@ -8,7 +8,7 @@ import hashlib
 import io
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
@@ -21,7 +21,7 @@ from annotated_types import Interval, doc
 from datasets import Dataset
 from torch import Tensor
 
-from entente.data.pairs import digest, texts
+from entente.data.pairs import AT_ONCE
 from entente.errors import InputError
 from entente.files import whole, writable
 
@@ -169,6 +169,21 @@ class Vocabulary:
         return cls(one, one if joint else Tokenizer(tgt), joint)
 
 
+def texts(pairs: Dataset, *sides: str) -> Iterator[list[str]]:
+    """The sentences of one side, or of one and then the other, in blocks."""
+    for side in sides:
+        for block in pairs.with_format("arrow").iter(AT_ONCE):
+            yield block[side].to_pylist()
+
+
+def digest(pairs: Dataset, *sides: str) -> str:
+    """SHA-256 of the sentences of the sides, in their order; no sentence holds a line end."""
+    found = hashlib.sha256()
+    for block in texts(pairs, *sides):
+        found.update("".join(f"{text}\n" for text in block).encode())
+    return found.hexdigest()
+
+
 def _learned(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path | None) -> Tokenizer:
     """The tokenizer of these sides. The name of its file in the cache holds a digest of all that decides it, and one of its
     content, so that it is learned again where it is missing, damaged or unreadable."""
@@ -181,14 +196,14 @@ def _learned(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, 
     for path in sorted(cache_dir.glob(f"{key}-*.model")) if cache_dir else ():
         with suppress(OSError):  # another user's, for example
             if path.name == name(model := path.read_bytes()):
+                tokenizer = Tokenizer(model)
                 break
     else:
         step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
-        model = Tokenizer.train(islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step), vocab_size, type).model
+        tokenizer = Tokenizer.train(islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step), vocab_size, type)
         if cache_dir:
-            with writable(f"the tokenizer in {cache_dir}", "output_dir"), whole(cache_dir / name(model)) as file:
-                file.write(model)
-    tokenizer = Tokenizer(model)
+            with writable(f"the tokenizer in {cache_dir}", "output_dir"), whole(cache_dir / name(tokenizer.model)) as file:
+                file.write(tokenizer.model)
     if len(tokenizer) < vocab_size:
         log.warning("a vocabulary of %d pieces is more than this text fills: it has %d", vocab_size, len(tokenizer))
     return tokenizer
