@@ -73,7 +73,7 @@ def run(command: str, folder: Path, stdin: bytes | None = b"") -> Ended:
     with (
         contextlib.chdir(folder),
         patch.object(sys, "argv", [f"{name}.py", *overrides]),
-        patch.object(sys, "stdin", None if stdin is None else io.TextIOWrapper(io.BytesIO(stdin))),
+        patch.object(sys, "stdin", None if stdin is None else io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)))),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -409,7 +409,7 @@ CASES = [
     Case(
         "Parquet with a cell of 20 MB",
         "train PAIRS data.train=x.parquet",
-        rf"x\.parquet, row 2: column en: {TOO_MUCH}",
+        rf"x\.parquet, row 2, en: {TOO_MUCH}",
         parquet("x.parquet", fr=["un", "deux"], en=["one", "two " * 5_000_000]),
     ),
     Case(

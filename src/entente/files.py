@@ -29,10 +29,8 @@ NAME = f"a name ({RULE})"
 SPLIT = f"a name ({RULE}, and no @)"  # "test@alone" is another reading of test
 FOLDER = f"the name of a folder under output_dir (each part {RULE}; parts are separated by /)"
 ODD = re.compile(r"[/\\]|\A\.|\A\Z")
-UTF8_BOM = b"\xef\xbb\xbf"
 LARGEST_FILE = 10_000_000  # bytes of settings or figures; ours take some thousands
 MOST_VALUES = 100_000  # of settings; a few lines of YAML can repeat one another into billions
-LONGEST_LINE = 1_000_000  # bytes; a sentence has a thousand pieces at most, and a table's row holds more than the sentences
 
 
 def is_name(text: str) -> bool:
@@ -89,23 +87,6 @@ def readable(path: Path | str) -> Iterator[None]:
         other = f"cannot be read ({error.strerror or ' '.join(str(error).split())})"
         known = {FileNotFoundError: "no such file", IsADirectoryError: "this is a folder; give a file"}
         raise InputError(f"{path}: {known.get(type(error), other)}") from None
-
-
-def text_lines(file: BinaryIO, where: Path | str) -> Iterator[str]:
-    r"""The lines of UTF-8 text without their "\n"; reading stops at the first that is too long or not UTF-8."""
-    for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), start=1):
-        if len(line) > LONGEST_LINE and not line.endswith(b"\n"):
-            raise too_long(f"{where}, line {number}")
-        if number == 1 and not (line := line.removeprefix(UTF8_BOM)):
-            return
-        try:
-            yield line.removesuffix(b"\n").decode("utf-8")
-        except UnicodeDecodeError:
-            raise InputError(f"{where}, line {number}: not UTF-8 text; convert it to UTF-8 first") from None
-
-
-def too_long(where: str) -> InputError:
-    return InputError(f"{where}: longer than {LONGEST_LINE:,} bytes, the most that is read at a time; break it into sentences")
 
 
 def is_stream(path: Path) -> bool:

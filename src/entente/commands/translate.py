@@ -23,7 +23,7 @@ from entente.data.tokenizer import Tokenizer
 from entente.decoding.search import Hypothesis, Search
 from entente.decoding.translate import translate
 from entente.errors import InputError
-from entente.files import is_stream, path_of, readable, text_lines, writable, written_whole
+from entente.files import is_stream, path_of, writable, written_whole
 
 CHUNK = 1000  # lines translated together
 
@@ -91,20 +91,15 @@ def _to_translate(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str
     """The lines of a file, or of standard input, and how many chunks they make. A file is read once before: if a line of it is
     refused, no line is translated. What can be read only once is translated up to such a line, and not counted."""
     path = path_of(given) if given else None
+    if not path and not sys.stdin:
+        raise InputError("standard input is closed: give input=FILE")
 
     def short_enough() -> Iterator[str]:
-        for number, line in enumerate(read_lines(path) if path else _standard_input(), start=1):
+        for number, line in enumerate(read_lines(path), start=1):
             tokenizer.refuse_too_long(line, f"{given or 'standard input'}, line {number}")
             yield line
 
     return short_enough(), sum(1 for _ in short_enough()) / CHUNK if path and not is_stream(path) else None
-
-
-def _standard_input() -> Iterator[str]:
-    if not sys.stdin:
-        raise InputError("standard input is closed: give input=FILE")
-    with readable("standard input"):
-        yield from map(clean, text_lines(sys.stdin.buffer, "standard input"))
 
 
 def standard_output() -> TextIO:

@@ -9,9 +9,11 @@ import gzip
 import io
 import json
 import re
+import sys
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -23,9 +25,11 @@ import pyarrow.parquet as pq
 
 from entente.data.pairs import AT_ONCE, Pair
 from entente.errors import InputError
-from entente.files import LONGEST_LINE, is_stream, readable, text_lines, too_long
+from entente.files import is_stream, readable
 
 GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
+UTF8_BOM = b"\xef\xbb\xbf"
+LONGEST_LINE = 1_000_000  # bytes; a sentence has a thousand pieces at most, and a table's row holds more than the sentences
 NO_BREAK = re.compile("[\u00a0\u2007\u202f]")
 NESTED = "translation"  # the column of the hub's translation sets: a text by language
 
@@ -77,8 +81,8 @@ def clean(line: str) -> str:
     return NO_BREAK.sub(" ", unicodedata.normalize("NFC", line)).strip()
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The cleaned lines of a UTF-8 file, plain or gzip (told by its first bytes, not by its name)."""
+def read_lines(path: Path | None) -> Iterator[str]:
+    """The cleaned lines of UTF-8 text, plain or gzip (told by its first bytes, not by its name). None: of standard input."""
     return map(clean, _lines(path))
 
 
@@ -221,15 +225,25 @@ def _sentence(cell: str) -> str:
     return clean(re.sub("\r?\n", " ", cell))
 
 
-def _lines(path: Path) -> Iterator[str]:
-    """Those of a UTF-8 file, plain or gzip, without their ends; one after the other, so that a large file takes no memory."""
-    with readable(path), path.open("rb") as stored:
-        gzipped = stored.peek(2).startswith(GZIP_MAGIC)
+def _lines(path: Path | None) -> Iterator[str]:
+    r"""Those of UTF-8 text, plain or gzip, without their "\n"; one after the other, so that a large file takes no memory."""
+    where, number = path or "standard input", 0
+    stored: Any
+    with readable(where), path.open("rb") if path else nullcontext(sys.stdin.buffer) as stored:
+        file = io.BufferedReader(gzip.GzipFile(fileobj=stored)) if stored.peek(2).startswith(GZIP_MAGIC) else stored
         try:
-            lines = text_lines(io.BufferedReader(gzip.GzipFile(fileobj=stored)) if gzipped else stored, path)
-            if (first := next(lines, None)) is None:
-                raise InputError(f"{path}: the file is empty")
-            yield first
-            yield from lines
+            file.read(len(UTF8_BOM) if file.peek(3).startswith(UTF8_BOM) else 0)
+            for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), start=1):
+                if len(line) > LONGEST_LINE and not line.endswith(b"\n"):
+                    raise too_long(f"{where}, line {number}")
+                yield line.removesuffix(b"\n").decode("utf-8")
+        except UnicodeDecodeError:
+            raise InputError(f"{where}, line {number}: not UTF-8 text; convert it to UTF-8 first") from None
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InputError(f"{path}: damaged or truncated gzip file ({error}); fetch it again") from None
+            raise InputError(f"{where}: damaged or truncated gzip file ({error}); fetch it again") from None
+    if path and not number:
+        raise InputError(f"{path}: the file is empty")
+
+
+def too_long(where: str) -> InputError:
+    return InputError(f"{where}: longer than {LONGEST_LINE:,} bytes, the most that is read at a time; break it into sentences")
