@@ -42,10 +42,6 @@ def is_split(text: str) -> bool:
     return is_name(text) and "@" not in text
 
 
-def is_folder(text: str) -> bool:
-    return all(map(is_name, text.split("/")))
-
-
 def _only(is_allowed: Callable[[str], bool], words: str, text: str) -> str:
     if not is_allowed(text):
         raise ValueError(f"not {words}")
@@ -54,7 +50,9 @@ def _only(is_allowed: Callable[[str], bool], words: str, text: str) -> str:
 
 Name = Annotated[str, AfterValidator(partial(_only, is_name, NAME)), Field(description=NAME)]
 Split = Annotated[str, AfterValidator(partial(_only, is_split, SPLIT)), Field(description=SPLIT)]
-Folder = Annotated[str, AfterValidator(partial(_only, is_folder, FOLDER)), Field(description=FOLDER)]
+Folder = Annotated[
+    str, AfterValidator(partial(_only, lambda text: all(map(is_name, text.split("/"))), FOLDER)), Field(description=FOLDER)
+]
 
 
 def file_in(folder: Path, name: str, suffix: str) -> Path:

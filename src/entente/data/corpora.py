@@ -197,7 +197,10 @@ def opus_books(
     places = Columns(_languages(src, tgt))
     here = path_of(path)
     if os.path.exists(here):
-        pairs = Pairs((pair for file in _parquet_files(here, subset) for pair in read_pairs(file, places)), path)
+        folder = here / subset if subset and os.path.isdir(here / subset) else here
+        if not (found := [here] if os.path.isfile(here) else sorted(folder.glob("*.parquet"))):
+            raise InputError(f"data.path={path}: there is no Parquet file in {folder}")
+        pairs = Pairs((pair for file in found for pair in read_pairs(file, places)), path)
     else:
         try:
             table = datasets.load_dataset(path, subset, split="train").with_format("arrow")[:]
@@ -308,12 +311,3 @@ def _fetched(address: str) -> Path:
     except Exception as error:  # of the network, of the server, of the HTTP client: many types
         why = " ".join(str(error.__cause__ or error).split())
         raise InputError(f"{address}: cannot be fetched ({why})") from None
-
-
-def _parquet_files(path: Path, subset: str | None) -> list[Path]:
-    if path.is_file():
-        return [path]
-    folder = path / subset if subset and (path / subset).is_dir() else path
-    if not (found := sorted(folder.glob("*.parquet"))):
-        raise InputError(f"data.path={path}: there is no Parquet file in {folder}")
-    return found

@@ -85,17 +85,15 @@ def hold_out(pairs: Iterable[Pair], sizes: Mapping[str, int], seed: int) -> dict
     """
     group = _groups(pairs)
     count = np.bincount(group)
-    names = ["train", *sizes]
-    part_of = np.zeros(len(count), np.int8)  # an index of `names`
-    left = dict(sizes)
+    part_of = np.zeros(len(count), np.int8)  # 0: train
+    left = dict(enumerate(sizes.values(), start=1))
     for g in np.argsort(_order(pairs, group, count, seed), kind="stable"):
         if not any(left.values()):
             break
-        part = next((part for part, room in left.items() if count[g] <= room), None)
-        if part is not None:
+        if part := next((part for part, room in left.items() if count[g] <= room), 0):
+            part_of[g] = part
             left[part] -= int(count[g])
-            part_of[g] = names.index(part)
-    return {name: part_of[group] == i for i, name in enumerate(names)}
+    return {name: part_of[group] == part for part, name in enumerate(["train", *sizes])}
 
 
 def shared(train: Iterable[Pair], parts: Mapping[str, Iterable[Pair]]) -> dict[str, int]:

@@ -7,7 +7,6 @@ CTranslate2 (github.com/OpenNMT/CTranslate2) is a separate program, written for 
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,9 @@ ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dro
 def library() -> Any:
     """The package ctranslate2, which is an optional dependency; an InputError where it is not installed."""
     try:
-        return import_module("ctranslate2")
+        import ctranslate2
+
+        return ctranslate2
     except ImportError as error:
         advice = "install it by: pip install 'entente[engines]', or use engine=torch"
         raise InputError(f"engine=ctranslate2: the package ctranslate2 cannot be loaded ({error}); {advice}") from error
