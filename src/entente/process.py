@@ -74,10 +74,7 @@ def keep_freed_memory() -> bool:
 
 def memory() -> int:
     """Returns the bytes of memory that this machine has; where Python cannot tell (Windows), more than any has."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError):
-        return sys.maxsize
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else sys.maxsize
 
 
 def prepare_process(threads: int | None) -> None:

@@ -3,10 +3,9 @@
 import io
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Annotated, Any, TextIO
 
 import torch
@@ -53,13 +52,8 @@ def translate_text(config: Mapping[str, Any]) -> None:
         _prompt(run, how, engine)
         return
     lines, total = _to_translate(settings.input, run.vocabulary.src)
-    with ExitStack() as stack:
-        if settings.output:
-            file = stack.enter_context(written_whole(path_of(settings.output)))
-            out: TextIO = stack.enter_context(io.TextIOWrapper(file, encoding="utf-8"))
-        else:
-            stack.enter_context(writable("standard output"))
-            out = standard_output()
+    with written_whole(path_of(settings.output)) if settings.output else writable("standard output") as file:
+        out = io.TextIOWrapper(file, encoding="utf-8") if file else standard_output()
         console = Console(stderr=True)
         chunks = track(_chunks(lines), "sentences", total, console=console, transient=True, disable=not console.is_terminal)
         for number, n_best in enumerate(chain.from_iterable(map(engine, chunks)), start=1):
@@ -111,16 +105,13 @@ def standard_output() -> TextIO:
 
 def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
     """Some lines at a time; those before a line that is refused are not lost."""
-    chunk: list[str] = []
-    try:
-        for line in lines:
-            chunk.append(line)
-            if len(chunk) == CHUNK:
-                yield chunk
-                chunk = []
-    except InputError:
-        if chunk:
+    while True:
+        chunk: list[str] = []
+        try:
+            chunk.extend(islice(lines, CHUNK))
+        except InputError:
             yield chunk
-        raise
-    if chunk:
+            raise
+        if not chunk:
+            return
         yield chunk
