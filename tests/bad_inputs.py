@@ -73,7 +73,7 @@ def run(command: str, folder: Path, stdin: bytes | None = b"") -> Ended:
     with (
         contextlib.chdir(folder),
         patch.object(sys, "argv", [f"{name}.py", *overrides]),
-        patch.object(sys, "stdin", None if stdin is None else io.TextIOWrapper(io.BytesIO(stdin))),
+        patch.object(sys, "stdin", None if stdin is None else io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)))),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -209,6 +209,9 @@ NO_CHECKPOINT = (
 NAME = r"a name \(1 to 200 bytes, .+\)"
 FOLDER = r"give the name of a folder under output_dir \(.+\)"
 TRUST = "add trust_data=true to read the corpus that this checkpoint names"
+FILES_NAMED = (
+    "data.name=files, data.train.src=train.fr, data.train.tgt=train.en, data.valid.src=valid.fr, data.valid.tgt=valid.en"
+)
 NO_PROC = r"/proc/x: cannot be read or written \(No such file or directory\)"
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
 NO_HOME = "no user has this home folder; write the path out, or with ~/ for your own"
@@ -370,13 +373,13 @@ CASES = [
     Case(
         "JSON lines with a key missing",
         "train PAIRS data.train=x.jsonl",
-        r"x\.jsonl, line 2: no key en",
+        r"x\.jsonl, line 2: no text under en",
         put("x.jsonl", '{"fr": "un", "en": "one"}\n{"fr": "deux"}\n'),
     ),
     Case(
         "Parquet with a column of numbers",
         "train PAIRS data.train=x.parquet",
-        r"x\.parquet: column en holds int64, not text",
+        r"x\.parquet, row 1: no text under en",
         parquet("x.parquet", fr=["un"], en=[1]),
     ),
     Case(
@@ -406,7 +409,7 @@ CASES = [
     Case(
         "Parquet with a cell of 20 MB",
         "train PAIRS data.train=x.parquet",
-        rf"x\.parquet, row 2: column en: {TOO_MUCH}",
+        rf"x\.parquet, row 2, en: {TOO_MUCH}",
         parquet("x.parquet", fr=["un", "deux"], en=["one", "two " * 5_000_000]),
     ),
     Case(
@@ -670,12 +673,12 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a checkpoint that would read files without being asked to",
         "evaluate checkpoint=run output=scores",
-        f"checkpoint=run: {TRUST}: train.fr, train.en, valid.fr, valid.en",
+        f"checkpoint=run: {TRUST}: {FILES_NAMED}",
     ),
     Case(
         "a checkpoint that would fetch from an address",
         "evaluate checkpoint=run output=scores",
-        rf"checkpoint=run: {TRUST}: http://127\.0\.0\.1:9/x, of train, val, test_2016_flickr in fr and en",
+        rf"checkpoint=run: {TRUST}: data\.name=multi30k, data\.root=http://127\.0\.0\.1:9/x, data\.tests=\['.+'\]",
         edited(
             f"{ENTRY}/config/data",
             {
@@ -688,7 +691,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "an attention whose pair would be read from files",
         "attention checkpoint=run pair=valid/1",
-        f"checkpoint=run: {TRUST}: train.fr, train.en, valid.fr, valid.en",
+        f"checkpoint=run: {TRUST}: {FILES_NAMED}",
     ),
     Case(
         "a checkpoint whose format is a megabyte of text",

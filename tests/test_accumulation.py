@@ -85,7 +85,7 @@ def test_the_gradient_and_the_loss_shown_are_those_of_one_batch_of_all_sentences
         tokens = [sum(len(tgt[i]) - 1 for i in batch) for batch in rows]
         uneven += max(tokens) > 1.2 * min(tokens)
         whole = [i for batch in rows for i in batch]
-        batch = collate([src[i] for i in whole], [tgt[i] for i in whole], whole)
+        batch = collate(src, tgt, whole)
         translator.model.load_state_dict(watch.weights[step], strict=False)  # but for the buffers
         target = batch.tgt[:, 1:]
         real = target != PAD

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from entente.data.batches import Batch, EvaluationBatches, TrainingBatches, collate
+from entente.data.batches import Batch, EvaluationBatches, Rows, TrainingBatches, collate
 from entente.data.corpora import Corpus
 from entente.data.module import EvaluationSplit, TranslationData
 from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
@@ -50,7 +50,7 @@ def test_an_epoch_holds_every_pair_once_and_no_batch_is_too_wide(
     lengths: list[tuple[int, int]], max_tokens: int, seed: int, n: int
 ) -> None:
     src, tgt = rows([a for a, _ in lengths]), rows([b for _, b in lengths])
-    batches = TrainingBatches(src, tgt, max_tokens, seed)
+    batches = TrainingBatches(Rows(src), Rows(tgt), max_tokens, seed)
     epoch = batches.epoch(n)
     assert sorted(itertools.chain(*epoch)) == list(range(len(lengths)))
     assert len(epoch) == batches.batches_per_epoch
@@ -60,7 +60,7 @@ def test_an_epoch_holds_every_pair_once_and_no_batch_is_too_wide(
 
 def test_batches_are_full_and_hold_little_padding() -> None:
     src, tgt = random_rows(seed=3, pairs=2003)
-    batches = TrainingBatches(src, tgt, max_tokens=503, seed=1)
+    batches = TrainingBatches(Rows(src), Rows(tgt), max_tokens=503, seed=1)
     positions = sum(len(row) for row in tgt)
     assert batches.batches_per_epoch < 1.1 * positions / 503 + 1
     real = sum(len(row) for row in src + tgt)
@@ -70,15 +70,19 @@ def test_batches_are_full_and_hold_little_padding() -> None:
 
 def test_a_batch_holds_exactly_as_many_as_fit() -> None:
     src, tgt = rows([5] * 12), rows([3] * 12)
-    assert {len(batch) for batch in TrainingBatches(src, tgt, max_tokens=20, seed=1).epoch(0)} == {4}
-    assert [len(batch.index) for batch in EvaluationBatches(src, tgt, max_tokens=20)] == [4, 4, 4]
-    assert [len(batch.index) for batch in EvaluationBatches(src, tgt, max_tokens=19)] == [3, 3, 3, 3]
+    assert {len(batch) for batch in TrainingBatches(Rows(src), Rows(tgt), max_tokens=20, seed=1).epoch(0)} == {4}
+    assert [len(batch.index) for batch in EvaluationBatches(Rows(src), Rows(tgt), max_tokens=20)] == [4, 4, 4]
+    assert [len(batch.index) for batch in EvaluationBatches(Rows(src), Rows(tgt), max_tokens=19)] == [3, 3, 3, 3]
 
 
 def test_the_order_is_a_function_of_seed_and_epoch() -> None:
     src, tgt = random_rows(seed=5, pairs=307)
-    orders = {(seed, n): order(TrainingBatches(src, tgt, max_tokens=101, seed=seed), n) for seed in (1, 2) for n in (0, 1, 2)}
-    one = TrainingBatches(src, tgt, max_tokens=101, seed=1)
+    orders = {
+        (seed, n): order(TrainingBatches(Rows(src), Rows(tgt), max_tokens=101, seed=seed), n)
+        for seed in (1, 2)
+        for n in (0, 1, 2)
+    }
+    one = TrainingBatches(Rows(src), Rows(tgt), max_tokens=101, seed=1)
     assert [order(one, n) for n in (2, 0, 1)] == [orders[1, n] for n in (2, 0, 1)]  # whatever was asked before
     for a, b in itertools.combinations(orders.values(), 2):
         assert a != b
@@ -90,29 +94,29 @@ def test_the_order_is_a_function_of_seed_and_epoch() -> None:
 def test_pairs_too_long_to_train_on_are_dropped_and_said(caplog: pytest.LogCaptureFixture) -> None:
     src, tgt = rows([3, 30, 4, 5, 31]), rows([4, 6, 5, 29, 30])
     with caplog.at_level(logging.INFO, logger="entente"):
-        batches = TrainingBatches(src, tgt, max_tokens=29, seed=1)
+        batches = TrainingBatches(Rows(src), Rows(tgt), max_tokens=29, seed=1)
     assert sorted(itertools.chain(*batches.epoch(0))) == [0, 2, 3]
     assert batches.dropped == 2
     assert [record.getMessage() for record in caplog.records] == ["2 training pairs of more than 29 tokens dropped"]
     with pytest.raises(InputError, match="max_tokens=3: no training pair is as short as that"):
-        TrainingBatches(src, tgt, max_tokens=3, seed=1)
+        TrainingBatches(Rows(src), Rows(tgt), max_tokens=3, seed=1)
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("stop", [0, 1, 5, 13, 29])
 def test_from_a_held_position_the_rest_is_the_same(stop: int, accumulate: int) -> None:
     src, tgt = random_rows(seed=7, pairs=61)
-    whole = TrainingBatches(src, tgt, max_tokens=103, seed=11, accumulate=accumulate)
+    whole = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11, accumulate=accumulate)
     assert 2 * whole.batches_per_epoch < 29 < 5 * whole.batches_per_epoch  # so the longest goes over ends of epochs
     expected = list(itertools.islice(whole, 41))
 
-    first = TrainingBatches(src, tgt, max_tokens=103, seed=11, accumulate=accumulate)
+    first = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11, accumulate=accumulate)
     stream = iter(first)
     seen = [next(stream) for _ in range(stop + 2)][:stop]  # asking ahead moves nothing
     for _ in seen:
         first.consume()
     state = first.state_dict()
-    second = TrainingBatches(src, tgt, max_tokens=103, seed=11, accumulate=accumulate)
+    second = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11, accumulate=accumulate)
     second.load_state_dict(state)
     rest = list(itertools.islice(second, 41 - stop))
     assert all(same(a, b) for a, b in zip(seen + rest, expected, strict=True))
@@ -121,7 +125,7 @@ def test_from_a_held_position_the_rest_is_the_same(stop: int, accumulate: int) -
 @pytest.mark.parametrize("accumulate", [1, 2, 5])
 def test_each_batch_says_how_many_tokens_its_step_predicts(accumulate: int) -> None:
     src, tgt = random_rows(seed=7, pairs=61)
-    batches = TrainingBatches(src, tgt, max_tokens=103, seed=11, accumulate=accumulate)
+    batches = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11, accumulate=accumulate)
     first = list(itertools.islice(batches, 12 * accumulate))
     assert batches.batches_per_epoch % 2 and batches.batches_per_epoch % 5 and 12 > batches.batches_per_epoch
     tokens = [int((batch.tgt[:, 1:] != PAD).sum()) for batch in first]
@@ -131,16 +135,16 @@ def test_each_batch_says_how_many_tokens_its_step_predicts(accumulate: int) -> N
 
 def test_epochs_follow_each_other() -> None:
     src, tgt = random_rows(seed=7, pairs=61)
-    batches = TrainingBatches(src, tgt, max_tokens=103, seed=11)
+    batches = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11)
     expected = [rows for n in (0, 1, 2) for rows in order(batches, n)]
     assert [batch.index.tolist() for batch in itertools.islice(batches, len(expected))] == expected
 
 
 def test_collate_pads_on_the_right() -> None:
-    batch = collate([[5, 6, EOS], [EOS]], [[BOS, EOS], [BOS, 9, 8, EOS]], [41, 7])
+    batch = collate(Rows([[EOS], [1], [5, 6, EOS]]), Rows([[BOS, 9, 8, EOS], [1], [BOS, EOS]]), [2, 0])
     assert batch.src.tolist() == [[5, 6, EOS], [EOS, PAD, PAD]]
     assert batch.tgt.tolist() == [[BOS, EOS, PAD, PAD], [BOS, 9, 8, EOS]]
-    assert batch.index.tolist() == [41, 7]
+    assert batch.index.tolist() == [2, 0]
     assert {part.dtype for part in (batch.src, batch.tgt, batch.index)} == {torch.int64}
 
 
@@ -148,7 +152,7 @@ def test_collate_pads_on_the_right() -> None:
 @given(lengths=lengths, max_tokens=st.integers(1, 97))
 def test_evaluation_meets_every_pair_once_with_its_row(lengths: list[tuple[int, int]], max_tokens: int) -> None:
     src, tgt = rows([a for a, _ in lengths]), rows([b for _, b in lengths])
-    batches = EvaluationBatches(src, tgt, max_tokens)
+    batches = EvaluationBatches(Rows(src), Rows(tgt), max_tokens)
     seen = []
     for batch in batches:
         assert len(batch.index) == 1 or max(batch.src.numel(), batch.tgt.numel()) <= max_tokens
@@ -161,7 +165,7 @@ def test_evaluation_meets_every_pair_once_with_its_row(lengths: list[tuple[int, 
 
 def test_the_last_batches_of_an_evaluation_are_small_so_that_two_workers_end_together() -> None:
     lengths = [5 + i % 31 for i in range(1009)]
-    batches = list(EvaluationBatches(rows(lengths), rows(lengths), 2048))
+    batches = list(EvaluationBatches(Rows(rows(lengths)), Rows(rows(lengths)), 2048))
     sizes = [batch.src.numel() for batch in batches]
     left = sum(lengths) - np.cumsum([0, *(int((batch.src != PAD).sum()) for batch in batches)])[:-1]
     assert max(sizes) <= 2048 and 2 * min(sizes[:3]) > 2048  # while much is left, they are full
@@ -175,21 +179,23 @@ def test_the_last_batches_of_an_evaluation_are_small_so_that_two_workers_end_tog
 
 def test_evaluation_reads_the_longest_first_and_like_with_like() -> None:
     src, tgt = random_rows(seed=3, pairs=211)
-    order = [row for batch in EvaluationBatches(src, tgt, max_tokens=101) for row in batch.index.tolist()]
+    order = [row for batch in EvaluationBatches(Rows(src), Rows(tgt), max_tokens=101) for row in batch.index.tolist()]
     sizes = [(max(len(src[i]), len(tgt[i])), len(src[i])) for i in order]
     assert sizes == sorted(sizes, reverse=True)
 
 
 def test_evaluation_of_mixed_lengths_has_an_order_of_its_own_and_keeps_to_the_limit() -> None:
     src, tgt = random_rows(seed=3, pairs=211)
-    batches, again = ([batch.index.tolist() for batch in EvaluationBatches(src, tgt, 101, "mixed")] for _ in range(2))
+    batches, again = (
+        [batch.index.tolist() for batch in EvaluationBatches(Rows(src), Rows(tgt), 101, "mixed")] for _ in range(2)
+    )
     assert batches == again
     order = list(itertools.chain(*batches))
     assert sorted(order) == list(range(211)) and order != sorted(order)
     assert max(len(batch) for batch in batches) == 101 // max(map(len, tgt)) > 1
     lengths = [len(tgt[i]) for i in order]
     assert lengths not in (sorted(lengths), sorted(lengths)[::-1])
-    assert [len(batch.index) for batch in EvaluationBatches(src, tgt, 101, "alone")] == [1] * 211
+    assert [len(batch.index) for batch in EvaluationBatches(Rows(src), Rows(tgt), 101, "alone")] == [1] * 211
 
 
 def split(name: str, pairs: int) -> Dataset:
@@ -214,7 +220,7 @@ def test_batches_are_the_corpus_through_the_vocabulary(data: TranslationData) ->
                 assert data.vocabulary.src.decode(ids.tolist()) == data.pairs(name)[row]["src"]
                 assert data.vocabulary.tgt.decode(target.tolist()) == data.pairs(name)[row]["tgt"]
     with pytest.raises(InputError, match="this corpus has train, valid, test, other"):
-        data.evaluation("dev")
+        data.corpus.split("dev")
 
 
 def test_overfit_is_one_batch_everywhere(data: TranslationData) -> None:

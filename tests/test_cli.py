@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from entente.commands import translate
 from entente.config import command_line as cli
 from entente.config.schema import problems
 from entente.console.endings import endings
+from entente.data.files import read_lines
 from entente.decoding.search import Search
 from entente.errors import InputError, Interrupted
 from entente.process import LogFile, prepare_process
@@ -312,8 +312,8 @@ def test_a_sentence_is_taken_as_it_is_typed(sentence: str, monkeypatch: pytest.M
 
 
 def test_text_that_is_not_utf8_on_standard_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("un\nété\n".encode("latin-1"))))
-    lines = translate._standard_input()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO("un\nété\n".encode("latin-1")))))
+    lines = read_lines(None)
     assert next(lines) == "un"
     with pytest.raises(InputError, match="standard input, line 2: not UTF-8"):
         next(lines)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,28 @@ def test_what_a_dead_writer_left_is_removed_and_a_live_one_is_left_alone(tmp_pat
         clear(tmp_path)
         assert folder.is_dir() and len(list(tmp_path.iterdir())) == 4
     assert os.listdir(tmp_path) == ["b"]
+
+
+def test_several_may_write_one_file_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "not" / "yet" / "file"
+    contents = [bytes([letter]) * 10_007 for letter in range(11)]
+
+    def write(content: bytes) -> bytes:
+        with whole(path) as file:
+            for start in range(0, len(content), 1009):
+                file.write(content[start : start + 1009])
+        return path.read_bytes()
+
+    with ThreadPoolExecutor(5) as pool:
+        assert set(pool.map(write, contents)) <= set(contents)
+    assert os.listdir(path.parent) == ["file"]
+
+
+def test_folders_made_for_a_file_that_fails_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    with pytest.raises(RuntimeError), whole(tmp_path / "kept" / "new" / "newer" / "file"):
+        raise RuntimeError
+    assert [*tmp_path.rglob("*")] == [tmp_path / "kept"]
 
 
 # Imports every module in one process, where the package (other packages know on which system they are) has only what every

@@ -20,7 +20,7 @@ from benchmark.settings import Benchmark
 from benchmark.turns import OURS, Contestant, Measured, in_turn
 from entente import checkpoint
 from entente.commands.trained import load_run, stored_corpus
-from entente.data.batches import collate
+from entente.data.batches import Rows, collate
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
 from entente.decoding.ctranslate2 import write_ctranslate2
@@ -244,7 +244,7 @@ def sorted_sources(path: Path, ids: list[list[int]], length: int, size: int = 10
     """Sentences in batches of `size`, longest first, in a file; `longest` also holds for `length` target tokens."""
     ids = sorted(ids, key=len, reverse=True)
     parts = [ids[start : start + size] for start in range(0, len(ids), size)]
-    sources = [collate(part, part, range(len(part))).src.numpy() for part in parts]
+    sources = [collate(Rows(part), Rows(part), range(len(part))).src.numpy() for part in parts]
     return {
         "task": "decode",
         "batches": str(path),

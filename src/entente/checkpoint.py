@@ -29,9 +29,10 @@ from entente.console import escape
 from entente.data.tokenizer import PAD, Vocabulary
 from entente.errors import Diverged, InputError, disk_error
 from entente.fast.attach import attach
-from entente.files import made, path_of, whole
+from entente.files import path_of, whole
 from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import parameter_count
+from entente.process import memory
 
 ENTRY = "entente"
 CHECKSUM = "sha256"
@@ -72,11 +73,10 @@ def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int) -> Seq2
     with torch.device("meta"):
         planned = build(config, vocabulary, seed=0)
     count = parameter_count(planned)
-    needed, memory = copies * 4 * count, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > memory:
+    if (needed := copies * 4 * count) > memory():
         raise InputError(
             f"model: its {count:,} parameters take {needed / 1e9:,.0f} GB{' to train' * (copies > 1)}, this machine has "
-            f"{memory / 1e9:,.0f}; make it smaller, by its widths or n_layers"
+            f"{memory() / 1e9:,.0f}; make it smaller, by its widths or n_layers"
         )
     return planned
 
@@ -116,7 +116,7 @@ def find(checkpoint: str) -> Path:
 def write(content: dict[str, Any], path: Path) -> None:
     """A reader finds the whole file or the one before."""
     try:
-        with made(path.parent), whole(path) as file:
+        with whole(path) as file:
             torch.save({**content, CHECKSUM: checksum(content)}, file)
     except (OSError, RuntimeError) as error:
         if (reason := disk_error(error)) is None:

@@ -29,10 +29,8 @@ NAME = f"a name ({RULE})"
 SPLIT = f"a name ({RULE}, and no @)"  # "test@alone" is another reading of test
 FOLDER = f"the name of a folder under output_dir (each part {RULE}; parts are separated by /)"
 ODD = re.compile(r"[/\\]|\A\.|\A\Z")
-UTF8_BOM = b"\xef\xbb\xbf"
 LARGEST_FILE = 10_000_000  # bytes of settings or figures; ours take some thousands
 MOST_VALUES = 100_000  # of settings; a few lines of YAML can repeat one another into billions
-LONGEST_LINE = 1_000_000  # bytes; a sentence has a thousand pieces at most, and a table's row holds more than the sentences
 
 
 def is_name(text: str) -> bool:
@@ -44,10 +42,6 @@ def is_split(text: str) -> bool:
     return is_name(text) and "@" not in text
 
 
-def is_folder(text: str) -> bool:
-    return all(map(is_name, text.split("/")))
-
-
 def _only(is_allowed: Callable[[str], bool], words: str, text: str) -> str:
     if not is_allowed(text):
         raise ValueError(f"not {words}")
@@ -56,7 +50,9 @@ def _only(is_allowed: Callable[[str], bool], words: str, text: str) -> str:
 
 Name = Annotated[str, AfterValidator(partial(_only, is_name, NAME)), Field(description=NAME)]
 Split = Annotated[str, AfterValidator(partial(_only, is_split, SPLIT)), Field(description=SPLIT)]
-Folder = Annotated[str, AfterValidator(partial(_only, is_folder, FOLDER)), Field(description=FOLDER)]
+Folder = Annotated[
+    str, AfterValidator(partial(_only, lambda text: all(map(is_name, text.split("/"))), FOLDER)), Field(description=FOLDER)
+]
 
 
 def file_in(folder: Path, name: str, suffix: str) -> Path:
@@ -91,45 +87,34 @@ def readable(path: Path | str) -> Iterator[None]:
         raise InputError(f"{path}: {known.get(type(error), other)}") from None
 
 
-def text_lines(file: BinaryIO, where: Path | str) -> Iterator[str]:
-    r"""The lines of UTF-8 text without their "\n"; reading stops at the first that is too long or not UTF-8."""
-    for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), start=1):
-        if len(line) > LONGEST_LINE and not line.endswith(b"\n"):
-            raise too_long(f"{where}, line {number}")
-        if number == 1 and not (line := line.removeprefix(UTF8_BOM)):
-            return
-        try:
-            yield line.removesuffix(b"\n").decode("utf-8")
-        except UnicodeDecodeError:
-            raise InputError(f"{where}, line {number}: not UTF-8 text; convert it to UTF-8 first") from None
-
-
-def too_long(where: str) -> InputError:
-    return InputError(f"{where}: longer than {LONGEST_LINE:,} bytes, the most that is read at a time; break it into sentences")
-
-
 def is_stream(path: Path) -> bool:
     """Whether a path names something that may not give the same content again: a pipe, a device."""
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 def small_file(path: Path) -> bytes:
-    """The content of a file of settings or figures. An OSError where it cannot be read, a ValueError where it is none."""
+    """The content of a file of settings or figures; a ValueError with the reason where it cannot be read."""
     if is_stream(path):
         raise ValueError("a pipe or a device, no file")
-    with path.open("rb") as file:
-        content = file.read(LARGEST_FILE + 1)
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise ValueError(error.strerror or str(error)) from error
     if len(content) > LARGEST_FILE:
         raise ValueError(f"larger than {LARGEST_FILE:,} bytes")
     return content
 
 
 def read_yaml(path: Path) -> Any:
-    """The settings in a file. An OSError, a ValueError or a YAMLError where there are none that can be read."""
+    """The settings in a file; a ValueError with the reason where there are none that can be read."""
     try:
         settings = yaml.safe_load(small_file(path).decode())
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise ValueError(f"line {mark.line + 1}: {error.problem}" if mark else " ".join(str(error).split())) from error
     left, count = [settings], 0
     while left:
         count += 1
@@ -144,43 +129,34 @@ def read_yaml(path: Path) -> Any:
 def whole(path: Path) -> Iterator[BinaryIO]:
     """Opens a file that takes the name `path` when it is complete and on the disk; until then, and after a failure, `path` is
     what it was. An OSError where it cannot be written."""
+    path = Path(os.path.realpath(path))  # a link stays one
     with scratch(path.parent) as folder:
         new = folder / path.name
         with new.open("wb") as file:
             yield file
-        _flush(new, os.O_RDWR)
-        os.replace(new, path)
-    if os.name == "posix":  # the new name, too; Windows cannot open a folder
-        _flush(path.parent, os.O_RDONLY)
+        with new.open("rb+") as file:  # again, since the caller may have closed it
+            os.fsync(file.fileno())
+        new.replace(path)
 
 
 @contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """Makes a folder in `folder`, in which to prepare what is then renamed; at the end it is removed."""
-    os.stat(folder / ".")  # FileLock would make the folder; an OSError where there is none
-    clear(folder)
+    """Makes a folder in `folder`, in which to prepare what is then renamed; at the end it is removed. `folder` and its parents
+    are made too; of these, the new ones that are still empty are removed again."""
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
     new = folder / f".entente-{secrets.token_hex(8)}.new"
     lock = new.with_suffix(".lock")
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        clear(folder)
         with FileLock(lock):
             new.mkdir()
             yield new
     finally:
         shutil.rmtree(new, ignore_errors=True)
-        lock.unlink(missing_ok=True)
-
-
-@contextmanager
-def made(folder: Path) -> Iterator[None]:
-    """Makes a folder and its parents; at the end, those that are new and still empty are removed again."""
-    new = [one for one in (folder, *folder.parents) if not one.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
-    finally:
-        for one in new:
-            with suppress(OSError):
-                one.rmdir()
+        for remove in (lock.unlink, *(one.rmdir for one in made)):
+            with suppress(OSError):  # it was never made, or there are files in it
+                remove()
 
 
 def clear(folder: Path) -> None:
@@ -194,21 +170,12 @@ def clear(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    with made(path.parent), whole(path) as file:
+    with whole(path) as file:
         file.write(text.encode())
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-
-
-def _flush(path: Path, mode: int) -> None:
-    """Waits until what was written is on the disk."""
-    descriptor = os.open(path, mode)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -224,11 +191,9 @@ def writable(what: str, instead: str = "place") -> Iterator[None]:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """As `whole`, with errors as InputError. What is no file (/dev/null, a pipe) is written to as it is."""
+    """Opens the file that the setting `output` names: `whole`, in a folder that is there, with errors as InputError. What is
+    no file (/dev/null, a pipe) is written to as it is."""
     with writable(f"output={path}"):
-        if path.exists() and not path.is_file():
-            with path.open("wb") as file:
-                yield file
-            return
-        with whole(Path(os.path.realpath(path))) as file:  # a link stays one
+        os.stat(path.parent)
+        with path.open("wb") if path.exists() and not path.is_file() else whole(path) as file:
             yield file

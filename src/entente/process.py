@@ -10,6 +10,7 @@ import ctypes
 import logging
 import os
 import signal
+import sys
 import time
 import warnings
 from contextlib import suppress
@@ -79,6 +80,11 @@ def stop_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def memory() -> int:
+    """Returns the bytes of memory that this machine has; where Python cannot tell (Windows), more than any has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else sys.maxsize
 
 
 def prepare_process(threads: int | None) -> None:

@@ -171,7 +171,7 @@ def prepare(config: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]
             corpus = read_corpus(config["data"])
             vocabulary = Vocabulary.train(corpus.train, **config["data"]["tokenizer"], cache_dir=folder)
             seed = random.randrange(2**32)
-            data = TranslationData(corpus, vocabulary, **config["data"]["batch"], seed=seed, cache_dir=folder)
+            data = TranslationData(corpus, vocabulary, **config["data"]["batch"], seed=seed)
             next(iter(data.train_dataloader()))
             return {"seconds": time.perf_counter() - started, "pairs": len(corpus.train)}
 

@@ -116,7 +116,7 @@ class Side:
     def tokens(self) -> list[list[Any]]:
         """Returns the token ids of the first training batches, and of all that is evaluated."""
         train = [ids.tolist() for batch in islice(self.data.train_dataloader(), BATCHES) for ids in (batch.src, batch.tgt)]
-        return train + [rows.values().tolist() for split in ("valid", *self.data.corpus.tests) for rows in self.data.ids(split)]
+        return train + [rows.values.tolist() for split in ("valid", *self.data.corpus.tests) for rows in self.data.ids(split)]
 
     def evaluated(self) -> str:
         """Returns which weights may become the best ones; in words that are the same where these are."""

@@ -7,13 +7,13 @@ SUITE/suite.yaml       variants (the first is the baseline), seeds, and how the 
 
 import logging
 import math
+import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import yaml
 from annotated_types import MinLen
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -178,13 +178,13 @@ def _columns(path: Path) -> dict[str, list[str]]:
 
 def read(path: Path, kind: type[T]) -> T | None:
     """Returns the content of a JSON, YAML or TSV file as `kind`; None where there is none, InputError where it is another."""
+    if not os.path.exists(path):
+        return None
     try:
         if path.suffix == ".json":
             return TypeAdapter(kind).validate_json(files.small_file(path))
         return TypeAdapter(kind).validate_python(files.read_yaml(path) if path.suffix == ".yaml" else _columns(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({_reason(error)}); restore it, or remove it and run again") from error
 
 

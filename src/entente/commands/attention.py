@@ -28,7 +28,7 @@ from entente.data.module import split_of
 from entente.data.tokenizer import BOS, EOS
 from entente.decoding.search import Search
 from entente.errors import InputError
-from entente.files import made, path_of, writable, written_whole
+from entente.files import path_of, whole, writable, written_whole
 from entente.process import Threads, prepare_process
 
 log = logging.getLogger("entente")
@@ -123,7 +123,7 @@ def picture_attention(config: Mapping[str, Any]) -> None:
     links = {(row, column): (column, row) in gold.sure for column, row in gold.possible} if gold else {}
     for picture, figure in _figures(shown, links, title, settings, together):
         for file in [output] if output.suffix else [output / f"{picture}{suffix}" for suffix in IN_FOLDER]:
-            with writable(f"output={settings.output}"), made(file.parent), written_whole(file) as opened:
+            with writable(f"output={settings.output}"), whole(file) as opened:
                 figure.savefig(opened, format=file.suffix[1:].lower())
             log.info("%s", file)
         if output.suffix:

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -14,14 +14,14 @@ from entente.attention.numbers import Measured, measure_split, pairs_of, tables
 from entente.commands.trained import Decoding, TrustData, load_decoder, stored_corpus
 from entente.config.schema import fill
 from entente.data.alignments import pharaoh, read_pharaoh
-from entente.data.corpora import Corpus, with_text
+from entente.data.corpora import Corpus
 from entente.data.files import read_parallel
 from entente.data.module import TranslationData, split_of, together_of
-from entente.data.pairs import Pairs
+from entente.data.pairs import Pair, Pairs
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.evaluation import evaluate, show, write_translations
-from entente.files import file_in, is_split, is_stream, made, path_of, writable, write_json, write_text
+from entente.files import file_in, is_split, is_stream, path_of, scratch, writable, write_json, write_text
 from entente.training.train import placed
 
 log = logging.getLogger("entente")
@@ -77,7 +77,7 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     data = TranslationData(corpus, run.vocabulary, **run.config["data"]["batch"], seed=run.config["seed"])
     data.check_lengths(splits)
     if output:
-        with writable(f"output={output}"), made(output):
+        with writable(f"output={output}"), scratch(output):
             pass  # before any work
     with placed(run.model, settings.accelerator, run.config["trainer"]["precision"]):
         torchs = ONE_TOKEN if engine else how
@@ -143,12 +143,18 @@ def _own_files(settings: Evaluate, run: checkpoint.Run) -> tuple[Corpus, list[st
     src, tgt = path_of(settings.src), path_of(settings.tgt)
     if is_stream(src) and is_stream(tgt) and src.samefile(tgt):
         raise InputError(f"src={src} tgt={tgt}: this is one stream, which can be read only once; give two")
-    pairs = Pairs(read_parallel(src, tgt), f"{src} and {tgt}")
-    for tokenizer, side, file in ((run.vocabulary.src, 0, src), (run.vocabulary.tgt, 1, tgt)):
-        for number, pair in enumerate(pairs, start=1):  # before any is dropped, so that a line has its number
-            tokenizer.refuse_too_long(pair[side], f"{file}, line {number}")
+
+    def short_enough() -> Iterator[Pair]:
+        for number, pair in enumerate(read_parallel(src, tgt), start=1):
+            for tokenizer, sentence, file in zip((run.vocabulary.src, run.vocabulary.tgt), pair, (src, tgt), strict=True):
+                tokenizer.refuse_too_long(sentence, f"{file}, line {number}")
+            yield pair
+
+    pairs = Pairs(short_enough(), f"{src} and {tgt}")
     name = src.name if is_split(src.name) else "own"
-    usable = with_text(pairs)
+    if pairs.empty:
+        log.info("dropped %d pairs: empty", pairs.empty)
+    usable = pairs.dataset()
     corpus = Corpus(name, train=usable, valid=usable, tests={name: usable})
     if settings.alignments:
         corpus.gold[name] = read_pharaoh(path_of(settings.alignments), usable["src"], usable["tgt"])

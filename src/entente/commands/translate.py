@@ -3,15 +3,15 @@
 import io
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, islice
 from typing import Annotated, Any, TextIO
 
 import torch
 from annotated_types import doc
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import track
 
 from entente import checkpoint
 from entente.commands.trained import Decoding, load_decoder
@@ -22,7 +22,7 @@ from entente.data.tokenizer import Tokenizer
 from entente.decoding.search import Hypothesis, Search
 from entente.decoding.translate import translate
 from entente.errors import InputError
-from entente.files import is_stream, path_of, text_lines, writable, written_whole
+from entente.files import is_stream, path_of, writable, written_whole
 
 CHUNK = 1000  # lines translated together
 
@@ -51,27 +51,16 @@ def translate_text(config: Mapping[str, Any]) -> None:
     if not settings.input and sys.stdin and sys.stdin.isatty():
         _prompt(run, how, engine)
         return
-    lines, count = _to_translate(settings.input, run.vocabulary.src)
-    with ExitStack() as stack:
-        if settings.output:
-            file = stack.enter_context(written_whole(path_of(settings.output)))
-            out: TextIO = stack.enter_context(io.TextIOWrapper(file, encoding="utf-8"))
-        else:
-            stack.enter_context(writable("standard output"))
-            out = standard_output()
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    lines, total = _to_translate(settings.input, run.vocabulary.src)
+    with written_whole(path_of(settings.output)) if settings.output else writable("standard output") as file:
+        out = io.TextIOWrapper(file, encoding="utf-8") if file else standard_output()
         console = Console(stderr=True)
-        progress = stack.enter_context(Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()))
-        task = progress.add_task("sentences", total=count)
-        number = 0
-        for chunk in _chunks(lines):
-            for n_best in engine(chunk):
-                number += 1
-                for hypothesis in n_best:
-                    text = run.vocabulary.tgt.decode(hypothesis.tokens).replace("\n", " ")
-                    out.write(f"{text}\n" if how.n_best == 1 else f"{number}\t{hypothesis.score:.4f}\t{text}\n")
+        chunks = track(_chunks(lines), "sentences", total, console=console, transient=True, disable=not console.is_terminal)
+        for number, n_best in enumerate(chain.from_iterable(map(engine, chunks)), start=1):
+            for hypothesis in n_best:
+                text = run.vocabulary.tgt.decode(hypothesis.tokens).replace("\n", " ")
+                out.write(f"{text}\n" if how.n_best == 1 else f"{number}\t{hypothesis.score:.4f}\t{text}\n")
             out.flush()
-            progress.advance(task, len(chunk))
 
 
 def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
@@ -92,26 +81,19 @@ def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
         print()
 
 
-def _to_translate(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str], int | None]:
-    """The lines of a file, or of standard input, and their number. A file is read once before: if a line of it is refused, no
-    line is translated. What can be read only once is translated up to such a line, and not counted."""
+def _to_translate(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str], float | None]:
+    """The lines of a file, or of standard input, and how many chunks they make. A file is read once before: if a line of it is
+    refused, no line is translated. What can be read only once is translated up to such a line, and not counted."""
     path = path_of(given) if given else None
+    if not path and not sys.stdin:
+        raise InputError("standard input is closed: give input=FILE")
 
     def short_enough() -> Iterator[str]:
-        for number, line in enumerate(read_lines(path) if path else _standard_input(), start=1):
+        for number, line in enumerate(read_lines(path), start=1):
             tokenizer.refuse_too_long(line, f"{given or 'standard input'}, line {number}")
             yield line
 
-    return short_enough(), sum(1 for _ in short_enough()) if path and not is_stream(path) else None
-
-
-def _standard_input() -> Iterator[str]:
-    if not sys.stdin:
-        raise InputError("standard input is closed: give input=FILE")
-    try:
-        yield from map(clean, text_lines(sys.stdin.buffer, "standard input"))
-    except OSError as error:
-        raise InputError(f"standard input: cannot be read ({error.strerror}); give input=FILE") from None
+    return short_enough(), sum(1 for _ in short_enough()) / CHUNK if path and not is_stream(path) else None
 
 
 def standard_output() -> TextIO:
@@ -123,16 +105,13 @@ def standard_output() -> TextIO:
 
 def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
     """Some lines at a time; those before a line that is refused are not lost."""
-    chunk: list[str] = []
-    try:
-        for line in lines:
-            chunk.append(line)
-            if len(chunk) == CHUNK:
-                yield chunk
-                chunk = []
-    except InputError:
-        if chunk:
+    while True:
+        chunk: list[str] = []
+        try:
+            chunk.extend(islice(lines, CHUNK))
+        except InputError:
             yield chunk
-        raise
-    if chunk:
+            raise
+        if not chunk:
+            return
         yield chunk

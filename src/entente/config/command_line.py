@@ -143,12 +143,12 @@ def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[
     if found := unused_overrides(directory, overrides):
         raise InputError(*found)
     path = path_of(directory) / "config.yaml"
+    if not os.path.exists(path):
+        raise InputError(f"resume={directory}: no directory of a run, with a config.yaml in it; give one, or auto")
     try:
         stored = read_yaml(path)
-    except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"resume={directory}: no directory of a run, with a config.yaml in it; give one, or auto") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise InputError(f"resume={directory}: {path} cannot be read ({_first_line(error)})") from error
+    except ValueError as error:
+        raise InputError(f"resume={directory}: {path} cannot be read ({error})") from error
     if not isinstance(stored, dict):
         raise InputError(f"resume={directory}: {path} is no configuration of a run")
     if "trainer.threads" in map(key_of, overrides) and isinstance(stored.get("trainer"), dict):

@@ -5,7 +5,8 @@ B batch, S source length, T target length.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, count, islice
 from typing import Literal, NamedTuple
 
@@ -14,16 +15,34 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
-from entente.data.tokenizer import PAD, Rows
+from entente.data.tokenizer import PAD
 from entente.errors import InputError
 
-Row = Sequence[int] | np.ndarray
 Together = Literal["alike", "mixed", "alone"]
-Ids = Rows | Sequence[Sequence[int]]  # one row of token ids a sentence
 
 SHARE, SMALLEST = 4, 1024  # the last batches of an evaluation have a fourth of the tokens left, but at least 1,024
 
 log = logging.getLogger("entente")
+
+
+class Rows:
+    """N sentences' token ids, end to end in one array; a row is a view of it that cannot be written to."""
+
+    def __init__(self, ids: Iterable[Sequence[int]]) -> None:
+        values, lengths = array("i"), array("q")
+        for row in ids:
+            values.extend(row)
+            lengths.append(len(row))
+        self.values, self.lengths = np.asarray(values), np.asarray(lengths)  # (all tokens,) int32, (N,) int64
+        self.values.flags.writeable = False
+        self._ends = self.lengths.cumsum()
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        end = self._ends[row]
+        return self.values[end - self.lengths[row] : end]
 
 
 class Batch(NamedTuple):
@@ -40,21 +59,15 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     return batch._replace(src=src, tgt=tgt, index=index)
 
 
-def collate(src: Sequence[Row], tgt: Sequence[Row], index: Sequence[int]) -> Batch:
-    """Rows that already carry their BOS and EOS -> int64 tensors."""
-    return Batch(_padded(src), _padded(tgt), torch.tensor(index, dtype=torch.int64))
+def collate(src: Rows, tgt: Rows, index: Sequence[int]) -> Batch:
+    """The pairs at these rows, which carry their BOS and EOS, as int64 tensors."""
+    return Batch(_padded(src, index), _padded(tgt, index), torch.tensor(index, dtype=torch.int64))
 
 
-def batch_of(src: Rows, tgt: Rows, index: Sequence[int]) -> Batch:
-    """The pairs at these rows."""
-    return collate([src[i] for i in index], [tgt[i] for i in index], index)
-
-
-def _padded(rows: Sequence[Row]) -> Tensor:
-    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-    out = np.full((len(rows), lengths.max()), PAD, dtype=np.int64)
-    real = np.arange(out.shape[1]) < lengths[:, None]
-    out[real] = np.concatenate(rows)
+def _padded(rows: Rows, index: Sequence[int]) -> Tensor:
+    lengths = rows.lengths[index]
+    out = np.full((len(index), lengths.max()), PAD, dtype=np.int64)
+    out[np.arange(out.shape[1]) < lengths[:, None]] = np.concatenate([rows[i] for i in index])
     return torch.from_numpy(out)
 
 
@@ -87,10 +100,9 @@ class TrainingBatches:
     has its step's number of target tokens.
     """
 
-    def __init__(self, src_ids: Ids, tgt_ids: Ids, max_tokens: int, seed: int, accumulate: int = 1) -> None:
-        self._accumulate = accumulate
-        self._src, self._tgt, self._seed = Rows.of(src_ids), Rows.of(tgt_ids), seed
-        self._lengths = np.stack([self._src.lengths, self._tgt.lengths])  # (2, pairs)
+    def __init__(self, src: Rows, tgt: Rows, max_tokens: int, seed: int, accumulate: int = 1) -> None:
+        self._src, self._tgt, self._seed, self._accumulate = src, tgt, seed, accumulate
+        self._lengths = np.stack([src.lengths, tgt.lengths])  # (2, pairs)
         longest = self._lengths.max(axis=0)
         self._rows = fitting(longest, max_tokens)
         self.dropped = len(longest) - len(self._rows)
@@ -111,7 +123,7 @@ class TrainingBatches:
 
     def batch(self, rows: np.ndarray) -> Batch:
         with record_function("TrainingBatches.batch"):  # so that a profile of training shows it, as torch's DataLoader does
-            return batch_of(self._src, self._tgt, rows.tolist())
+            return collate(self._src, self._tgt, rows.tolist())
 
     def __iter__(self) -> Iterator[Batch]:
         consumed = self.position % self._accumulate  # batches of the first step
@@ -138,12 +150,11 @@ class EvaluationBatches:
     """Every pair once; `Batch.index` says which. together: `alike`, sentences of similar length, longest first, one longer than
     `max_tokens` by itself; `mixed`, a fixed permutation; `alone`, one sentence a batch."""
 
-    def __init__(self, src_ids: Ids, tgt_ids: Ids, max_tokens: int, together: Together = "alike") -> None:
-        self._src, self._tgt = Rows.of(src_ids), Rows.of(tgt_ids)
-        src, tgt = self._src.lengths, self._tgt.lengths
-        longest = np.maximum(src, tgt)
+    def __init__(self, src: Rows, tgt: Rows, max_tokens: int, together: Together = "alike") -> None:
+        self._src, self._tgt = src, tgt
+        longest = np.maximum(src.lengths, tgt.lengths)
         if together == "alike":
-            order = np.lexsort((-src, -longest))
+            order = np.lexsort((-src.lengths, -longest))
             left = longest[order][::-1].cumsum()[::-1]
             # The last batches shrink, so that parallel workers finish together.
             room = np.minimum(max_tokens, np.maximum(left // SHARE, SMALLEST))
@@ -157,4 +168,4 @@ class EvaluationBatches:
         return len(self._batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        return (batch_of(self._src, self._tgt, rows) for rows in self._batches)
+        return (collate(self._src, self._tgt, rows) for rows in self._batches)

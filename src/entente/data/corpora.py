@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import datasets
 import numpy as np
@@ -19,15 +19,18 @@ from annotated_types import Ge, Interval, doc
 from datasets import Dataset, DownloadConfig, DownloadManager
 from typing_extensions import TypedDict
 
+from entente.config.schema import flat
 from entente.data.alignments import Gold
 from entente.data.files import Columns, clean, read_pairs, read_parallel, table_pairs
-from entente.data.pairs import Pair, Pairs, digest, hold_out, shared
+from entente.data.pairs import Pair, Pairs, hold_out, shared
+from entente.data.tokenizer import digest
 from entente.errors import InputError
 from entente.files import Name, is_stream, path_of
 from entente.files import Split as SplitName
 
 log = logging.getLogger("entente")
 
+PLACES = ("root", "path", "subset", "train", "valid", "test", "tests")  # settings that say what is read, and where
 MISSING = (None, "", "???")  # "???" is what an unfilled mandatory config value looks like
 MULTI30K = "data/task1/raw"  # where the files lie in the public repository multi30k/dataset
 
@@ -81,11 +84,15 @@ class Corpus:
     read: dict[str, int] = field(default_factory=dict)  # "train" -> how many pairs; in all, those of the splits and the dropped
     gold: dict[str, list[Gold]] = field(default_factory=dict)  # of the splits whose word alignments are known
 
+    @property
+    def splits(self) -> dict[str, Dataset]:
+        return {"train": self.train, "valid": self.valid, **self.tests}
+
     def split(self, name: str) -> Dataset:
-        known = {"train": self.train, "valid": self.valid, **self.tests}
-        if name not in known:
-            raise InputError(f"split={name}: this corpus has {', '.join(known)}; choose of these")
-        return known[name]
+        """The split of this name; an InputError if there is none."""
+        if name not in self.splits:
+            raise InputError(f"split={name}: this corpus has {', '.join(self.splits)}; choose of these")
+        return self.splits[name]
 
     def digest(self) -> str:
         """SHA-256 of the pairs that training depends on, in their order: those of train, and those of validation, whose scores
@@ -136,7 +143,17 @@ def files(
     """The user's own text, UTF-8: two parallel files, one sentence a line, plain or gzip, line N of one side translating line N
     of the other; or one file of pairs, in a form that `files.read_pairs` knows. `test` may be several such, by name."""
     places = Columns(_languages(src, tgt), *(columns["src"], columns["tgt"]) if columns else ())
-    parts = {name: _read(root, *given, places) for name, given in _given(train, valid, test).items()}
+    sets: dict[str, Any] = {**test} if isinstance(test, Mapping) else {}
+    if clash := {"train", "valid"} & sets.keys():
+        raise InputError(f"data.test.{clash.pop()}: a test set needs a name of its own")
+    one: Any = {side: sets.pop(side, None) for side in ("src", "tgt")} if isinstance(test, Mapping) else test
+    parts = {}
+    for name, given in {"train": train, "valid": valid, "test": one, **sets}.items():
+        key = f"data.test.{name}" if name in sets else f"data.{name}"
+        if (pairs := _read(root, key, given, places)) is not None:
+            parts[name] = pairs
+    if "train" not in parts:
+        raise InputError("data.train.src is not set: give the file, data.train.src=FILE")
     return _corpus(f"files-{src}-{tgt}", parts, max_words, max_ratio, split)
 
 
@@ -180,7 +197,10 @@ def opus_books(
     places = Columns(_languages(src, tgt))
     here = path_of(path)
     if os.path.exists(here):
-        pairs = Pairs((pair for file in _parquet_files(here, subset) for pair in read_pairs(file, places)), path)
+        folder = here / subset if subset and os.path.isdir(here / subset) else here
+        if not (found := [here] if os.path.isfile(here) else sorted(folder.glob("*.parquet"))):
+            raise InputError(f"data.path={path}: there is no Parquet file in {folder}")
+        pairs = Pairs((pair for file in found for pair in read_pairs(file, places)), path)
     else:
         try:
             table = datasets.load_dataset(path, subset, split="train").with_format("arrow")[:]
@@ -201,34 +221,23 @@ def read_corpus(data: Mapping[str, Any]) -> Corpus:
 
 
 def read_from(data: Mapping[str, Any]) -> str:
-    """The files and addresses that a configuration's `data` part has read, in words; empty for the grammar, which has none."""
-    match data["name"]:
-        case "grammar":
-            return ""
-        case "files":
-            given = _given(data["train"], data.get("valid"), data["test"]).values()
-            paths = [path for _, one in given for path in (one.values() if isinstance(one, Mapping) else [one])]
-            return ", ".join(str(_path(data["root"], str(path))) for path in paths if path not in MISSING)
-        case "multi30k":
-            return f"{data['root']}, of {', '.join(['train', 'val', *data['tests']])} in {data['src']} and {data['tgt']}"
-    return f"{data['path']}, {data['subset']}, here or on the Hugging Face hub"
-
-
-def with_text(pairs: Pairs) -> Dataset:
-    """The pairs that have text on both sides; the others are dropped from `pairs` too."""
-    for why, count in _drop(pairs).items():
-        log.info("dropped %d pairs: %s", count, why)
-    return pairs.dataset()
+    """The settings of a configuration's `data` part that name files and addresses; empty for the grammar, which has none."""
+    if data["name"] == "grammar":
+        return ""
+    places = flat({key: data[key] for key in ("name", *PLACES) if key in data})
+    return ", ".join(f"data.{k}={v}" for k, v in places if v not in MISSING and not isinstance(v, Mapping))
 
 
 def _corpus(name: str, parts: dict[str, Pairs], max_words: int, max_ratio: float | None, split: Split | None) -> Corpus:
     """Returns the corpus of what was read, without unusable pairs, and with held-out pairs where no validation set was given.
     Long and uneven pairs are dropped from train alone, since a score is over all sentences."""
-    read = {part: len(pairs) for part, pairs in parts.items()}
-    dropped = {f"{part}: {why}": count for part, pairs in parts.items() for why, count in _drop(pairs).items()}
+    read = {part: pairs.read for part, pairs in parts.items()}
+    dropped = {f"{part}: empty": pairs.empty for part, pairs in parts.items() if pairs.empty}
     train, given = parts["train"], {part: pairs for part, pairs in parts.items() if part != "train"}
     made = {} if "valid" in parts else _held_out(train, split, with_test=not given)
-    dropped |= {f"train: {why}": count for why, count in _drop(train, max_words, max_ratio or inf).items()}
+    faults = [_fault(pair, max_words, max_ratio or inf) for pair in train]
+    train.keep(np.array([not fault for fault in faults], bool))
+    dropped |= {f"train: {why}": count for why, count in Counter(faults).items() if why}
     for part, count in shared(train, given).items():
         log.info("%s: %d of %d pairs have a sentence that train has too", part, count, len(given[part]))
     splits = {part: pairs.dataset() for part, pairs in {**parts, **made}.items()}
@@ -254,20 +263,9 @@ def _held_out(pairs: Pairs, split: Split | None, with_test: bool) -> dict[str, P
     return made
 
 
-def _drop(pairs: Pairs, max_words: float = inf, max_ratio: float = inf) -> Counter[str]:
-    """Removes unusable pairs; returns how many, by reason."""
-    faults = [_fault(pair, max_words, max_ratio) for pair in pairs]
-    pairs.keep(np.array([not fault for fault in faults], bool))
-    return Counter(filter(None, faults))
-
-
 def _fault(pair: Pair, max_words: float, max_ratio: float) -> str:
     fewer, more = sorted(len(side.split()) for side in pair)
-    if not fewer:
-        return "empty"
-    if more > max_words:
-        return "over-long"
-    return "uneven" if more > max_ratio * fewer else ""
+    return "over-long" if more > max_words else "uneven" if more > max_ratio * fewer else ""
 
 
 def _languages(src: str, tgt: str) -> tuple[str, str]:
@@ -276,36 +274,18 @@ def _languages(src: str, tgt: str) -> tuple[str, str]:
     return src, tgt
 
 
-def _given(train: Given, valid: Given, test: Mapping[str, Given] | str | None) -> dict[str, tuple[str, Given]]:
-    """(config key, files) of every split that is given. `test` is one file, or holds src and tgt, or sets by name, or both."""
-    found = {"train": ("data.train", train)}
-    if isinstance(valid, str) or (valid and any(path not in MISSING for path in valid.values())):
-        found["valid"] = "data.valid", valid
-    sets = {name: value for name, value in test.items() if value not in MISSING} if isinstance(test, Mapping) else {}
-    if clash := sets.keys() & {"train", "valid"}:
-        raise InputError(f"data.test.{clash.pop()}: a test set needs a name of its own")
-    one = test if isinstance(test, str) else {side: sets.pop(side) for side in ("src", "tgt") if side in sets}
-    if one not in ({}, *MISSING):
-        found["test"] = "data.test", cast(Given, one)
-    return found | {name: (f"data.test.{name}", value) for name, value in sets.items()}
-
-
-def _read(root: str | None, key: str, given: Given, places: Columns) -> Pairs:
-    if isinstance(given, str) and given not in MISSING:
-        path = _path(root, given)
-        return Pairs(read_pairs(path, places), str(path))
-    sides: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-    if missing := next((side for side in ("src", "tgt") if sides.get(side) in MISSING), None):
-        raise InputError(f"{key}.{missing} is not set: give the file, {key}.{missing}=FILE")
-    src, tgt = (_path(root, sides[side]) for side in ("src", "tgt"))
-    return Pairs(read_parallel(src, tgt), f"{src} and {tgt}")
-
-
-def _path(root: str | None, path: str) -> Path:
-    place = path_of(root or "") / path_of(path)
-    if is_stream(place):
-        raise InputError(f"{place}: can be read only once, and a run that goes on reads its data again; give a file")
-    return place
+def _read(root: str | None, key: str, given: Given, places: Columns) -> Pairs | None:
+    """The pairs of one file or of two parallel ones; None where none is set."""
+    named = {f"{key}.{side}": given.get(side) for side in ("src", "tgt")} if isinstance(given, Mapping) else {key: given}
+    paths = [path_of(root or "") / path_of(str(path)) for path in named.values() if path not in MISSING]
+    if not paths:
+        return None
+    if missing := next((name for name, path in named.items() if path in MISSING), None):
+        raise InputError(f"{missing} is not set: give the file, {missing}=FILE")
+    if odd := next(filter(is_stream, paths), None):
+        raise InputError(f"{odd}: can be read only once, and a run that goes on reads its data again; give a file")
+    pairs = read_parallel(*paths) if len(paths) == 2 else read_pairs(paths[0], places)
+    return Pairs(pairs, " and ".join(map(str, paths)))
 
 
 def _folder(root: str, first: str) -> str:
@@ -331,12 +311,3 @@ def _fetched(address: str) -> Path:
     except Exception as error:  # of the network, of the server, of the HTTP client: many types
         why = " ".join(str(error.__cause__ or error).split())
         raise InputError(f"{address}: cannot be fetched ({why})") from None
-
-
-def _parquet_files(path: Path, subset: str | None) -> list[Path]:
-    if path.is_file():
-        return [path]
-    folder = path / subset if subset and (path / subset).is_dir() else path
-    if not (found := sorted(folder.glob("*.parquet"))):
-        raise InputError(f"data.path={path}: there is no Parquet file in {folder}")
-    return found

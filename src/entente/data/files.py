@@ -9,11 +9,13 @@ import gzip
 import io
 import json
 import re
+import sys
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,9 +25,11 @@ import pyarrow.parquet as pq
 
 from entente.data.pairs import AT_ONCE, Pair
 from entente.errors import InputError
-from entente.files import LONGEST_LINE, is_stream, readable, text_lines, too_long
+from entente.files import is_stream, readable
 
 GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
+UTF8_BOM = b"\xef\xbb\xbf"
+LONGEST_LINE = 1_000_000  # bytes; a sentence has a thousand pieces at most, and a table's row holds more than the sentences
 NO_BREAK = re.compile("[\u00a0\u2007\u202f]")
 NESTED = "translation"  # the column of the hub's translation sets: a text by language
 
@@ -77,8 +81,8 @@ def clean(line: str) -> str:
     return NO_BREAK.sub(" ", unicodedata.normalize("NFC", line)).strip()
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The cleaned lines of a UTF-8 file, plain or gzip (told by its first bytes, not by its name)."""
+def read_lines(path: Path | None) -> Iterator[str]:
+    """The cleaned lines of UTF-8 text, plain or gzip (told by its first bytes, not by its name). None: of standard input."""
     return map(clean, _lines(path))
 
 
@@ -163,19 +167,11 @@ def _json(path: Path, columns: Columns) -> Iterator[Pair]:
             item = None
         if not isinstance(item, dict):
             raise InputError(f"{where}: no JSON object; each line is one, with both sides of a pair")
-        inner = item.get(NESTED)
+        inner = found if isinstance(found := item.get(NESTED), dict) else {}
         if not keys:
-            keys, nested = columns.keys(where, list(item), list(inner) if isinstance(inner, dict) else [])
-        texts = inner if nested else item
-        if not isinstance(texts, dict):
-            raise InputError(f"{where}: key {NESTED} holds no object with a text by language")
-        for key in keys:
-            if key not in texts:
-                raise InputError(f"{where}: no key {key}")
-            # JSON can write half a surrogate pair, which is no character.
-            if not isinstance(texts[key], str) or re.search("[\ud800-\udfff]", texts[key]):
-                raise InputError(f"{where}: key {key} holds no text")
-        yield _sentence(texts[keys[0]]), _sentence(texts[keys[1]])
+            keys, nested = columns.keys(where, [*item], [*inner])
+        src, tgt = (_text((inner if nested else item).get(key), where, key) for key in keys)
+        yield src, tgt
 
 
 def _parquet(path: Path, columns: Columns) -> Iterator[Pair]:
@@ -199,26 +195,21 @@ def table_pairs(
     inner = schema.field(NESTED).type if schema.names.count(NESTED) == 1 else None
     fields = [field.name for field in inner] if inner and pa.types.is_struct(inner) else []
     keys, nested = columns.keys(where, schema.names, fields)
-    row = 0
-    for batch in batches([f"{NESTED}.{key}" if nested else key for key in keys]):
-        sides = [pc.struct_field(batch[NESTED], key) if nested else batch[key] for key in keys]
-        for cells in zip(*sides, strict=True):  # one row at a time, since its text may be long
-            row += 1
-            src, tgt = (_sentence(_text(cell, where, row, key)) for cell, key in zip(cells, keys, strict=True))
-            yield src, tgt
+    found = batches([f"{NESTED}.{key}" if nested else key for key in keys])
+    sides = ([pc.struct_field(batch[NESTED], key) if nested else batch[key] for key in keys] for batch in found)
+    rows = chain.from_iterable(zip(*both, strict=True) for both in sides)  # one at a time, since its text may be long
+    for row, cells in enumerate(rows, start=1):
+        src, tgt = (_text(cell.as_py(), f"{where}, row {row}", key) for cell, key in zip(cells, keys, strict=True))
+        yield src, tgt
 
 
-def _text(cell: pa.Scalar, where: str, row: int, column: str) -> str:
-    """The text of a cell; an InputError if it is no text, or longer than a text may be."""
-    value = cell.value if isinstance(cell, pa.DictionaryScalar) else cell
-    if not isinstance(value, pa.StringScalar):
-        raise InputError(f"{where}: column {column} holds {value.type}, not text")
-    if not value.is_valid:
-        raise InputError(f"{where}, row {row}: column {column} is null, not text")
-    if len(value.as_buffer()) > LONGEST_LINE:
-        raise too_long(f"{where}, row {row}: column {column}")
-    text: str = value.as_py()
-    return text
+def _text(value: object, where: str, key: str) -> str:
+    """A sentence of JSON or Parquet; an InputError if it is no text, or longer than a text may be."""
+    if not isinstance(value, str) or re.search("[\ud800-\udfff]", value):  # JSON can write half a surrogate pair
+        raise InputError(f"{where}: no text under {key}")
+    if len(value) > LONGEST_LINE:
+        raise too_long(f"{where}, {key}")
+    return _sentence(value)
 
 
 READERS: dict[str, Callable[[Path, Columns], Iterator[Pair]]] = {
@@ -234,15 +225,25 @@ def _sentence(cell: str) -> str:
     return clean(re.sub("\r?\n", " ", cell))
 
 
-def _lines(path: Path) -> Iterator[str]:
-    """Those of a UTF-8 file, plain or gzip, without their ends; one after the other, so that a large file takes no memory."""
-    with readable(path), path.open("rb") as stored:
-        gzipped = stored.peek(2).startswith(GZIP_MAGIC)
+def _lines(path: Path | None) -> Iterator[str]:
+    r"""Those of UTF-8 text, plain or gzip, without their "\n"; one after the other, so that a large file takes no memory."""
+    where, number = path or "standard input", 0
+    stored: Any
+    with readable(where), path.open("rb") if path else nullcontext(sys.stdin.buffer) as stored:
+        file = io.BufferedReader(gzip.GzipFile(fileobj=stored)) if stored.peek(2).startswith(GZIP_MAGIC) else stored
         try:
-            lines = text_lines(io.BufferedReader(gzip.GzipFile(fileobj=stored)) if gzipped else stored, path)
-            if (first := next(lines, None)) is None:
-                raise InputError(f"{path}: the file is empty")
-            yield first
-            yield from lines
+            file.read(len(UTF8_BOM) if file.peek(3).startswith(UTF8_BOM) else 0)
+            for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), start=1):
+                if len(line) > LONGEST_LINE and not line.endswith(b"\n"):
+                    raise too_long(f"{where}, line {number}")
+                yield line.removesuffix(b"\n").decode("utf-8")
+        except UnicodeDecodeError:
+            raise InputError(f"{where}, line {number}: not UTF-8 text; convert it to UTF-8 first") from None
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InputError(f"{path}: damaged or truncated gzip file ({error}); fetch it again") from None
+            raise InputError(f"{where}: damaged or truncated gzip file ({error}); fetch it again") from None
+    if path and not number:
+        raise InputError(f"{path}: the file is empty")
+
+
+def too_long(where: str) -> InputError:
+    return InputError(f"{where}: longer than {LONGEST_LINE:,} bytes, the most that is read at a time; break it into sentences")

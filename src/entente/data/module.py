@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from pathlib import Path
+from itertools import chain, islice
 from typing import Annotated, Any, cast, get_args
 
 import lightning as L
@@ -12,9 +11,9 @@ import torch
 from annotated_types import doc
 from datasets import Dataset
 
-from entente.data.batches import Batch, EvaluationBatches, Together, TrainingBatches, batch_of, fitting, to_device
+from entente.data.batches import Batch, EvaluationBatches, Rows, Together, TrainingBatches, collate, fitting, to_device
 from entente.data.corpora import AtLeastOne, Corpus
-from entente.data.tokenizer import BOS, Rows, Vocabulary, tokenise
+from entente.data.tokenizer import BOS, Vocabulary, texts
 from entente.errors import InputError
 
 
@@ -50,8 +49,8 @@ class EvaluationSplit:
 
 
 class TranslationData(L.LightningDataModule):
-    """`overfit` makes every split the pairs of one training batch, which a sound model learns by heart. `cache_dir` keeps the
-    token ids for the next time; None: they are made each time, in memory. `limit_batches`: of every evaluation."""
+    """`overfit` makes every split the pairs of one training batch, which a sound model learns by heart. `limit_batches`: of
+    every evaluation."""
 
     def __init__(
         self,
@@ -61,16 +60,16 @@ class TranslationData(L.LightningDataModule):
         seed: int = 1,
         eval_max_tokens: Annotated[AtLeastOne, doc("the same, of an evaluation batch")] = 4096,
         overfit: bool = False,
-        cache_dir: Path | None = None,
         limit_batches: int | float = 1.0,
     ) -> None:
         super().__init__()
-        self.corpus, self.vocabulary = corpus, vocabulary
-        self.cache_dir, self.limit_batches = cache_dir, limit_batches
-        self.max_tokens, self.eval_max_tokens, self.seed = max_tokens, eval_max_tokens, seed
+        self.corpus, self.vocabulary, self.seed = corpus, vocabulary, seed
+        self.max_tokens, self.eval_max_tokens, self.limit_batches = max_tokens, eval_max_tokens, limit_batches
+        self._ids: dict[str, tuple[Rows, Rows]] = {}  # by split
         if overfit:
             one = corpus.train.select(self.train_dataloader().epoch(0)[0])
             self.corpus = replace(corpus, train=one, valid=one, tests=dict.fromkeys(corpus.tests, one), gold={})
+            self._ids = {}
 
     def check(self, decoded: Sequence[str]) -> None:
         """Raises InputError where there is no pair to train on, no batch to evaluate, or a sentence too long to decode."""
@@ -87,20 +86,21 @@ class TranslationData(L.LightningDataModule):
     def check_lengths(self, splits: Sequence[str]) -> None:
         for split in splits:
             pairs = self.pairs(split)
-            for side, rows in zip(("src", "tgt"), self._tokenise(pairs), strict=True):
+            for side, rows in zip(("src", "tgt"), self.ids(split), strict=True):
                 sentence = pairs[int(rows.lengths.argmax())][side]
                 where = f"{split}, {side}, '{sentence[:30]}...'"
                 getattr(self.vocabulary, side).refuse_too_long(sentence, where)
 
     def pairs(self, split: str) -> Dataset:
-        return self.corpus.split(split_of(split))
+        return self.corpus.splits[split_of(split)]
 
     def ids(self, split: str) -> tuple[Rows, Rows]:
-        """Token ids of both sides of a split, with their BOS and EOS."""
-        return self._tokenise(self.pairs(split))
-
-    def _tokenise(self, pairs: Dataset) -> tuple[Rows, Rows]:
-        return tokenise(pairs, self.vocabulary, self.cache_dir)
+        """Token ids of both sides of a split, with their BOS and EOS; made once."""
+        if (name := split_of(split)) not in self._ids:
+            src = map(self.vocabulary.encode_src, texts(self.pairs(name), "src"))
+            tgt = map(self.vocabulary.encode_tgt, texts(self.pairs(name), "tgt"))
+            self._ids[name] = Rows(chain.from_iterable(src)), Rows(chain.from_iterable(tgt))
+        return self._ids[name]
 
     def train_dataloader(self) -> TrainingBatches:
         accumulate = self.trainer.accumulate_grad_batches if self.trainer else 1
@@ -117,18 +117,18 @@ class TranslationData(L.LightningDataModule):
     def evaluation(self, split: str) -> EvaluationSplit:
         """Each pair of the split once. Its name may say how its sentences come together: test@alone, test@mixed."""
         pairs = self.pairs(split)
-        batches = EvaluationBatches(*self._tokenise(pairs), self.eval_max_tokens, together_of(split))
+        batches = EvaluationBatches(*self.ids(split), self.eval_max_tokens, together_of(split))
         return EvaluationSplit(split, batches, list(pairs["src"]), list(pairs["tgt"]), self.limit_batches)
 
     def sample(self, n: int) -> Batch:
         """The first n pairs of validation, of whatever lengths."""
         src, tgt = self.ids("valid")
-        return batch_of(src, tgt, range(min(n, len(src))))
+        return collate(src, tgt, range(min(n, len(src))))
 
     def unigram_nll(self) -> float:
         """Nats per target token of validation, end symbols counted, for one who knows how often each piece occurs in training
         (each counted once more) and nothing else."""
         size = len(self.vocabulary.tgt)
-        train, valid = (np.bincount(self.ids(split)[1].values(), minlength=size) for split in ("train", "valid"))
+        train, valid = (np.bincount(self.ids(split)[1].values, minlength=size) for split in ("train", "valid"))
         train[BOS] = valid[BOS] = 0
         return float(-(valid * np.log((train + 1) / (train + 1).sum())).sum() / valid.sum())

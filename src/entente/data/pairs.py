@@ -2,7 +2,6 @@
 them to hold out of training."""
 
 import hashlib
-import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -12,6 +11,7 @@ import pyarrow.compute as pc
 from datasets import Dataset
 
 from entente.errors import InputError
+from entente.process import memory
 
 Pair = tuple[str, str]  # source, target
 
@@ -22,73 +22,53 @@ POOL = pa.system_memory_pool()  # Arrow's default pool keeps half as much again 
 
 
 class Pairs:
-    """The pairs read from `where`, to iterate over any number of times. An InputError if they take more than half the memory of
-    the machine, since token ids and the model take as much again."""
+    """The pairs read from `where` that have text on both sides, to iterate over any number of times. An InputError if they take
+    more than half the memory of the machine, since token ids and the model take as much again."""
 
     def __init__(self, pairs: Iterable[Pair], where: str = "these pairs") -> None:
-        self.where = where
-        self._blocks: list[pa.RecordBatch] = []
-        left = most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-        for block in _blocks(pairs):
+        self.where, self.read = where, 0
+        blocks, size, most = list[pa.RecordBatch](), 0, memory() // 2
+        for block in self._blocks(pairs):
             sides = [pa.array(side, pa.string(), memory_pool=POOL) for side in zip(*block, strict=True)]
-            self._blocks.append(pa.record_batch(sides, schema=SCHEMA))
-            left -= self._blocks[-1].nbytes
-            if left < 0:
+            blocks.append(pa.record_batch(sides, schema=SCHEMA))
+            size += blocks[-1].nbytes
+            if size > most:
                 raise InputError(
                     f"{where}: more text than half the memory of this machine holds ({most / 1e9:.1f} GB); give less of it"
                 )
+        self._table = pa.Table.from_batches(blocks, SCHEMA)
+        self.empty = self.read - len(self)
+
+    def _blocks(self, pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+        """The pairs with text, in blocks that fit in memory, however long their sentences are."""
+        block, size = list[Pair](), 0
+        for self.read, pair in enumerate(pairs, start=1):
+            if all(pair):
+                block.append(pair)
+                size += len(pair[0]) + len(pair[1])
+            if len(block) >= AT_ONCE or size > LONGEST_BLOCK:
+                yield block
+                block, size = [], 0
+        if block:
+            yield block
 
     def __len__(self) -> int:
-        return sum(map(len, self._blocks))
+        return len(self._table)
 
     def __iter__(self) -> Iterator[Pair]:
-        for block in self._blocks:
-            src, tgt = block.columns
-            yield from zip(src.to_pylist(), tgt.to_pylist(), strict=True)
+        for block in self._table.to_batches():
+            yield from zip(*(side.to_pylist() for side in block.columns), strict=True)
 
     def keep(self, mask: np.ndarray) -> None:
-        """Drops the pairs at which `mask` (N,) is false; block by block, since twice the text may be too much."""
-        stop = 0
-        for i, block in enumerate(self._blocks):
-            start, stop = stop, stop + len(block)
-            kept = pa.array(mask[start:stop])
-            sides = [pc.filter(side, kept, memory_pool=POOL) for side in block.columns]
-            self._blocks[i] = pa.record_batch(sides, schema=SCHEMA)
+        """Drops the pairs at which `mask` (N,) is false. For a moment both are held, before there are ids or a model."""
+        self._table = pc.filter(self._table, pa.array(mask), memory_pool=POOL)
 
     def dataset(self) -> Dataset:
         """The pairs in the same memory, with a random fingerprint: `datasets` would pickle all the text for one of its own. An
         InputError if there are none."""
         if not len(self):
             raise InputError(f"{self.where}: no sentence pair left after dropping empty and over-long ones")
-        return Dataset(pa.Table.from_batches(self._blocks, SCHEMA), fingerprint=uuid.uuid4().hex)
-
-
-def _blocks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """Pairs in blocks that fit in memory, however long their sentences are."""
-    block, size = list[Pair](), 0
-    for pair in pairs:
-        block.append(pair)
-        size += len(pair[0]) + len(pair[1])
-        if len(block) >= AT_ONCE or size > LONGEST_BLOCK:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block
-
-
-def texts(pairs: Dataset, *sides: str) -> Iterator[list[str]]:
-    """The sentences of one side, or of one and then the other, in blocks."""
-    for side in sides:
-        for block in pairs.with_format("arrow").iter(AT_ONCE):
-            yield block[side].to_pylist()
-
-
-def digest(pairs: Dataset, *sides: str) -> str:
-    """SHA-256 of the sentences of the sides, in their order; no sentence holds a line end."""
-    found = hashlib.sha256()
-    for block in texts(pairs, *sides):
-        found.update("".join(f"{text}\n" for text in block).encode())
-    return found.hexdigest()
+        return Dataset(self._table, fingerprint=uuid.uuid4().hex)
 
 
 def same(sentence: str) -> str:
@@ -105,17 +85,15 @@ def hold_out(pairs: Iterable[Pair], sizes: Mapping[str, int], seed: int) -> dict
     """
     group = _groups(pairs)
     count = np.bincount(group)
-    names = ["train", *sizes]
-    part_of = np.zeros(len(count), np.int8)  # an index of `names`
-    left = dict(sizes)
+    part_of = np.zeros(len(count), np.int8)  # 0: train
+    left = dict(enumerate(sizes.values(), start=1))
     for g in np.argsort(_order(pairs, group, count, seed), kind="stable"):
         if not any(left.values()):
             break
-        part = next((part for part, room in left.items() if count[g] <= room), None)
-        if part is not None:
+        if part := next((part for part, room in left.items() if count[g] <= room), 0):
+            part_of[g] = part
             left[part] -= int(count[g])
-            part_of[g] = names.index(part)
-    return {name: part_of[group] == i for i, name in enumerate(names)}
+    return {name: part_of[group] == part for part, name in enumerate(["train", *sizes])}
 
 
 def shared(train: Iterable[Pair], parts: Mapping[str, Iterable[Pair]]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""SentencePiece (Kudo & Richardson 2018): text to piece ids and back, without loss; the ids of a corpus are made once.
+"""SentencePiece (Kudo & Richardson 2018): text to piece ids and back, without loss.
 
 Identity normalisation, kept white space and byte fallback make `decode(encode(x)) == x` for any line of text, the piece
 marker U+2581 aside. Text is brought to NFC at the door (`files.clean`), not here.
@@ -8,28 +8,22 @@ import hashlib
 import io
 import logging
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import sentencepiece
 import torch
 from annotated_types import Interval, doc
 from datasets import Dataset
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor
 
-from entente.data.pairs import digest, texts
+from entente.data.pairs import AT_ONCE
 from entente.errors import InputError
-from entente.files import made, scratch, writable
+from entente.files import whole, writable
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
@@ -57,11 +51,6 @@ BYTES = 256
 # What the trainer cannot take in a line, or uses itself (U+2581 marks a space, U+2585 an unknown, tab ends a piece).
 # Their bytes encode them all the same.
 RESERVED = re.compile("[\0\t\n\r\u2581\u2585]")
-
-FORM = 1  # of files of token ids; to be raised when what is written changes
-AT_ONCE = 10_000  # pairs encoded together, and a block of the file
-IDS = pa.list_(pa.int32())
-SCHEMA = pa.schema({"src": IDS, "tgt": IDS})
 
 log = logging.getLogger("entente")
 
@@ -180,86 +169,41 @@ class Vocabulary:
         return cls(one, one if joint else Tokenizer(tgt), joint)
 
 
-def _learned(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path | None) -> Tokenizer:
-    def learn() -> Tokenizer:
-        step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
-        return Tokenizer.train(islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step), vocab_size, type)
+def texts(pairs: Dataset, *sides: str) -> Iterator[list[str]]:
+    """The sentences of one side, or of one and then the other, in blocks."""
+    for side in sides:
+        for block in pairs.with_format("arrow").iter(AT_ONCE):
+            yield block[side].to_pylist()
 
-    if cache_dir is None:
-        tokenizer = learn()
+
+def digest(pairs: Dataset, *sides: str) -> str:
+    """SHA-256 of the sentences of the sides, in their order; no sentence holds a line end."""
+    found = hashlib.sha256()
+    for block in texts(pairs, *sides):
+        found.update("".join(f"{text}\n" for text in block).encode())
+    return found.hexdigest()
+
+
+def _learned(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path | None) -> Tokenizer:
+    """The tokenizer of these sides. The name of its file in the cache holds a digest of all that decides it, and one of its
+    content, so that it is learned again where it is missing, damaged or unreadable."""
+    options = (sentencepiece.__version__, vocab_size, type, sorted(OPTIONS.items()), RESERVED.pattern, SAMPLE)
+    key = hashlib.sha256(repr((options, digest(pairs, *sides))).encode()).hexdigest()[:32]
+
+    def name(model: bytes) -> str:
+        return f"{key}-{hashlib.sha256(model).hexdigest()[:16]}.model"
+
+    for path in sorted(cache_dir.glob(f"{key}-*.model")) if cache_dir else ():
+        with suppress(OSError):  # another user's, for example
+            if path.name == name(model := path.read_bytes()):
+                tokenizer = Tokenizer(model)
+                break
     else:
-        options = (sentencepiece.__version__, vocab_size, type, sorted(OPTIONS.items()), RESERVED.pattern, SAMPLE)
-        key = (options, digest(pairs, *sides))
-        path = cached(cache_dir, key, ".model", lambda path: path.write_bytes(learn().model), "tokenizer")
-        tokenizer = Tokenizer(path.read_bytes())
+        step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
+        tokenizer = Tokenizer.train(islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step), vocab_size, type)
+        if cache_dir:
+            with writable(f"the tokenizer in {cache_dir}", "output_dir"), whole(cache_dir / name(tokenizer.model)) as file:
+                file.write(tokenizer.model)
     if len(tokenizer) < vocab_size:
         log.warning("a vocabulary of %d pieces is more than this text fills: it has %d", vocab_size, len(tokenizer))
     return tokenizer
-
-
-class Rows:
-    """N sentences' token ids in Arrow's memory; a row is a view of it, an int32 array that cannot be written to."""
-
-    def __init__(self, column: pa.ChunkedArray) -> None:
-        self._column = column
-        self.lengths = pc.list_value_length(column).to_numpy().astype(np.int64)  # (N,)
-
-    @classmethod
-    def of(cls, ids: "Rows | Sequence[Sequence[int]]") -> "Rows":
-        return ids if isinstance(ids, Rows) else cls(pa.chunked_array([pa.array(ids, IDS)]))
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def __getitem__(self, row: int) -> np.ndarray:
-        return self._column[row].values.to_numpy()
-
-    def values(self) -> np.ndarray:
-        """All ids, end to end."""
-        return pc.list_flatten(self._column).to_numpy()
-
-
-def tokenise(pairs: Dataset, vocabulary: Vocabulary, cache_dir: Path | None) -> tuple[Rows, Rows]:
-    """Returns the ids of both sides of (src, tgt) text pairs, with their BOS and EOS; from `cache_dir` where they are there
-    already (None: in memory)."""
-
-    def write(path: Path) -> None:
-        with pa.ipc.new_stream(path, SCHEMA) as file:
-            for block in _encoded(pairs, vocabulary):
-                file.write_batch(block)
-
-    if cache_dir is None:
-        table = pa.Table.from_batches(_encoded(pairs, vocabulary), SCHEMA)
-    else:
-        models = [hashlib.sha256(tokenizer.model).hexdigest() for tokenizer in (vocabulary.src, vocabulary.tgt)]
-        key = (FORM, sentencepiece.__version__, *models, digest(pairs, "src", "tgt"))  # everything that decides the ids
-        table = pa.ipc.open_stream(pa.memory_map(str(cached(cache_dir, key, ".arrow", write, "token ids")))).read_all()
-    return Rows(table["src"]), Rows(table["tgt"])
-
-
-def _encoded(pairs: Dataset, vocabulary: Vocabulary) -> Iterator[pa.RecordBatch]:
-    """Ids in blocks; in parallel by SentencePiece's threads, since a process forked from one with torch's threads can hang."""
-    blocks, total = pairs.with_format("arrow").iter(AT_ONCE), -(-len(pairs) // AT_ONCE)
-    for block in track(blocks, "tokens", total, console=Console(stderr=True), disable=not sys.stderr.isatty()):
-        src, tgt = vocabulary.encode_src(block["src"].to_pylist()), vocabulary.encode_tgt(block["tgt"].to_pylist())
-        yield pa.record_batch([pa.array(src, IDS), pa.array(tgt, IDS)], schema=SCHEMA)
-
-
-def cached(folder: Path, key: object, suffix: str, make: Callable[[Path], object], what: str) -> Path:
-    """Returns the file in `folder` that `make` writes to a path for this key (its `repr` counts). Its name holds digests of the
-    key and of its content; it is made again where it is missing, damaged or unreadable. An InputError where `what` cannot be
-    kept there."""
-    begin = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
-
-    def name(path: Path) -> str:
-        with path.open("rb") as file:
-            return f"{begin}-{hashlib.file_digest(file, 'sha256').hexdigest()[:16]}{suffix}"
-
-    for path in sorted(folder.glob(f"{begin}-*{suffix}")):
-        with suppress(OSError):  # another user's, for example
-            if path.name == name(path):
-                return path
-    with writable(f"the {what} in {folder}", "output_dir"), made(folder), scratch(folder) as new:
-        content = new / f"content{suffix}"
-        make(content)
-        return content.replace(folder / name(content))

@@ -7,7 +7,6 @@ CTranslate2 (github.com/OpenNMT/CTranslate2) is a separate program, written for 
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ from torch import nn
 
 from entente import checkpoint
 from entente.config.schema import defaults, shown
-from entente.data.files import clean
 from entente.data.tokenizer import EOS, LONGEST, Tokenizer
 from entente.decoding.search import Hypothesis, Search, rank
+from entente.decoding.translate import in_order, with_text
 from entente.errors import InputError
 from entente.models import Transformer
 from entente.models.transformer import Block
@@ -29,10 +28,12 @@ BATCH = 1024  # source tokens translated together by one worker
 ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout", "tied", "positions"}
 
 
-def library(name: str = "ctranslate2") -> Any:
-    """A module of the package ctranslate2, which is an optional dependency; an InputError where it is not installed."""
+def library() -> Any:
+    """The package ctranslate2, which is an optional dependency; an InputError where it is not installed."""
     try:
-        return import_module(name)
+        import ctranslate2
+
+        return ctranslate2
     except ImportError as error:
         advice = "install it by: pip install 'entente[engines]', or use engine=torch"
         raise InputError(f"engine=ctranslate2: the package ctranslate2 cannot be loaded ({error}); {advice}") from error
@@ -64,8 +65,7 @@ def write_ctranslate2(run: checkpoint.Run, folder: Path, quantization: str | Non
     model = run.model
     assert isinstance(model, Transformer)
     pre = isinstance(model.encoder_norm, nn.LayerNorm)
-    specs = library("ctranslate2.specs.transformer_spec")
-    spec = specs.TransformerSpec.from_config(len(model.encoder), model.n_heads, pre_norm=pre)
+    spec = library().specs.TransformerSpec.from_config(len(model.encoder), model.n_heads, pre_norm=pre)
     spec.encoder.position_encodings.encodings = _numbers(model.position_vectors("src", 0, positions))
     spec.decoder.position_encodings.encodings = _numbers(model.position_vectors("tgt", 0, positions))
     spec.encoder.embeddings[0].weight = _numbers(model.src_embedding.weight)
@@ -151,16 +151,13 @@ class CTranslate2:
 
     def __call__(self, sentences: list[str]) -> list[list[Hypothesis]]:
         """The n best hypotheses of each sentence, in the order given. An empty sentence has one empty translation."""
-        found: list[list[Hypothesis]] = [[Hypothesis([], 0.0, True)] for _ in sentences]
-        cleaned = [clean(sentence) for sentence in sentences]
-        full = [i for i, sentence in enumerate(cleaned) if sentence]
-        alike: dict[int, list[tuple[int, list[str]]]] = defaultdict(list)  # of one length, since a call has one limit
-        for i, ids in zip(full, self._vocabulary.encode_src([cleaned[i] for i in full]), strict=True):
-            alike[len(ids)].append((i, [self._pieces[j] for j in ids]))
-        waiting = []
+        alike: dict[int, dict[int, list[str]]] = defaultdict(dict)  # of one length, since a call has one limit
+        for i, ids in zip(*with_text(sentences, self._vocabulary), strict=True):
+            alike[len(ids)][i] = [self._pieces[j] for j in ids]
+        waiting: dict[int, Any] = {}
         for length, group in sorted(alike.items(), reverse=True):  # the longest take longest: they must not come last
             results = self._translator.translate_batch(
-                [pieces for _, pieces in group],
+                [*group.values()],
                 beam_size=self._how.beam,
                 num_hypotheses=1 if self._how.beam == 1 else 2 * self._how.beam,
                 patience=2,
@@ -174,10 +171,8 @@ class CTranslate2:
                 return_scores=True,
                 asynchronous=True,
             )
-            waiting += [(i, result) for (i, _), result in zip(group, results, strict=True)]
-        for i, result in waiting:
-            found[i] = self._ranked(result.result())
-        return found
+            waiting |= zip(group, results, strict=True)
+        return in_order(sentences, {i: self._ranked(result.result()) for i, result in waiting.items()})
 
     def _ranked(self, result: Any) -> list[Hypothesis]:
         hypotheses = []

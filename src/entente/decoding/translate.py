@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import chain
 from typing import TypeVar
 
 import torch
 from torch import nn
 
-from entente.data.batches import EvaluationBatches
+from entente.data.batches import EvaluationBatches, Rows
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.decoding.search import Hypothesis, Search, search
@@ -23,16 +24,23 @@ def translate(
 ) -> list[list[Hypothesis]]:
     """Returns the n best hypotheses of each sentence, in the order given. An empty sentence has one empty translation."""
     device = next(model.parameters()).device
-    found: list[list[Hypothesis]] = [[Hypothesis([], 0.0, True)] for _ in sentences]
-    cleaned = [clean(sentence) for sentence in sentences]
-    full = [i for i, sentence in enumerate(cleaned) if sentence]
-    ids = vocabulary.encode_src([cleaned[i] for i in full])
-    batches = EvaluationBatches(ids, ids, max_tokens)
+    places, ids = with_text(sentences, vocabulary)
+    rows = Rows(ids)
+    batches = EvaluationBatches(rows, rows, max_tokens)
     decoded = work_through(batches, lambda batch: search(model, batch.src.to(device), how, BOS, EOS), model)
-    for batch, hypotheses in zip(batches, decoded, strict=True):
-        for row, n_best in zip(batch.index.tolist(), hypotheses, strict=True):
-            found[full[row]] = n_best
-    return found
+    found = (places[row] for batch in batches for row in batch.index.tolist())
+    return in_order(sentences, dict(zip(found, chain.from_iterable(decoded), strict=True)))
+
+
+def with_text(sentences: list[str], vocabulary: Vocabulary) -> tuple[list[int], list[list[int]]]:
+    """Returns which sentences are not empty, and their source ids."""
+    cleaned = {i: text for i, sentence in enumerate(sentences) if (text := clean(sentence))}
+    return [*cleaned], vocabulary.encode_src([*cleaned.values()])
+
+
+def in_order(sentences: list[str], found: dict[int, list[Hypothesis]]) -> list[list[Hypothesis]]:
+    """Returns the hypotheses of each sentence; where none was decoded, one that is empty."""
+    return [found.get(i, [Hypothesis([], 0.0, True)]) for i in range(len(sentences))]
 
 
 def work_through(items: Iterable[Item], work: Callable[[Item], Result], model: nn.Module) -> list[Result]:

@@ -32,7 +32,7 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from entente.checkpoint import ENTRY, checksum, read, write
 from entente.console.endings import Stopped, StopSignals
 from entente.errors import InputError, Interrupted, shortage
-from entente.files import made, path_of, read_yaml, scratch, write_json, write_text
+from entente.files import path_of, read_yaml, scratch, write_json, write_text
 
 log = logging.getLogger("entente")
 
@@ -58,7 +58,7 @@ def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: M
     """Makes root/name, or root/name-2, ... where that is taken. It appears with its configuration and proof, or not at all."""
     path, number = root / name, 1
     try:
-        with made(path.parent), scratch(root) as new:
+        with scratch(path.parent) as new:
             write_text(new / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
             if proof:
                 write_json(new / "proof.json", proof)
@@ -96,7 +96,7 @@ def to_resume(resume: str | None, root: Path, name: str, config: Mapping[str, An
 def _same(stored: Path, config: Mapping[str, Any]) -> bool:
     try:
         there = read_yaml(stored)
-    except (OSError, ValueError, yaml.YAMLError):
+    except ValueError:
         return False
     here = yaml.safe_load(yaml.safe_dump(dict(config)))
     return isinstance(there, dict) and {**there, "output_dir": None} == {**here, "output_dir": None}

@@ -9,7 +9,7 @@ from annotated_types import Ge, Interval, doc
 
 from entente.checkpoint import RUNTIME
 from entente.config.schema import defaults, problems
-from entente.data.corpora import CORPORA
+from entente.data.corpora import CORPORA, AtLeastOne
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
 from entente.decoding.search import Search
@@ -21,9 +21,8 @@ from entente.training.run_directory import CheckpointSettings
 from entente.training.translator import Optim
 from entente.training.views import Views
 
-AtLeastOne = Annotated[int, Ge(1)]
 TOKENIZER_GIVEN = {"corpus_train", "cache_dir"}  # arguments that the program supplies
-BATCH_GIVEN = {"corpus", "vocabulary", "seed", "overfit", "cache_dir", "limit_batches"}
+BATCH_GIVEN = {"corpus", "vocabulary", "seed", "overfit", "limit_batches"}
 # What a setting meant before configurations were stored with it, where that is not its default.
 MEANT = {"optim": {"decay_from": 0}}
 

@@ -110,15 +110,14 @@ def prepared(settings: RunSettings) -> tuple[TranslationData, Translator]:
     log.info("reading the corpus: %s", settings.data["name"])
     corpus = read_corpus(settings.data)
     text = corpus.digest()
-    cache = Path(settings.output_dir) / "cache"
-    vocabulary = Vocabulary.train(corpus.train, **settings.data["tokenizer"], cache_dir=cache / "tokenizer")
+    cache = Path(settings.output_dir) / "cache" / "tokenizer"
+    vocabulary = Vocabulary.train(corpus.train, **settings.data["tokenizer"], cache_dir=cache)
     data = TranslationData(
         corpus,
         vocabulary,
         **settings.data["batch"],
         seed=settings.seed,
         overfit=settings.overfit,
-        cache_dir=cache / "tokens",
         limit_batches=settings.trainer.limit_batches,
     )
     data.check(decoded=["valid", *corpus.tests])
