@@ -12,6 +12,7 @@ import markdown
 import pytest
 import torch
 from datasets import Dataset
+from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import TensorBoardLogger
 from PIL import Image
 from rich.console import Console
@@ -129,9 +130,17 @@ def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeyp
 
 
 def test_maps_skip_validations_but_never_the_last(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    fit(translator(vocabulary, "birnn", max_steps=16), tmp_path, AttentionMaps(FIXED[:1], every_n_steps=7, n=0))
+    saving = Checkpoints(tmp_path / "checkpoints", every=99, keep=1)
+    fit(translator(vocabulary, "birnn", max_steps=16), tmp_path, AttentionMaps(FIXED[:1], every_n_steps=7, n=0), saving)
     [tag] = events(tmp_path).Tags()["images"]
     assert [image.step for image in events(tmp_path).Images(tag)] == [4, 12, 16]
+
+
+def test_maps_are_drawn_of_an_early_end_too(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    module = translator(vocabulary, "birnn", max_steps=99)
+    trainer = fit(module, tmp_path, EarlyStopping("valid/bleu", mode="max"), AttentionMaps(FIXED[:1], every_n_steps=98, n=0))
+    [tag] = events(tmp_path).Tags()["images"]
+    assert [image.step for image in events(tmp_path).Images(tag)] == [4, trainer.global_step] and trainer.global_step < 96
 
 
 def test_maps_leave_training_as_it_was(vocabulary: Vocabulary, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from torch import Tensor
 from entente.config.schema import fill, shown
 from entente.console import escape
 from entente.data.tokenizer import PAD, Vocabulary
-from entente.errors import Diverged, InputError, disk_error
+from entente.errors import Diverged, InputError, disk_error, reason
 from entente.fast.attach import attach
 from entente.files import made, path_of, whole
 from entente.models import MODELS, Seq2Seq
@@ -119,9 +119,9 @@ def write(content: dict[str, Any], path: Path) -> None:
         with made(path.parent), whole(path) as file:
             torch.save({**content, CHECKSUM: checksum(content)}, file)
     except (OSError, RuntimeError) as error:
-        if (reason := disk_error(error)) is None:
+        if (cause := disk_error(error)) is None:
             raise
-        raise InputError(f"{path}: the checkpoint cannot be written ({reason.strerror or reason})") from error
+        raise InputError(f"{path}: the checkpoint cannot be written ({reason(cause)})") from error
 
 
 @contextmanager
@@ -134,14 +134,14 @@ def _refusing(path: Path, what: str) -> Iterator[None]:
     except InputError as error:
         raise InputError(*(f"{path}: {problem}" for problem in error.problems)) from error
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise InputError(f"{path}: cannot be read ({reason(error)})") from error
     except pickle.UnpicklingError as error:  # torch's own message says how to load it all the same
         raise InputError(
             f"{path}: not a checkpoint that can be read: damaged, or with code in it, of which nothing was run; {ADVICE}"
         ) from error
     except Exception as error:  # torch's reader, and code that meets a value of the wrong kind, raise errors of every kind
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].removesuffix(".")
-        raise InputError(f"{path}: {what} ({escape.line(reason, 200)}); take another copy, or {ADVICE}") from error
+        why = escape.line(reason(error).removesuffix("."), 200)
+        raise InputError(f"{path}: {what} ({why}); take another copy, or {ADVICE}") from error
 
 
 def read(path: Path) -> dict[str, Any]:

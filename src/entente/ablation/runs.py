@@ -22,7 +22,7 @@ from annotated_types import MinLen
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from entente import files
-from entente.errors import InputError
+from entente.errors import InputError, reason
 from entente.files import Name
 
 T = TypeVar("T")
@@ -228,7 +228,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         return ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
-    return getattr(error, "strerror", None) or (str(error).strip() or type(error).__name__).splitlines()[0]
+    return reason(error)
 
 
 def _rounded(value: float | None) -> float:

@@ -31,8 +31,9 @@ from lightning.fabric.plugins import TorchCheckpointIO
 
 from entente.checkpoint import ENTRY, checksum, read, write
 from entente.console.endings import Stopped, StopSignals
-from entente.errors import InputError, Interrupted, shortage
+from entente.errors import InputError, Interrupted, reason, shortage
 from entente.files import made, path_of, read_yaml, scratch, write_json, write_text
+from entente.process import LogFile
 
 log = logging.getLogger("entente")
 
@@ -67,11 +68,11 @@ def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: M
                     return new.rename(path)  # fails where there is a file, or a directory with anything in it
                 except OSError as error:
                     if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                        raise InputError(f"name={name}: no directory of this name can be made ({error.strerror})") from error
+                        raise InputError(f"name={name}: no directory of this name can be made ({reason(error)})") from error
                 number += 1
                 path = root / f"{name}-{number}"
     except OSError as error:
-        raise InputError(f"output_dir={root} name={name}: cannot be written ({error.strerror or error})") from error
+        raise InputError(f"output_dir={root} name={name}: cannot be written ({reason(error)})") from error
 
 
 def to_resume(resume: str | None, root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
@@ -112,9 +113,10 @@ def how_to_resume(run_dir: Path) -> str:
 
 @contextmanager
 def open_run(run_dir: Path) -> Iterator[None]:
-    """Locks the run until this process ends, and turns what ends it early into a line that says how to resume it."""
+    """Locks the run until this process ends, writes what is logged to train.log too, and turns what ends the run early into a
+    line that says how to resume it."""
     try:
-        with StopSignals(), FileLock(run_dir / ".lock", timeout=0):
+        with StopSignals(), FileLock(run_dir / ".lock", timeout=0), LogFile(run_dir / "train.log"):
             threading.excepthook = _without_disk_errors
             yield
     except Timeout:
@@ -233,8 +235,7 @@ class Checkpoints(L.Callback):
     def write_best(self, translator: L.LightningModule) -> None:
         """Writes the current weights to best.ckpt, which is for translation and not for further training."""
         content = {"state_dict": translator.state_dict(), "global_step": translator.global_step}
-        translator.on_save_checkpoint(content)
-        write(content, self.folder / "best.ckpt")
+        write({**content, ENTRY: translator.checkpoint_entry}, self.folder / "best.ckpt")
 
     def _save(self, trainer: L.Trainer) -> None:
         for logger in trainer.loggers:
@@ -249,8 +250,8 @@ class Checkpoints(L.Callback):
 
     def stop_if_asked(self, step: int) -> None:
         if self._signals.received:
-            done = f"{Stopped(self._signals.received)} after step {step}, which is saved"
-            raise Interrupted(f"{done}; {how_to_resume(self.folder.parent)}")
+            when = f"after step {step}, which is saved" if step else "before the first step"
+            raise Interrupted(f"{Stopped(self._signals.received)} {when}; {how_to_resume(self.folder.parent)}")
 
 
 def random_state() -> dict[str, Any]:

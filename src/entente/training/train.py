@@ -27,11 +27,11 @@ from entente import checkpoint
 from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
-from entente.errors import InputError
+from entente.errors import InputError, reason
 from entente.evaluation import show, write_translations
 from entente.files import path_of, write_json
 from entente.models.seq2seq import parameter_count
-from entente.process import LogFile, prepare_process
+from entente.process import prepare_process
 from entente.training import run_directory, views
 from entente.training.progress import TrainingProgress, clock
 from entente.training.run_directory import Checkpoints, Point
@@ -51,10 +51,7 @@ FIXED_SENTENCES = {
 def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
     """Trains, evaluates and writes one run, or resumes one; returns its directory. All that the user could have got wrong is
     checked before a directory is made. prove: called before that, with configuration and data; returns proof.json."""
-    settings = RunSettings.of(config)
-    if found := refused_by_lightning(settings.trainer) or run_directory.no_folder(settings.output_dir):
-        raise InputError(*found)
-    settings = replace(settings, output_dir=str(path_of(settings.output_dir)))
+    settings = usable_settings(config)
     prepare_process(settings.trainer.threads)
     root, name = Path(settings.output_dir), settings.name + ("-overfit" if settings.overfit else "")
     stored = settings.stored()
@@ -68,30 +65,36 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
         if run_dir:
             stack.enter_context(run_directory.open_run(run_dir))
             last = None if settings.trainer.patience else settings.trainer.max_steps
-            with LogFile(run_dir / "train.log"):
-                point = run_directory.newest(run_dir, settings.checkpoint.every, settings.checkpoint.average, last)
+            point = run_directory.newest(run_dir, settings.checkpoint.every, settings.checkpoint.average, last)
         data, translator = prepared(settings)
         if run_dir:
             point.refuse_other_text(translator.checkpoint_entry)
             run_directory.forget_after(run_dir, point)
-            stack.enter_context(LogFile(run_dir / "train.log"))
             log.info("%s: %s", run_dir, point.what_is_left(settings.trainer.max_steps))
         else:
             proof = prove(stored, data) if prove else None
             run_dir = run_directory.new_run_directory(root, name, stored, proof)
             stack.enter_context(run_directory.open_run(run_dir))
-            stack.enter_context(LogFile(run_dir / "train.log"))
         fit(settings, run_dir, data, translator, point)
     return run_dir
 
 
 def check_run(config: Mapping[str, Any]) -> list[str]:
-    """Everything that is wrong with the configuration of a run, one line each, before anything is read or written."""
+    """Everything that is wrong with the configuration of a run, one line each."""
     try:
-        settings = RunSettings.of(config)
+        usable_settings(config)
     except InputError as error:
         return list(error.problems)
-    return refused_by_lightning(settings.trainer) or run_directory.no_folder(settings.output_dir)
+    return []
+
+
+def usable_settings(config: Mapping[str, Any]) -> RunSettings:
+    """The settings of a run that this machine can train, before anything is read or written; an InputError with all that is
+    wrong."""
+    settings = RunSettings.of(config)
+    if found := refused_by_lightning(settings.trainer) or run_directory.no_folder(settings.output_dir):
+        raise InputError(*found)
+    return replace(settings, output_dir=str(path_of(settings.output_dir)))
 
 
 def refused_by_lightning(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
@@ -101,7 +104,7 @@ def refused_by_lightning(settings: TrainerSettings, part: str = "trainer.") -> l
         try:
             build_trainer(tried, None)
         except (TypeError, ValueError, ImportError, MisconfigurationException) as error:
-            return [f"{part}{key}={getattr(settings, key)}: choose another ({str(error).splitlines()[0]})"]
+            return [f"{part}{key}={getattr(settings, key)}: choose another ({reason(error)})"]
     return []
 
 
@@ -212,7 +215,7 @@ def finish(settings: RunSettings, run_dir: Path, data: TranslationData, translat
         "steps": translator.global_step,
         "seconds": round(saving.seconds, 1),
         "parameters": parameter_count(translator.model),
-        "tokens_per_second": round(translator.tokens_per_second, 1),
+        "tokens_per_second": round(translator.tokens / (translator.seconds or 1), 1),
         "mean_of_checkpoints": averaged,
         "unigram_nll": data.unigram_nll(),
     }

@@ -117,7 +117,7 @@ class AttentionMaps(View):
     not change its maps, even in variants that break a mask.
 
     sentences: (short title, text in the source language). n: how many more to take from the start of the validation split.
-    every_n_steps: skip validations until this many steps after the last maps, except the last validation of the budget.
+    every_n_steps: skip validations until this many steps after the last maps, except the last validation of the run.
     """
 
     def __init__(self, sentences: Sequence[tuple[str, str]], every_n_steps: int = 0, n: int = 1) -> None:
@@ -134,7 +134,7 @@ class AttentionMaps(View):
 
     def write(self, board: TensorBoardLogger, trainer: L.Trainer, translator: Translator) -> None:
         step = trainer.global_step
-        if self._last is not None and step - self._last < self.every_n_steps and step != trainer.max_steps:
+        if self._last is not None and step - self._last < self.every_n_steps and not trainer.should_stop:
             return
         self._last = step
         valid = translator.evaluations["valid"].sources[: self.n]
