@@ -29,7 +29,7 @@ from entente.decoding.translate import translate
 from entente.models import MODELS
 from entente.training import progress, views
 from entente.training.progress import TrainingProgress, clock
-from entente.training.run_directory import Checkpoints
+from entente.training.run_directory import Checkpoints, CheckpointSettings
 from entente.training.translator import Optim, Translator
 from entente.training.views import AttentionMaps, SampleTranslations, attention_images
 
@@ -130,7 +130,7 @@ def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeyp
 
 
 def test_maps_skip_validations_but_never_the_last(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    saving = Checkpoints(tmp_path / "checkpoints", every=99, keep=1)
+    saving = Checkpoints(tmp_path, CheckpointSettings())
     fit(translator(vocabulary, "birnn", max_steps=16), tmp_path, AttentionMaps(FIXED[:1], every_n_steps=7, n=0), saving)
     [tag] = events(tmp_path).Tags()["images"]
     assert [image.step for image in events(tmp_path).Images(tag)] == [4, 12, 16]
@@ -272,7 +272,7 @@ def test_the_time_of_training_ends_with_training(
     vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What follows, the final evaluation, is no part of it."""
-    saving = Checkpoints(tmp_path / "checkpoints", every=9, keep=1)
+    saving = Checkpoints(tmp_path, CheckpointSettings())
     fit(translator(vocabulary, max_steps=2), tmp_path, saving)
     trained = saving.seconds
     monkeypatch.setattr(time, "perf_counter", lambda: 1e9)

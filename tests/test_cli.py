@@ -18,7 +18,8 @@ from entente.config.schema import problems
 from entente.console.endings import endings
 from entente.decoding.search import Search
 from entente.errors import InputError, Interrupted
-from entente.process import LogFile, prepare_process
+from entente.process import prepare_process
+from entente.training.run_directory import LogFile
 from entente.training.translator import Optim
 
 ROOT = Path(__file__).parents[1]

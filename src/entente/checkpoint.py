@@ -6,6 +6,7 @@ are compared before memory is allocated.
 """
 
 import hashlib
+import logging
 import math
 import os
 import pickle
@@ -32,6 +33,8 @@ from entente.fast.attach import attach
 from entente.files import made, path_of, whole
 from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import parameter_count
+
+log = logging.getLogger("entente")
 
 ENTRY = "entente"
 CHECKSUM = "sha256"
@@ -101,6 +104,20 @@ def provenance() -> dict[str, str]:
         "torch": str(torch.__version__),
         "python": platform.python_version(),
     }
+
+
+def refuse_other_text(path: Path, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raises InputError where the entry `stored` in a checkpoint is of another corpus than the entry `given`, or of another
+    vocabulary, to whose pieces the weights belong."""
+    if "text" not in stored:
+        log.info("%s holds no digest of the text: only its vocabulary is compared with this one's", path)
+    if stored.get("text", given["text"]) != given["text"]:
+        wrong, give = "the training or validation text has changed since this was written", "its own text"
+    elif checksum(stored["vocabulary"]) != checksum(given["vocabulary"]):
+        wrong, give = "its vocabulary is not the one that the text gives now", "its own text and SentencePiece"
+    else:
+        return
+    raise InputError(f"{path}: {wrong}; give the run {give} again, or begin a new one without resume")
 
 
 def find(checkpoint: str) -> Path:

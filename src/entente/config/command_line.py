@@ -137,7 +137,7 @@ def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[
         raise InputError(f"resume={directory}: {path} is no configuration of a run")
     if "trainer.threads" in map(key_of, overrides) and isinstance(stored.get("trainer"), dict):
         stored["trainer"]["threads"] = config["trainer"]["threads"]
-    return {**stored, "resume": directory}
+    return {**stored, "resume": str(path.parent)}
 
 
 def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:

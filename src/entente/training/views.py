@@ -56,6 +56,7 @@ class Board(TensorBoardLogger):
 def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable[str]) -> None:
     """Every setting for TensorBoard's HParams table, and which scalars are its metrics. Before training, so that a run that
     does not come to its end has a row too, with the metrics that it has."""
+    writer = _board(trainer).experiment.file_writer
     settings = {
         key: value if isinstance(value, bool | int | float | str) else str(value)
         for key, value in flat(config)
@@ -69,7 +70,6 @@ def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable
     for info in content.experiment.hparam_infos:
         info.differs = info.name in DIFFER  # TensorBoard shows these first
     described.content = content.SerializeToString()
-    writer = _board(trainer).experiment.file_writer
     for summary in (experiment, start):
         writer.add_summary(summary)
 
