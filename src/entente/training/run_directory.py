@@ -113,10 +113,9 @@ def how_to_resume(run_dir: Path) -> str:
 
 @contextmanager
 def open_run(run_dir: Path) -> Iterator[None]:
-    """Locks the run until this process ends, writes what is logged to train.log too, and turns what ends the run early into a
-    line that says how to resume it."""
+    """Locks the run until this process ends, and turns what ends it early into a line that says how to resume it."""
     try:
-        with StopSignals(), FileLock(run_dir / ".lock", timeout=0), LogFile(run_dir / "train.log"):
+        with StopSignals(), FileLock(run_dir / ".lock", timeout=0):
             threading.excepthook = _without_disk_errors
             yield
     except Timeout:
@@ -130,10 +129,10 @@ def open_run(run_dir: Path) -> Iterator[None]:
 
 
 class LogFile(logging.FileHandler):
-    """While open, what is logged is also written to a file, with the time. An OSError where it cannot be."""
+    """While open, what is logged is also written to train.log, with the time. An OSError where it cannot be."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, encoding="utf-8")
+    def __init__(self, run_dir: Path) -> None:
+        super().__init__(run_dir / "train.log", encoding="utf-8")
         self.setFormatter(LineFormatter("%(asctime)s %(message)s"))
 
     def __enter__(self) -> None:

@@ -34,7 +34,7 @@ from entente.models.seq2seq import parameter_count
 from entente.process import prepare_process
 from entente.training import run_directory, views
 from entente.training.progress import TrainingProgress, clock
-from entente.training.run_directory import Checkpoints, Point
+from entente.training.run_directory import Checkpoints, LogFile, Point
 from entente.training.settings import RunSettings, TrainerSettings
 from entente.training.translator import Translator
 
@@ -65,18 +65,22 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
         if run_dir:
             stack.enter_context(run_directory.open_run(run_dir))
             last = None if settings.trainer.patience else settings.trainer.max_steps
-            point = run_directory.newest(run_dir, settings.checkpoint, last)
+            with LogFile(run_dir):
+                point = run_directory.newest(run_dir, settings.checkpoint, last)
         data, translator = prepared(settings)
         if run_dir:
             if point.path:
                 checkpoint.refuse_other_text(point.path, point.entry, translator.checkpoint_entry)
             run_directory.forget_after(run_dir, point)
+            stack.enter_context(LogFile(run_dir))
             log.info("%s: %s", run_dir, point.what_is_left(settings.trainer.max_steps))
         else:
             proof = prove(stored, data) if prove else None
             run_dir = run_directory.new_run_directory(root, name, stored, proof)
             stack.enter_context(run_directory.open_run(run_dir))
-        fit(settings, data, translator, Checkpoints(run_dir, settings.checkpoint), point)
+            stack.enter_context(LogFile(run_dir))
+        saving = Checkpoints(run_dir, settings.checkpoint)
+        fit(settings, data, translator, saving, point)
     return run_dir
 
 
