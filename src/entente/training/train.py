@@ -212,11 +212,8 @@ def finish(settings: RunSettings, data: TranslationData, translator: Translator,
             saving.write_best(translator)
         translator.load_state_dict(checkpoint.read(saving.folder / "best.ckpt")["state_dict"])
         evaluations = {split: translator.evaluate(data.evaluation(split)) for split in decoded(settings, data.corpus)}
-    metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
-    times = (clock(saving.seconds), clock(time.perf_counter() - started))
-    log.info("trained %d steps in %s, evaluated in %s (minutes:seconds)", translator.global_step, *times)
-    show(metrics, str(saving.run_dir))
     write_translations(saving.run_dir, evaluations)
+    metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
     report = {
         "steps": translator.global_step,
         "seconds": round(saving.seconds, 1),
@@ -228,6 +225,9 @@ def finish(settings: RunSettings, data: TranslationData, translator: Translator,
     write_json(saving.run_dir / "training.json", report)
     views.log_final(translator.trainer, metrics)
     write_json(saving.run_dir / run_directory.FINISHED, metrics)  # last: a run that has it is finished
+    times = (clock(saving.seconds), clock(time.perf_counter() - started))
+    log.info("trained %d steps in %s, evaluated in %s (minutes:seconds)", translator.global_step, *times)
+    show(metrics, str(saving.run_dir))
 
 
 @contextmanager
