@@ -57,8 +57,6 @@ class TrainingProgress(ProgressBar):
         pl_module.on_progress = lambda done, n: self._show(trainer, f"validating {done}/{n}")
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if trainer.sanity_checking:
-            return
         self._bleu = float(trainer.callback_metrics["valid/bleu"])
         self._best = max(self._bleu, self._best)
         self._live.stop()  # out of the way of whatever the log writes to

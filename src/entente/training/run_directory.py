@@ -180,7 +180,8 @@ class Checkpoints(L.Callback):
     """Writes step-N.ckpt every `every` steps and at the end, keeps the last `keep` of them (`average`, if that is more), and
     writes best.ckpt by validation BLEU. The end is always validated.
 
-    After SIGINT or SIGTERM the current step is completed and saved, and `Interrupted` is raised. A second SIGINT quits at once.
+    After SIGINT or SIGTERM, which `signals` keeps meanwhile, the current step is completed and saved, and `Interrupted` is
+    raised. A second SIGINT quits at once.
     """
 
     def __init__(self, run_dir: Path, settings: CheckpointSettings) -> None:
@@ -191,7 +192,7 @@ class Checkpoints(L.Callback):
         self._since: float | None = None  # when this process began to train, by time.perf_counter
         self._saved: int | None = None  # the last step with a checkpoint
         self._random: dict[str, Any] | None = None  # to be restored before the next step
-        self._signals = StopSignals(keep="stopping when this step is complete and saved; Ctrl-C once more to quit at once")
+        self.signals = StopSignals(keep="stopping when this step is complete and saved; Ctrl-C once more to quit at once")
 
     @property
     def seconds(self) -> float:
@@ -217,7 +218,6 @@ class Checkpoints(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._since = time.perf_counter()
-        self._signals.install()
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
         if self._random is not None:
@@ -227,7 +227,7 @@ class Checkpoints(L.Callback):
         if loader.position % trainer.accumulate_grad_batches:
             return  # within a step
         step = trainer.global_step
-        if step and step != self._saved and (step % self.settings.every == 0 or self._signals.received):
+        if step and step != self._saved and (step % self.settings.every == 0 or self.signals.received):
             self._save(trainer)
         self.stop_if_asked(step)
 
@@ -239,7 +239,7 @@ class Checkpoints(L.Callback):
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         bleu = getattr(pl_module, "bleu", None)  # in double precision, unlike Lightning's copy
-        if not trainer.sanity_checking and bleu is not None and (self.best is None or bleu > self.best):
+        if bleu is not None and (self.best is None or bleu > self.best):
             self.best = bleu
             self.write_best(pl_module)
 
@@ -248,12 +248,6 @@ class Checkpoints(L.Callback):
         self.trained = True
         self._save(trainer)
         self.stop_if_asked(trainer.global_step)
-
-    def on_exception(self, *_: Any) -> None:
-        self._signals.remove()
-
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        self._signals.remove()
 
     def write_best(self, translator: L.LightningModule) -> None:
         """Writes the current weights to best.ckpt, which is for translation and not for further training."""
@@ -272,9 +266,9 @@ class Checkpoints(L.Callback):
             there[step].unlink()
 
     def stop_if_asked(self, step: int) -> None:
-        if self._signals.received:
+        if self.signals.received:
             when = f"after step {step}, which is saved" if step else "before the first step"
-            raise Interrupted(f"{Stopped(self._signals.received)} {when}; {how_to_resume(self.run_dir)}")
+            raise Interrupted(f"{Stopped(self.signals.received)} {when}; {how_to_resume(self.run_dir)}")
 
 
 def random_state() -> dict[str, Any]:

@@ -149,7 +149,8 @@ def fit(settings: RunSettings, data: TranslationData, translator: Translator, sa
     splits = decoded(settings, data.corpus)
     trainer = build_trainer(budget, saving.run_dir, chosen, purge_step=point.step + 1)
     views.log_settings(trainer, settings.stored(), splits)
-    trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
+    with saving.signals:
+        trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
     saving.stop_if_asked(trainer.global_step)  # by a signal that came while Lightning tore down
     finish(settings, data, translator, saving)
 

@@ -102,7 +102,7 @@ class View(L.Callback):
         self.n = n
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
-        if isinstance(trainer.logger, TensorBoardLogger) and trainer.is_global_zero and not trainer.sanity_checking:
+        if isinstance(trainer.logger, TensorBoardLogger):
             self.write(trainer.logger, trainer, pl_module)
 
     def write(self, board: TensorBoardLogger, trainer: L.Trainer, translator: Translator) -> None:
