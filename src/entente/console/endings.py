@@ -32,7 +32,7 @@ class Stopped(BaseException):
 
 
 class StopSignals:
-    """Inside, SIGINT and SIGTERM raise `Stopped`; with `keep`, they only set `received` and print the line `keep`."""
+    """While installed, SIGINT and SIGTERM raise `Stopped`; with `keep`, they only set `received` and print the line `keep`."""
 
     def __init__(self, keep: str = "") -> None:
         self.received: signal.Signals | None = None
@@ -40,11 +40,17 @@ class StopSignals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> None:
+        self.install()
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    def install(self) -> None:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._receive)
 
-    def __exit__(self, *_: object) -> None:
+    def remove(self) -> None:
         while self._before:
             number, before = self._before.popitem()
             if signal.getsignal(number) == self._receive:  # else someone has installed another since

@@ -218,6 +218,7 @@ class Checkpoints(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._since = time.perf_counter()
+        self.signals.install()  # here, after Lightning's own
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
         if self._random is not None:

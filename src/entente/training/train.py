@@ -60,26 +60,24 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
         log.info("%s: has finished, nothing left to do", run_dir)
         return run_dir
     L.seed_everything(settings.seed, verbose=False)
-    point = Point()  # the beginning
+    resumed = run_dir is not None
     with ExitStack() as stack:
         if run_dir:
             stack.enter_context(run_directory.open_run(run_dir))
-            last = None if settings.trainer.patience else settings.trainer.max_steps
-            with LogFile(run_dir):
-                point = run_directory.newest(run_dir, settings.checkpoint, last)
         data, translator = prepared(settings)
-        if run_dir:
-            if point.path:
-                checkpoint.refuse_other_text(point.path, point.entry, translator.checkpoint_entry)
-            run_directory.forget_after(run_dir, point)
-            stack.enter_context(LogFile(run_dir))
-            log.info("%s: %s", run_dir, point.what_is_left(settings.trainer.max_steps))
-        else:
+        if not run_dir:
             proof = prove(stored, data) if prove else None
             run_dir = run_directory.new_run_directory(root, name, stored, proof)
             stack.enter_context(run_directory.open_run(run_dir))
-            stack.enter_context(LogFile(run_dir))
+        stack.enter_context(LogFile(run_dir))
         saving = Checkpoints(run_dir, settings.checkpoint)
+        last = None if settings.trainer.patience else settings.trainer.max_steps
+        point = run_directory.newest(run_dir, settings.checkpoint, last)  # of a new run, the beginning
+        if point.path:
+            checkpoint.refuse_other_text(point.path, point.entry, translator.checkpoint_entry)
+        if resumed:
+            run_directory.forget_after(run_dir, point)
+            log.info("%s: %s", run_dir, point.what_is_left(settings.trainer.max_steps))
         fit(settings, data, translator, saving, point)
     return run_dir
 
@@ -149,8 +147,10 @@ def fit(settings: RunSettings, data: TranslationData, translator: Translator, sa
     splits = decoded(settings, data.corpus)
     trainer = build_trainer(budget, saving.run_dir, chosen, purge_step=point.step + 1)
     views.log_settings(trainer, settings.stored(), splits)
-    with saving.signals:
+    try:
         trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
+    finally:
+        saving.signals.remove()
     saving.stop_if_asked(trainer.global_step)  # by a signal that came while Lightning tore down
     finish(settings, data, translator, saving)
 
