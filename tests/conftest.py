@@ -16,7 +16,7 @@ from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import pad
 
 torch.set_num_threads(1)
-sys.path.append(str(Path(__file__).parents[1] / "scripts"))  # for the packages `benchmark` and `growth`
+sys.path.append(str(Path(__file__).parents[1] / "scripts"))  # for the packages `benchmark` and `growth`, and for `schema`
 # Who runs in a shell's background ignores Ctrl-C, and so would all that the tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

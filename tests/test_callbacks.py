@@ -12,6 +12,7 @@ import markdown
 import pytest
 import torch
 from datasets import Dataset
+from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import TensorBoardLogger
 from PIL import Image
 from rich.console import Console
@@ -28,7 +29,7 @@ from entente.decoding.translate import translate
 from entente.models import MODELS
 from entente.training import progress, views
 from entente.training.progress import TrainingProgress, clock
-from entente.training.run_directory import Checkpoints
+from entente.training.run_directory import Checkpoints, CheckpointSettings
 from entente.training.translator import Optim, Translator
 from entente.training.views import AttentionMaps, SampleTranslations, attention_images
 
@@ -59,6 +60,7 @@ def fit(module: Translator, path: Path, *chosen: L.Callback, **options: Any) -> 
         log_every_n_steps=1,
         logger=TensorBoardLogger(path, name="", version=""),
         callbacks=[*chosen],
+        num_sanity_val_steps=0,
         enable_checkpointing=False,
         enable_model_summary=False,
         enable_progress_bar=any(isinstance(c, TrainingProgress) for c in chosen),
@@ -99,7 +101,7 @@ def test_attention_maps_of_every_sentence_and_kind(name: str, kinds: list[str], 
     assert set(written.Tags()["images"]) == tags
     for tag in tags:
         images = written.Images(tag)
-        assert [image.step for image in images] == [4, 8]  # nothing at the sanity check, step 0
+        assert [image.step for image in images] == [4, 8]
         pixels = Image.open(io.BytesIO(images[-1].encoded_image_string))
         assert (pixels.width, pixels.height) == (images[-1].width, images[-1].height) and pixels.width > 400
         assert len(set(pixels.get_flattened_data())) > 20
@@ -129,9 +131,17 @@ def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeyp
 
 
 def test_maps_skip_validations_but_never_the_last(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    fit(translator(vocabulary, "birnn", max_steps=16), tmp_path, AttentionMaps(FIXED[:1], every_n_steps=7, n=0))
+    saving = Checkpoints(tmp_path, CheckpointSettings())
+    fit(translator(vocabulary, "birnn", max_steps=16), tmp_path, AttentionMaps(FIXED[:1], every_n_steps=7, n=0), saving)
     [tag] = events(tmp_path).Tags()["images"]
     assert [image.step for image in events(tmp_path).Images(tag)] == [4, 12, 16]
+
+
+def test_maps_are_drawn_of_an_early_end_too(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    module = translator(vocabulary, "birnn", max_steps=99)
+    trainer = fit(module, tmp_path, EarlyStopping("valid/bleu", mode="max"), AttentionMaps(FIXED[:1], every_n_steps=98, n=0))
+    [tag] = events(tmp_path).Tags()["images"]
+    assert [image.step for image in events(tmp_path).Images(tag)] == [4, trainer.global_step] and trainer.global_step < 96
 
 
 def test_maps_leave_training_as_it_was(vocabulary: Vocabulary, tmp_path: Path) -> None:
@@ -263,7 +273,7 @@ def test_the_time_of_training_ends_with_training(
     vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What follows, the final evaluation, is no part of it."""
-    saving = Checkpoints(tmp_path / "checkpoints", every=9, keep=1)
+    saving = Checkpoints(tmp_path, CheckpointSettings())
     fit(translator(vocabulary, max_steps=2), tmp_path, saving)
     trained = saving.seconds
     monkeypatch.setattr(time, "perf_counter", lambda: 1e9)

@@ -18,7 +18,8 @@ from entente.console.endings import endings
 from entente.data.files import read_lines
 from entente.decoding.search import Search
 from entente.errors import InputError, Interrupted
-from entente.process import LogFile, prepare_process
+from entente.process import prepare_process
+from entente.training.run_directory import LogFile
 from entente.training.translator import Optim
 
 ROOT = Path(__file__).parents[1]
@@ -346,7 +347,7 @@ def test_a_line_for_the_terminal_is_cut_and_shows_what_it_would_do(capsys: pytes
 
 def test_a_line_of_the_log_is_cut_and_shows_what_it_would_do(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     prepare_process(None)
-    with LogFile(tmp_path / "train.log"):
+    with LogFile(tmp_path):
         logging.getLogger("entente").info("%s: going on\x1b[2J%s", "run", "x" * 10**6)
     for said in (capsys.readouterr().out, (tmp_path / "train.log").read_text()):
         assert "\x1b" not in said and r"run: going on\x1b[2Jxxx" in said and len(said) < 5000

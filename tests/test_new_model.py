@@ -20,7 +20,7 @@ LINE = "from entente.models.mean import Mean as Mean\n"
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project with one more model."""
     folder = tmp_path_factory.mktemp("checkout")
-    for part in ("src", "configs"):
+    for part in ("src", "configs", "scripts"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     models = folder / "src" / "entente" / "models"
     shutil.copy(ROOT / "tests" / "mean.py", models / "mean.py")
@@ -34,14 +34,25 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(checkout: Path, *arguments: str) -> None:
     places = {"PYTHONPATH": str(checkout / "src"), "ENTENTE_CONFIGS": str(checkout / "configs"), "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-m", *arguments], cwd=checkout, env={**os.environ, **places}, check=True)
+    subprocess.run([sys.executable, *arguments], cwd=checkout, env={**os.environ, **places}, check=True)
 
 
 def test_a_new_model_is_trained_and_translates(checkout: Path) -> None:
-    run(checkout, "entente.commands.schema")  # the table of settings, which a test compares with the signatures
+    run(checkout, "scripts/schema.py")  # the table of settings, which a test compares with the signatures
     table = json.loads((checkout / "src" / "entente" / "config" / "schema.json").read_text(encoding="utf-8"))
     assert table["model/mean"]["d_model"]["default"] == 64
     corpus = write_corpus(checkout)
-    run(checkout, "entente", "train", "model=mean", "name=new", "trainer=debug", "trainer.suffix=''", "search.beam=3", *corpus)
+    run(
+        checkout,
+        "-m",
+        "entente",
+        "train",
+        "model=mean",
+        "name=new",
+        "trainer=debug",
+        "trainer.suffix=''",
+        "search.beam=3",
+        *corpus,
+    )
     translations = (checkout / "outputs" / "new" / "translations" / "test.tsv").read_text(encoding="utf-8")
     assert translations.startswith("source\treference\ttranslation\n") and translations.count("\n") > 1

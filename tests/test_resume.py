@@ -22,7 +22,7 @@ from sacrebleu.metrics.bleu import BLEUScore
 from entente.checkpoint import read, write
 from entente.config.command_line import plain
 from entente.errors import InputError, Interrupted
-from entente.training.run_directory import newest, random_state, restore_random_state, steps
+from entente.training.run_directory import CheckpointSettings, newest, random_state, restore_random_state, steps
 from entente.training.train import train
 from entente.training.translator import Translator
 from interruptions import command, differences, points, rounds
@@ -105,7 +105,7 @@ def test_a_run_stopped_by_signals_ends_with_the_same_bits(
         name = f"stopped{step}"
         with pytest.raises(Interrupted, match=f"{number.name} after step {step}, which is saved"):
             run(base, model, name)
-        assert newest(whole.parent / name).step == step
+        assert newest(whole.parent / name, CheckpointSettings()).step == step
         at_batch(0, die)
         stopped = run(base, model, name, "resume=auto")
         assert stopped.name == name
@@ -123,7 +123,7 @@ def test_a_run_that_died_loses_no_more_than_since_its_last_checkpoint(
         at_batch(batch, die)
         with pytest.raises(Killed):
             run(base, model, f"died{batch}")
-        assert newest(whole.parent / f"died{batch}").step == step
+        assert newest(whole.parent / f"died{batch}", CheckpointSettings()).step == step
         at_batch(0, die)
         assert differences(whole, run(base, model, f"died{batch}", "resume=auto")) == []
 
@@ -146,7 +146,7 @@ def test_tensorboard_shows_every_point_once(base: list[str], at_batch: Callable[
 def test_patience_comes_back(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
     more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # learns nothing: stops at the third validation
     whole = run(base, "birnn", "whole", *more)
-    assert newest(whole).step == 15
+    assert newest(whole, CheckpointSettings()).step == 15
     at_batch(12, send(signal.SIGTERM))
     with pytest.raises(Interrupted):
         run(base, "birnn", "stopped", *more)
@@ -154,6 +154,32 @@ def test_patience_comes_back(base: list[str], at_batch: Callable[..., None], tmp
     assert differences(whole, run(base, "birnn", "stopped", *more, "resume=auto")) == []
     (tmp_path / "stopped" / "metrics.json").unlink()  # killed after an early stop, before its evaluation
     assert differences(whole, run(base, "birnn", "stopped", *more, "resume=auto")) == []
+
+
+def test_an_interrupt_before_the_first_step_says_so(base: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, original = run(base, "birnn", "whole"), Translator.on_train_start
+    with monkeypatch.context() as patched:
+        patched.setattr(Translator, "on_train_start", lambda self: (original(self), send(signal.SIGINT)()))
+        with pytest.raises(Interrupted, match="^stopped by SIGINT before the first step; go on: "):
+            run(base, "birnn", "stopped")
+    assert differences(whole, run(base, "birnn", "stopped", "resume=auto")) == []
+
+
+def test_the_speed_is_that_of_the_whole_training(base: list[str], at_batch: Callable[..., None]) -> None:
+    """Of steps that were not logged and of those before an interrupt too, and after training there is no other."""
+    base = [*base, "trainer.log_every=100"]
+    whole = run(base, "birnn", "whole")
+    at_batch(9, send(signal.SIGTERM))
+    with pytest.raises(Interrupted):
+        run(base, "birnn", "stopped")
+    at_batch(0, die)
+    stopped = run(base, "birnn", "stopped", "resume=auto")
+    trained = [read(path / "checkpoints" / f"step-{STEPS}.ckpt")["trained"] for path in (whole, stopped)]
+    assert trained[0]["tokens"] == trained[1]["tokens"] > 100 * STEPS
+    (stopped / "metrics.json").unlink()
+    run(base, "birnn", "stopped", "resume=auto")
+    speed = json.loads((stopped / "training.json").read_text())["tokens_per_second"]
+    assert speed == pytest.approx(trained[1]["tokens"] / trained[1]["seconds"], abs=0.1)
 
 
 def test_what_resume_takes(
@@ -190,7 +216,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     with pytest.raises(Interrupted):
         run(base, "birnn", "stopped")
     at_batch(0, die)
-    saved = steps(tmp_path / "stopped" / "checkpoints")
+    saved = [*steps(tmp_path / "stopped" / "checkpoints").values()]
     assert [path.name for path in saved] == ["step-6.ckpt", "step-9.ckpt", "step-11.ckpt"]
     content = bytearray(saved[-1].read_bytes())
     content[len(content) // 2] ^= 1
@@ -204,7 +230,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
 def test_the_mean_of_checkpoints_is_the_model_where_it_is_better(base: list[str], tmp_path: Path) -> None:
     more = ["checkpoint.average=3", "trainer.max_steps=90", "trainer.validate_every=30", "checkpoint.every=5", "optim.lr=2e-2"]
     averaged = run(base, "birnn", "averaged", *more)
-    paths = steps(averaged / "checkpoints")
+    paths = [*steps(averaged / "checkpoints").values()]
     assert [path.name for path in paths] == ["step-80.ckpt", "step-85.ckpt", "step-90.ckpt"]
     states = [read(path)["state_dict"] for path in paths]
     mean = {name: sum(state[name] for state in states) / 3 for name in states[0]}
@@ -222,13 +248,14 @@ def test_the_mean_of_checkpoints_is_the_model_where_it_is_better(base: list[str]
 
 
 AVERAGED = ["checkpoint.average=3", "checkpoint.every=4", "trainer.max_steps=30"]
+MEAN = CheckpointSettings(every=4, average=3)
 
 
 @pytest.mark.parametrize("model", sorted(SMALL))
 def test_the_mean_is_the_same_wherever_a_run_was_stopped(base: list[str], model: str, at_batch: Callable[..., None]) -> None:
     """Of the regular checkpoints and the last one: 24, 28, 30."""
     whole = run(base, model, "whole", *AVERAGED)
-    assert [path.name for path in steps(whole / "checkpoints")] == ["step-24.ckpt", "step-28.ckpt", "step-30.ckpt"]
+    assert [path.name for path in steps(whole / "checkpoints").values()] == ["step-24.ckpt", "step-28.ckpt", "step-30.ckpt"]
     for stops in ((26,), (25, 26)):
         name = f"stopped{len(stops)}-{stops[0]}"
         at_batch(stops[0], send(signal.SIGTERM))
@@ -238,7 +265,7 @@ def test_the_mean_is_the_same_wherever_a_run_was_stopped(base: list[str], model:
             at_batch(1, send(signal.SIGTERM))
             with pytest.raises(Interrupted):
                 run(base, model, name, *AVERAGED, "resume=auto")
-        assert newest(whole.parent / name).step == stops[-1]
+        assert newest(whole.parent / name, CheckpointSettings()).step == stops[-1]
         at_batch(0, die)
         assert differences(whole, run(base, model, name, *AVERAGED, "resume=auto")) == []
 
@@ -278,14 +305,14 @@ def test_only_what_the_mean_needs_has_to_be_there(base: list[str], at_batch: Cal
     at_batch(26, send(signal.SIGTERM))
     with pytest.raises(Interrupted):
         run(base, "birnn", "a", *AVERAGED)
-    saved = steps(tmp_path / "a" / "checkpoints")
+    saved = [*steps(tmp_path / "a" / "checkpoints").values()]
     assert [path.stem for path in saved] == ["step-16", "step-20", "step-24", "step-26"]
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     damage(tmp_path / "a" / "checkpoints" / "step-20.ckpt")
-    assert newest(tmp_path / "a", every=4, average=3, last=30).step == 26
-    assert newest(tmp_path / "a", every=4, average=3).step == 0
+    assert newest(tmp_path / "a", MEAN, last=30).step == 26
+    assert newest(tmp_path / "a", MEAN).step == 0
     damage(tmp_path / "b" / "checkpoints" / "step-24.ckpt")
-    assert newest(tmp_path / "b", every=4, average=3, last=30).step == newest(tmp_path / "b", every=4, average=3).step == 20
+    assert newest(tmp_path / "b", MEAN, last=30).step == newest(tmp_path / "b", MEAN).step == 20
 
 
 def test_the_end_is_always_validated(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
@@ -331,7 +358,7 @@ def test_a_run_goes_on_with_no_text_but_its_own(
         run(base, "birnn", "a")
     at_batch(0, die)
     if not digest:  # as it was written before checkpoints held one
-        for path in steps(tmp_path / "a" / "checkpoints"):
+        for path in steps(tmp_path / "a" / "checkpoints").values():
             content = read(path)
             content["entente"].pop("text", None)
             write(content, path)

@@ -16,7 +16,6 @@ from pydantic import AllowInfNan
 from typing_extensions import TypedDict
 
 from entente.checkpoint import RUNTIME
-from entente.commands.schema import schema
 from entente.config.command_line import FILE, TABLES
 from entente.config.schema import defaults, fill, nearest, problems, settings_of, shown
 from entente.decoding.search import Search
@@ -24,6 +23,7 @@ from entente.errors import InputError
 from entente.models import MODELS
 from entente.training.settings import completed
 from entente.training.translator import Optim
+from schema import schema
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
@@ -270,7 +270,7 @@ def test_every_size_of_a_model_has_an_end(name: str) -> None:
 
 
 def test_the_table_of_settings_is_that_of_the_signatures() -> None:
-    assert FILE.read_text(encoding="utf-8") == schema(), "run python -m entente.commands.schema"
+    assert FILE.read_text(encoding="utf-8") == schema(), "run python scripts/schema.py"
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if name not in ("ablate", "compare")])

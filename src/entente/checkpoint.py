@@ -6,6 +6,7 @@ are compared before memory is allocated.
 """
 
 import hashlib
+import logging
 import math
 import os
 import pickle
@@ -27,12 +28,14 @@ from torch import Tensor
 from entente.config.schema import fill, shown
 from entente.console import escape
 from entente.data.tokenizer import PAD, Vocabulary
-from entente.errors import Diverged, InputError, disk_error
+from entente.errors import Diverged, InputError, disk_error, reason
 from entente.fast.attach import attach
 from entente.files import path_of, whole
 from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import parameter_count
 from entente.process import memory
+
+log = logging.getLogger("entente")
 
 ENTRY = "entente"
 CHECKSUM = "sha256"
@@ -103,6 +106,20 @@ def provenance() -> dict[str, str]:
     }
 
 
+def refuse_other_text(path: Path, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raises InputError where the entry `stored` in a checkpoint is of another corpus than the entry `given`, or of another
+    vocabulary, to whose pieces the weights belong."""
+    if "text" not in stored:
+        log.info("%s holds no digest of the text: only its vocabulary is compared with this one's", path)
+    if stored.get("text", given["text"]) != given["text"]:
+        wrong, give = "the training or validation text has changed since this was written", "its own text"
+    elif checksum(stored["vocabulary"]) != checksum(given["vocabulary"]):
+        wrong, give = "its vocabulary is not the one that the text gives now", "its own text and SentencePiece"
+    else:
+        return
+    raise InputError(f"{path}: {wrong}; give the run {give} again, or begin a new one without resume")
+
+
 def find(checkpoint: str) -> Path:
     """The file meant: itself, or the best checkpoint of a run's directory."""
     path = path_of(checkpoint)
@@ -119,9 +136,9 @@ def write(content: dict[str, Any], path: Path) -> None:
         with whole(path) as file:
             torch.save({**content, CHECKSUM: checksum(content)}, file)
     except (OSError, RuntimeError) as error:
-        if (reason := disk_error(error)) is None:
+        if (cause := disk_error(error)) is None:
             raise
-        raise InputError(f"{path}: the checkpoint cannot be written ({reason.strerror or reason})") from error
+        raise InputError(f"{path}: the checkpoint cannot be written ({reason(cause)})") from error
 
 
 @contextmanager
@@ -134,14 +151,14 @@ def _refusing(path: Path, what: str) -> Iterator[None]:
     except InputError as error:
         raise InputError(*(f"{path}: {problem}" for problem in error.problems)) from error
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise InputError(f"{path}: cannot be read ({reason(error)})") from error
     except pickle.UnpicklingError as error:  # torch's own message says how to load it all the same
         raise InputError(
             f"{path}: not a checkpoint that can be read: damaged, or with code in it, of which nothing was run; {ADVICE}"
         ) from error
     except Exception as error:  # torch's reader, and code that meets a value of the wrong kind, raise errors of every kind
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].removesuffix(".")
-        raise InputError(f"{path}: {what} ({escape.line(reason, 200)}); take another copy, or {ADVICE}") from error
+        why = escape.line(reason(error).removesuffix("."), 200)
+        raise InputError(f"{path}: {what} ({why}); take another copy, or {ADVICE}") from error
 
 
 def read(path: Path) -> dict[str, Any]:

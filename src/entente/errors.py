@@ -19,10 +19,16 @@ class InputError(Exception):
         return "\n".join(self.problems)
 
 
+def reason(error: BaseException) -> str:
+    """Why something failed, in one line: the system's words for an error of its own, else the first line of the text."""
+    text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+    return str(text).splitlines()[0]
+
+
 def shortage(error: BaseException) -> str | None:
     """What the machine denies a command (memory, or a file or its space), in a line; None for an error of another kind."""
     if cause := disk_error(error):
-        return f"{cause.filename or 'output'}: cannot be read or written ({cause.strerror or cause})"
+        return f"{cause.filename or 'output'}: cannot be read or written ({reason(cause)})"
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error))):
         return "out of memory; free some, or lower data.batch.max_tokens, the model's widths or search.beam"
     return None

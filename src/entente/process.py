@@ -1,4 +1,4 @@
-"""Prepares our process: threads, memory, and the log, which goes to standard output and to a run's own file.
+"""Prepares our process: threads, memory, and the log on standard output.
 
 glibc keeps freed memory instead of returning it to the kernel. A training step allocates and frees some hundred megabytes, in
 blocks of the same sizes as the step before. By default glibc returns each large block to the kernel at once, which fills it
@@ -14,7 +14,6 @@ import sys
 import time
 import warnings
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -33,7 +32,7 @@ MALLOC = {  # parameters of mallopt, by their numbers in glibc's malloc.h
 }
 
 
-class _LineFormatter(logging.Formatter):
+class LineFormatter(logging.Formatter):
     """Each record is one line, see `escape.line`."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -46,24 +45,6 @@ class _PrintHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError):  # work goes on without a reader; what is printed at its end raises again
             print(self.format(record), flush=True)
-
-
-class LogFile(logging.FileHandler):
-    """While open, what is logged is also written to a file, with the time. An OSError where it cannot be."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, encoding="utf-8")
-        self.setFormatter(_LineFormatter("%(asctime)s %(message)s"))
-
-    def __enter__(self) -> None:
-        log.addHandler(self)
-
-    def __exit__(self, *exception: object) -> None:
-        log.removeHandler(self)
-        self.close()
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        raise
 
 
 def keep_freed_memory() -> bool:
@@ -97,7 +78,7 @@ def prepare_process(threads: int | None) -> None:
     log.propagate = False
     if not log.handlers:
         handler = _PrintHandler()
-        handler.setFormatter(_LineFormatter())
+        handler.setFormatter(LineFormatter())
         log.addHandler(handler)
     for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -29,12 +29,8 @@ class Score(NamedTuple):
     log_probabilities: Tensor  # (T,), in nats, of each piece given the source and the pieces before it
 
 
-class TrainedModel:
-    """A trained model, its vocabulary and its configuration, on one device."""
-
-    def __init__(self, run: checkpoint.Run, device: torch.device) -> None:
-        self.model = run.model.to(device)
-        self.vocabulary, self.config, self.step = run.vocabulary, run.config, run.step
+class TrainedModel(checkpoint.Run):
+    """What a checkpoint holds, and what one can ask it: `model`, `vocabulary` and `config` are its own."""
 
     def __repr__(self) -> str:
         data, count = self.config["data"], parameter_count(self.model)
@@ -81,5 +77,6 @@ class TrainedModel:
 def load(run: str | Path, device: str | torch.device | None = None) -> TrainedModel:
     """Loads the best checkpoint of a run's directory, or a checkpoint file. device: None is a GPU where torch sees one, else
     the CPU. Raises InputError with one line where the file is missing, damaged or from another program."""
-    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    return TrainedModel(checkpoint.load(str(run)), chosen)
+    found = checkpoint.load(str(run))
+    found.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return TrainedModel(**vars(found))

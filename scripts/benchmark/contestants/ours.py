@@ -101,8 +101,7 @@ def train(config: dict[str, Any], wire: Wire) -> None:
     data, translator = prepared(run)
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder)
-        kept = max(config["checkpoint"][key] for key in ("keep", "average"))
-        saving = Checkpoints(run_dir / "checkpoints", config["checkpoint"]["every"], kept)
+        saving = Checkpoints(run_dir, run.checkpoint)
         settings = {**config["trainer"], "max_steps": ENDLESS, "validate_every": ENDLESS}
         views = callbacks(run.views, run.trainer.patience, run.data["src"])
         trainer = build_trainer(

@@ -19,7 +19,6 @@ from entente.data import module, tokenizer
 from entente.decoding.search import search
 from entente.errors import InputError
 from entente.models.seq2seq import evaluating, parameter_count
-from entente.training.run_directory import steps_of_mean
 from entente.training.settings import RunSettings
 from entente.training.train import build_trainer, prepared
 
@@ -125,7 +124,7 @@ class Side:
         words = f"the best of those after every {every} steps and step {last}"
         if trainer.patience and trainer.patience < math.ceil(last / every):
             words += f", with a patience of {trainer.patience}"
-        mean = steps_of_mean(last, saved.every, saved.average)
+        mean = saved.steps_of_mean(last)
         return words + (f", or the mean of {', '.join(map(str, mean))}" if len(mean) > 1 else "")
 
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from entente import files
-from entente.errors import InputError
+from entente.errors import InputError, reason
 from entente.files import Name
 
 T = TypeVar("T")
@@ -192,7 +192,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         return ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
-    return getattr(error, "strerror", None) or (str(error).strip() or type(error).__name__).splitlines()[0]
+    return reason(error)
 
 
 def _rounded(value: float) -> float:

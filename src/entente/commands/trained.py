@@ -8,13 +8,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import doc
 
 from entente import checkpoint
-from entente.config.schema import defaults, fill, problems
+from entente.config.schema import fill, problems
 from entente.data.corpora import Corpus, read_corpus, read_from
 from entente.decoding.ctranslate2 import CTranslate2
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.process import Threads, prepare_process
-from entente.training.settings import PARTS, TrainerSettings, problems_of_data
+from entente.training.settings import PARTS, TrainerSettings, completed, problems_of_data
 from entente.training.train import refused_by_lightning
 
 log = logging.getLogger("entente")
@@ -75,7 +75,7 @@ def stored_corpus(run: checkpoint.Run, path: str, trusted: bool, setting: str = 
 
 
 def load_run(path: str, accelerator: str) -> checkpoint.Run:
-    """A checkpoint whose configuration says all that is asked of it here, on an accelerator that is there."""
+    """A checkpoint with a complete configuration, as far as it is asked for here, and on an accelerator that is there."""
     run = checkpoint.load(path)
     if missing := ", ".join(part for part in ("data", "search", "trainer") if part not in run.config):
         raise InputError(f"{path}: its configuration has no part {missing}; give a checkpoint that training wrote here")
@@ -84,9 +84,7 @@ def load_run(path: str, accelerator: str) -> checkpoint.Run:
         wrong += problems(PARTS[part], part, run.config[part])
     if wrong:
         raise InputError(*(f"{path}: in its configuration, {problem}" for problem in wrong))
-    for part in ("search", "trainer"):
-        run.config[part] = {**defaults(PARTS[part]), **run.config[part]}
-    trainer = fill(TrainerSettings, "trainer", {**run.config["trainer"], "accelerator": accelerator})
-    if refused := refused_by_lightning(trainer, part=""):
+    run.config.update(completed(run.config))
+    if refused := refused_by_lightning(TrainerSettings(**{**run.config["trainer"], "accelerator": accelerator}), part=""):
         raise InputError(*refused)
     return run

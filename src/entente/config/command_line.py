@@ -2,8 +2,8 @@
 
 The defaults of all settings, their comments and what they may be are read from `schema.json`, so that help and answers to
 misspelt keys need neither torch nor the code that uses them. That table is made from the signatures, by
-`python -m entente.commands.schema`, and registered in Hydra's ConfigStore: its part "train" as `_train`, "model/birnn" as
-`_birnn` of the group `model`. A file of configs/ names its part in its defaults list and holds only what differs from it.
+`python scripts/schema.py`, and registered in Hydra's ConfigStore: its part "train" as `_train`, "model/birnn" as `_birnn` of
+the group `model`. A file of configs/ names its part in its defaults list and holds only what differs from it.
 """
 
 import argparse
@@ -11,7 +11,9 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,7 +31,7 @@ from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseExce
 
 from entente.config.schema import MISSING, flat, nearest, suggestion, unknown, unset
 from entente.console.endings import StopSignals, endings, occupy_standard_streams
-from entente.errors import InputError
+from entente.errors import InputError, reason
 from entente.files import path_of, read_yaml
 
 Command = Callable[[dict[str, Any]], None]
@@ -46,42 +48,26 @@ UNUSABLE = Exception  # what Hydra raises for a command line that it cannot use:
 def run(command: Command, configs: Path, name: str, check: Check = lambda config: ()) -> None:
     """Calls `command` with the plain dict composed from `configs/name.yaml` and the command line's overrides. `check` says what
     is wrong with such a dict, a line for each problem; the command runs when there is none."""
-    ours = False  # whether our code is running, not Hydra's
-
-    def main(config: DictConfig) -> None:
-        nonlocal ours
-        ours = True
-        with endings():  # here, before Hydra adds lines of its own
-            command(resolve_config(config, HydraConfig.get().overrides.task, check))
-        ours = False
-
     occupy_standard_streams()
-    with endings():
-        try:
-            os.getcwd()
-        except OSError:
-            raise InputError("the working directory has been deleted; change to another one") from None
-        # Python keeps bytes that are not UTF-8 as lone surrogates.
-        if strange := [ascii(argument) for argument in sys.argv[1:] if re.search("[\ud800-\udfff]", argument)]:
-            raise InputError(*(f"{argument}: not UTF-8 text; convert it, or rename the file" for argument in strange))
-        sys.argv[1:] = [quoted(argument) for argument in sys.argv[1:]]
+    with endings(), StopSignals():
+        sys.argv[1:] = usable_arguments()
         line = CommandLine(configs, name, check)
         if line.flags.help:
             print(line.help())
-            return
-        if line.unlisted:  # here, before Hydra makes a directory
-            raise InputError(*line.problems())
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are; what is printed of them is decided here
-    with endings(), StopSignals():
-        try:
-            hydra.main(version_base="1.3", config_path=str(configs), config_name=name)(main)()
-        except SystemExit as ended:
-            sys.exit(2 if ended.code == 1 and not ours else ended.code)  # Hydra has named a flag that it cannot follow
-        except UNUSABLE as error:
-            denied = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
-            if not isinstance(error, COMPOSING) and (ours or denied):
-                raise  # what the machine denies, or a fault of the command's own
-            raise InputError(*(line.problems() or [_first_line(error)])) from error
+        else:
+            line.call(command)
+
+
+def usable_arguments() -> list[str]:
+    """The arguments in `sys.argv`, quoted where Hydra's grammar asks for it. An InputError where none can be followed."""
+    try:
+        os.getcwd()
+    except OSError:
+        raise InputError("the working directory has been deleted; change to another one") from None
+    # Python keeps bytes that are not UTF-8 as lone surrogates.
+    if strange := [ascii(argument) for argument in sys.argv[1:] if re.search("[\ud800-\udfff]", argument)]:
+        raise InputError(*(f"{argument}: not UTF-8 text; convert it, or rename the file" for argument in strange))
+    return [quoted(argument) for argument in sys.argv[1:]]
 
 
 def parsed(override: str) -> Override | None:
@@ -132,16 +118,14 @@ def plain(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
     except InterpolationToMissingValueError:
         return {}, found
     except OmegaConfBaseException as error:
-        return {}, [*found, f"{_first_line(error)}; correct the reference, or leave in what it refers to"]
+        return {}, [*found, f"{why(error)}; correct the reference, or leave in what it refers to"]
     return container, found
 
 
 def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """The configuration of the run in the directory `resume`, which continues as it began: any other override is refused,
-    since it would have no effect. The machine may be another, so `trainer.threads` is this one's."""
+    """The configuration of the run in the directory `resume`, which continues as it began. The machine may be another, so
+    `trainer.threads` is this one's."""
     directory = config["resume"]
-    if found := unused_overrides(directory, overrides):
-        raise InputError(*found)
     path = path_of(directory) / "config.yaml"
     if not os.path.exists(path):
         raise InputError(f"resume={directory}: no directory of a run, with a config.yaml in it; give one, or auto")
@@ -153,13 +137,7 @@ def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[
         raise InputError(f"resume={directory}: {path} is no configuration of a run")
     if "trainer.threads" in map(key_of, overrides) and isinstance(stored.get("trainer"), dict):
         stored["trainer"]["threads"] = config["trainer"]["threads"]
-    return {**stored, "resume": directory}
-
-
-def unused_overrides(directory: str, overrides: Sequence[str]) -> list[str]:
-    """A line for each override that a resumed run has no use for."""
-    others = [override for override in overrides if key_of(override) not in ("resume", "trainer.threads")]
-    return [f"resume={directory} goes on with that run's own settings; leave out {override}" for override in others]
+    return {**stored, "resume": str(path.parent)}
 
 
 def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -188,15 +166,13 @@ class CommandLine:
         self.configs, self.verb, self.check = configs, name, check
         self.name = self.flags.config_name or name
         self.elsewhere = bool(self.flags.config_path or self.flags.config_dir)  # other files decide what there is
-        groups = [] if self.elsewhere else groups_of(configs, self.name)
-        self.choices = {group: sorted(path.stem for path in (configs / group).glob("*.yaml")) for group in groups}
         self.overrides: list[str] = []
         self.unlisted: list[str] = []
         for override in self.flags.overrides:
             try:
                 self.overrides += self._values(override) if self.flags.multirun and not self.elsewhere else [override]
             except UNUSABLE as error:  # from what a user's range is made of
-                self.unlisted.append(f"{override}: {_first_line(error)}")
+                self.unlisted.append(f"{override}: {why(error)}")
 
     def _values(self, override: str) -> list[str]:
         """One override for each value of a sweep; the override itself where it is none. A ValueError where it has no values, or
@@ -217,57 +193,106 @@ class CommandLine:
             raise ValueError(f"more than {MOST_VALUES:,} values; give fewer")
         return [f"{key}={value}" for value in found]
 
+    @cached_property
+    def choices(self) -> dict[str, list[str]]:
+        """The groups of which the configuration makes a choice, each with the files that can be chosen."""
+        with self._composing():
+            groups = hydra.compose(self.name, return_hydra_config=True).hydra.runtime.choices
+        files = {group: sorted(path.stem for path in (self.configs / group).glob("*.yaml")) for group in sorted(groups)}
+        return {group: names for group, names in files.items() if names}
+
+    def _composing(self) -> AbstractContextManager[None]:
+        return hydra.initialize_config_dir(str(self.configs), version_base="1.3")
+
+    def call(self, command: Command) -> None:
+        """Has Hydra compose the configuration, or one for each value of a sweep, and calls the command with it."""
+        if found := self.unused_by_resume() or (self.unlisted and self.problems()):
+            raise InputError(*found)  # before Hydra makes a directory
+        ours = False  # whether our code is running, not Hydra's
+
+        def main(config: DictConfig) -> None:
+            nonlocal ours
+            ours = True
+            with endings():  # here, before Hydra adds lines of its own
+                command(resolve_config(config, HydraConfig.get().overrides.task, self.check))
+            ours = False
+
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are; what is printed of them is decided here
+        try:
+            hydra.main(version_base="1.3", config_path=str(self.configs), config_name=self.verb)(main)()
+        except SystemExit as ended:
+            sys.exit(2 if ended.code == 1 and not ours else ended.code)  # Hydra has named a flag that it cannot follow
+        except UNUSABLE as error:
+            denied = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
+            if not isinstance(error, COMPOSING) and (ours or denied):
+                raise  # what the machine denies, or a fault of the command's own
+            raise InputError(*(self.problems() or [why(error)])) from error
+
     def help(self) -> str:
         """What the command does, the files that can be chosen, and each setting with its value, comment and range."""
         try:
-            with hydra.initialize_config_dir(str(self.configs), version_base="1.3"):
+            with self._composing():
                 config: Any = OmegaConf.to_container(hydra.compose(self.verb, self.flags.overrides))
         except UNUSABLE as error:
-            raise InputError(*(self.problems() or [_first_line(error)])) from error
+            raise InputError(*(self.problems() or [why(error)])) from error
         lines = (self.configs / f"{self.verb}.yaml").read_text(encoding="utf-8").splitlines()
         header = [line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
-        chosen = [f"  {group}={'|'.join(names)}" for group, names in self.choices.items() if names]
+        chosen = [f"  {group}={'|'.join(names)}" for group, names in self.choices.items()]
         more = "--cfg job shows the configuration, -m runs several values (KEY=1,2), --hydra-help lists the others"
         parts = ["\n".join(header), f"Flags, before the settings: {more}."]
         parts += ["\n".join(["Files of settings, GROUP=NAME:", *chosen])] if chosen else []
         return "\n\n".join([*parts, "Settings, KEY=VALUE or PART.KEY=VALUE:", commented(self.verb, config)])
+
+    def unused_by_resume(self) -> list[str]:
+        """A line for each override that has no effect, since the run that `resume` names continues as it began."""
+        directory = next((one.partition("=")[2] for one in self.overrides if key_of(one) == "resume"), "")
+        if directory in ("", "null", "auto"):
+            return []
+        others = [one for one in self.overrides if key_of(one) not in ("resume", "trainer.threads")]
+        return [f"resume={directory} goes on with that run's own settings; leave out {one}" for one in others]
 
     def problems(self) -> list[str]:
         """A line for each override that does not compose, and for all that is wrong with what the others compose; none where
         the fault is not theirs."""
         if self.elsewhere:
             return []
-        resume = next((one.partition("=")[2] for one in self.overrides if key_of(one) == "resume"), "null")
-        if resume not in ("null", "auto") and (found := unused_overrides(resume, self.overrides)):
-            return found
-        lines = list(self.unlisted)
-        good: dict[str, str] = {}  # the overrides that compose, by key
-        unclear: set[str] = set()  # groups without a choice, since it cannot even be guessed which was meant
-        with hydra.initialize_config_dir(str(self.configs), version_base="1.3"):
-            try:
-                config = hydra.compose(self.name)
-            except UNUSABLE:
-                return []
-            # Which settings there are depends on the choices of groups: these come first.
-            for one in sorted(self.overrides, key=lambda one: key_of(one) not in self.choices):
-                key, value = key_of(one), one.partition("=")[2]
-                if key.partition(".")[0] in unclear or not unclear <= config.keys():  # one that is no part may choose anything
-                    continue
-                try:
-                    config = hydra.compose(self.name, [*{**good, key: one}.values()])
-                    good[key] = one
-                except UNUSABLE as error:
-                    lines.append(self._explain(one, error, config))
-                    if key in self.choices and key not in good and parsed(one):
-                        if near := nearest(value, self.choices[key]):
-                            good[key] = f"{key}={near}"  # the other overrides are judged as if this had been given
-                            config = hydra.compose(self.name, [*good.values()])
-                        else:
-                            unclear.add(key)
+        try:
+            groups = self.choices.keys()
+        except UNUSABLE:  # it does not compose without overrides either
+            return []
+        with self._composing():
+            lines, good, config = self._composed_one_by_one()
             values, found = plain(config)
         # Our own files have nothing wrong in them: there is something to check, which takes seconds, only with a user's value.
-        checked = self.check(values) if lines and values and good.keys() - self.choices.keys() else []
+        checked = self.check(values) if lines and values and good - groups else []
         return list(dict.fromkeys([*lines, *found, *checked]))
+
+    def _composed_one_by_one(self) -> tuple[list[str], set[str], DictConfig]:
+        """A line for each override that does not compose, the keys of those that do, and what these compose. Which settings
+        there are depends on the choices of groups: these come first. Where a choice cannot be made, the settings are judged by
+        the one that was probably meant; where there is none, those of its group are not judged."""
+        config = hydra.compose(self.name)
+        lines = list(self.unlisted)
+        good: dict[str, str] = {}  # the overrides that compose, by key
+        unclear: set[str] = set()  # groups without a choice
+        for one in sorted(self.overrides, key=lambda one: key_of(one) not in self.choices):
+            key, value = key_of(one), one.partition("=")[2]
+            if key.partition(".")[0] in unclear or not unclear <= config.keys():  # one that is no part may choose anything
+                continue
+            try:
+                config = hydra.compose(self.name, [*{**good, key: one}.values()])
+                good[key] = one
+                continue
+            except UNUSABLE as error:
+                lines.append(self._explain(one, error, config))
+            if key not in self.choices or key in good or not parsed(one):
+                continue
+            if meant := nearest(value, self.choices[key]):
+                good[key] = f"{key}={meant}"
+                config = hydra.compose(self.name, [*good.values()])
+            else:
+                unclear.add(key)
+        return lines, set(good), config
 
     def _explain(self, override: str, error: Exception, config: DictConfig) -> str:
         """Why an override does not compose, in one line; `config` is what the others compose."""
@@ -281,27 +306,19 @@ class CommandLine:
         if "Could not override" in str(error):
             settings = [key for key, _ in flat(OmegaConf.to_container(config))]
             return unknown(key, value, list(dict.fromkeys([*settings, *self.choices])))
-        return f"{override}: {_first_line(error)}"
+        return f"{override}: {why(error)}"
 
 
-def groups_of(configs: Path, name: str) -> list[str]:
-    """The groups of which the configuration `name`, or one that it is built on, makes a choice."""
-    path = configs / f"{name}.yaml"
-    defaults = yaml.safe_load(path.read_text(encoding="utf-8")).get("defaults", []) if path.exists() else []
-    groups = {group for choice in defaults if isinstance(choice, dict) for group in choice if not group.startswith("override")}
-    bases = [choice for choice in defaults if isinstance(choice, str) and choice != "_self_"]
-    return sorted(groups.union(*(groups_of(configs, base) for base in bases)))
-
-
-def _first_line(error: BaseException) -> str:
+def why(error: BaseException) -> str:
+    """`errors.reason`, with the place in a YAML file or the key that Hydra's and OmegaConf's errors are about."""
     if error.__cause__ and (not str(error) or str(error).startswith("Error merging")):  # Hydra's; the reason is OmegaConf's
         error = error.__cause__
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"line {error.problem_mark.line + 1}: {error.problem}"
     if isinstance(error, KeyError):
         return f"there is no {error}"
-    text = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return f"{error.full_key}: {text}" if isinstance(error, OmegaConfBaseException) and error.full_key else text
+    key = error.full_key if isinstance(error, OmegaConfBaseException) else None
+    return f"{key}: {reason(error)}" if key else reason(error)
 
 
 def register() -> None:
@@ -318,20 +335,17 @@ def register() -> None:
 def commented(command: str, config: Mapping[str, Any]) -> str:
     """A composed configuration as YAML, each setting with its comment and what it may be."""
     known = TABLES.get("train", {}) | TABLES.get(command, {})
-    for part, values in config.items():
-        if isinstance(values, Mapping):
-            known |= {f"{part}.{key}": setting for key, setting in TABLES.get(f"{part}/{values.get('name')}", {}).items()}
-    return "\n".join(_lines(config, known, ""))
-
-
-def _lines(config: Mapping[str, Any], known: Table, prefix: str) -> Iterator[str]:
-    for name, value in config.items():
-        key, inner = f"{prefix}{name}", value if isinstance(value, Mapping) else {}
-        text = "" if inner else yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=10_000).strip()[1:-1]
-        words = "; ".join(filter(None, (known.get(key, {}).get(said) for said in ("comment", "allowed"))))
-        line = f"{'  ' * prefix.count('.')}{name}: {text}".rstrip()
-        yield f"{line}  # {words}" if words else line
-        yield from _lines(inner, known, f"{key}.")
+    lines = []
+    for key, value in flat(config):
+        if isinstance(value, Mapping):  # a part, whose name may choose a table of its own
+            known |= {f"{key}.{inner}": setting for inner, setting in TABLES.get(f"{key}/{value.get('name')}", {}).items()}
+        setting = known.get(key, {})
+        words = "; ".join(filter(None, (setting.get("comment"), setting.get("allowed"))))
+        text = yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=10_000).strip()[1:-1]
+        line = f"{'  ' * key.count('.')}{key.rpartition('.')[2]}:"
+        line += "" if isinstance(value, Mapping) and value else f" {text}"
+        lines.append(f"{line}  # {words}" if words else line)
+    return "\n".join(lines)
 
 
 register()

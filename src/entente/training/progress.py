@@ -7,7 +7,7 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import ProgressBar
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
 log = logging.getLogger("entente")
@@ -16,7 +16,7 @@ log = logging.getLogger("entente")
 class TrainingProgress(ProgressBar):
     """Optimiser steps done and to do, loss, target tokens per second, BLEU, time.
 
-    On a terminal it is one live line, written at most 4 times a second; elsewhere (a pipe, a log of CI) a line in the log every
+    On a terminal it is one live line, drawn 4 times a second; elsewhere (a pipe, a log of CI) a line in the log every
     `every_n_steps`. After each validation a line goes to the log in both cases.
     """
 
@@ -25,13 +25,13 @@ class TrainingProgress(ProgressBar):
         self.every_n_steps = every_n_steps
         console = console or Console(stderr=True)
         columns = BarColumn(bar_width=None), TextColumn("{task.description}", table_column=Column(no_wrap=True))
-        self._live = Progress(*columns, console=console, auto_refresh=False, transient=True, expand=True)
-        self._live.disable = not console.is_interactive
-        self._live.add_task("")
+        off = not console.is_interactive
+        self._live = Progress(*columns, console=console, refresh_per_second=4, transient=True, expand=True, disable=off)
+        self._task = self._live.add_task("")
         self._bleu: float | None = None
         self._best = 0.0
         self._first_step = self._logged = 0
-        self._started = self._shown = 0.0  # by time.monotonic, in seconds
+        self._started = 0.0  # by time.monotonic, in seconds
 
     def state_dict(self) -> dict[str, Any]:
         return {"bleu": self._bleu, "best": self._best}
@@ -42,7 +42,8 @@ class TrainingProgress(ProgressBar):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._started = time.monotonic()
         self._first_step = self._logged = trainer.global_step
-        self._open(trainer)
+        self._show(trainer)
+        self._live.start()
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
         # Only now, so that after a step with a validation there is one line, with its result.
@@ -56,13 +57,12 @@ class TrainingProgress(ProgressBar):
         pl_module.on_progress = lambda done, n: self._show(trainer, f"validating {done}/{n}")
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if trainer.sanity_checking:
-            return
         self._bleu = float(trainer.callback_metrics["valid/bleu"])
         self._best = max(self._bleu, self._best)
         self._live.stop()  # out of the way of whatever the log writes to
         self._log(trainer)
-        self._open(trainer)
+        self._show(trainer)
+        self._live.start()
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._live.stop()
@@ -72,16 +72,9 @@ class TrainingProgress(ProgressBar):
     def on_exception(self, *_: Any) -> None:
         self._live.stop()
 
-    def _open(self, trainer: L.Trainer) -> None:
-        self._live.start()
-        self._shown = 0.0  # so that the line is drawn at once
-        self._show(trainer)
-
     def _show(self, trainer: L.Trainer, doing: str = "") -> None:
-        now = time.monotonic()
-        if self._live.live.is_started and now - self._shown >= 0.25:
-            self._shown, step, line = now, trainer.global_step, self._line(trainer, doing)
-            self._live.update(TaskID(0), completed=step, total=trainer.max_steps, description=line, refresh=True)
+        line = self._line(trainer, doing)
+        self._live.update(self._task, completed=trainer.global_step, total=trainer.max_steps, description=line)
 
     def _log(self, trainer: L.Trainer) -> None:
         self._logged = trainer.global_step

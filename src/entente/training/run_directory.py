@@ -29,10 +29,11 @@ from annotated_types import Ge, doc
 from filelock import FileLock, Timeout
 from lightning.fabric.plugins import TorchCheckpointIO
 
-from entente.checkpoint import ENTRY, checksum, read, write
+from entente.checkpoint import ENTRY, read, write
 from entente.console.endings import Stopped, StopSignals
-from entente.errors import InputError, Interrupted, shortage
+from entente.errors import InputError, Interrupted, reason, shortage
 from entente.files import path_of, read_yaml, scratch, write_json, write_text
+from entente.process import LineFormatter
 
 log = logging.getLogger("entente")
 
@@ -67,11 +68,11 @@ def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: M
                     return new.rename(path)  # fails where there is a file, or a directory with anything in it
                 except OSError as error:
                     if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                        raise InputError(f"name={name}: no directory of this name can be made ({error.strerror})") from error
+                        raise InputError(f"name={name}: no directory of this name can be made ({reason(error)})") from error
                 number += 1
                 path = root / f"{name}-{number}"
     except OSError as error:
-        raise InputError(f"output_dir={root} name={name}: cannot be written ({error.strerror or error})") from error
+        raise InputError(f"output_dir={root} name={name}: cannot be written ({reason(error)})") from error
 
 
 def to_resume(resume: str | None, root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
@@ -80,7 +81,7 @@ def to_resume(resume: str | None, root: Path, name: str, config: Mapping[str, An
     if resume is None:
         return None
     if resume != "auto":
-        return path_of(resume)
+        return Path(resume)
     pattern = re.compile(re.escape(Path(name).name) + r"(?:-(\d+))?")
     runs = {
         int(match[1] or 1): path
@@ -127,6 +128,24 @@ def open_run(run_dir: Path) -> Iterator[None]:
         raise InputError(f"{run_dir}: {line}; {how_to_resume(run_dir)}") from error
 
 
+class LogFile(logging.FileHandler):
+    """While open, what is logged is also written to train.log, with the time. An OSError where it cannot be."""
+
+    def __init__(self, run_dir: Path) -> None:
+        super().__init__(run_dir / "train.log", encoding="utf-8")
+        self.setFormatter(LineFormatter("%(asctime)s %(message)s"))
+
+    def __enter__(self) -> None:
+        log.addHandler(self)
+
+    def __exit__(self, *exception: object) -> None:
+        log.removeHandler(self)
+        self.close()
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        raise
+
+
 def _without_disk_errors(error: threading.ExceptHookArgs) -> None:
     """TensorBoard's writer is a thread, whose error the main thread raises again at the next write."""
     if not isinstance(error.exc_value, OSError):
@@ -143,6 +162,12 @@ class CheckpointSettings:
         int, Ge(1), doc("above 1: the mean of so many of the latest is the run's model where validation BLEU says so")
     ] = 1
 
+    def steps_of_mean(self, last: int) -> list[int]:
+        """The steps whose weights are averaged in a run of `last` steps, oldest first: regular ones and the last one, but none
+        that was saved on an interrupt, or the mean would depend on it."""
+        regular = (last - 1) // self.every
+        return [*(self.every * i for i in range(max(1, regular - self.average + 2), regular + 1)), last]
+
 
 class VerifiedCheckpoints(TorchCheckpointIO):
     """Has Lightning write checkpoints as we do, whole and with a checksum."""
@@ -152,21 +177,22 @@ class VerifiedCheckpoints(TorchCheckpointIO):
 
 
 class Checkpoints(L.Callback):
-    """Writes step-N.ckpt every `every` steps and at the end, keeps the last `keep` of them, and writes best.ckpt by validation
-    BLEU. The end is always validated.
+    """Writes step-N.ckpt every `every` steps and at the end, keeps the last `keep` of them (`average`, if that is more), and
+    writes best.ckpt by validation BLEU. The end is always validated.
 
-    After SIGINT or SIGTERM the current step is completed and saved, and `Interrupted` is raised. A second SIGINT quits at once.
+    After SIGINT or SIGTERM, which `signals` keeps meanwhile, the current step is completed and saved, and `Interrupted` is
+    raised. A second SIGINT quits at once.
     """
 
-    def __init__(self, folder: Path, every: int, keep: int) -> None:
-        self.folder, self.every, self.keep = folder, every, keep
+    def __init__(self, run_dir: Path, settings: CheckpointSettings) -> None:
+        self.run_dir, self.folder, self.settings = run_dir, run_dir / "checkpoints", settings
         self.best: float | None = None
         self.trained = False
         self._seconds = 0.0  # of training in earlier processes
         self._since: float | None = None  # when this process began to train, by time.perf_counter
         self._saved: int | None = None  # the last step with a checkpoint
         self._random: dict[str, Any] | None = None  # to be restored before the next step
-        self._signals = StopSignals(keep="stopping when this step is complete and saved; Ctrl-C once more to quit at once")
+        self.signals = StopSignals(keep="stopping when this step is complete and saved; Ctrl-C once more to quit at once")
 
     @property
     def seconds(self) -> float:
@@ -192,7 +218,7 @@ class Checkpoints(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._since = time.perf_counter()
-        self._signals.install()
+        self.signals.install()  # here, after Lightning's own
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
         if self._random is not None:
@@ -202,7 +228,7 @@ class Checkpoints(L.Callback):
         if loader.position % trainer.accumulate_grad_batches:
             return  # within a step
         step = trainer.global_step
-        if step and step != self._saved and (step % self.every == 0 or self._signals.received):
+        if step and step != self._saved and (step % self.settings.every == 0 or self.signals.received):
             self._save(trainer)
         self.stop_if_asked(step)
 
@@ -214,7 +240,7 @@ class Checkpoints(L.Callback):
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         bleu = getattr(pl_module, "bleu", None)  # in double precision, unlike Lightning's copy
-        if not trainer.sanity_checking and bleu is not None and (self.best is None or bleu > self.best):
+        if bleu is not None and (self.best is None or bleu > self.best):
             self.best = bleu
             self.write_best(pl_module)
 
@@ -224,33 +250,26 @@ class Checkpoints(L.Callback):
         self._save(trainer)
         self.stop_if_asked(trainer.global_step)
 
-    def on_exception(self, *_: Any) -> None:
-        self._signals.remove()
-
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        self._signals.remove()
-
     def write_best(self, translator: L.LightningModule) -> None:
         """Writes the current weights to best.ckpt, which is for translation and not for further training."""
         content = {"state_dict": translator.state_dict(), "global_step": translator.global_step}
-        translator.on_save_checkpoint(content)
-        write(content, self.folder / "best.ckpt")
+        write({**content, ENTRY: translator.checkpoint_entry}, self.folder / "best.ckpt")
 
     def _save(self, trainer: L.Trainer) -> None:
         for logger in trainer.loggers:
             logger.save()  # flushes TensorBoard's events
         self._saved = trainer.global_step
         trainer.save_checkpoint(self.folder / f"step-{self._saved}.ckpt")
-        points = steps(self.folder)
+        there, keep = steps(self.folder), max(self.settings.keep, self.settings.average)
         # A checkpoint saved on an interrupt is kept until there is a later one, and does not count as one of the `keep`.
-        regular = [path for path in points if step_of(path) % self.every == 0 or (self.trained and path == points[-1])]
-        for path in set(points) - {*regular[-self.keep :], points[-1]}:
-            path.unlink()
+        regular = [step for step in there if step % self.settings.every == 0 or (self.trained and step == self._saved)]
+        for step in there.keys() - {*regular[-keep:], self._saved}:
+            there[step].unlink()
 
     def stop_if_asked(self, step: int) -> None:
-        if self._signals.received:
-            done = f"{Stopped(self._signals.received)} after step {step}, which is saved"
-            raise Interrupted(f"{done}; {how_to_resume(self.folder.parent)}")
+        if self.signals.received:
+            when = f"after step {step}, which is saved" if step else "before the first step"
+            raise Interrupted(f"{Stopped(self.signals.received)} {when}; {how_to_resume(self.run_dir)}")
 
 
 def random_state() -> dict[str, Any]:
@@ -275,20 +294,10 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
     random.setstate((version, tuple(words), next_gauss))
 
 
-def step_of(path: Path) -> int:
-    return int(path.stem.partition("-")[2])
-
-
-def steps(folder: Path) -> list[Path]:
-    """The checkpoints of steps in a folder, oldest first."""
-    return sorted((path for path in folder.glob("step-*.ckpt") if path.stem[5:].isdecimal() and path.is_file()), key=step_of)
-
-
-def steps_of_mean(last: int, every: int, n: int) -> list[int]:
-    """The steps whose weights `checkpoint.average=n` averages in a run of `last` steps, oldest first: regular ones and the last
-    one, but none that was saved on an interrupt, or the mean would depend on it."""
-    regular = (last - 1) // every
-    return [*(every * i for i in range(max(1, regular - n + 2), regular + 1)), last]
+def steps(folder: Path) -> dict[int, Path]:
+    """The checkpoints in a folder by their steps, oldest first."""
+    files = ((path.stem.removeprefix("step-"), path) for path in folder.glob("step-*.ckpt") if path.is_file())
+    return dict(sorted((int(step), path) for step, path in files if step.isdecimal()))
 
 
 @dataclass(frozen=True)
@@ -308,23 +317,8 @@ class Point:
             return f"has no checkpoint, starts again from step 0 of {max_steps}"
         return f"goes on from step {self.step} to {max_steps}"
 
-    def refuse_other_text(self, entry: Mapping[str, Any]) -> None:
-        """Raises InputError where the run began with another corpus than that of `entry`, or with another vocabulary, to whose
-        pieces the weights belong."""
-        if self.path is None:
-            return
-        if (text := self.entry.get("text")) is None:
-            log.info("%s holds no digest of the text: only its vocabulary is compared with this one's", self.path)
-        if text not in (None, entry["text"]):
-            wrong, give = "the training or validation text has changed since this was written", "its own text"
-        elif checksum(self.entry["vocabulary"]) != checksum(entry["vocabulary"]):
-            wrong, give = "its vocabulary is not the one that the text gives now", "its own text and SentencePiece"
-        else:
-            return
-        raise InputError(f"{self.path}: {wrong}; give the run {give} again, or begin a new one without resume")
 
-
-def newest(run_dir: Path, every: int = 1, average: int = 1, last: int | None = None) -> Point:
+def newest(run_dir: Path, settings: CheckpointSettings, last: int | None = None) -> Point:
     """The latest undamaged checkpoint from which training yields all that the run's end needs: whatever of the checkpoints to
     average and best.ckpt is missing would be written again. Damaged and missing files are logged. last: its step, if known."""
     folder = run_dir / "checkpoints"
@@ -338,7 +332,7 @@ def newest(run_dir: Path, every: int = 1, average: int = 1, last: int | None = N
             return None
 
     lost: float | None = None  # BLEU of the best.ckpt that must be written again
-    for path in steps(folder)[::-1]:
+    for path in reversed(steps(folder).values()):
         if (saved := content(path.name)) is None:
             continue
         if (state := saved.get("callbacks", {}).get(Checkpoints.__qualname__)) is None:
@@ -348,7 +342,7 @@ def newest(run_dir: Path, every: int = 1, average: int = 1, last: int | None = N
         if lost is not None and point.best == lost:
             continue
         end = point.step if point.trained else last or point.step + 1
-        if not all(content(f"step-{step}.ckpt") for step in steps_of_mean(end, every, average) if step <= point.step):
+        if not all(content(f"step-{step}.ckpt") for step in settings.steps_of_mean(end) if step <= point.step):
             continue
         if lost is None and point.best is not None and content("best.ckpt") is None:
             lost = point.best
@@ -359,6 +353,6 @@ def newest(run_dir: Path, every: int = 1, average: int = 1, last: int | None = N
 
 def forget_after(run_dir: Path, point: Point) -> None:
     """Removes the checkpoints of later steps: training writes them again, as it does their points for TensorBoard."""
-    for path in steps(run_dir / "checkpoints"):
-        if step_of(path) > point.step:
+    for step, path in steps(run_dir / "checkpoints").items():
+        if step > point.step:
             path.unlink()

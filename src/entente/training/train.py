@@ -27,14 +27,14 @@ from entente import checkpoint
 from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
-from entente.errors import InputError
+from entente.errors import InputError, reason
 from entente.evaluation import show, write_translations
 from entente.files import path_of, write_json
 from entente.models.seq2seq import parameter_count
-from entente.process import LogFile, prepare_process
+from entente.process import prepare_process
 from entente.training import run_directory, views
 from entente.training.progress import TrainingProgress, clock
-from entente.training.run_directory import Checkpoints, Point
+from entente.training.run_directory import Checkpoints, LogFile, Point
 from entente.training.settings import RunSettings, TrainerSettings
 from entente.training.translator import Translator
 
@@ -51,10 +51,7 @@ FIXED_SENTENCES = {
 def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
     """Trains, evaluates and writes one run, or resumes one; returns its directory. All that the user could have got wrong is
     checked before a directory is made. prove: called before that, with configuration and data; returns proof.json."""
-    settings = RunSettings.of(config)
-    if found := refused_by_lightning(settings.trainer) or run_directory.no_folder(settings.output_dir):
-        raise InputError(*found)
-    settings = replace(settings, output_dir=str(path_of(settings.output_dir)))
+    settings = usable_settings(config)
     prepare_process(settings.trainer.threads)
     root, name = Path(settings.output_dir), settings.name + ("-overfit" if settings.overfit else "")
     stored = settings.stored()
@@ -63,35 +60,44 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
         log.info("%s: has finished, nothing left to do", run_dir)
         return run_dir
     L.seed_everything(settings.seed, verbose=False)
-    point = Point()  # the beginning
+    resumed = run_dir is not None
     with ExitStack() as stack:
         if run_dir:
             stack.enter_context(run_directory.open_run(run_dir))
-            last = None if settings.trainer.patience else settings.trainer.max_steps
-            with LogFile(run_dir / "train.log"):
-                point = run_directory.newest(run_dir, settings.checkpoint.every, settings.checkpoint.average, last)
         data, translator = prepared(settings)
-        if run_dir:
-            point.refuse_other_text(translator.checkpoint_entry)
-            run_directory.forget_after(run_dir, point)
-            stack.enter_context(LogFile(run_dir / "train.log"))
-            log.info("%s: %s", run_dir, point.what_is_left(settings.trainer.max_steps))
-        else:
+        if not run_dir:
             proof = prove(stored, data) if prove else None
             run_dir = run_directory.new_run_directory(root, name, stored, proof)
             stack.enter_context(run_directory.open_run(run_dir))
-            stack.enter_context(LogFile(run_dir / "train.log"))
-        fit(settings, run_dir, data, translator, point)
+        stack.enter_context(LogFile(run_dir))
+        saving = Checkpoints(run_dir, settings.checkpoint)
+        last = None if settings.trainer.patience else settings.trainer.max_steps
+        point = run_directory.newest(run_dir, settings.checkpoint, last)  # of a new run, the beginning
+        if point.path:
+            checkpoint.refuse_other_text(point.path, point.entry, translator.checkpoint_entry)
+        if resumed:
+            run_directory.forget_after(run_dir, point)
+            log.info("%s: %s", run_dir, point.what_is_left(settings.trainer.max_steps))
+        fit(settings, data, translator, saving, point)
     return run_dir
 
 
 def check_run(config: Mapping[str, Any]) -> list[str]:
-    """Everything that is wrong with the configuration of a run, one line each, before anything is read or written."""
+    """Everything that is wrong with the configuration of a run, one line each."""
     try:
-        settings = RunSettings.of(config)
+        usable_settings(config)
     except InputError as error:
         return list(error.problems)
-    return refused_by_lightning(settings.trainer) or run_directory.no_folder(settings.output_dir)
+    return []
+
+
+def usable_settings(config: Mapping[str, Any]) -> RunSettings:
+    """The settings of a run that this machine can train, before anything is read or written; an InputError with all that is
+    wrong."""
+    settings = RunSettings.of(config)
+    if found := refused_by_lightning(settings.trainer) or run_directory.no_folder(settings.output_dir):
+        raise InputError(*found)
+    return replace(settings, output_dir=str(path_of(settings.output_dir)))
 
 
 def refused_by_lightning(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
@@ -101,7 +107,7 @@ def refused_by_lightning(settings: TrainerSettings, part: str = "trainer.") -> l
         try:
             build_trainer(tried, None)
         except (TypeError, ValueError, ImportError, MisconfigurationException) as error:
-            return [f"{part}{key}={getattr(settings, key)}: choose another ({str(error).splitlines()[0]})"]
+            return [f"{part}{key}={getattr(settings, key)}: choose another ({reason(error)})"]
     return []
 
 
@@ -128,23 +134,24 @@ def prepared(settings: RunSettings) -> tuple[TranslationData, Translator]:
     return data, Translator(model, vocabulary, settings.optim, settings.search, steps, log_every, entry)
 
 
-def fit(settings: RunSettings, run_dir: Path, data: TranslationData, translator: Translator, point: Point) -> None:
+def fit(settings: RunSettings, data: TranslationData, translator: Translator, saving: Checkpoints, point: Point) -> None:
     """Trains from a point of a run to its end, and finishes the run."""
     pieces = len(translator.vocabulary.tgt)
-    log.info("%s: %s parameters, %d pieces", run_dir, f"{parameter_count(translator.model):,}", pieces)
+    log.info("%s: %s parameters, %d pieces", saving.run_dir, f"{parameter_count(translator.model):,}", pieces)
     read = ", ".join(f"{split} {count:,}" for split, count in data.corpus.read.items())
     dropped = ", ".join(f"{why} {count:,}" for why, count in data.corpus.dropped.items()) or "none"
     log.info("pairs read: %s; dropped: %s", read, dropped)
-    kept = max(settings.checkpoint.keep, settings.checkpoint.average)
-    saving = Checkpoints(run_dir / "checkpoints", settings.checkpoint.every, kept)
     chosen = [saving, *callbacks(settings.views, settings.trainer.patience, settings.data["src"])]
     budget = replace(settings.trainer, max_steps=point.step) if point.trained else settings.trainer
     splits = decoded(settings, data.corpus)
-    trainer = build_trainer(budget, run_dir, chosen, purge_step=point.step + 1)
+    trainer = build_trainer(budget, saving.run_dir, chosen, purge_step=point.step + 1)
     views.log_settings(trainer, settings.stored(), splits)
-    trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
+    try:
+        trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
+    finally:
+        saving.signals.remove()
     saving.stop_if_asked(trainer.global_step)  # by a signal that came while Lightning tore down
-    finish(settings, run_dir, data, translator, saving)
+    finish(settings, data, translator, saving)
 
 
 def build_trainer(
@@ -195,32 +202,32 @@ def decoded(settings: RunSettings, corpus: Corpus) -> list[str]:
     return ["valid", *corpus.tests, *(f"{split}@{how}" for split in [*corpus.tests][:1] for how in settings.also_evaluate)]
 
 
-def finish(settings: RunSettings, run_dir: Path, data: TranslationData, translator: Translator, saving: Checkpoints) -> None:
+def finish(settings: RunSettings, data: TranslationData, translator: Translator, saving: Checkpoints) -> None:
     """Chooses the run's model after training, decodes and scores with it, and writes everything."""
     started, averaged = time.perf_counter(), None
     with placed(translator.model, settings.trainer.accelerator, settings.trainer.precision):
         if settings.checkpoint.average > 1:
-            averaged = keep_mean_if_better(data, translator, saving, settings.checkpoint.average)
+            averaged = keep_mean_if_better(data, translator, saving)
         if saving.best is None:  # trained by a version that did not always validate
             saving.write_best(translator)
         translator.load_state_dict(checkpoint.read(saving.folder / "best.ckpt")["state_dict"])
         evaluations = {split: translator.evaluate(data.evaluation(split)) for split in decoded(settings, data.corpus)}
-    write_translations(run_dir, evaluations)
+    write_translations(saving.run_dir, evaluations)
     metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
     report = {
         "steps": translator.global_step,
         "seconds": round(saving.seconds, 1),
         "parameters": parameter_count(translator.model),
-        "tokens_per_second": round(translator.tokens_per_second, 1),
+        "tokens_per_second": round(translator.tokens / (translator.seconds or 1), 1),
         "mean_of_checkpoints": averaged,
         "unigram_nll": data.unigram_nll(),
     }
-    write_json(run_dir / "training.json", report)
+    write_json(saving.run_dir / "training.json", report)
     views.log_final(translator.trainer, metrics)
-    write_json(run_dir / run_directory.FINISHED, metrics)  # last: a run that has it is finished
+    write_json(saving.run_dir / run_directory.FINISHED, metrics)  # last: a run that has it is finished
     times = (clock(saving.seconds), clock(time.perf_counter() - started))
     log.info("trained %d steps in %s, evaluated in %s (minutes:seconds)", translator.global_step, *times)
-    show(metrics, str(run_dir))
+    show(metrics, str(saving.run_dir))
 
 
 @contextmanager
@@ -232,11 +239,10 @@ def placed(model: nn.Module, accelerator: str, precision: str | int) -> Iterator
         yield
 
 
-def keep_mean_if_better(data: TranslationData, translator: Translator, saving: Checkpoints, n: int) -> dict[str, Any]:
-    """Makes the mean of the last n regular checkpoints the best if its validation is at least as good; returns a report."""
-    paths = [
-        saving.folder / f"step-{step}.ckpt" for step in run_directory.steps_of_mean(translator.global_step, saving.every, n)
-    ]
+def keep_mean_if_better(data: TranslationData, translator: Translator, saving: Checkpoints) -> dict[str, Any]:
+    """Makes the mean of the last regular checkpoints the best if its validation is at least as good; returns a report."""
+    averaged = saving.settings.steps_of_mean(translator.global_step)
+    paths = [saving.folder / f"step-{step}.ckpt" for step in averaged]
     translator.load_state_dict(checkpoint.average(paths))
     bleu = translator.evaluate(data.evaluation("valid")).metrics()["bleu"]
     chosen = saving.best is None or bleu >= saving.best

@@ -23,6 +23,7 @@ from entente.errors import Diverged
 from entente.evaluation import Evaluation, Progress, batch_loss, corpus_scores, evaluate
 from entente.models import Seq2Seq
 
+TRAINED = "trained"  # our entry for tokens and seconds in Lightning's checkpoint
 DIVERGENCE_FACTOR = 10  # times ln V, the loss of a uniform guess; no run has recovered from such a loss
 
 
@@ -85,13 +86,19 @@ class Translator(L.LightningModule):
         self.evaluations: dict[str, Evaluation] = {}  # the last of each split that was validated
         self.on_progress: Progress | None = None  # of a validation
         self.tokens_per_second = 0.0  # target tokens, over the last `log_every` steps
+        self.tokens, self.seconds = 0, 0.0  # of the whole training: target tokens, and its time without validation
         self.last_loss: float | None = None
         self.bleu: float | None = None  # of the last validation
-        self._clock, self._tokens = 0.0, 0
+        self._began = 0.0  # when training would have begun without interruptions and validations, by time.perf_counter
         self._step_loss = torch.zeros(2)  # smoothed and NLL, of the current step's batches so far
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint[ENTRY] = self.checkpoint_entry
+        checkpoint[TRAINED] = {"tokens": self.tokens, "seconds": time.perf_counter() - self._began}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        trained = checkpoint.get(TRAINED, {"tokens": 0, "seconds": 0.0})  # older checkpoints have none
+        self.tokens, self.seconds = trained["tokens"], trained["seconds"]
 
     def configure_optimizers(self) -> Any:
         fused = str(self.trainer.precision) != "16-mixed"  # where gradients are unscaled before the step
@@ -107,12 +114,16 @@ class Translator(L.LightningModule):
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
     def on_train_start(self) -> None:
-        self._clock, self._tokens = time.perf_counter(), 0
+        self._began = time.perf_counter() - self.seconds
+        self._logged = self.tokens, self.seconds  # at the last step that was logged
+
+    def on_train_end(self) -> None:
+        self.seconds = time.perf_counter() - self._began
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Returns the batch's share of the step's loss, the mean over the target tokens of all batches of the step."""
         loss, tokens = batch_loss(self.model, batch, self.optim.label_smoothing)
-        self._tokens += tokens
+        self.tokens += tokens
         accumulate = self.trainer.accumulate_grad_batches
         share = tokens / (batch.step_tokens or tokens)
         weighted = torch.stack(loss).detach() * share
@@ -122,9 +133,9 @@ class Translator(L.LightningModule):
         return loss.smoothed * (share * accumulate)  # Lightning divides by `accumulate`
 
     def _log_step(self, loss: float, nll: float) -> None:
-        now = time.perf_counter()  # the losses have been computed, so that on a GPU too the work is done
-        self.tokens_per_second = self._tokens / (now - self._clock)
-        self._clock, self._tokens = now, 0
+        seconds = time.perf_counter() - self._began  # the losses have been computed, so that on a GPU too the work is done
+        self.tokens_per_second = (self.tokens - self._logged[0]) / (seconds - self._logged[1])
+        self._logged = self.tokens, seconds
         self.last_loss = loss
         if not loss <= DIVERGENCE_FACTOR * math.log(self.model.output.out_features):
             raise Diverged(f"the loss is {loss:.4g} at step {self.global_step + 1}; give a smaller optim.lr")
@@ -142,7 +153,7 @@ class Translator(L.LightningModule):
         self._paused = time.perf_counter()
 
     def on_validation_end(self) -> None:
-        self._clock += time.perf_counter() - self._paused  # validating is not training time
+        self._began += time.perf_counter() - self._paused  # validating is not training time
 
     def validation_step(self, split: EvaluationSplit, batch_idx: int) -> None:
         """Lightning's batch is the whole split."""

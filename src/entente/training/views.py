@@ -56,6 +56,7 @@ class Board(TensorBoardLogger):
 def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable[str]) -> None:
     """Every setting for TensorBoard's HParams table, and which scalars are its metrics. Before training, so that a run that
     does not come to its end has a row too, with the metrics that it has."""
+    writer = _board(trainer).experiment.file_writer
     settings = {
         key: value if isinstance(value, bool | int | float | str) else str(value)
         for key, value in flat(config)
@@ -69,7 +70,6 @@ def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable
     for info in content.experiment.hparam_infos:
         info.differs = info.name in DIFFER  # TensorBoard shows these first
     described.content = content.SerializeToString()
-    writer = _board(trainer).experiment.file_writer
     for summary in (experiment, start):
         writer.add_summary(summary)
 
@@ -102,7 +102,7 @@ class View(L.Callback):
         self.n = n
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
-        if isinstance(trainer.logger, TensorBoardLogger) and trainer.is_global_zero and not trainer.sanity_checking:
+        if isinstance(trainer.logger, TensorBoardLogger):
             self.write(trainer.logger, trainer, pl_module)
 
     def write(self, board: TensorBoardLogger, trainer: L.Trainer, translator: Translator) -> None:
@@ -117,7 +117,7 @@ class AttentionMaps(View):
     not change its maps, even in variants that break a mask.
 
     sentences: (short title, text in the source language). n: how many more to take from the start of the validation split.
-    every_n_steps: skip validations until this many steps after the last maps, except the last validation of the budget.
+    every_n_steps: skip validations until this many steps after the last maps, except the last validation of the run.
     """
 
     def __init__(self, sentences: Sequence[tuple[str, str]], every_n_steps: int = 0, n: int = 1) -> None:
@@ -134,7 +134,7 @@ class AttentionMaps(View):
 
     def write(self, board: TensorBoardLogger, trainer: L.Trainer, translator: Translator) -> None:
         step = trainer.global_step
-        if self._last is not None and step - self._last < self.every_n_steps and step != trainer.max_steps:
+        if self._last is not None and step - self._last < self.every_n_steps and not trainer.should_stop:
             return
         self._last = step
         valid = translator.evaluations["valid"].sources[: self.n]

@@ -1,4 +1,4 @@
-"""Writes config/schema.json, the table of all settings: `python -m entente.commands.schema`. A test compares the two."""
+"""Writes src/entente/config/schema.json, the table of all settings, from the signatures. A test compares the two."""
 
 import json
 from collections.abc import Callable, Collection
