@@ -355,7 +355,7 @@ CASES = [
     Case(
         "TSV with too few columns",
         "train PAIRS data.train=x.tsv data.columns.src=1 data.columns.tgt=2",
-        r"x\.tsv, line 2: no column 2 of 1",
+        r"x\.tsv, row 2: no en text in column 2 of 1",
         put("x.tsv", "un\tone\ndeux two\n"),
     ),
     Case(
@@ -373,13 +373,13 @@ CASES = [
     Case(
         "JSON lines with a key missing",
         "train PAIRS data.train=x.jsonl",
-        r"x\.jsonl, line 2: no text under en",
+        r"x\.jsonl, row 2: no en text in column 2 of 2",
         put("x.jsonl", '{"fr": "un", "en": "one"}\n{"fr": "deux"}\n'),
     ),
     Case(
         "Parquet with a column of numbers",
         "train PAIRS data.train=x.parquet",
-        r"x\.parquet, row 1: no text under en",
+        r"x\.parquet, row 1: no en text in column 2 of 2",
         parquet("x.parquet", fr=["un"], en=[1]),
     ),
     Case(
@@ -409,7 +409,7 @@ CASES = [
     Case(
         "Parquet with a cell of 20 MB",
         "train PAIRS data.train=x.parquet",
-        rf"x\.parquet, row 2, en: {TOO_MUCH}",
+        rf"x\.parquet, row 2, column 2: {TOO_MUCH}",
         parquet("x.parquet", fr=["un", "deux"], en=["one", "two " * 5_000_000]),
     ),
     Case(

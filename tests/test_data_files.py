@@ -126,7 +126,7 @@ def test_csv_has_quotes_and_lines_within_them(read: Callable[..., list[Pair]]) -
     text = 'fr,en\r\n"Il dit ""oui"", puis\r\nnon.","He said\n""yes""."\r\nun\rdeux,"a\rb"\n5" de neige,x\n'
     expected = [('Il dit "oui", puis non.', 'He said "yes".'), ("un\rdeux", "a\rb"), ('5" de neige', "x")]
     assert read("x.csv", text) == expected
-    with pytest.raises(InputError, match=r"x\.csv, line 4: no column 2 of 1$"):
+    with pytest.raises(InputError, match=r"x\.csv, row 2: no en text in column 2 of 1$"):
         read("x.csv", '"a\nb\n",c\nd', BY_NUMBER)
 
 
@@ -156,7 +156,10 @@ def test_keys_and_columns_by_name(read: Callable[..., list[Pair]]) -> None:
     chosen = Columns(("fr", "en"), "French", "English")
     assert read("x.jsonl", '{"French": "a", "English": "b"}', chosen) == [("a", "b")]
     assert read("x.jsonl", '{"translation": {"English": "b", "French": "a"}}', chosen) == [("a", "b")]
-    assert read("x.jsonl", '{"src": "a", "tgt": "b", "translation": {"fr": "c", "en": "d"}}') == [("a", "b")]
+    assert read("x.jsonl", '{"src": "a", "tgt": "b", "translation": {"fr": "c", "en": "d"}}') == [("c", "d")]
+    assert read("x.jsonl", GOOD * 2, SWAPPED) == [("b", "a")] * 2
+    with pytest.raises(InputError, match=r"x\.jsonl: no column 3 of 2$"):
+        read("x.jsonl", GOOD, Columns(("fr", "en"), 1, 3))
     table = pa.table({"English": ["b"], "n": [1], "French": ["a"]})
     for columns in (chosen, Columns(("fr", "en"), 3, 1)):
         assert read("x.parquet", parquet(table), columns) == [("a", "b")]
@@ -181,8 +184,8 @@ INVALID = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1
         ("x.tsv", "fr\tb\n", BY_NAME, ": no column is named en or tgt; "),
         ("x.csv", "fr;en\na;b\n", BY_NAME, ": no column is named fr or src; "),
         ("x.tsv", "fr\ten\n", Columns(("fr", "en"), "French", "en"), ": no column is named French; "),
-        ("x.tsv", "a\tb\nc\nd\te", BY_NUMBER, ", line 2: no column 2 of 1$"),
-        ("x.tsv", "a\tb\nc\td", Columns(("fr", "en"), 1, 3), ", line 1: no column 3 of 2$"),
+        ("x.tsv", "a\tb\nc\nd\te", BY_NUMBER, ", row 2: no en text in column 2 of 1$"),
+        ("x.tsv", "a\tb\nc\td", Columns(("fr", "en"), 1, 3), ": no column 3 of 2$"),
         ("x.tsv", b"a\tb\nc\t\xe9", BY_NUMBER, ", line 2: not UTF-8 text; "),
         ("x.csv", 'a,b\nc,"d\ne', BY_NUMBER, r", line 3: no proper CSV \("),
         ("x.csv", 'a,b\nc,"d"e\n', BY_NUMBER, r", line 2: no proper CSV \("),
@@ -191,18 +194,18 @@ INVALID = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1
         ("x.json", "[\n" + GOOD + "]", BY_NAME, ", line 1: no JSON object; each line is one"),
         ("x.jsonl", GOOD + "[" * 99_999, BY_NAME, ", line 2: no JSON object; "),
         ("x.jsonl", GOOD + '"a"', BY_NAME, ", line 2: no JSON object; "),
-        ("x.jsonl", GOOD + '\n{"fr": "a"}', BY_NAME, ", line 3: no text under en$"),
-        ("x.jsonl", GOOD + '{"fr": "a", "en": null}', BY_NAME, ", line 2: no text under en$"),
-        ("x.jsonl", GOOD + '{"fr": "\\ud83d", "en": "b"}', BY_NAME, ", line 2: no text under fr$"),
-        ("x.jsonl", '{"a": "b"}', BY_NAME, ", line 1: no column is named fr or src; "),
-        ("x.jsonl", f'{{"translation": {GOOD[:-1]}}}\n{{"translation": 3}}', BY_NAME, ", line 2: no text under fr$"),
-        ("x.jsonl", GOOD, BY_NUMBER, ": the keys of JSON have no numbers; "),
+        ("x.jsonl", GOOD + "{}", BY_NAME, ", line 2: no JSON object; "),
+        ("x.jsonl", GOOD + '\n{"fr": "a"}', BY_NAME, ", row 3: no en text in column 2 of 2$"),
+        ("x.jsonl", GOOD + '{"fr": "a", "en": null}', BY_NAME, ", row 2: no en text in column 2 of 2$"),
+        ("x.jsonl", GOOD + '{"fr": "\\ud83d", "en": "b"}', BY_NAME, ", row 2: no fr text in column 1 of 2$"),
+        ("x.jsonl", '{"a": "b"}', BY_NAME, ": no column is named fr or src; "),
+        ("x.jsonl", f'{{"translation": {GOOD[:-1]}}}\n{{"translation": 3}}', BY_NAME, ", row 2: no fr text in column 1 of 2$"),
         ("x.parquet", b"", BY_NAME, ": damaged or no Parquet file .* 0 bytes"),
         ("x.parquet", b"PAR1, or so it says; PAR1", BY_NAME, ": damaged or no Parquet file "),
         ("x.parquet", parquet(pa.table({"a": ["b"]})), BY_NAME, ": no column is named fr or src; "),
         ("x.parquet", parquet(TEXT), Columns(("fr", "en"), 1, 3), ": no column 3 of 2$"),
-        ("x.parquet", parquet(TEXT.set_column(1, "en", pa.array([1, 2, 3]))), BY_NAME, ", row 1: no text under en$"),
-        ("x.parquet", parquet(pa.table({"fr": ["a", "b"], "en": ["c", None]})), BY_NAME, ", row 2: no text under en$"),
+        ("x.parquet", parquet(TEXT.set_column(1, "en", pa.array([1, 2, 3]))), BY_NAME, ", row 1: no en text in column 2 of 2$"),
+        ("x.parquet", parquet(pa.table({"fr": ["a", "b"], "en": ["c", None]})), BY_NAME, ", row 2: no en text in column 2 "),
         ("x.parquet", parquet(pa.table({"fr": INVALID, "en": ["c"]})), BY_NAME, ": damaged or no Parquet file .*utf-8"),
         ("x.fr", "a\n", BY_NAME, r": in which form\? A file of pairs is named \.tsv, .*; two parallel files are given as "),
         ("x.parquet.zip", "a\n", BY_NAME, r": in which form\?"),

@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 
 from entente.config.schema import flat
 from entente.data.alignments import Gold
-from entente.data.files import Columns, clean, read_pairs, read_parallel, table_pairs
+from entente.data.files import Columns, clean, pairs_of, read_pairs, read_parallel, rows_of
 from entente.data.pairs import Pair, Pairs, hold_out, shared
 from entente.data.tokenizer import digest
 from entente.errors import InputError
@@ -203,12 +203,12 @@ def opus_books(
         pairs = Pairs((pair for file in found for pair in read_pairs(file, places)), path)
     else:
         try:
-            table = datasets.load_dataset(path, subset, split="train").with_format("arrow")[:]
+            items = datasets.load_dataset(path, subset, split="train")
         except Exception as error:  # of the network, of the hub, of the loader: many types
             why = " ".join(str(error).split())
             message = f"data.path={path} data.subset={subset}: neither here nor to be had from the hub ({why})"
             raise InputError(message) from None
-        pairs = Pairs(table_pairs(path, table.schema, lambda _: table.to_batches(), places), path)
+        pairs = Pairs(pairs_of(path, rows_of(items), places), path)
     return _corpus(f"opus_books-{src}-{tgt}", {"train": pairs}, max_words, max_ratio, split)
 
 

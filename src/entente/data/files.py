@@ -15,12 +15,11 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from entente.data.pairs import AT_ONCE, Pair
@@ -47,32 +46,20 @@ class Columns(NamedTuple):
         chosen = zip(("src", "tgt"), self.languages, self[1:], strict=True)
         return [[given] if isinstance(given, str) else [language, side] for side, language, given in chosen]
 
-    def places(self, where: str, cells: Sequence[str]) -> tuple[int, int]:
-        """The two columns of a table whose heading, or first row, is `cells`; from 0."""
+    def places(self, where: str, heading: Sequence[str]) -> list[int]:
+        """The two columns of a table with this heading, or this first row where there is none; from 0."""
         found = []
         for given, names in zip(self[1:], self.names(), strict=True):
-            by_name = next((cells.index(name) for name in names if name in cells), None)
-            place = given - 1 if isinstance(given, int) else by_name
-            if place is None:
+            name = next((name for name in names if name in heading), None)
+            if not isinstance(given, int) and name is None:
                 raise InputError(
                     f"{where}: no column is named {' or '.join(names)}; say where the languages are, "
                     "data.columns.src=COLUMN data.columns.tgt=COLUMN, each a name or a number from 1"
                 )
-            found.append(place)
-        return found[0], found[1]
-
-    def keys(self, where: str, outer: Sequence[str], inner: Sequence[str]) -> tuple[list[str], bool]:
-        """The names of the two columns of a table that has the columns `outer`, one of which, `translation`, has the fields
-        `inner` (may be none); and whether they are such fields."""
-        nested = bool(inner) and not all({*names} & {*outer} for names in self.names())
-        known = inner if nested else outer
-        places = self.places(where, known)
-        for place in places:
-            if place >= len(known):
-                raise InputError(f"{where}: no column {place + 1} of {len(known)}")
-            if (n := known.count(known[place])) > 1:
-                raise InputError(f"{where}: {n} columns are named {known[place]}; rename one")
-        return [known[place] for place in places], nested
+            found.append(given - 1 if isinstance(given, int) else heading.index(name))
+        if max(found) >= len(heading):
+            raise InputError(f"{where}: no column {max(found) + 1} of {len(heading)}")
+        return found
 
 
 def clean(line: str) -> str:
@@ -100,129 +87,105 @@ def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
 def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
     """The pairs of one file, in a form told by its name: tab separated, CSV, JSON lines (these also as gzip) or Parquet."""
     form = Path(path.name.lower().removesuffix(".gz")).suffix
-    if form not in READERS:
-        raise InputError(
-            f"{path}: in which form? A file of pairs is named {', '.join(READERS)}, all but Parquet also with .gz; "
-            "two parallel files are given as .src=FILE .tgt=FILE"
-        )
-    return READERS[form](path, columns)
+    if rows := TABLES.get(form):
+        return pairs_of(str(path), rows(path), columns, headed=False)
+    if items := RECORDS.get(form):
+        return pairs_of(str(path), rows_of(items(path)), columns)
+    raise InputError(
+        f"{path}: in which form? A file of pairs is named {', '.join(TABLES | RECORDS)}, all but Parquet also with .gz; "
+        "two parallel files are given as .src=FILE .tgt=FILE"
+    )
 
 
-def _table(path: Path, columns: Columns, **dialect: Any) -> Iterator[Pair]:
-    """The first row is a heading if a column is found by its name, or if both chosen by number are headed by their names."""
+def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed: bool = True) -> Iterator[Pair]:
+    """The pairs of a table, cleaned. If it need not be headed, its first row is a heading if a column is found by its name, or
+    if both chosen by number are headed by their names. An InputError at a cell that is no text, or more than a text may be."""
     places = None
-    for number, row in _rows(path, **dialect):
-        cells = list(map(_sentence, row))
-        if places is None:
-            places, cell_at = columns.places(str(path), cells), dict(enumerate(cells))
-            headed = [cell_at.get(place) in names for place, names in zip(places, columns.names(), strict=True)]
-            if all(headed) or not all(isinstance(given, int) for given in columns[1:]):
-                continue
-        if not any(cells):
+    for number, cells in enumerate(rows, start=0 if headed else 1):
+        if all(isinstance(cell, str) and not clean(cell) for cell in cells):
             yield "", ""
-        elif max(places) < len(cells):
-            yield cells[places[0]], cells[places[1]]
-        else:
-            raise InputError(f"{path}, line {number}: no column {max(places) + 1} of {len(cells)}")
+            continue
+        if places is None:
+            heading = [clean(cell) for cell in cells]
+            places = columns.places(where, heading)
+            named = [heading[place] in names for place, names in zip(places, columns.names(), strict=True)]
+            if headed or all(named) or not all(isinstance(given, int) for given in columns[1:]):
+                continue
+        pair = []
+        for place, language in zip(places, columns.languages, strict=True):
+            cell = cells[place] if place < len(cells) else None
+            if not isinstance(cell, str) or re.search("[\ud800-\udfff]", cell):  # JSON can write half a surrogate pair
+                raise InputError(f"{where}, row {number}: no {language} text in column {place + 1} of {len(cells)}")
+            if len(cell) > LONGEST_LINE:
+                raise too_long(f"{where}, row {number}, column {place + 1}")
+            pair.append(clean(re.sub("\r?\n", " ", cell)))  # a sentence is one line
+        yield pair[0], pair[1]
 
 
-def _rows(path: Path, **dialect: Any) -> Iterator[tuple[int, list[str]]]:
-    r"""(number of its last line, cells) of each row; a quoted cell may go over lines."""
+def rows_of(items: Iterable[dict[str, Any]]) -> Iterator[Sequence[Any]]:
+    """A heading, the keys of the first item, and the items' values; of the hub's translation sets those of `translation`."""
+    heading: list[str] = []
+    for item in items:
+        item = inner if isinstance(inner := item.get(NESTED), dict) else item
+        if item and not heading:
+            yield (heading := [*item])
+        yield [*map(item.get, heading)] if item else []
+
+
+def _csv(path: Path) -> Iterator[Sequence[str]]:
     # The parser would end a row at a lone "\r". A lone surrogate, which no UTF-8 text can hold, takes its place.
     stand_in = "\udc0d"
     held = 0  # characters of the row so far
 
     def lines() -> Iterator[str]:
         nonlocal held
-        for number, line in enumerate(_lines(path), start=1):
+        for line in _lines(path):
             held += len(line)
             if held > LONGEST_LINE:
-                raise too_long(f"{path}, line {number}: a row whose quote may be left open, with its lines before")
+                raise too_long(f"{path}, line {reader.line_num + 1}: a row whose quote may be left open, with its lines before")
             yield re.sub("\r(?!\n)", stand_in, f"{line}\n")
 
     csv.field_size_limit(2 * LONGEST_LINE)  # a row is bounded here
-    reader = csv.reader(lines(), strict=True, **dialect)
+    reader = csv.reader(lines(), strict=True)
     try:
         for row in reader:
             held = 0
-            yield reader.line_num, [cell.replace(stand_in, "\r") for cell in row]
+            yield [cell.replace(stand_in, "\r") for cell in row]
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: no proper CSV ({error})") from None
 
 
-def _json(path: Path, columns: Columns) -> Iterator[Pair]:
-    """One object a line; the sides are two of its keys, or of those of its key `translation`."""
-    if isinstance(columns.src, int) or isinstance(columns.tgt, int):
-        raise InputError(f"{path}: the keys of JSON have no numbers; give data.columns.src=KEY data.columns.tgt=KEY")
-    keys: list[str] = []
-    nested = False
+def _json(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(_lines(path), start=1):
-        where = f"{path}, line {number}"
-        if not line.strip():
-            yield "", ""
-            continue
         try:
-            item = json.loads(line)
+            item = (json.loads(line) or None) if line.strip() else {}  # a line without text is a pair without text
         except (ValueError, RecursionError):
             item = None
         if not isinstance(item, dict):
-            raise InputError(f"{where}: no JSON object; each line is one, with both sides of a pair")
-        inner = found if isinstance(found := item.get(NESTED), dict) else {}
-        if not keys:
-            keys, nested = columns.keys(where, [*item], [*inner])
-        src, tgt = (_text((inner if nested else item).get(key), where, key) for key in keys)
-        yield src, tgt
+            raise InputError(f"{path}, line {number}: no JSON object; each line is one, with both sides of a pair")
+        yield item
 
 
-def _parquet(path: Path, columns: Columns) -> Iterator[Pair]:
-    with readable(path):
+def _parquet(path: Path) -> Iterator[dict[str, Any]]:
+    with readable(path), path.open("rb") as file:
         try:
-            with path.open("rb") as file:
-                texts = [leaf.path for leaf in pq.ParquetFile(file).schema if leaf.physical_type == "BYTE_ARRAY"]
-                # A value that repeats is held once, however often a few bytes of the file repeat it.
-                stored = pq.ParquetFile(file, read_dictionary=texts)
-                yield from table_pairs(str(path), stored.schema_arrow, partial(stored.iter_batches, AT_ONCE, None), columns)
-        except (pa.ArrowException, UnicodeDecodeError) as error:
+            # A value that repeats is held once, however often a few bytes of the file repeat it.
+            texts = [leaf.path for leaf in pq.ParquetFile(file).schema if leaf.physical_type == "BYTE_ARRAY"]
+            for batch in pq.ParquetFile(file, read_dictionary=texts).iter_batches(AT_ONCE):
+                yield from (row.as_py() for row in batch.to_struct_array())  # one at a time, since its text may be long
+        except (pa.ArrowException, ValueError) as error:
             reason = " ".join(str(error).split())
             raise InputError(f"{path}: damaged or no Parquet file ({reason}); fetch it again") from None
 
 
-def table_pairs(
-    where: str, schema: pa.Schema, batches: Callable[[list[str]], Iterable[pa.RecordBatch]], columns: Columns
-) -> Iterator[Pair]:
-    """The pairs of an Arrow table: two columns of text, or the fields of a column `translation`. `batches` reads the columns
-    at some paths."""
-    inner = schema.field(NESTED).type if schema.names.count(NESTED) == 1 else None
-    fields = [field.name for field in inner] if inner and pa.types.is_struct(inner) else []
-    keys, nested = columns.keys(where, schema.names, fields)
-    found = batches([f"{NESTED}.{key}" if nested else key for key in keys])
-    sides = ([pc.struct_field(batch[NESTED], key) if nested else batch[key] for key in keys] for batch in found)
-    rows = chain.from_iterable(zip(*both, strict=True) for both in sides)  # one at a time, since its text may be long
-    for row, cells in enumerate(rows, start=1):
-        src, tgt = (_text(cell.as_py(), f"{where}, row {row}", key) for cell, key in zip(cells, keys, strict=True))
-        yield src, tgt
-
-
-def _text(value: object, where: str, key: str) -> str:
-    """A sentence of JSON or Parquet; an InputError if it is no text, or longer than a text may be."""
-    if not isinstance(value, str) or re.search("[\ud800-\udfff]", value):  # JSON can write half a surrogate pair
-        raise InputError(f"{where}: no text under {key}")
-    if len(value) > LONGEST_LINE:
-        raise too_long(f"{where}, {key}")
-    return _sentence(value)
-
-
-READERS: dict[str, Callable[[Path, Columns], Iterator[Pair]]] = {
-    **dict.fromkeys((".tsv", ".txt"), partial(_table, delimiter="\t", quoting=csv.QUOTE_NONE)),
-    ".csv": _table,
+TABLES: dict[str, Callable[[Path], Iterator[Sequence[str]]]] = {
+    **dict.fromkeys((".tsv", ".txt"), lambda path: (line.split("\t") for line in _lines(path))),
+    ".csv": _csv,
+}
+RECORDS: dict[str, Callable[[Path], Iterator[dict[str, Any]]]] = {
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), _json),
     ".parquet": _parquet,
 }
-
-
-def _sentence(cell: str) -> str:
-    """A cell cleaned; it is one line, so a line end within it is a space."""
-    return clean(re.sub("\r?\n", " ", cell))
 
 
 def _lines(path: Path | None) -> Iterator[str]:
