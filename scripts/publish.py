@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from entente.ablation.comparison import Compare
 from entente.ablation.page import report
 from entente.ablation.runs import Run, Suite, read_suite
 from entente.console.endings import endings
@@ -63,4 +64,4 @@ if __name__ == "__main__":
         root, target = map(path_of, sys.argv[1:])
         with writable(str(target), "folder"):
             publish(read_suite(root), target)
-        report({"suite": str(root), "output": str(target)})
+        report(Compare(str(root), output=str(target)))

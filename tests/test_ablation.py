@@ -27,9 +27,8 @@ from entente.ablation.runs import Status
 from entente.ablation.runs import read as read_record
 from entente.checkpoint import read
 from entente.commands.attention import Attention, picture_attention
-from entente.commands.evaluate import evaluate_checkpoint
+from entente.commands.evaluate import Evaluate, evaluate_checkpoint
 from entente.config.command_line import plain
-from entente.config.schema import defaults
 from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.models.attention import MultiHeadAttention
@@ -269,10 +268,10 @@ def test_a_variant_whose_harm_hides_is_decoded_in_other_batches_too(base: list[s
     metrics = json.loads((sound / "metrics.json").read_text())
     for how in ("alone", "mixed"):
         assert metrics[f"test@{how}"]["nll"] == pytest.approx(metrics["test"]["nll"], rel=1e-6)
-    again = evaluate_checkpoint({"trust_data": True, "checkpoint": str(harmed), "split": ["test@mixed"]})
+    again = evaluate_checkpoint(Evaluate(trust_data=True, checkpoint=str(harmed), split=["test@mixed"]))
     assert again["test@mixed"]["bleu"] == json.loads((harmed / "metrics.json").read_text())["test@mixed"]["bleu"]
     with pytest.raises(InputError, match="test@odd: after the @ stands one of alike, mixed, alone"):
-        evaluate_checkpoint({"trust_data": True, "checkpoint": str(harmed), "split": "test@odd"})
+        evaluate_checkpoint(Evaluate(trust_data=True, checkpoint=str(harmed), split="test@odd"))
 
 
 def test_a_model_without_attention_trains_and_shows_none(base: list[str], tmp_path: Path) -> None:
@@ -281,7 +280,7 @@ def test_a_model_without_attention_trains_and_shows_none(base: list[str], tmp_pa
         events = EventAccumulator(str(directory), size_guidance={"images": 0, "scalars": 0}).Reload()
         assert len({tag.split("/")[1] for tag in events.Tags()["images"]}) == kinds
         with pytest.raises(InputError, match="has no attention to its source"):
-            picture_attention({**defaults(Attention), "checkpoint": str(directory), "output": str(tmp_path / "map.png")})
+            picture_attention(Attention(checkpoint=str(directory), output=str(tmp_path / "map.png")))
 
 
 def test_what_may_explain_a_failure_is_logged_and_changes_nothing(base: list[str], tmp_path: Path) -> None:

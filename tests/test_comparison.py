@@ -21,10 +21,10 @@ from rich.console import Console
 from torch.utils.tensorboard import SummaryWriter
 
 from browser import new_page
-from entente.ablation.comparison import Comparison, Row, check, compare, failed, holm
+from entente.ablation.comparison import Compare, Comparison, Row, compare, failed, holm
 from entente.ablation.page import csv, markdown, notes, page, report, terminal
 from entente.ablation.runs import read_suite
-from entente.config.schema import unset
+from entente.config.schema import problems, unset
 from entente.errors import InputError
 from entente.evaluation import Evaluation, write_translations
 from entente.files import write_json
@@ -482,8 +482,8 @@ def test_a_suite_is_published_by_a_command(tmp_path: Path) -> None:
 
 def test_the_command_without_a_suite_gets_a_line() -> None:
     config = {"suite": "???", "output": None, "samples": 0, "output_dir": "outputs"}
-    assert check(config) == [unset("suite"), "samples=0: give a whole number from 1 to 100000"]
-    assert check({**config, "suite": "a", "samples": 1}) == []
+    assert problems(Compare, "", config) == [unset("suite"), "samples=0: give a whole number from 1 to 100000"]
+    assert problems(Compare, "", {**config, "suite": "a", "samples": 1}) == []
 
 
 @pytest.mark.parametrize(
@@ -513,9 +513,8 @@ def test_what_is_no_suite_or_has_no_place_is_refused(tmp_path: Path, root: Path)
     with pytest.raises(InputError, match="no suite, it has no suite.yaml"):
         read_suite(tmp_path)
     (tmp_path / "file").touch()
-    config = {"suite": str(root), "output": str(tmp_path / "file" / "out"), "samples": 2}
     with pytest.raises(InputError, match="output=.*cannot be written .*; give another folder"):
-        report(config)
+        report(Compare(str(root), output=str(tmp_path / "file" / "out"), samples=2))
 
 
 def test_runs_on_other_sentences_are_not_compared(tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from entente import checkpoint
 from entente.attention.alignment import links_agreement
-from entente.commands.attention import picture_attention
-from entente.commands.evaluate import evaluate_checkpoint
-from entente.commands.translate import translate_text
+from entente.commands.attention import Attention, picture_attention
+from entente.commands.evaluate import Evaluate, evaluate_checkpoint
+from entente.commands.translate import Translate, translate_text
 from entente.config.command_line import plain
+from entente.config.schema import fill
 from entente.data.alignments import read_pharaoh
 from entente.errors import InputError
 from entente.training.run_directory import new_run_directory
@@ -34,6 +35,10 @@ LR = {"transformer": 5e-3, "birnn": 1e-2}
 def configuration(name: str, overrides: list[str]) -> dict[str, Any]:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         return plain(compose(name, overrides))[0]
+
+
+def settings(kind: type[Any], overrides: list[str]) -> Any:
+    return fill(kind, "", configuration(kind.__name__.lower(), overrides))
 
 
 @pytest.fixture
@@ -156,10 +161,10 @@ def test_a_model_learns_to_translate_and_its_checkpoint_scores_the_same(
     source.write_text("Le chat voit le chien.\n\nLe garçon entend l’oiseau.\n", encoding="utf-8")
     arguments = [f"checkpoint={run}", f"input={source}", "accelerator=cpu"]
     capsys.readouterr()
-    translate_text(configuration("translate", arguments))
+    translate_text(settings(Translate, arguments))
     lines = capsys.readouterr().out.split("\n")
     assert lines[0] == "The cat sees the dog." and lines[1] == "" and lines[3:] == [""]
-    translate_text(configuration("translate", [*arguments, "search.n_best=3"]))
+    translate_text(settings(Translate, [*arguments, "search.n_best=3"]))
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert [row[0] for row in rows] == ["1"] * 3 + ["2"] + ["3"] * 3
     scores = [float(row[1]) for row in rows[:3]]
@@ -298,18 +303,16 @@ def test_all_attention_of_a_checkpoint_becomes_pictures(base: list[str], tmp_pat
         folder = tmp_path / model
         several = [f"{name}-large" for name in names] if model == "transformer" else []
         arguments = [f"checkpoint={trained(base, model)}", *sentence, f"output={folder}"]
-        picture_attention(configuration("attention", arguments))
+        picture_attention(settings(Attention, arguments))
         wanted = sorted(f"{name}.{kind}" for name in [*names, *several] for kind in ("png", "svg"))
         assert sorted(path.name for path in folder.iterdir()) == wanted
         text = (folder / f"{names[0]}.svg").read_text()
         assert "chien" in text and "<svg" in text
-        picture_attention(
-            configuration("attention", [*arguments, "words=true", "target='The bird seeks the horse.'", "head=1"])
-        )
+        picture_attention(settings(Attention, [*arguments, "words=true", "target='The bird seeks the horse.'", "head=1"]))
         text = (folder / f"{names[0]}.svg").read_text()
         assert "given, not translated: The bird" in text and "<!-- seeks -->" in text
     with pytest.raises(InputError, match="kind=cross: this model has alignment; choose of these"):
-        picture_attention(configuration("attention", [*arguments, "kind=cross"]))
+        picture_attention(settings(Attention, [*arguments, "kind=cross"]))
 
 
 @pytest.mark.parametrize("model", ["transformer", "birnn"])
@@ -323,7 +326,7 @@ def test_attention_is_measured_against_a_users_own_links(
     (tmp_path / "gold").write_text("0-0 1-1 2?2 5-3\n0?0 4-1 5-2\n")
     files = [f"src={tmp_path}/fr", f"tgt={tmp_path}/en", f"alignments={tmp_path}/gold"]
     more = ["attention=true", "occlusion=2", f"output={tmp_path}/out"]
-    metrics = evaluate_checkpoint(configuration("evaluate", [f"checkpoint={run}", *files, *more]))
+    metrics = evaluate_checkpoint(settings(Evaluate, [f"checkpoint={run}", *files, *more]))
     found = metrics["fr"]["attention"]
     kinds = {"alignment"}
     if model == "transformer":
@@ -357,7 +360,7 @@ def test_attention_stands_beside_what_leaving_words_out_changes(
 ) -> None:
     runs = ",".join(str(trained(base, model)) for model in ("transformer", "birnn"))
     arguments = [f"checkpoint=[{runs}]", "sentence='Le chat voit le chien.'", f"output={tmp_path}/both.svg", "occlusion=true"]
-    picture_attention(configuration("attention", arguments))
+    picture_attention(settings(Attention, arguments))
     text = (tmp_path / "both.svg").read_text()
     assert text.count("change when left out") == 2 and "</s>" not in text
     assert capsys.readouterr().out.count("pearson") == 2
@@ -369,15 +372,15 @@ def test_the_attention_of_a_sentence_becomes_a_picture(base: list[str], tmp_path
     for chosen in ([runs[0]], runs):
         output = tmp_path / f"{len(chosen)}.png"
         arguments = [f"checkpoint=[{','.join(map(str, chosen))}]", "sentence='Le chat voit le chien.'", f"output={output}"]
-        picture_attention(configuration("attention", arguments))
+        picture_attention(settings(Attention, arguments))
         assert output.read_bytes().startswith(b"\x89PNG")
         sizes.append(image.imread(output).shape[:2])
     assert sizes[0] != sizes[1]
     for wrong, instead in (("layer=2", "choose from 1 to"), ("layer=0", "give a whole"), ("head=3", "choose from 1 to")):
         with pytest.raises(InputError, match=f"{wrong}: {instead}"):
-            picture_attention(configuration("attention", [*arguments, wrong]))
+            picture_attention(settings(Attention, [*arguments, wrong]))
     with pytest.raises(InputError, match="cannot be written"):
-        picture_attention(configuration("attention", [*arguments[:2], f"output={tmp_path}/nowhere/map.png"]))
+        picture_attention(settings(Attention, [*arguments[:2], f"output={tmp_path}/nowhere/map.png"]))
 
 
 def test_mixed_precision_trains(base: list[str]) -> None:

@@ -1,32 +1,32 @@
 """The command `entente`, and `python -m entente`: a verb, flags of Hydra, and overrides of the verb's configuration.
 
-A verb is two functions, imported only when the overrides are known to compose, since that takes seconds, and a file of
-configs/, whose first comment line says what it does.
+A verb is a file of configs/, whose first comment line says what it does, and a function that takes its settings, imported only
+when the overrides are known to compose, since that takes seconds.
 """
 
 import os
 import sys
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
 from entente.config.command_line import run
-from entente.config.schema import suggestion
+from entente.config.schema import fill, problems, suggestion
 from entente.console.endings import endings
 from entente.errors import InputError
 
-# Who checks the configuration of a verb, and who runs it.
+# The class of a verb's settings, and the function that takes them. The verbs that train take the whole configuration instead,
+# of which a function says what is wrong.
 VERBS = {
-    "train": ("commands.train:check", "commands.train:main"),
-    "evaluate": ("commands.evaluate:check", "commands.evaluate:evaluate_checkpoint"),
-    "translate": ("commands.translate:check", "commands.translate:translate_text"),
-    "attention": ("commands.attention:check_attention", "commands.attention:picture_attention"),
-    "trace": ("commands.attention:check_trace", "commands.attention:trace_attention"),
-    "ablate": ("ablation.suite:check", "ablation.suite:ablate"),
-    "compare": ("ablation.comparison:check", "ablation.page:report"),
-    "corpus": ("commands.corpus:check", "commands.corpus:main"),
+    "train": ("entente.commands.train:check", "entente.commands.train:main"),
+    "evaluate": ("entente.commands.evaluate:Evaluate", "entente.commands.evaluate:evaluate_checkpoint"),
+    "translate": ("entente.commands.translate:Translate", "entente.commands.translate:translate_text"),
+    "attention": ("entente.commands.attention:Attention", "entente.commands.attention:picture_attention"),
+    "trace": ("entente.commands.attention:Trace", "entente.commands.attention:trace_attention"),
+    "ablate": ("entente.ablation.suite:check", "entente.ablation.suite:ablate"),
+    "compare": ("entente.ablation.comparison:Compare", "entente.ablation.page:report"),
+    "corpus": ("entente_grammar.show:Show", "entente_grammar.show:show"),
 }
 HERE = Path(__file__).resolve().parent
 # A wheel carries configs/ in the package; a checkout has it at the top. The variable is for the processes of a suite.
@@ -64,12 +64,17 @@ def run_verb(verb: str, configs: Path = CONFIGS) -> None:
     sys.argv[0] = f"entente {verb}"  # what checkpoints and suites record, however it was called
     if verb == "compare" and len(sys.argv) > 1 and "=" not in sys.argv[1] and not sys.argv[1].startswith("-"):
         sys.argv[1] = f"suite={sys.argv[1]}"
-    check, main = (partial(_call, place) for place in VERBS[verb])
+    given, command = VERBS[verb]
+
+    def check(config: dict[str, Any]) -> list[str]:
+        kind = resolve_name(given)
+        return problems(kind, "", config) if isinstance(kind, type) else kind(config)
+
+    def main(config: dict[str, Any]) -> None:
+        kind = resolve_name(given)
+        resolve_name(command)(fill(kind, "", config) if isinstance(kind, type) else config)
+
     run(main, configs, verb, check)
-
-
-def _call(place: str, config: dict[str, Any]) -> Any:
-    return resolve_name(f"entente.{place}")(config)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, doc
+from annotated_types import Ge, Interval, doc
 from rich.console import Console
 from rich.text import Text
 
@@ -16,7 +16,7 @@ from entente_grammar.pairs import Pair
 class Show:
     """The settings of `entente corpus`."""
 
-    n: Annotated[int, Ge(0), doc("sentences")] = 5
+    n: Annotated[int, Interval(ge=0, le=1000), doc("sentences")] = 5
     split: Literal["train", "valid", "test", "test_long", "test_compositional"] = "test"
     seed: Annotated[int, Ge(0), doc("of the choice of sentences")] = 1
     output_dir: str = "outputs"
@@ -42,22 +42,17 @@ def alignment_matrix(pair: Pair) -> Text:
     return text
 
 
-def show(n: int = 5, split: str = "test", seed: int = 1) -> None:
-    """Print n pairs at random from a split, and the best BLEU of translation into French; ValueError if there are fewer."""
-    parts = splits()
-    if split not in parts:
-        raise ValueError(f"split={split}: the splits are {', '.join(parts)}")
-    pairs = parts[split]
-    if n > len(pairs):
-        raise ValueError(f"n={n}: {split} has {len(pairs):,} pairs; give at most so many")
+def show(settings: Show) -> None:
+    """Print pairs at random from a split, and the best BLEU of translation into French."""
+    pairs = splits()[settings.split]
     console = Console()
-    for pair in random.Random(seed).sample(pairs, n):
+    for pair in random.Random(settings.seed).sample(pairs, settings.n):
         console.print(f"\n{pair.text('fr')}\n{pair.text('en')}\n", style="bold", highlight=False)
         console.print(alignment_matrix(pair))
     console.print("\n● a sure link, ○ a possible one (Och and Ney 2003)", highlight=False)
     sample = pairs[:1000]
     console.print(
         f"\nEnglish to French is not a function: the best fixed choices reach BLEU {ceiling(sample):.1f} "
-        f"on the first {len(sample):,} pairs of {split}.",
+        f"on the first {len(sample):,} pairs of {settings.split}.",
         highlight=False,
     )

@@ -18,7 +18,6 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate
 from typing import Annotated, Any
 
@@ -28,7 +27,6 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
 from entente.ablation.runs import Run, Suite, Translations
-from entente.config.schema import problems
 
 ALPHA = 0.05  # error probability of a split's claims "worse" and "better" all together
 REACHED = 0.9  # share of the baseline's BLEU
@@ -48,9 +46,6 @@ class Compare:
     # All samples are drawn at a time, each as long as the test set.
     samples: Annotated[int, Interval(ge=1, le=100_000), doc("of the bootstrap")] = 2000
     output_dir: str = "outputs"
-
-
-check = partial(problems, Compare, "")
 
 
 @dataclass(frozen=True)

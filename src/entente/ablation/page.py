@@ -10,7 +10,7 @@ import re
 import sys
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -31,7 +31,6 @@ from entente import files
 from entente.ablation import comparison as verdicts
 from entente.ablation.comparison import Compare, Comparison, Row, compare, failed
 from entente.ablation.runs import ASPECTS, LOGARITHMIC, Run, Suite, read_suite
-from entente.config.schema import fill
 from entente.console import escape
 from entente.console.escape import table as markdown_table
 
@@ -51,9 +50,8 @@ SVG_METADATA = dict(Date=None, Creator=None, Format=None, Type=None)  # the same
 Points = Sequence[tuple[float, float]]
 
 
-def report(config: Mapping[str, Any]) -> None:
+def report(settings: Compare) -> None:
     """Writes the comparison of a suite in three forms and prints it."""
-    settings = fill(Compare, "", config)
     suite = read_suite(files.path_of(settings.suite))
     comparison = compare(suite, settings.samples)
     forms = {"md": markdown(comparison), "csv": csv(comparison), "html": page(comparison, suite)}

@@ -38,6 +38,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from entente import checkpoint, files
 from entente.ablation import variants as ablations
+from entente.ablation.comparison import Compare
 from entente.ablation.page import report
 from entente.ablation.runs import ASPECTS, Settings, Status, read
 from entente.config import schema
@@ -176,7 +177,7 @@ def ablate(config: Mapping[str, Any]) -> None:
     threads = config["trainer"]["threads"] or max(1, (os.cpu_count() or 1) // own.jobs)
     with one_suite(root, variants, seeds, overrides):
         train_all(root, jobs, recall(root, jobs), own.jobs, threads)
-    report({"suite": str(root)})
+    report(Compare(str(root)))
 
 
 def plan_jobs(root: Path, folder: str, variants: Sequence[str], seeds: Sequence[int], overrides: Sequence[str]) -> list[Job]:

@@ -2,11 +2,10 @@
 side by side. `entente trace`: one attention step by step, with its numbers."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Interval, doc
@@ -21,7 +20,6 @@ from entente.attention.trace import Labels, examples, trace
 from entente.attention.trace.tables import show
 from entente.commands.trained import OutputDir, TrustData, load_run, stored_corpus
 from entente.commands.translate import standard_output
-from entente.config.schema import fill, problems
 from entente.data.alignments import Gold
 from entente.data.files import clean
 from entente.data.module import split_of
@@ -81,14 +79,9 @@ class Trace:
     threads: Threads = None
 
 
-check_attention = partial(problems, Attention, "")
-check_trace = partial(problems, Trace, "")
-
-
-def picture_attention(config: Mapping[str, Any]) -> None:
+def picture_attention(settings: Attention) -> None:
     """Of one checkpoint: a picture of each kind of attention with all layers and heads, and one of the chosen head (or mean)
     large; in a folder as PNG and SVG. Of several, or if `output` names a picture: the attention to the source alone."""
-    settings = fill(Attention, "", config)
     prepare_process(settings.threads)
     paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
     if not paths:
@@ -188,10 +181,9 @@ def _of_kind(kind: Kind | None, name: str, maps: Sequence[AttentionMap]) -> Atte
     raise InputError(f"{name}: this model has no attention to its source, only {there}; choose with kind=")
 
 
-def trace_attention(config: Mapping[str, Any]) -> None:
+def trace_attention(settings: Trace) -> None:
     """Prints one attention of a checkpoint to one sentence, with the target given or the model's own translation, or every one
     of the example, and writes the same as Markdown to any `output`."""
-    settings = fill(Trace, "", config)
     prepare_process(settings.threads)
     output = path_of(settings.output) if settings.output else None
     if output and output.suffix.lower() != ".md":

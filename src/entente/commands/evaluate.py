@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -12,7 +12,6 @@ from rich.console import Console
 from entente import checkpoint
 from entente.attention.numbers import Measured, measure_split, pairs_of, tables
 from entente.commands.trained import Decoding, TrustData, load_decoder, stored_corpus
-from entente.config.schema import fill
 from entente.data.alignments import pharaoh, read_pharaoh
 from entente.data.corpora import Corpus
 from entente.data.files import read_parallel
@@ -62,13 +61,9 @@ class Evaluate(Decoding):
     relations = (*Decoding.relations, links_need_files, measured_with_attention)
 
 
-check = Evaluate.problems
-
-
-def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
+def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
     """Decodes and scores splits of the corpus a checkpoint was trained on, or a user's own pair of files; prints the table
     and, where `output` is given, writes metrics.json and translations there. The NLL is torch's, whatever engine translates."""
-    settings = fill(Evaluate, "", config)
     output = path_of(settings.output) if settings.output else None
     if output and os.path.exists(output / "config.yaml"):  # its scores would be lost, and by them it counts as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")

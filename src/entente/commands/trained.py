@@ -29,6 +29,12 @@ def quantized_by_ctranslate2(engine: str, quantization: str | None) -> None:
         raise ValueError(f"quantization={quantization} goes with engine=ctranslate2; add it, or leave quantization out")
 
 
+def known_to_search(search: Mapping[str, Any]) -> None:
+    """Raises InputError with all that is wrong in the settings of search that are given."""
+    if found := problems(Search, "search", _given(search)):
+        raise InputError(*found)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
     """The settings of every command that decodes with a checkpoint. search: null stands for the run's own value."""
@@ -44,12 +50,7 @@ class Decoding:
     quantization: Annotated[Literal["int8"] | None, doc("with engine=ctranslate2; null: float32")] = None
     search: Mapping[str, Any] = field(default_factory=dict)
 
-    relations: ClassVar[tuple[Callable[..., None], ...]] = (quantized_by_ctranslate2,)
-
-    @classmethod
-    def problems(cls, config: Mapping[str, Any]) -> list[str]:
-        found, search = problems(cls, "", config), config.get("search")
-        return found + problems(Search, "search", _given(search)) if isinstance(search, Mapping) else found
+    relations: ClassVar[tuple[Callable[..., None], ...]] = (quantized_by_ctranslate2, known_to_search)
 
 
 def load_decoder(settings: Decoding) -> tuple[checkpoint.Run, Search, CTranslate2 | None]:

@@ -2,11 +2,11 @@
 
 import io
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from typing import Annotated, Any, TextIO
+from typing import Annotated, TextIO
 
 import torch
 from annotated_types import doc
@@ -15,7 +15,6 @@ from rich.progress import track
 
 from entente import checkpoint
 from entente.commands.trained import Decoding, load_decoder
-from entente.config.schema import fill
 from entente.console import escape
 from entente.data.files import clean, read_lines
 from entente.data.tokenizer import Tokenizer
@@ -37,13 +36,9 @@ class Translate(Decoding):
     output: Annotated[str | None, doc("a file; null: standard output")] = None
 
 
-check = Translate.problems
-
-
-def translate_text(config: Mapping[str, Any]) -> None:
+def translate_text(settings: Translate) -> None:
     """Translates `input` to `output` line by line; an empty line stays an empty line. With n_best > 1 each line has n: number
     of the sentence, score, translation, separated by tabs."""
-    settings = fill(Translate, "", config)
     run, how, other = load_decoder(settings)
     if torch.cuda.is_available() and settings.accelerator in ("auto", "gpu", "cuda"):
         run.model.cuda()

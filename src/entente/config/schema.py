@@ -61,6 +61,8 @@ def problems(target: Callable[..., Any], part: str, values: object, given: Colle
         if sound.keys() >= set(names):
             try:
                 relation(**{name: sound[name] for name in names})
+            except InputError as error:
+                found += error.problems
             except ValueError as error:  # it names its arguments as NAME=VALUE: here they get their full keys
                 found.append(re.sub(rf"\b({'|'.join(names)})=", lambda match: _key(part, match[0]), str(error)))
     return found
