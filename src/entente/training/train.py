@@ -181,20 +181,11 @@ def build_trainer(
 
 
 def callbacks(chosen: views.Views, patience: int | None, language: str) -> list[Callback]:
-    """Progress, early stopping, and views for TensorBoard. language: of the source, and of the fixed sentences."""
-    found: list[Callback] = [TrainingProgress()]
-    if chosen.diagnosis:
-        found.append(views.Diagnosis(chosen.diagnosis))
-    if patience:
-        found.append(EarlyStopping("valid/bleu", mode="max", patience=patience))
-    if chosen.attention:
-        fixed = [(text, text) for text in FIXED_SENTENCES.get(language, ())]
-        found.append(views.AttentionMaps(fixed, chosen.attention_every))
-    if chosen.heads:
-        found.append(views.AttentionNumbers(chosen.heads))
-    if chosen.translations:
-        found.append(views.SampleTranslations(chosen.translations))
-    return found
+    """Progress, early stopping, and what TensorBoard is given; the last validation gives more, and early stopping decides which
+    that is. language: of the source, and of the fixed sentences."""
+    diagnosis = [views.Diagnosis(chosen.diagnosis)] if chosen.diagnosis else []
+    stopping = [EarlyStopping("valid/bleu", mode="max", patience=patience)] if patience else []
+    return [TrainingProgress(), *diagnosis, *stopping, views.AfterValidation(chosen, FIXED_SENTENCES.get(language, ()))]
 
 
 def decoded(settings: RunSettings, corpus: Corpus) -> list[str]:
