@@ -171,7 +171,8 @@ def test_sample_translations(vocabulary: Vocabulary, tmp_path: Path) -> None:
     assert len(text.splitlines()) == 4
     cells = re.findall("<td>(.*?)</td>", markdown.markdown(text, extensions=["markdown.extensions.tables"]))
     assert cells[:2] == [SRC[0], TGT[0]] and len(cells) == 6
-    first = escape.markdown(module.evaluations["valid"].hypotheses[0])
+    assert module.valid
+    first = escape.markdown(module.valid.hypotheses[0])
     shown = markdown.markdown(table(["translation"], [[first]]), extensions=["tables"])
     assert f"<td>{cells[2]}</td>" in shown
 

@@ -188,22 +188,17 @@ class Checkpoints(L.Callback):
         self.run_dir, self.folder, self.settings = run_dir, run_dir / "checkpoints", settings
         self.best: float | None = None
         self.trained = False
-        self._seconds = 0.0  # of training in earlier processes
-        self._since: float | None = None  # when this process began to train, by time.perf_counter
+        self.seconds = 0.0  # of training, in all processes of this run, up to its last checkpoint
+        self._began = 0.0  # when training would have begun in a single process, by time.perf_counter
         self._saved: int | None = None  # the last step with a checkpoint
         self._random: dict[str, Any] | None = None  # to be restored before the next step
         self.signals = StopSignals(keep="stopping when this step is complete and saved; Ctrl-C once more to quit at once")
-
-    @property
-    def seconds(self) -> float:
-        """Of training, in all processes of this run."""
-        return self._seconds + (time.perf_counter() - self._since if self._since else 0.0)
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best, "trained": self.trained, "seconds": self.seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best, self._seconds = state_dict["best"], state_dict["seconds"]
+        self.best, self.seconds = state_dict["best"], state_dict["seconds"]
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint[RANDOM] = random_state()
@@ -217,7 +212,7 @@ class Checkpoints(L.Callback):
         self._random, self._saved = checkpoint[RANDOM], checkpoint["global_step"]
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._since = time.perf_counter()
+        self._began = time.perf_counter() - self.seconds
         self.signals.install()  # here, after Lightning's own
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
@@ -238,14 +233,12 @@ class Checkpoints(L.Callback):
         if trainer.global_step == trainer.max_steps:
             trainer.should_stop = True  # has Lightning validate, whether or not a validation is due
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        bleu = getattr(pl_module, "bleu", None)  # in double precision, unlike Lightning's copy
-        if bleu is not None and (self.best is None or bleu > self.best):
-            self.best = bleu
+    def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
+        if self.best is None or pl_module.bleu > self.best:
+            self.best = pl_module.bleu
             self.write_best(pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._seconds, self._since = self.seconds, None
         self.trained = True
         self._save(trainer)
         self.stop_if_asked(trainer.global_step)
@@ -258,7 +251,7 @@ class Checkpoints(L.Callback):
     def _save(self, trainer: L.Trainer) -> None:
         for logger in trainer.loggers:
             logger.save()  # flushes TensorBoard's events
-        self._saved = trainer.global_step
+        self._saved, self.seconds = trainer.global_step, time.perf_counter() - self._began
         trainer.save_checkpoint(self.folder / f"step-{self._saved}.ckpt")
         there, keep = steps(self.folder), max(self.settings.keep, self.settings.average)
         # A checkpoint saved on an interrupt is kept until there is a later one, and does not count as one of the `keep`.
@@ -339,15 +332,12 @@ def newest(run_dir: Path, settings: CheckpointSettings, last: int | None = None)
             log.warning("%s: not a checkpoint that training goes on from: going back to one before it", path)
             continue
         point = Point(path, saved["global_step"], state["trained"], state["best"], saved[ENTRY])
-        if lost is not None and point.best == lost:
-            continue
-        end = point.step if point.trained else last or point.step + 1
-        if not all(content(f"step-{step}.ckpt") for step in settings.steps_of_mean(end) if step <= point.step):
-            continue
         if lost is None and point.best is not None and content("best.ckpt") is None:
             lost = point.best
-            continue
-        return point
+        end = point.step if point.trained else last or point.step + 1
+        averaged = (content(f"step-{step}.ckpt") for step in settings.steps_of_mean(end) if step <= point.step)
+        if (lost is None or point.best != lost) and all(averaged):
+            return point
     return Point()
 
 

@@ -83,12 +83,12 @@ class Translator(L.LightningModule):
         self.max_steps = max_steps
         self.log_every = log_every
         self.checkpoint_entry = checkpoint_entry or {}
-        self.evaluations: dict[str, Evaluation] = {}  # the last of each split that was validated
         self.on_progress: Progress | None = None  # of a validation
         self.tokens_per_second = 0.0  # target tokens, over the last `log_every` steps
         self.tokens, self.seconds = 0, 0.0  # of the whole training: target tokens, and its time without validation
         self.last_loss: float | None = None
-        self.bleu: float | None = None  # of the last validation
+        self.valid: Evaluation | None = None  # the last validation
+        self.bleu = 0.0  # its score in double precision, unlike Lightning's copy
         self._began = 0.0  # when training would have begun without interruptions and validations, by time.perf_counter
         self._step_loss = torch.zeros(2)  # smoothed and NLL, of the current step's batches so far
 
@@ -157,18 +157,15 @@ class Translator(L.LightningModule):
 
     def validation_step(self, split: EvaluationSplit, batch_idx: int) -> None:
         """Lightning's batch is the whole split."""
-        self.evaluations[split.name] = self.evaluate(split)
+        self.valid = self.evaluate(split)
+        scores = corpus_scores(self.valid.hypotheses, self.valid.references, ["bleu", "chrf"])
+        self.bleu = scores["bleu"]
+        metrics = {"valid/bleu": scores["bleu"], "valid/chrf": scores["chrf"], "valid/nll": self.valid.nll}
+        self.log_dict(metrics, logger=False, batch_size=1)  # for the callbacks that choose by it
+        self.write(metrics, step=self.global_step)
 
     def evaluate(self, split: EvaluationSplit) -> Evaluation:
         return evaluate(self.model, self.vocabulary, split, self.search, self.on_progress)
-
-    def on_validation_epoch_end(self) -> None:
-        valid = self.evaluations["valid"]
-        scores = corpus_scores(valid.hypotheses, valid.references, ["bleu", "chrf"])
-        self.bleu = scores["bleu"]
-        metrics = {"valid/bleu": scores["bleu"], "valid/chrf": scores["chrf"], "valid/nll": valid.nll}
-        self.log_dict(metrics, logger=False)  # for the callbacks that choose by it
-        self.write(metrics, step=self.global_step)
 
     def write(self, metrics: dict[str, float], step: int) -> None:
         """Not by Lightning's `log`, which counts a validation at the step before its own."""

@@ -118,7 +118,7 @@ class AfterValidation(L.Callback):
     def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         if not isinstance(board := trainer.logger, TensorBoardLogger):
             return
-        step, valid = trainer.global_step, pl_module.evaluations["valid"]
+        step, valid = trainer.global_step, pl_module.valid
         due = self._last is None or step - self._last >= self.chosen.attention_every or trainer.should_stop
         if self.chosen.attention and due:
             self._last = step
