@@ -31,17 +31,17 @@ from entente.training import progress, views
 from entente.training.progress import TrainingProgress, clock
 from entente.training.run_directory import Checkpoints, CheckpointSettings
 from entente.training.translator import Optim, Translator
-from entente.training.views import AfterValidation, Views, attention_images
+from entente.training.views import TensorBoardViews, Views, attention_images
 
 SRC = ["Le chat noir dort.", "Il a faim | soif.", "Elle dort.", "Le chat a faim.", "Il dort *ici*."]
 TGT = ["The black cat sleeps.", "He is hungry | thirsty.", "She sleeps.", "The cat is hungry.", "He sleeps *here*."]
 FIXED = ["Le chat dort.", "Elle a faim."]
 
 
-def view(fixed: list[str] = FIXED, **chosen: int) -> AfterValidation:
+def view(fixed: list[str] = FIXED, **chosen: int) -> TensorBoardViews:
     """With attention every n steps, with so many sample translations, or with neither."""
-    given = {"attention": "attention_every" in chosen, "heads": 0, "translations": 0, **chosen}
-    return AfterValidation(Views(**given), fixed)
+    given = {"attention": "attention_every" in chosen, "heads": 0, "translations": 0, "diagnosis": 0, **chosen}
+    return TensorBoardViews(Views(**given), fixed)
 
 
 @pytest.fixture(scope="module")

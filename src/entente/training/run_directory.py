@@ -78,20 +78,18 @@ def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: M
 def to_resume(resume: str | None, root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
     """The directory that `resume` means. auto: the newest unfinished run of this name and configuration, except for output_dir;
     where all have finished, the newest of these. None: a new run begins."""
-    if resume is None:
-        return None
     if resume != "auto":
-        return Path(resume)
+        return None if resume is None else Path(resume)
     pattern = re.compile(re.escape(Path(name).name) + r"(?:-(\d+))?")
-    runs = {
-        int(match[1] or 1): path
+    runs = [
+        (not is_finished(path), int(match[1] or 1), path)
         for path in (root / name).parent.glob("*/")
         if (match := pattern.fullmatch(path.name)) and _same(path / "config.yaml", config)
-    }
+    ]
     if not runs:
         log.info("resume=auto: no run %s of this configuration yet, a new one begins", root / name)
         return None
-    return runs[max((number for number in runs if not is_finished(runs[number])), default=max(runs))]
+    return max(runs)[-1]
 
 
 def _same(stored: Path, config: Mapping[str, Any]) -> bool:
@@ -107,25 +105,22 @@ def is_finished(run_dir: Path) -> bool:
     return (run_dir / FINISHED).exists()
 
 
-def how_to_resume(run_dir: Path) -> str:
-    return f"go on: entente train resume={run_dir}"
-
-
 @contextmanager
 def open_run(run_dir: Path) -> Iterator[None]:
-    """Locks the run until this process ends, and turns what ends it early into a line that says how to resume it."""
+    """Locks and logs the run until this process ends, and turns what ends it early into a line that says how to resume it."""
+    how = f"go on: entente train resume={run_dir}"
     try:
-        with StopSignals(), FileLock(run_dir / ".lock", timeout=0):
+        with StopSignals(), FileLock(run_dir / ".lock", timeout=0), LogFile(run_dir):
             threading.excepthook = _without_disk_errors
             yield
     except Timeout:
         raise InputError(f"{run_dir}: another process is training this run; wait for it or stop it") from None
-    except Stopped as stopped:
-        raise Interrupted(f"{stopped}; {how_to_resume(run_dir)}") from None
+    except (Stopped, Interrupted) as stopped:
+        raise Interrupted(f"{stopped}; {how}") from None
     except (OSError, MemoryError, RuntimeError, ValueError) as error:
         if isinstance(error, BrokenPipeError) or (line := shortage(error)) is None:
             raise
-        raise InputError(f"{run_dir}: {line}; {how_to_resume(run_dir)}") from error
+        raise InputError(f"{run_dir}: {line}; {how}") from error
 
 
 class LogFile(logging.FileHandler):
@@ -262,7 +257,7 @@ class Checkpoints(L.Callback):
     def stop_if_asked(self, step: int) -> None:
         if self.signals.received:
             when = f"after step {step}, which is saved" if step else "before the first step"
-            raise Interrupted(f"{Stopped(self.signals.received)} {when}; {how_to_resume(self.run_dir)}")
+            raise Interrupted(f"{Stopped(self.signals.received)} {when}")
 
 
 def random_state() -> dict[str, Any]:

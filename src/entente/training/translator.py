@@ -85,7 +85,8 @@ class Translator(L.LightningModule):
         self.checkpoint_entry = checkpoint_entry or {}
         self.on_progress: Progress | None = None  # of a validation
         self.tokens_per_second = 0.0  # target tokens, over the last `log_every` steps
-        self.tokens, self.seconds = 0, 0.0  # of the whole training: target tokens, and its time without validation
+        self.tokens = 0  # target tokens of the whole training
+        self.seconds = 0.0  # of training without validation, up to the last checkpoint
         self.last_loss: float | None = None
         self.valid: Evaluation | None = None  # the last validation
         self.bleu = 0.0  # its score in double precision, unlike Lightning's copy
@@ -94,7 +95,8 @@ class Translator(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint[ENTRY] = self.checkpoint_entry
-        checkpoint[TRAINED] = {"tokens": self.tokens, "seconds": time.perf_counter() - self._began}
+        self.seconds = time.perf_counter() - self._began
+        checkpoint[TRAINED] = {"tokens": self.tokens, "seconds": self.seconds}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         trained = checkpoint.get(TRAINED, {"tokens": 0, "seconds": 0.0})  # older checkpoints have none
@@ -116,9 +118,6 @@ class Translator(L.LightningModule):
     def on_train_start(self) -> None:
         self._began = time.perf_counter() - self.seconds
         self._logged = self.tokens, self.seconds  # at the last step that was logged
-
-    def on_train_end(self) -> None:
-        self.seconds = time.perf_counter() - self._began
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Returns the batch's share of the step's loss, the mean over the target tokens of all batches of the step."""

@@ -97,13 +97,15 @@ def _board(trainer: L.Trainer) -> Board:
     return board
 
 
-class AfterValidation(L.Callback):
-    """Gives TensorBoard, after each validation, what the settings ask for. fixed: sentences whose attention is drawn, like that
-    of the first sentence of validation."""
+class TensorBoardViews(L.Callback):
+    """Logs what the settings ask for, after each validation, and every `diagnosis` steps what may explain why a model fails, as
+    scalars "why/ASPECT/PLACE": the norm of each part's gradient before clipping, and what `diagnose` measures on the first
+    sentences of validation. fixed: sentences whose attention is drawn, like that of the first one of validation."""
 
     def __init__(self, chosen: Views, fixed: Sequence[str] = ()) -> None:
         self.chosen, self.fixed = chosen, fixed
         self._last: int | None = None  # the step of the last attention maps
+        self._due: int | None = None  # the step after which to diagnose
 
     @property
     def state_key(self) -> str:
@@ -114,6 +116,20 @@ class AfterValidation(L.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._last = state_dict["last"]
+
+    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: Any, optimizer: Any) -> None:
+        step = trainer.global_step + 1  # of the step in progress
+        if self.chosen.diagnosis and (step % self.chosen.diagnosis == 0 or step == 1):
+            self._due = step
+            norms = gradient_norms(pl_module.model)
+            pl_module.write({f"why/gradient_norm/{place}": norm for place, norm in norms.items()}, step)
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
+        if trainer.global_step == self._due:
+            self._due = None  # the next batch may belong to the next step
+            batch = to_device(trainer.datamodule.sample(16), pl_module.device)  # type: ignore[attr-defined]
+            found = diagnose(pl_module.model, batch.src, batch.tgt[:, :-1])
+            pl_module.write({f"why/{name}": value for name, value in found.items()}, trainer.global_step)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         if not isinstance(board := trainer.logger, TensorBoardLogger):
@@ -172,27 +188,3 @@ def sample_translations(valid: Evaluation, n: int) -> str:
     """The first n sentences of validation as a table of source, reference and translation, in Markdown."""
     rows = [*zip(valid.sources, valid.references, valid.hypotheses, strict=True)][:n]
     return table(("source", "reference", "translation"), [list(map(escape.markdown, row)) for row in rows])
-
-
-class Diagnosis(L.Callback):
-    """Logs, every n steps, what may explain why a model fails, as scalars "why/ASPECT/PLACE": the norm of each part's gradient
-    before clipping, and what `diagnose` measures on the first sentences of validation."""
-
-    def __init__(self, every_n_steps: int, sentences: int = 16) -> None:
-        self.every_n_steps = every_n_steps
-        self.sentences = sentences
-        self._due: int | None = None  # the step after which to diagnose
-
-    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: Any, optimizer: Any) -> None:
-        step = trainer.global_step + 1  # of the step in progress
-        if step % self.every_n_steps == 0 or step == 1:
-            self._due = step
-            norms = gradient_norms(pl_module.model)
-            pl_module.write({f"why/gradient_norm/{place}": norm for place, norm in norms.items()}, step)
-
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
-        if trainer.global_step == self._due:
-            self._due = None  # the next batch may belong to the next step
-            batch = to_device(trainer.datamodule.sample(self.sentences), pl_module.device)  # type: ignore[attr-defined]
-            found = diagnose(pl_module.model, batch.src, batch.tgt[:, :-1])
-            pl_module.write({f"why/{name}": value for name, value in found.items()}, trainer.global_step)
