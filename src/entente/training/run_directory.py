@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -110,7 +110,7 @@ def open_run(run_dir: Path) -> Iterator[None]:
     """Locks and logs the run until this process ends, and turns what ends it early into a line that says how to resume it."""
     how = f"go on: entente train resume={run_dir}"
     try:
-        with StopSignals(), FileLock(run_dir / ".lock", timeout=0), LogFile(run_dir):
+        with StopSignals(), FileLock(run_dir / ".lock", timeout=0), closing(LogFile(run_dir)):
             threading.excepthook = _without_disk_errors
             yield
     except Timeout:
@@ -124,18 +124,16 @@ def open_run(run_dir: Path) -> Iterator[None]:
 
 
 class LogFile(logging.FileHandler):
-    """While open, what is logged is also written to train.log, with the time. An OSError where it cannot be."""
+    """What is logged is also written to train.log, with the time, until this is closed. An OSError where it cannot be."""
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__(run_dir / "train.log", encoding="utf-8")
         self.setFormatter(LineFormatter("%(asctime)s %(message)s"))
-
-    def __enter__(self) -> None:
         log.addHandler(self)
 
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
         log.removeHandler(self)
-        self.close()
+        super().close()
 
     def handleError(self, record: logging.LogRecord) -> None:
         raise
@@ -295,7 +293,6 @@ class Point:
     path: Path | None = None  # of the checkpoint; None: at the beginning
     step: int = 0
     trained: bool = False  # only the evaluation is left
-    best: float | None = None  # BLEU of the best validation so far, whose weights best.ckpt holds
     entry: Mapping[str, Any] = field(default_factory=dict)  # see checkpoint.entry
 
     def what_is_left(self, max_steps: int) -> str:
@@ -326,12 +323,12 @@ def newest(run_dir: Path, settings: CheckpointSettings, last: int | None = None)
         if (state := saved.get("callbacks", {}).get(Checkpoints.__qualname__)) is None:
             log.warning("%s: not a checkpoint that training goes on from: going back to one before it", path)
             continue
-        point = Point(path, saved["global_step"], state["trained"], state["best"], saved[ENTRY])
-        if lost is None and point.best is not None and content("best.ckpt") is None:
-            lost = point.best
+        point, best = Point(path, saved["global_step"], state["trained"], saved[ENTRY]), state["best"]
+        if lost is None and best is not None and content("best.ckpt") is None:
+            lost = best
         end = point.step if point.trained else last or point.step + 1
         averaged = (content(f"step-{step}.ckpt") for step in settings.steps_of_mean(end) if step <= point.step)
-        if (lost is None or point.best != lost) and all(averaged):
+        if (lost is None or best != lost) and all(averaged):
             return point
     return Point()
 

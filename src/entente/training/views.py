@@ -1,5 +1,6 @@
 """What TensorBoard is given besides curves: settings and final figures, attention maps, numbers of heads, translations."""
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -104,18 +105,11 @@ class TensorBoardViews(L.Callback):
 
     def __init__(self, chosen: Views, fixed: Sequence[str] = ()) -> None:
         self.chosen, self.fixed = chosen, fixed
-        self._last: int | None = None  # the step of the last attention maps
         self._due: int | None = None  # the step after which to diagnose
 
     @property
     def state_key(self) -> str:
-        return "AttentionMaps"  # the name in checkpoints that were written before
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"last": self._last}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._last = state_dict["last"]
+        return "AttentionMaps"  # of which older checkpoints hold a state; Lightning warns where a callback is missing
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: Any, optimizer: Any) -> None:
         step = trainer.global_step + 1  # of the step in progress
@@ -135,9 +129,9 @@ class TensorBoardViews(L.Callback):
         if not isinstance(board := trainer.logger, TensorBoardLogger):
             return
         step, valid = trainer.global_step, pl_module.valid
-        due = self._last is None or step - self._last >= self.chosen.attention_every or trainer.should_stop
-        if self.chosen.attention and due:
-            self._last = step
+        validate_every = int(trainer.val_check_interval) // trainer.accumulate_grad_batches  # steps
+        draw_every = max(1, math.ceil(self.chosen.attention_every / validate_every))  # validations
+        if self.chosen.attention and (trainer.should_stop or (step // validate_every) % draw_every == 1 % draw_every):
             sentences = [*((text, text) for text in self.fixed), ("valid 1", valid.sources[0])]
             for tag, image in attention_images(pl_module, sentences):
                 board.experiment.add_image(tag, image, step, dataformats="HWC")
