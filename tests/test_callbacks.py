@@ -31,11 +31,17 @@ from entente.training import progress, views
 from entente.training.progress import TrainingProgress, clock
 from entente.training.run_directory import Checkpoints, CheckpointSettings
 from entente.training.translator import Optim, Translator
-from entente.training.views import AttentionMaps, SampleTranslations, attention_images
+from entente.training.views import TensorBoardViews, Views, attention_images
 
 SRC = ["Le chat noir dort.", "Il a faim | soif.", "Elle dort.", "Le chat a faim.", "Il dort *ici*."]
 TGT = ["The black cat sleeps.", "He is hungry | thirsty.", "She sleeps.", "The cat is hungry.", "He sleeps *here*."]
-FIXED = [("chat", "Le chat dort."), ("faim", "Elle a faim.")]
+FIXED = ["Le chat dort.", "Elle a faim."]
+
+
+def view(fixed: list[str] = FIXED, **chosen: int) -> TensorBoardViews:
+    """With attention every n steps, with so many sample translations, or with neither."""
+    given = {"attention": "attention_every" in chosen, "heads": 0, "translations": 0, "diagnosis": 0, **chosen}
+    return TensorBoardViews(Views(**given), fixed)
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +101,9 @@ class Raises(L.Callback):
     ],
 )
 def test_attention_maps_of_every_sentence_and_kind(name: str, kinds: list[str], vocabulary: Vocabulary, tmp_path: Path) -> None:
-    fit(translator(vocabulary, name), tmp_path, AttentionMaps(FIXED, n=1))
+    fit(translator(vocabulary, name), tmp_path, view(attention_every=0))
     written = events(tmp_path)
-    tags = {f"attention/{kind}/{title}" for kind in kinds for title in ("chat", "faim", "valid 1")}
+    tags = {f"attention/{kind}/{title}" for kind in kinds for title in (*FIXED, "valid 1")}
     assert set(written.Tags()["images"]) == tags
     for tag in tags:
         images = written.Images(tag)
@@ -132,21 +138,20 @@ def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeyp
 
 def test_maps_skip_validations_but_never_the_last(vocabulary: Vocabulary, tmp_path: Path) -> None:
     saving = Checkpoints(tmp_path, CheckpointSettings())
-    fit(translator(vocabulary, "birnn", max_steps=16), tmp_path, AttentionMaps(FIXED[:1], every_n_steps=7, n=0), saving)
-    [tag] = events(tmp_path).Tags()["images"]
-    assert [image.step for image in events(tmp_path).Images(tag)] == [4, 12, 16]
+    fit(translator(vocabulary, "birnn", max_steps=16), tmp_path, view(FIXED[:1], attention_every=7), saving)
+    assert [image.step for image in events(tmp_path).Images(f"attention/alignment/{FIXED[0]}")] == [4, 12, 16]
 
 
 def test_maps_are_drawn_of_an_early_end_too(vocabulary: Vocabulary, tmp_path: Path) -> None:
     module = translator(vocabulary, "birnn", max_steps=99)
-    trainer = fit(module, tmp_path, EarlyStopping("valid/bleu", mode="max"), AttentionMaps(FIXED[:1], every_n_steps=98, n=0))
-    [tag] = events(tmp_path).Tags()["images"]
-    assert [image.step for image in events(tmp_path).Images(tag)] == [4, trainer.global_step] and trainer.global_step < 96
+    trainer = fit(module, tmp_path, EarlyStopping("valid/bleu", mode="max"), view([], attention_every=98))
+    images = events(tmp_path).Images("attention/alignment/valid 1")
+    assert [image.step for image in images] == [4, trainer.global_step] and trainer.global_step < 96
 
 
 def test_maps_leave_training_as_it_was(vocabulary: Vocabulary, tmp_path: Path) -> None:
     weights = []
-    for name, chosen in (("with", [AttentionMaps(FIXED), SampleTranslations(10), TrainingProgress()]), ("without", [])):
+    for name, chosen in (("with", [view(attention_every=0, heads=2, translations=10), TrainingProgress()]), ("without", [])):
         module = translator(vocabulary)
         torch.manual_seed(1)
         fit(module, tmp_path / name, *chosen)
@@ -156,7 +161,7 @@ def test_maps_leave_training_as_it_was(vocabulary: Vocabulary, tmp_path: Path) -
 
 def test_sample_translations(vocabulary: Vocabulary, tmp_path: Path) -> None:
     module = translator(vocabulary)
-    fit(module, tmp_path, SampleTranslations(2))
+    fit(module, tmp_path, view(translations=2))
     written = events(tmp_path)
     [tag] = written.Tags()["tensors"]
     assert tag == "translations/valid/text_summary"
@@ -166,7 +171,8 @@ def test_sample_translations(vocabulary: Vocabulary, tmp_path: Path) -> None:
     assert len(text.splitlines()) == 4
     cells = re.findall("<td>(.*?)</td>", markdown.markdown(text, extensions=["markdown.extensions.tables"]))
     assert cells[:2] == [SRC[0], TGT[0]] and len(cells) == 6
-    first = escape.markdown(module.evaluations["valid"].hypotheses[0])
+    assert module.valid
+    first = escape.markdown(module.valid.hypotheses[0])
     shown = markdown.markdown(table(["translation"], [[first]]), extensions=["tables"])
     assert f"<td>{cells[2]}</td>" in shown
 
@@ -284,8 +290,7 @@ def test_nothing_to_write_to(vocabulary: Vocabulary, tmp_path: Path, monkeypatch
     """Without TensorBoard nothing is decoded or drawn."""
     monkeypatch.setattr(views, "attention_images", lambda *_: pytest.fail("drawn for nobody"))
     trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
-    AttentionMaps(FIXED).on_validation_end(trainer, translator(vocabulary))
-    SampleTranslations(10).on_validation_end(trainer, translator(vocabulary))
+    view(attention_every=0, heads=2, translations=10).on_validation_end(trainer, translator(vocabulary))
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (130, "2:10"), (3600 + 130, "1:02:10")])

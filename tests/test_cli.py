@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -347,7 +348,7 @@ def test_a_line_for_the_terminal_is_cut_and_shows_what_it_would_do(capsys: pytes
 
 def test_a_line_of_the_log_is_cut_and_shows_what_it_would_do(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     prepare_process(None)
-    with LogFile(tmp_path):
+    with closing(LogFile(tmp_path)):
         logging.getLogger("entente").info("%s: going on\x1b[2J%s", "run", "x" * 10**6)
     for said in (capsys.readouterr().out, (tmp_path / "train.log").read_text()):
         assert "\x1b" not in said and r"run: going on\x1b[2Jxxx" in said and len(said) < 5000

@@ -176,8 +176,8 @@ def read(path: Path) -> dict[str, Any]:
         if type(ours) is not dict:
             raise InputError(f"a checkpoint of another program; {ADVICE}")
         schema = ours.get("schema")
-        if type(schema) is not int or schema != SCHEMA:
-            written = shown(schema) if isinstance(schema, int | str) else type(schema).__name__
+        written = shown(schema) if isinstance(schema, int | str) else type(schema).__name__
+        if written != str(SCHEMA):
             raise InputError(f"written in format {written}, this version reads format {SCHEMA}; train it again")
         expected = content.pop(CHECKSUM, None)
         if checksum(content, EXPANSION * size) != expected:

@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -78,20 +78,18 @@ def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: M
 def to_resume(resume: str | None, root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
     """The directory that `resume` means. auto: the newest unfinished run of this name and configuration, except for output_dir;
     where all have finished, the newest of these. None: a new run begins."""
-    if resume is None:
-        return None
     if resume != "auto":
-        return Path(resume)
+        return None if resume is None else Path(resume)
     pattern = re.compile(re.escape(Path(name).name) + r"(?:-(\d+))?")
-    runs = {
-        int(match[1] or 1): path
+    runs = [
+        (not is_finished(path), int(match[1] or 1), path)
         for path in (root / name).parent.glob("*/")
         if (match := pattern.fullmatch(path.name)) and _same(path / "config.yaml", config)
-    }
+    ]
     if not runs:
         log.info("resume=auto: no run %s of this configuration yet, a new one begins", root / name)
         return None
-    return runs[max((number for number in runs if not is_finished(runs[number])), default=max(runs))]
+    return max(runs)[-1]
 
 
 def _same(stored: Path, config: Mapping[str, Any]) -> bool:
@@ -107,40 +105,35 @@ def is_finished(run_dir: Path) -> bool:
     return (run_dir / FINISHED).exists()
 
 
-def how_to_resume(run_dir: Path) -> str:
-    return f"go on: entente train resume={run_dir}"
-
-
 @contextmanager
 def open_run(run_dir: Path) -> Iterator[None]:
-    """Locks the run until this process ends, and turns what ends it early into a line that says how to resume it."""
+    """Locks and logs the run until this process ends, and turns what ends it early into a line that says how to resume it."""
+    how = f"go on: entente train resume={run_dir}"
     try:
-        with StopSignals(), FileLock(run_dir / ".lock", timeout=0):
+        with StopSignals(), FileLock(run_dir / ".lock", timeout=0), closing(LogFile(run_dir)):
             threading.excepthook = _without_disk_errors
             yield
     except Timeout:
         raise InputError(f"{run_dir}: another process is training this run; wait for it or stop it") from None
-    except Stopped as stopped:
-        raise Interrupted(f"{stopped}; {how_to_resume(run_dir)}") from None
+    except (Stopped, Interrupted) as stopped:
+        raise Interrupted(f"{stopped}; {how}") from None
     except (OSError, MemoryError, RuntimeError, ValueError) as error:
         if isinstance(error, BrokenPipeError) or (line := shortage(error)) is None:
             raise
-        raise InputError(f"{run_dir}: {line}; {how_to_resume(run_dir)}") from error
+        raise InputError(f"{run_dir}: {line}; {how}") from error
 
 
 class LogFile(logging.FileHandler):
-    """While open, what is logged is also written to train.log, with the time. An OSError where it cannot be."""
+    """What is logged is also written to train.log, with the time, until this is closed. An OSError where it cannot be."""
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__(run_dir / "train.log", encoding="utf-8")
         self.setFormatter(LineFormatter("%(asctime)s %(message)s"))
-
-    def __enter__(self) -> None:
         log.addHandler(self)
 
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
         log.removeHandler(self)
-        self.close()
+        super().close()
 
     def handleError(self, record: logging.LogRecord) -> None:
         raise
@@ -188,22 +181,17 @@ class Checkpoints(L.Callback):
         self.run_dir, self.folder, self.settings = run_dir, run_dir / "checkpoints", settings
         self.best: float | None = None
         self.trained = False
-        self._seconds = 0.0  # of training in earlier processes
-        self._since: float | None = None  # when this process began to train, by time.perf_counter
+        self.seconds = 0.0  # of training, in all processes of this run, up to its last checkpoint
+        self._began = 0.0  # when training would have begun in a single process, by time.perf_counter
         self._saved: int | None = None  # the last step with a checkpoint
         self._random: dict[str, Any] | None = None  # to be restored before the next step
         self.signals = StopSignals(keep="stopping when this step is complete and saved; Ctrl-C once more to quit at once")
-
-    @property
-    def seconds(self) -> float:
-        """Of training, in all processes of this run."""
-        return self._seconds + (time.perf_counter() - self._since if self._since else 0.0)
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best, "trained": self.trained, "seconds": self.seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best, self._seconds = state_dict["best"], state_dict["seconds"]
+        self.best, self.seconds = state_dict["best"], state_dict["seconds"]
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint[RANDOM] = random_state()
@@ -217,7 +205,7 @@ class Checkpoints(L.Callback):
         self._random, self._saved = checkpoint[RANDOM], checkpoint["global_step"]
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._since = time.perf_counter()
+        self._began = time.perf_counter() - self.seconds
         self.signals.install()  # here, after Lightning's own
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
@@ -238,14 +226,12 @@ class Checkpoints(L.Callback):
         if trainer.global_step == trainer.max_steps:
             trainer.should_stop = True  # has Lightning validate, whether or not a validation is due
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        bleu = getattr(pl_module, "bleu", None)  # in double precision, unlike Lightning's copy
-        if bleu is not None and (self.best is None or bleu > self.best):
-            self.best = bleu
+    def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
+        if self.best is None or pl_module.bleu > self.best:
+            self.best = pl_module.bleu
             self.write_best(pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._seconds, self._since = self.seconds, None
         self.trained = True
         self._save(trainer)
         self.stop_if_asked(trainer.global_step)
@@ -258,7 +244,7 @@ class Checkpoints(L.Callback):
     def _save(self, trainer: L.Trainer) -> None:
         for logger in trainer.loggers:
             logger.save()  # flushes TensorBoard's events
-        self._saved = trainer.global_step
+        self._saved, self.seconds = trainer.global_step, time.perf_counter() - self._began
         trainer.save_checkpoint(self.folder / f"step-{self._saved}.ckpt")
         there, keep = steps(self.folder), max(self.settings.keep, self.settings.average)
         # A checkpoint saved on an interrupt is kept until there is a later one, and does not count as one of the `keep`.
@@ -269,7 +255,7 @@ class Checkpoints(L.Callback):
     def stop_if_asked(self, step: int) -> None:
         if self.signals.received:
             when = f"after step {step}, which is saved" if step else "before the first step"
-            raise Interrupted(f"{Stopped(self.signals.received)} {when}; {how_to_resume(self.run_dir)}")
+            raise Interrupted(f"{Stopped(self.signals.received)} {when}")
 
 
 def random_state() -> dict[str, Any]:
@@ -307,7 +293,6 @@ class Point:
     path: Path | None = None  # of the checkpoint; None: at the beginning
     step: int = 0
     trained: bool = False  # only the evaluation is left
-    best: float | None = None  # BLEU of the best validation so far, whose weights best.ckpt holds
     entry: Mapping[str, Any] = field(default_factory=dict)  # see checkpoint.entry
 
     def what_is_left(self, max_steps: int) -> str:
@@ -338,16 +323,13 @@ def newest(run_dir: Path, settings: CheckpointSettings, last: int | None = None)
         if (state := saved.get("callbacks", {}).get(Checkpoints.__qualname__)) is None:
             log.warning("%s: not a checkpoint that training goes on from: going back to one before it", path)
             continue
-        point = Point(path, saved["global_step"], state["trained"], state["best"], saved[ENTRY])
-        if lost is not None and point.best == lost:
-            continue
+        point, best = Point(path, saved["global_step"], state["trained"], saved[ENTRY]), state["best"]
+        if lost is None and best is not None and content("best.ckpt") is None:
+            lost = best
         end = point.step if point.trained else last or point.step + 1
-        if not all(content(f"step-{step}.ckpt") for step in settings.steps_of_mean(end) if step <= point.step):
-            continue
-        if lost is None and point.best is not None and content("best.ckpt") is None:
-            lost = point.best
-            continue
-        return point
+        averaged = (content(f"step-{step}.ckpt") for step in settings.steps_of_mean(end) if step <= point.step)
+        if (lost is None or best != lost) and all(averaged):
+            return point
     return Point()
 
 

@@ -34,7 +34,7 @@ from entente.models.seq2seq import parameter_count
 from entente.process import prepare_process
 from entente.training import run_directory, views
 from entente.training.progress import TrainingProgress, clock
-from entente.training.run_directory import Checkpoints, LogFile, Point
+from entente.training.run_directory import Checkpoints, Point
 from entente.training.settings import RunSettings, TrainerSettings
 from entente.training.translator import Translator
 
@@ -69,7 +69,6 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
             proof = prove(stored, data) if prove else None
             run_dir = run_directory.new_run_directory(root, name, stored, proof)
             stack.enter_context(run_directory.open_run(run_dir))
-        stack.enter_context(LogFile(run_dir))
         saving = Checkpoints(run_dir, settings.checkpoint)
         last = None if settings.trainer.patience else settings.trainer.max_steps
         point = run_directory.newest(run_dir, settings.checkpoint, last)  # of a new run, the beginning
@@ -181,20 +180,10 @@ def build_trainer(
 
 
 def callbacks(chosen: views.Views, patience: int | None, language: str) -> list[Callback]:
-    """Progress, early stopping, and views for TensorBoard. language: of the source, and of the fixed sentences."""
-    found: list[Callback] = [TrainingProgress()]
-    if chosen.diagnosis:
-        found.append(views.Diagnosis(chosen.diagnosis))
-    if patience:
-        found.append(EarlyStopping("valid/bleu", mode="max", patience=patience))
-    if chosen.attention:
-        fixed = [(text, text) for text in FIXED_SENTENCES.get(language, ())]
-        found.append(views.AttentionMaps(fixed, chosen.attention_every))
-    if chosen.heads:
-        found.append(views.AttentionNumbers(chosen.heads))
-    if chosen.translations:
-        found.append(views.SampleTranslations(chosen.translations))
-    return found
+    """Progress, early stopping, and then what TensorBoard is given, since the last validation is always drawn. language: of the
+    source, and of the fixed sentences."""
+    stopping = [EarlyStopping("valid/bleu", mode="max", patience=patience)] if patience else []
+    return [TrainingProgress(), *stopping, views.TensorBoardViews(chosen, FIXED_SENTENCES.get(language, ()))]
 
 
 def decoded(settings: RunSettings, corpus: Corpus) -> list[str]:

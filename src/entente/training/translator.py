@@ -83,18 +83,20 @@ class Translator(L.LightningModule):
         self.max_steps = max_steps
         self.log_every = log_every
         self.checkpoint_entry = checkpoint_entry or {}
-        self.evaluations: dict[str, Evaluation] = {}  # the last of each split that was validated
         self.on_progress: Progress | None = None  # of a validation
         self.tokens_per_second = 0.0  # target tokens, over the last `log_every` steps
-        self.tokens, self.seconds = 0, 0.0  # of the whole training: target tokens, and its time without validation
+        self.tokens = 0  # target tokens of the whole training
+        self.seconds = 0.0  # of training without validation, up to the last checkpoint
         self.last_loss: float | None = None
-        self.bleu: float | None = None  # of the last validation
+        self.valid: Evaluation | None = None  # the last validation
+        self.bleu = 0.0  # its score in double precision, unlike Lightning's copy
         self._began = 0.0  # when training would have begun without interruptions and validations, by time.perf_counter
         self._step_loss = torch.zeros(2)  # smoothed and NLL, of the current step's batches so far
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint[ENTRY] = self.checkpoint_entry
-        checkpoint[TRAINED] = {"tokens": self.tokens, "seconds": time.perf_counter() - self._began}
+        self.seconds = time.perf_counter() - self._began
+        checkpoint[TRAINED] = {"tokens": self.tokens, "seconds": self.seconds}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         trained = checkpoint.get(TRAINED, {"tokens": 0, "seconds": 0.0})  # older checkpoints have none
@@ -116,9 +118,6 @@ class Translator(L.LightningModule):
     def on_train_start(self) -> None:
         self._began = time.perf_counter() - self.seconds
         self._logged = self.tokens, self.seconds  # at the last step that was logged
-
-    def on_train_end(self) -> None:
-        self.seconds = time.perf_counter() - self._began
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Returns the batch's share of the step's loss, the mean over the target tokens of all batches of the step."""
@@ -157,18 +156,15 @@ class Translator(L.LightningModule):
 
     def validation_step(self, split: EvaluationSplit, batch_idx: int) -> None:
         """Lightning's batch is the whole split."""
-        self.evaluations[split.name] = self.evaluate(split)
+        self.valid = self.evaluate(split)
+        scores = corpus_scores(self.valid.hypotheses, self.valid.references, ["bleu", "chrf"])
+        self.bleu = scores["bleu"]
+        metrics = {"valid/bleu": scores["bleu"], "valid/chrf": scores["chrf"], "valid/nll": self.valid.nll}
+        self.log_dict(metrics, logger=False, batch_size=1)  # for the callbacks that choose by it
+        self.write(metrics, step=self.global_step)
 
     def evaluate(self, split: EvaluationSplit) -> Evaluation:
         return evaluate(self.model, self.vocabulary, split, self.search, self.on_progress)
-
-    def on_validation_epoch_end(self) -> None:
-        valid = self.evaluations["valid"]
-        scores = corpus_scores(valid.hypotheses, valid.references, ["bleu", "chrf"])
-        self.bleu = scores["bleu"]
-        metrics = {"valid/bleu": scores["bleu"], "valid/chrf": scores["chrf"], "valid/nll": valid.nll}
-        self.log_dict(metrics, logger=False)  # for the callbacks that choose by it
-        self.write(metrics, step=self.global_step)
 
     def write(self, metrics: dict[str, float], step: int) -> None:
         """Not by Lightning's `log`, which counts a validation at the step before its own."""

@@ -1,5 +1,6 @@
 """What TensorBoard is given besides curves: settings and final figures, attention maps, numbers of heads, translations."""
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +22,11 @@ from entente.attention.record import NAME_OF_KIND, has_attention, record
 from entente.config.schema import flat
 from entente.console import escape
 from entente.console.escape import table
-from entente.data.batches import Batch
+from entente.data.batches import to_device
 from entente.data.files import clean
+from entente.data.module import TranslationData
 from entente.decoding.translate import translate
+from entente.evaluation import Evaluation
 from entente.training.translator import Translator
 
 EVENTS = "events.out.tfevents."  # how TensorBoard's files begin; then the second, the host, the process and a count
@@ -95,52 +98,47 @@ def _board(trainer: L.Trainer) -> Board:
     return board
 
 
-class View(L.Callback):
-    """Calls `write` after each validation, in a run that has a TensorBoard. n: how many sentences of validation to look at."""
+class TensorBoardViews(L.Callback):
+    """Logs what the settings ask for, after each validation, and every `diagnosis` steps what may explain why a model fails, as
+    scalars "why/ASPECT/PLACE": the norm of each part's gradient before clipping, and what `diagnose` measures on the first
+    sentences of validation. fixed: sentences whose attention is drawn, like that of the first one of validation."""
 
-    def __init__(self, n: int) -> None:
-        self.n = n
+    def __init__(self, chosen: Views, fixed: Sequence[str] = ()) -> None:
+        self.chosen, self.fixed = chosen, fixed
+        self._due: int | None = None  # the step after which to diagnose
+
+    @property
+    def state_key(self) -> str:
+        return "AttentionMaps"  # of which older checkpoints hold a state; Lightning warns where a callback is missing
+
+    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: Any, optimizer: Any) -> None:
+        step = trainer.global_step + 1  # of the step in progress
+        if self.chosen.diagnosis and (step % self.chosen.diagnosis == 0 or step == 1):
+            self._due = step
+            norms = gradient_norms(pl_module.model)
+            pl_module.write({f"why/gradient_norm/{place}": norm for place, norm in norms.items()}, step)
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
+        if trainer.global_step == self._due:
+            self._due = None  # the next batch may belong to the next step
+            batch = to_device(trainer.datamodule.sample(16), pl_module.device)  # type: ignore[attr-defined]
+            found = diagnose(pl_module.model, batch.src, batch.tgt[:, :-1])
+            pl_module.write({f"why/{name}": value for name, value in found.items()}, trainer.global_step)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
-        if isinstance(trainer.logger, TensorBoardLogger):
-            self.write(trainer.logger, trainer, pl_module)
-
-    def write(self, board: TensorBoardLogger, trainer: L.Trainer, translator: Translator) -> None:
-        """Logs to the board what was seen at trainer.global_step."""
-        raise NotImplementedError("an abstract view")
-
-
-class AttentionMaps(View):
-    """Logs the attention to some sentences as images, one per kind and sentence: "attention/KIND/TITLE".
-
-    The model reads its own translation, decoded as in validation. Each sentence is recorded alone, so that other sentences do
-    not change its maps, even in variants that break a mask.
-
-    sentences: (short title, text in the source language). n: how many more to take from the start of the validation split.
-    every_n_steps: skip validations until this many steps after the last maps, except the last validation of the run.
-    """
-
-    def __init__(self, sentences: Sequence[tuple[str, str]], every_n_steps: int = 0, n: int = 1) -> None:
-        super().__init__(n)
-        self.sentences = list(sentences)
-        self.every_n_steps = every_n_steps
-        self._last: int | None = None  # the step of the last maps
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"last": self._last}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._last = state_dict["last"]
-
-    def write(self, board: TensorBoardLogger, trainer: L.Trainer, translator: Translator) -> None:
-        step = trainer.global_step
-        if self._last is not None and step - self._last < self.every_n_steps and not trainer.should_stop:
+        if not isinstance(board := trainer.logger, TensorBoardLogger):
             return
-        self._last = step
-        valid = translator.evaluations["valid"].sources[: self.n]
-        sentences = self.sentences + [(f"valid {i + 1}", text) for i, text in enumerate(valid)]
-        for tag, image in attention_images(translator, sentences):
-            board.experiment.add_image(tag, image, step, dataformats="HWC")
+        step, valid = trainer.global_step, pl_module.valid
+        validate_every = int(trainer.val_check_interval) // trainer.accumulate_grad_batches  # steps
+        draw_every = max(1, math.ceil(self.chosen.attention_every / validate_every))  # validations
+        if self.chosen.attention and (trainer.should_stop or (step // validate_every) % draw_every == 1 % draw_every):
+            sentences = [*((text, text) for text in self.fixed), ("valid 1", valid.sources[0])]
+            for tag, image in attention_images(pl_module, sentences):
+                board.experiment.add_image(tag, image, step, dataformats="HWC")
+        if self.chosen.heads:
+            board.log_metrics(head_numbers(pl_module, trainer.datamodule, self.chosen.heads), step)  # type: ignore[attr-defined]
+        if self.chosen.translations:
+            board.experiment.add_text("translations/valid", sample_translations(valid, self.chosen.translations), step)
 
 
 def attention_images(translator: Translator, sentences: Sequence[tuple[str, str]]) -> Iterator[tuple[str, np.ndarray]]:
@@ -160,61 +158,27 @@ def attention_images(translator: Translator, sentences: Sequence[tuple[str, str]
             yield f"attention/{map.kind}/{title}", np.asarray(canvas.buffer_rgba())[..., :3]
 
 
-class AttentionNumbers(View):
-    """Logs what each head does on the first n pairs of validation, as scalars "heads/ASPECT/KIND LAYER.HEAD", the share of
-    heads that are near-uniform as "heads/near_uniform/KIND", and alignment error rates if the corpus has gold links."""
-
-    def write(self, board: TensorBoardLogger, trainer: L.Trainer, translator: Translator) -> None:
-        if not has_attention(translator.model):
-            return
-        pairs = pairs_of(trainer.datamodule, "valid", self.n)  # type: ignore[attr-defined]
-        numbers, alignments = measure(translator.model, translator.vocabulary, pairs)
-        values: dict[str, float] = {}
-        for kind, found in numbers.items():
-            name = NAME_OF_KIND[kind]
-            values[f"heads/near_uniform/{name}"] = found.near_uniform()
-            for aspect, of_heads in found._asdict().items():
-                for (i, j), value in np.ndenumerate(of_heads.numpy()):
-                    values[f"heads/{aspect}/{name} {i + 1}.{j + 1}"] = float(value)
-        for head in alignments.heads() if alignments.gold else []:
-            if head.step == "produced":
-                which = "mean" if head.head is None else head.head + 1
-                values[f"heads/aer/{head.layer + 1}.{which}"] = alignments.agreement(head).aer
-        board.log_metrics(values, trainer.global_step)
+def head_numbers(translator: Translator, data: TranslationData, n: int) -> dict[str, float]:
+    """What each head does on the first n pairs of validation, as "heads/ASPECT/KIND LAYER.HEAD", the share of heads that are
+    near-uniform as "heads/near_uniform/KIND", and alignment error rates if the corpus has gold links."""
+    values: dict[str, float] = {}
+    if not has_attention(translator.model):
+        return values
+    numbers, alignments = measure(translator.model, translator.vocabulary, pairs_of(data, "valid", n))
+    for kind, found in numbers.items():
+        name = NAME_OF_KIND[kind]
+        values[f"heads/near_uniform/{name}"] = found.near_uniform()
+        for aspect, of_heads in found._asdict().items():
+            for (i, j), value in np.ndenumerate(of_heads.numpy()):
+                values[f"heads/{aspect}/{name} {i + 1}.{j + 1}"] = float(value)
+    for head in alignments.heads() if alignments.gold else []:
+        if head.step == "produced":
+            which = "mean" if head.head is None else head.head + 1
+            values[f"heads/aer/{head.layer + 1}.{which}"] = alignments.agreement(head).aer
+    return values
 
 
-class SampleTranslations(View):
-    """Logs the first n sentences of validation as a table of source, reference and translation."""
-
-    def write(self, board: TensorBoardLogger, trainer: L.Trainer, translator: Translator) -> None:
-        valid = translator.evaluations["valid"]
-        rows = zip(valid.sources[: self.n], valid.references, valid.hypotheses, strict=False)
-        text = table(("source", "reference", "translation"), [list(map(escape.markdown, row)) for row in rows])
-        board.experiment.add_text("translations/valid", text, trainer.global_step)
-
-
-class Diagnosis(L.Callback):
-    """Logs, every n steps, what may explain why a model fails, as scalars "why/ASPECT/PLACE": the norm of each part's gradient
-    before clipping, and what `diagnose` measures on the first sentences of validation."""
-
-    def __init__(self, every_n_steps: int, sentences: int = 16) -> None:
-        self.every_n_steps = every_n_steps
-        self.sentences = sentences
-        self._batch: Batch | None = None
-        self._due: int | None = None  # the step after which to diagnose
-
-    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: Any, optimizer: Any) -> None:
-        step = trainer.global_step + 1  # of the step in progress
-        if step % self.every_n_steps == 0 or step == 1:
-            self._due = step
-            norms = gradient_norms(pl_module.model)
-            pl_module.write({f"why/gradient_norm/{place}": norm for place, norm in norms.items()}, step)
-
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
-        if trainer.global_step == self._due:
-            self._due = None  # the next batch may belong to the next step
-            if self._batch is None:
-                self._batch = trainer.datamodule.sample(self.sentences)  # type: ignore[attr-defined]
-            src, read = (ids.to(pl_module.device) for ids in (self._batch.src, self._batch.tgt[:, :-1]))
-            found = diagnose(pl_module.model, src, read)
-            pl_module.write({f"why/{name}": value for name, value in found.items()}, trainer.global_step)
+def sample_translations(valid: Evaluation, n: int) -> str:
+    """The first n sentences of validation as a table of source, reference and translation, in Markdown."""
+    rows = [*zip(valid.sources, valid.references, valid.hypotheses, strict=True)][:n]
+    return table(("source", "reference", "translation"), [list(map(escape.markdown, row)) for row in rows])
