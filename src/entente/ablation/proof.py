@@ -137,19 +137,17 @@ def _structure(one: nn.Module, two: nn.Module, name: str) -> dict[str, Aspect]:
     counts = f"{parameter_count(one):,}, then {parameter_count(two):,}; {len(both)} matrices and vectors start equal"
     sizes = ({path: str([*parameter.shape]) for path, parameter in side.items()} for side in (before, after))
     kinds = ({path: f"{type(m).__name__}({m.extra_repr()})" for path, m in x.named_modules() if path} for x in (one, two))
-    other_sizes, other_kinds = _described(*sizes), _described(*kinds)
-    return {
-        "parameters": (bool(other_sizes), "; ".join([counts, *other_sizes])),
-        "modules": (bool(other_kinds), "; ".join(other_kinds) or "the same"),
-    }
+    differs, how = _described(*sizes)
+    return {"parameters": (differs, f"{counts}; {how}"), "modules": _described(*kinds)}
 
 
-def _described(one: Mapping[str, str], two: Mapping[str, str]) -> list[str]:
+def _described(one: Mapping[str, str], two: Mapping[str, str]) -> Aspect:
     """Returns in words which paths only one side has, and which mean something else to the other."""
     lost = [f"without {path}" for path in one if path not in two]
     new = [f"with {path}" for path in two if path not in one]
     changed = [f"{path}: {one[path]}, then {two[path]}" for path in one if path in two and one[path] != two[path]]
-    return [found[0] + (f" and {len(found) - 1} more" if len(found) > 1 else "") for found in (lost, new, changed) if found]
+    words = [found[0] + (f" and {len(found) - 1} more" if len(found) > 1 else "") for found in (lost, new, changed) if found]
+    return bool(words), "; ".join(words) or "the same"
 
 
 def _tensors(one: Mapping[str, Tensor], two: Mapping[str, Tensor], what: str) -> Aspect:
