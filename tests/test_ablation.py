@@ -346,15 +346,15 @@ def wait_for(condition: Callable[[], bool], seconds: float = 200) -> None:
         time.sleep(0.05)
 
 
-def pids(text: str) -> list[int]:
-    """Processes that train a run, by what their command lines contain."""
+def pids(project: Path, text: str) -> list[int]:
+    """Processes that train a run in this folder, by what their command lines contain."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            line = path.read_bytes().decode(errors="replace")
+            line, folder = path.read_bytes().decode(errors="replace"), os.readlink(path.parent / "cwd")
         except OSError:
             continue
-        if "entente\0train" in line and text in line:
+        if folder == str(project) and "entente\0train" in line and text in line:
             found.append(int(path.parent.name))
     return found
 
@@ -362,9 +362,9 @@ def pids(text: str) -> list[int]:
 def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, base: list[str]) -> None:
     suite = project / "outputs" / "rows"
     process = start(project, base, "suite=[baseline,same,huge_rate,no_residual]", "jobs=2", "name=rows")
-    mine = str(suite.relative_to(project)).removeprefix("outputs/") + "/no_residual-seed1"
-    wait_for(lambda: bool(pids(mine)))
-    os.kill(pids(mine)[0], signal.SIGKILL)
+    mine = "rows/no_residual-seed1"
+    wait_for(lambda: bool(pids(project, mine)))
+    os.kill(pids(project, mine)[0], signal.SIGKILL)
     said, _ = process.communicate(timeout=400)
     assert process.returncode == 0, said
     expected = {"baseline": "finished", "same": "refused", "huge_rate": "diverged", "no_residual": "killed"}
@@ -410,7 +410,7 @@ def test_an_ablation_is_the_last_word(project: Path, base: list[str]) -> None:
 
 def test_a_suite_killed_while_its_runs_begin_trains_none_twice(project: Path, base: list[str]) -> None:
     process = start(project, base, "suite=[baseline,unscaled]", "jobs=2", "name=early")
-    wait_for(lambda: len(pids("early/")) == 2)
+    wait_for(lambda: len(pids(project, "early/")) == 2)
     process.kill()
     process.communicate()
     assert not list((project / "outputs" / "early").glob("*/"))  # no run has a directory yet

@@ -23,9 +23,10 @@ from markupsafe import Markup
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import LogFormatter
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from entente import files
 from entente.ablation import comparison as verdicts
@@ -48,6 +49,7 @@ WIDTH = 10.5  # inches, of a chart across the page
 SVG_METADATA = dict(Date=None, Creator=None, Format=None, Type=None)  # the same page each time, and no addresses in it
 
 Points = Sequence[tuple[float, float]]
+Lines = Sequence[tuple[Points, Any]]  # each with its colour
 
 
 def report(settings: Compare) -> None:
@@ -112,9 +114,8 @@ def _table(comparison: Comparison) -> list[list[str]]:
 def terminal(comparison: Comparison) -> Table:
     """Returns a table of the first five columns, which a narrow terminal has room for; the files have the rest."""
     headings, *lines = _table(comparison)
-    table = Table(title=escape.line(comparison.name))
-    for i, heading in enumerate(headings[:5]):
-        table.add_column(heading, justify="right" if i > 1 else "left", no_wrap=True)
+    columns = [Column(name, justify="right" if i > 1 else "left", no_wrap=True) for i, name in enumerate(headings[:5])]
+    table = Table(*columns, title=escape.line(comparison.name))
     for line in lines:
         table.add_row(*map(escape.line, line[:5]))
     return table
@@ -131,11 +132,9 @@ def markdown(comparison: Comparison) -> str:
 
 def csv(comparison: Comparison) -> str:
     """Returns every number, as precise as it is; a line for each variant, empty where there is none."""
-    lines = [{str(escape.cell(name)): escape.cell(value) for name, value in row.items()} for row in comparison.rows]
+    rows = [comparison.rows[0], *(row.values() for row in comparison.rows)]  # a row's keys are the headings
     out = io.StringIO()
-    writer = csv_format.DictWriter(out, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
+    csv_format.writer(out, lineterminator="\n").writerows(map(escape.cell, row) for row in rows)
     return out.getvalue()
 
 
@@ -151,7 +150,7 @@ def page(comparison: Comparison, suite: Suite) -> str:
             notes=notes(comparison),
             learning=panels(lambda run: [run.history.get("valid/bleu", [])], "step", "validation BLEU"),
             by_harm=sorted(comparison.rows[1:], key=lambda row: (row.get(difference) is None, row.get(difference) or 0.0)),
-            proofs={run.variant: run.proof.words for run in reversed(suite.runs) if run.proof.differs},
+            proofs={run.variant: run.proof for run in reversed(suite.runs) if run.proof.differs},
             lengths=lengths,
             length=panels(lambda run: [_by_length(run, split) for split in lengths], "words of the source", "BLEU"),
             why={row["variant"]: _why(row, comparison, suite) for row in comparison.rows if failed(row, comparison.splits)},
@@ -173,75 +172,69 @@ def _panels(comparison: Comparison, suite: Suite, curves: Callable[[Run], Sequen
     shown = [variant for variant in others if drawn[variant]] or [baseline] * bool(drawn[baseline])
     if not shown:
         return Markup()
-    figure, grid = _grid(len(shown), 5, 1.55, sharey=True)
-    for axes, variant in zip(grid, shown, strict=True):
-        axes.set_title(textwrap.shorten(variant, 34), loc="left")
-        for shade, lines in ((GREY, drawn[baseline]), (colors[variant], drawn[variant])):
-            for points in lines:  # marked where there are too few for a line
-                marker = "o" if len(points) < 10 else None
-                axes.plot(*zip(*points, strict=True), color=shade, linewidth=1, marker=marker, markersize=2)
+    grey = [(points, GREY) for points in drawn[baseline]]
+    panels = {variant: [*grey, *((points, colors[variant]) for points in drawn[variant])] for variant in shown}
+    figure, grid = _grid(panels, 5, 1.55, x, y)
     grid[0].set_ylim(-3, 103)
-    figure.supxlabel(x, fontsize=8)
-    figure.supylabel(y, fontsize=8)
     return _svg(figure, y + x)
 
 
 def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
     """Draws a panel for each aspect that was measured in the run that did worst: a line for each place in the model, and, in
     grey, the range of the baseline's lines."""
-    measured = [run for run in suite.of(row["variant"]) if any(tag.startswith("why/") for tag in run.history)]
+    measured = [run for run in suite.of(row["variant"]) if any(_places(run, aspect) for aspect in ASPECTS)]
     if not measured:
         return Markup()
     splits = comparison.splits
     worst = min(measured, key=lambda run: next((run.metrics[split].bleu for split in splits if split in run.metrics), -1.0))
     baseline = next(run for run in suite.of(suite.settings.variants[0]) if run.seed == worst.seed)
     aspects = {aspect: lines for aspect in ASPECTS if (lines := _places(worst, aspect))}
-    places = sorted({place for lines in aspects.values() for place in lines}, key=_by_numbers)
+    places = list(dict.fromkeys(place for lines in aspects.values() for place in lines))
     shades = dict(zip(places, colormaps["turbo"](np.linspace(0, 1, len(places))), strict=True))
-    figure, grid = _grid(len(aspects), 3, max(1.9, 0.12 * len(places) / math.ceil(len(aspects) / 3)))
-    handles = {}
-    for axes, (aspect, lines) in zip(grid, aspects.items(), strict=True):
-        axes.set_title(aspect.replace("_", " "), loc="left")
+    panels = {
+        aspect.replace("_", " "): [(points, shades[place]) for place, points in lines.items()]
+        for aspect, lines in aspects.items()
+    }
+    figure, grid = _grid(panels, 3, max(1.9, 0.12 * len(places) / math.ceil(len(aspects) / 3)), "step")
+    for axes, aspect in zip(grid, aspects, strict=True):
         values = defaultdict(list)
         for step, value in chain.from_iterable(_places(baseline, aspect).values()):
             values[step].append(value)
         axes.fill_between([*values], [*map(min, values.values())], [*map(max, values.values())], color=GREY)
-        for place, points in lines.items():
-            [handles[place]] = axes.plot(*zip(*points, strict=True), color=shades[place], linewidth=1)
         if aspect in LOGARITHMIC:
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(LogFormatter())  # the usual one writes TeX, which an HTML page shows as it is
             axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
-    figure.legend(
-        [handles[place] for place in places], places, loc="outside right center", fontsize=6, frameon=False, handlelength=1
-    )
-    figure.supxlabel("step", fontsize=8)
+    handles = [Line2D([], [], color=shade, linewidth=1) for shade in shades.values()]
+    figure.legend(handles, places, loc="outside right center", fontsize=6, frameon=False, handlelength=1)
     return _svg(figure, worst.variant)
-
-
-def _by_numbers(place: str) -> list[int | str]:
-    """Returns what sorts "encoder 2" before "encoder 10"."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", place)]
 
 
 def _places(run: Run, aspect: str) -> dict[str, Points]:
     """Returns the points that can be drawn of each place in the model that has any."""
     lowest = 0.0 if aspect in LOGARITHMIC else -math.inf
-    found = {tag.split("/", 2)[2]: points for tag, points in run.history.items() if tag.startswith(f"why/{aspect}/")}
-    finite = {place: [(step, value) for step, value in points if lowest < value < math.inf] for place, points in found.items()}
-    return {place: points for place, points in finite.items() if points}
+    curves = {tag.split("/")[2]: points for tag, points in run.history.items() if tag.startswith(f"why/{aspect}/")}
+    found = {place: [(step, value) for step, value in points if lowest < value < math.inf] for place, points in curves.items()}
+    return {place: points for place, points in found.items() if points}
 
 
-def _grid(panels: int, most: int, height: float, sharey: bool = False) -> tuple[Figure, list[Axes]]:
-    """Returns a figure of so many panels, and these. most: in a row; height: of a row."""
-    across = min(most, panels)
-    down = math.ceil(panels / across)
+def _grid(panels: Mapping[str, Lines], most: int, height: float, x: str, y: str = "") -> tuple[Figure, list[Axes]]:
+    """Returns a figure of panels by their titles, and these. most: in a row; height: of a row; y: the axis that all share."""
+    across = min(most, len(panels))
+    down = math.ceil(len(panels) / across)
     figure = Figure((WIDTH, max(1.9, height * down)), layout="constrained")
-    grid = list(figure.subplots(down, across, sharex=True, sharey=sharey, squeeze=False).flat)
-    for i in range(panels, len(grid)):
+    grid = list(figure.subplots(down, across, sharex=True, sharey=bool(y), squeeze=False).flat)
+    for axes, (title, lines) in zip(grid, panels.items(), strict=False):
+        axes.set_title(textwrap.shorten(title, 34), loc="left")
+        for points, shade in lines:
+            marker = "o" if len(points) < 10 else None  # where there are too few for a line
+            axes.plot(*zip(*points, strict=True), color=shade, linewidth=1, marker=marker, markersize=2)
+    for i in range(len(panels), len(grid)):
         grid[i].set_axis_off()
         grid[i - across].xaxis.set_tick_params(labelbottom=True)
-    return figure, grid[:panels]
+    figure.supxlabel(x, fontsize=8)
+    figure.supylabel(y, fontsize=8)
+    return figure, grid[: len(panels)]
 
 
 def _svg(figure: Figure, salt: str) -> Markup:

@@ -42,7 +42,7 @@ def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.
         "training loss": (not abs(one.loss - two.loss) <= TOLERANCE * abs(one.loss), f"{one.loss:.6f}, then {two.loss:.6f}"),
         "gradients": _tensors(one.gradients, two.gradients, "gradient"),
         "learning rates": _rates(one.rates, two.rates),
-        "optimiser step": _tensors({"step": one.steps()}, {"step": two.steps()}, "step"),
+        "optimiser step": _words(one.step, two.step),
         "precision": _words(one.precision, two.precision),
         "batches read": (other_tokens or read[0], read[1] + "; other tokens" * other_tokens),
         "weights evaluated": _words(one.evaluated(), two.evaluated()),
@@ -73,7 +73,10 @@ class Side:
             self.logits = self._logits()
         optim, last = settings.optim, settings.trainer.max_steps
         self.rates = [optim.lr * optim.factor(step, last) for step in range(last)]
-        self.precision = str(build_trainer(settings.trainer, None).precision)  # in one spelling
+        trainer = build_trainer(settings.trainer, None)
+        self.precision = str(trainer.precision)  # in one spelling
+        step = {**optim.adamw([nn.Parameter(self.logits)]).defaults, "gradient_clip": float(trainer.gradient_clip_val or 0)}
+        self.step = ", ".join(f"{name} {value}" for name, value in step.items() if value and name != "lr")
         self.model.train()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
@@ -88,21 +91,6 @@ class Side:
         """Returns those of the real target tokens, (N, V)."""
         real = self.batch.tgt[:, 1:] != self.model.pad_id
         return self.model.output(self.model(self.batch.src, self.batch.tgt[:, :-1])[real])
-
-    def steps(self) -> Tensor:
-        """Returns weights after each of seven steps of the optimiser at a learning rate of 1, (7, 7). Weights and gradients
-        are the same for every configuration, the gradients of norms from 0.01 to 10,000."""
-        weights = nn.Parameter(torch.linspace(-1, 1, 7, dtype=torch.float64))
-        optimiser = replace(self.settings.optim, lr=1.0).adamw([weights])
-        after = []
-        for power in range(-2, 5):
-            direction = torch.cos(power + torch.arange(7, dtype=torch.float64))
-            weights.grad = 10.0**power * direction / direction.norm()
-            if self.settings.trainer.gradient_clip:
-                nn.utils.clip_grad_norm_([weights], self.settings.trainer.gradient_clip)
-            optimiser.step()
-            after.append(weights.detach().clone())
-        return torch.stack(after)
 
     def read(self) -> str:
         """Returns how many batches are read, in words."""
@@ -137,19 +125,17 @@ def _structure(one: nn.Module, two: nn.Module, name: str) -> dict[str, Aspect]:
     counts = f"{parameter_count(one):,}, then {parameter_count(two):,}; {len(both)} matrices and vectors start equal"
     sizes = ({path: str([*parameter.shape]) for path, parameter in side.items()} for side in (before, after))
     kinds = ({path: f"{type(m).__name__}({m.extra_repr()})" for path, m in x.named_modules() if path} for x in (one, two))
-    other_sizes, other_kinds = _described(*sizes), _described(*kinds)
-    return {
-        "parameters": (bool(other_sizes), "; ".join([counts, *other_sizes])),
-        "modules": (bool(other_kinds), "; ".join(other_kinds) or "the same"),
-    }
+    differs, how = _described(*sizes)
+    return {"parameters": (differs, f"{counts}; {how}"), "modules": _described(*kinds)}
 
 
-def _described(one: Mapping[str, str], two: Mapping[str, str]) -> list[str]:
+def _described(one: Mapping[str, str], two: Mapping[str, str]) -> Aspect:
     """Returns in words which paths only one side has, and which mean something else to the other."""
     lost = [f"without {path}" for path in one if path not in two]
     new = [f"with {path}" for path in two if path not in one]
     changed = [f"{path}: {one[path]}, then {two[path]}" for path in one if path in two and one[path] != two[path]]
-    return [found[0] + (f" and {len(found) - 1} more" if len(found) > 1 else "") for found in (lost, new, changed) if found]
+    words = [found[0] + (f" and {len(found) - 1} more" if len(found) > 1 else "") for found in (lost, new, changed) if found]
+    return bool(words), "; ".join(words) or "the same"
 
 
 def _tensors(one: Mapping[str, Tensor], two: Mapping[str, Tensor], what: str) -> Aspect:

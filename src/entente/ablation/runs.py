@@ -55,11 +55,6 @@ class Training(BaseModel):
 class Proof(BaseModel, extra="allow"):
     differs: list[str] = []  # aspects, each of which is also a key whose value says how
 
-    @property
-    def words(self) -> dict[str, str]:
-        """How the variant differs from the baseline, by aspect."""
-        return {aspect: str((self.model_extra or {}).get(aspect, "")) for aspect in self.differs}
-
 
 class Translations(BaseModel):
     """translations/SPLIT.tsv, in the corpus' order."""
@@ -121,12 +116,6 @@ class Run:
         tags = events.Tags()["scalars"]
         return {tag: [(event.step, _rounded(event.value)) for event in events.Scalars(tag)] for tag in tags}
 
-    def translations(self, split: str) -> Translations:
-        path = self.directory / "translations" / f"{split}.tsv"
-        if (found := read(path, Translations)) is None:
-            raise InputError(f"{path}: no such file; restore it, or remove {self.directory} and run again")
-        return found
-
 
 @dataclass(frozen=True)
 class Suite:
@@ -142,9 +131,13 @@ class Suite:
     def translations(self, split: str, seed: int) -> dict[str, Translations]:
         """Returns those of each variant that has translated the split. InputError where they are of different sentences."""
         runs = [run for run in self.runs if run.seed == seed and split in run.metrics]
-        found = {run.variant: run.translations(split) for run in runs}
+        found: dict[str, Translations] = {}
         for run in runs:
-            if found[run.variant].reference != found[runs[0].variant].reference:
+            path = run.directory / "translations" / f"{split}.tsv"
+            if (own := read(path, Translations)) is None:
+                raise InputError(f"{path}: no such file; restore it, or remove {run.directory} and run again")
+            found[run.variant] = own
+            if own.reference != found[runs[0].variant].reference:
                 raise InputError(f"{run.directory}: {split} is not that of {runs[0].directory}; compare runs on one corpus")
         return found
 
@@ -158,9 +151,7 @@ def read_suite(directory: Path) -> Suite:
     runs = []
     for variant, seed in product(settings.variants, settings.seeds):
         folder = directory / f"{variant}-seed{seed}"
-        found: dict[str, Any] = {
-            Path(name).stem: read(folder / name, kind) for name, kind in FILES.items() if (folder / name).exists()
-        }
+        found: Any = {Path(name).stem: content for name, kind in FILES.items() if (content := read(folder / name, kind))}
         runs.append(Run(variant=variant, seed=seed, directory=folder, status=status.get(folder.name, Status()), **found))
     return Suite(directory, settings, runs)
 
@@ -185,14 +176,11 @@ def read(path: Path, kind: type[T]) -> T | None:
             return TypeAdapter(kind).validate_json(files.small_file(path))
         return TypeAdapter(kind).validate_python(files.read_yaml(path) if path.suffix == ".yaml" else _columns(path))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({_reason(error)}); restore it, or remove it and run again") from error
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
-    return reason(error)
+        why = reason(error)
+        if isinstance(error, ValidationError):  # whose first line only counts what is wrong
+            first = error.errors()[0]
+            why = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
+        raise InputError(f"{path}: cannot be read ({why}); restore it, or remove it and run again") from error
 
 
 def _rounded(value: float) -> float:

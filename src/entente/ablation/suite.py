@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import cycle, product
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,7 +33,6 @@ from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 from torch.utils.tensorboard import SummaryWriter
 
 from entente import checkpoint, files
@@ -43,7 +42,6 @@ from entente.ablation.page import report
 from entente.ablation.runs import ASPECTS, Settings, Status, read
 from entente.config import schema
 from entente.config.command_line import key_of, quoted
-from entente.console import escape
 from entente.console.endings import Stopped
 from entente.errors import InputError, Interrupted
 from entente.files import Folder, Name
@@ -53,8 +51,9 @@ from entente.training.progress import clock
 
 log = logging.getLogger("entente")
 
-ENDED = ("finished", "diverged")  # would end the same way again
-CODES = {2: "refused", 3: "diverged", 75: "interrupted", 130: "interrupted", 143: "interrupted"}  # see entente.console.endings
+# By exit code, see entente.console.endings. The last two are of a signal that came before the run could handle it.
+STATES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted", 130: "interrupted", 143: "interrupted"}
+STATES |= {-signal.SIGINT: "interrupted", -signal.SIGTERM: "interrupted"}
 QUIET = 120  # seconds between lines where there is no terminal
 SET_HERE = ("ablation", "variant", "seed", "resume")  # settings of a run that the suite decides
 # Charts that overlay the runs; TensorBoard's own page of scalars shows one tag at a time.
@@ -64,15 +63,12 @@ LAYOUT = {
 }
 
 
-def names_a_suite(suite: object, suites: Mapping[str, Any]) -> None:
+def names_a_suite(suite: object, suites: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
     """Raises a ValueError for a name without a list of variants in `suites`."""
-    if not isinstance(suite, str):
-        return
-    if suite not in suites:
+    if isinstance(suite, str) and suite not in suites:
         choices = f"choose one of {', '.join(suites)}, or give a list of variants, suite=[baseline,no_residual]"
         raise ValueError(f"suite={suite}: {choices}{schema.suggestion(suite, suites)}")
-    variants = suites[suite].get("variants") if isinstance(suites[suite], Mapping) else None
-    if not (isinstance(variants, Sequence) and variants):
+    if isinstance(suite, str) and not suites[suite].get("variants"):
         raise ValueError(f"suites.{suite}.variants: give a list of variants, [baseline,no_residual]")
 
 
@@ -87,9 +83,10 @@ class SuiteSettings:
     seeds: Annotated[Sequence[Annotated[int, Interval(ge=0, lt=2**32)]], MinLen(1), doc("of each variant")] = (1,)
     jobs: Annotated[int, Ge(1), doc("runs side by side, each on its share of the cores")] = 1
     name: Annotated[Folder | None, doc("directory of the suite, under output_dir; null: the name of the suite")] = None
-    suites: Annotated[Mapping[Name, Any], doc("variants are files of configs/ablation; `overrides` come before your own")] = (
-        field(default_factory=dict)
-    )
+    suites: Annotated[
+        Mapping[Name, Mapping[str, Sequence[str]]],
+        doc("variants are files of configs/ablation; `overrides` come before your own"),
+    ] = field(default_factory=dict)
 
     relations = (names_a_suite,)
 
@@ -140,15 +137,9 @@ class Job:
     def end(self, code: int) -> None:
         """Sets the state in which the process ended with an exit code, or by minus the number of a signal."""
         self.process = None
-        if code < 0:
-            state, message = "killed", f"by {signal.Signals(-code).name}"
-        elif code == 0:
-            done = run_directory.is_finished(self.directory)
-            state, message = ("finished", "") if done else ("crashed", "ended without metrics")
-        else:
-            printed = self.output.read_text(encoding="utf-8", errors="replace")
-            state, message = CODES.get(code, "crashed"), printed.strip().rpartition("\n")[2].strip()
-        self.status.state, self.status.message = state, message
+        said = self.output.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2].strip()
+        self.status.state = STATES.get(code, "killed" if code < 0 else "crashed")
+        self.status.message = f"by {signal.Signals(-code).name}" if code < 0 else said if code else ""
 
 
 @cache
@@ -182,21 +173,22 @@ def ablate(config: Mapping[str, Any]) -> None:
 
 def plan_jobs(root: Path, folder: str, variants: Sequence[str], seeds: Sequence[int], overrides: Sequence[str]) -> list[Job]:
     """Returns every run, seeds outermost, so that a first table is soon complete. InputError with all that is wrong."""
-    jobs, found = [], []
+    shared, budgets, found = {}, {}, []
+    for variant in variants:
+        sets = ablations.sets(variant)  # which no override may change, else a variant would not be what its name says
+        shared[variant] = [*(one for one in overrides if key_of(one) not in sets), f"ablation={variant}"]
+        config = ablations.composed(shared[variant])
+        found += [f"ablation={variant}: {problem}" for problem in train.check_run(config)]
+        budgets[variant] = config.get("trainer", {}).get("max_steps")
+    jobs = []
     for seed, variant in product(seeds, variants):
-        directory, sets = root / f"{variant}-seed{seed}", ablations.sets(variant)
-        shared = [one for one in overrides if key_of(one) not in sets]  # else a variant would not be what its name says
-        arguments = [*shared, f"ablation={variant}", f"seed={seed}", quoted(f"name={folder}/{directory.name}")]
-        jobs.append(Job(directory, arguments, digest(variant)))
+        directory = root / f"{variant}-seed{seed}"
+        own = [f"seed={seed}", quoted(f"name={folder}/{directory.name}")]
+        jobs.append(Job(directory, [*shared[variant], *own], digest(variant), budgets[variant]))
         if directory.exists() and not (directory / "config.yaml").is_file():
             found.append(f"{directory}: in the way, it is no run (it has no config.yaml); remove it")
-    configs = [ablations.composed(job.overrides) for job in jobs[: len(variants)]]  # whatever the seed
-    for variant, config in zip(variants, configs, strict=True):
-        found += [f"ablation={variant}: {problem}" for problem in train.check_run(config)]
     if found:
         raise InputError(*found)
-    for job, config in zip(jobs, cycle(configs), strict=False):
-        job.budget = config["trainer"]["max_steps"]
     return jobs
 
 
@@ -239,10 +231,9 @@ def recall(root: Path, jobs: Sequence[Job]) -> dict[str, Status]:
         if job.directory.exists():
             wait_for_others(job.directory)
         job.read_step()
-        if run_directory.is_finished(job.directory):
-            job.status.state, job.status.message = "finished", ""
-        elif not (job.status.state == "diverged" and job.directory.exists()):  # which it would again
-            job.status.state, job.status.message = "waiting", ""
+        finished = run_directory.is_finished(job.directory)
+        if finished or job.status.state != "diverged" or not job.directory.exists():  # it would diverge again
+            job.status.state, job.status.message = "finished" if finished else "waiting", ""
         if not job.to_do and job.status.code not in ("", job.code):
             log.warning("%s: was trained with other code, or another ablation file; to train it again remove it", job.directory)
     return states
@@ -273,19 +264,18 @@ def train_all(root: Path, jobs: Sequence[Job], states: Mapping[str, Status], at_
                     job.read_step()
                     if job.process and (code := job.process.poll()) is not None:
                         job.end(code)
-                        message = f", {job.status.message}" if job.status.message else ""
-                        log.info("%s: %s%s (%s)", job.directory, job.status.state, message, summary(jobs, first, began))
+                        outcome = ", ".join(filter(None, (job.status.state, job.status.message)))
+                        log.info("%s: %s (%s)", job.directory, outcome, progress(jobs, first, began))
                     elif not job.process and sum(bool(one.process) for one in jobs) < at_once:
                         job.start(threads)
                     else:
                         continue
                     write_status(root, states)
-                if console.is_interactive:
-                    live.update(progress(f"{root.name}: {summary(jobs, first, began)}", jobs), refresh=True)
-                elif time.monotonic() - said > QUIET:
+                text = f"{root.name}: {progress(jobs, first, began)}"
+                live.update(text, refresh=True)
+                if not console.is_interactive and time.monotonic() - said > QUIET:
                     said = time.monotonic()
-                    steps = ", ".join(f"{job.directory.name} {job.step}/{job.budget}" for job in jobs if job.process)
-                    log.info("%s: %s (%s)", root, steps, summary(jobs, first, began))
+                    log.info(text)
                 time.sleep(0.5)
         except Stopped:
             running = [(job, job.process) for job in jobs if job.process]
@@ -293,9 +283,7 @@ def train_all(root: Path, jobs: Sequence[Job], states: Mapping[str, Status], at_
                 process.terminate()  # it finishes its step, saves and ends
             for job, process in running:
                 job.end(process.wait())
-                if job.status.state not in (*ENDED, "refused"):
-                    job.status.state, job.status.message = "interrupted", ""
-            left = sum(job.status.state not in ENDED for job in jobs)
+            left = sum(job.status.state not in ("finished", "diverged") for job in jobs)
             raise Interrupted(f"stopped with {left} of {len(jobs)} runs left; the same command goes on") from None
         finally:
             write_status(root, states)
@@ -305,20 +293,12 @@ def write_status(root: Path, states: Mapping[str, Status]) -> None:
     files.write_json(root / "status.json", {name: one.model_dump() for name, one in states.items()})
 
 
-def progress(title: str, jobs: Sequence[Job]) -> Table:
-    """Returns a table of all runs and how far each is."""
-    table = Table("run", "state", "step", "", title=title, title_justify="left")
-    for job in jobs:
-        step = f"{job.step}/{job.budget}" if job.step else ""
-        table.add_row(job.directory.name, job.status.state, step, escape.line(job.status.message))
-    return table
-
-
-def summary(jobs: Sequence[Job], first: int, began: float) -> str:
-    """Returns how many have ended, the time since this command began, and the time left at the speed so far. first: the steps
-    that were done when it began."""
+def progress(jobs: Sequence[Job], first: int, began: float) -> str:
+    """Returns how many runs have ended, the time since this command began, the time left at the speed so far, and the steps of
+    those under way. first: the steps that were done when it began."""
     elapsed = time.monotonic() - began
     to_do = [job for job in jobs if job.to_do]
     done, left = sum(job.step for job in jobs) - first, sum(job.budget - job.step for job in to_do)
     text = f"{len(jobs) - len(to_do)} of {len(jobs)} ended, {clock(elapsed)}"
-    return f"{text}, {clock(elapsed / done * left)} left" if done and left else text
+    time_left = [f"{clock(elapsed / done * left)} left"] if done and left else []
+    return ", ".join([text, *time_left, *(f"{job.directory.name} {job.step}/{job.budget}" for job in to_do if job.process)])
