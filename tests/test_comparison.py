@@ -287,6 +287,16 @@ def test_a_suite_of_which_nothing_has_finished_has_its_page(tmp_path: Path) -> N
     assert "other" in page(compared, suite) and "other" in markdown(compared) and "other" in csv(compared)
 
 
+def test_a_run_of_which_no_measurement_is_finite_has_its_page(tmp_path: Path) -> None:
+    root = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {"damage": 1, "nll": math.nan}})
+    for path in (root / "other-seed1").glob("events.*"):
+        path.unlink()
+    with SummaryWriter(str(root / "other-seed1")) as writer:
+        writer.add_scalar("why/gradient_norm/encoder 1", math.nan, 1)
+    suite = read_suite(root)
+    assert "Nothing was measured inside its runs." in page(compare(suite, SAMPLES), suite)
+
+
 def lines_of(path: Path) -> list[str]:
     return gzip.decompress(path.read_bytes()).decode().splitlines()
 
