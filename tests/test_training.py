@@ -147,8 +147,8 @@ def test_a_model_learns_to_translate_and_its_checkpoint_scores_the_same(
 
     monkeypatch.chdir(tmp_path)  # a checkpoint is found and complete from anywhere
     again = evaluate_checkpoint(
-        configuration(
-            "evaluate",
+        settings(
+            Evaluate,
             [f"checkpoint={run}", "trust_data=true", "split=all", "accelerator=cpu", f"output={tmp_path / 'out'}"],
         )
     )
