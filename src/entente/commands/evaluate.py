@@ -16,7 +16,7 @@ from entente.config.schema import fill
 from entente.data.alignments import pharaoh, read_pharaoh
 from entente.data.corpora import Corpus
 from entente.data.files import read_parallel
-from entente.data.module import TranslationData, split_of, together_of
+from entente.data.module import TranslationData, split_of
 from entente.data.pairs import Pair, Pairs
 from entente.decoding.search import Search
 from entente.errors import InputError
@@ -75,13 +75,13 @@ def evaluate_checkpoint(config: Mapping[str, Any]) -> dict[str, Any]:
     run, how, engine = load_decoder(settings)
     corpus, splits = _own_files(settings, run) if settings.src or settings.tgt else _stored_splits(settings, run)
     data = TranslationData(corpus, run.vocabulary, **run.config["data"]["batch"], seed=run.config["seed"])
-    data.check_lengths(splits)
+    chosen = {split: data.evaluation(split) for split in splits}
     if output:
         with writable(f"output={output}"), scratch(output):
             pass  # before any work
     with placed(run.model, settings.accelerator, run.config["trainer"]["precision"]):
         torchs = ONE_TOKEN if engine else how
-        evaluations = {split: evaluate(run.model, run.vocabulary, data.evaluation(split), torchs) for split in splits}
+        evaluations = {name: evaluate(run.model, run.vocabulary, split, torchs) for name, split in chosen.items()}
     if engine:
         for split, evaluation in evaluations.items():
             best = [run.vocabulary.tgt.decode(n_best[0].tokens) for n_best in engine(evaluation.sources)]
@@ -130,9 +130,6 @@ def _stored_splits(settings: Evaluate, run: checkpoint.Run) -> tuple[Corpus, lis
     splits = list(dict.fromkeys(split for one in asked for split in (["valid", *corpus.tests] if one == "all" else [one])))
     if not splits:
         raise InputError("split=[]: give one at least, or all")
-    for split in splits:
-        corpus.split(split_of(split))  # refuses an unknown one before any work
-        together_of(split)
     return corpus, splits
 
 
