@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -17,6 +17,7 @@ from entente.models.seq2seq import Seq2Seq, evaluating
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Report = Callable[[Iterator[Any]], Iterable[Any]]
 
 
 def translate(
@@ -44,10 +45,7 @@ def in_order(sentences: list[str], found: dict[int, list[Hypothesis]]) -> list[l
 
 
 def work_through(
-    items: Iterable[Item],
-    work: Callable[[Item], Result],
-    model: nn.Module,
-    report: Callable[[Iterator[Result]], Iterable[Result]] = iter,
+    items: Iterable[Item], work: Callable[[Item], Result], model: nn.Module, report: Report = iter
 ) -> list[Result]:
     """What `work` returns for each item, in order, in evaluation mode. On a CPU it is called on `torch.get_num_threads()`
     workers of one thread each, because the products of a search step are too small to be split among the cores; not under
