@@ -460,15 +460,30 @@ def test_a_slow_piece_of_work_keeps_nobody_else_waiting(two_threads: None) -> No
     assert work_through(range(6), work, nn.Linear(2, 3)) == [True] * 6
 
 
-def test_items_are_asked_for_as_work_begins(two_threads: None) -> None:
-    """So that an iterable can report progress."""
-    all_begun = threading.Event()
+def test_results_are_reported_as_they_come(two_threads: None) -> None:
+    first_reported = threading.Event()
 
-    def items() -> Iterator[int]:
-        yield from range(2)
-        all_begun.set()
+    def report(results: Iterator[bool]) -> Iterator[bool]:
+        for result in results:
+            first_reported.set()
+            yield result
 
-    assert work_through(items(), lambda _: all_begun.wait(timeout=10), nn.Linear(2, 3)) == [True] * 2
+    def work(i: int) -> bool:
+        return i == 0 or first_reported.wait(timeout=10)
+
+    assert work_through(range(5), work, nn.Linear(2, 3), report) == [True] * 5
+
+
+def test_after_an_interruption_no_work_is_begun(two_threads: None) -> None:
+    begun = []
+
+    def report(results: Iterator[int]) -> Iterator[int]:
+        yield next(results)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work_through(range(99), lambda i: begun.append(i) or time.sleep(0.01 * i), nn.Linear(2, 3), report)
+    assert 0 < len(begun) < 9
 
 
 def test_work_broken_off_leaves_threads_and_layers_as_before(two_threads: None) -> None:

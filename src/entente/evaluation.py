@@ -26,7 +26,8 @@ from entente.errors import Diverged
 from entente.files import file_in, write_text
 from entente.models.seq2seq import Loss, Seq2Seq
 
-Progress = Callable[[int, int], None]  # batches begun, and how many there are
+Progress = Callable[[int, int], None]  # batches done, and how many there are
+Result = tuple[float, int, dict[int, list[int]]]  # of a batch: its NLL in nats, its target tokens, the best tokens of each row
 METRICS = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
 LENGTHS = (5, 10, 15, 20, 30, 50)  # upper ends of the source length buckets, in white space words
 
@@ -85,21 +86,22 @@ def evaluate(
     """Decodes every sentence of a split and scores its references. Raises Diverged where the loss is not finite."""
     device = next(model.parameters()).device
 
-    def batches() -> Iterator[Batch]:
-        for number, batch in enumerate(split, start=1):
-            yield to_device(batch, device)
+    def report(results: Iterator[Result]) -> Iterator[Result]:
+        for number, result in enumerate(results, start=1):
             if progress:
                 progress(number, len(split))
+            yield result
 
     @torch.inference_mode()  # which is set per thread, and workers are threads
-    def decode(batch: Batch) -> tuple[float, int, dict[int, list[int]]]:
+    def decode(batch: Batch) -> Result:
+        batch = to_device(batch, device)
         loss, tokens = batch_loss(model, batch)
         if not loss.nll.isfinite():
             raise Diverged(f"the loss of {split.name} is {float(loss.nll)}; give a smaller optim.lr")
         best = [n_best[0].tokens for n_best in search(model, batch.src, how, BOS, EOS)]
         return float(loss.nll) * tokens, tokens, dict(zip(batch.index.tolist(), best, strict=True))
 
-    losses, counts, found = zip(*work_through(batches(), decode, model), strict=True)
+    losses, counts, found = zip(*work_through(split, decode, model, report), strict=True)
     decoded = {row: tokens for batch in found for row, tokens in batch.items()}
     rows = sorted(decoded)  # every row, unless the split is limited to some batches
     sources, references = ([texts[row] for row in rows] for texts in (split.sources, split.references))

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -15,8 +15,8 @@ from entente.commands.trained import Decoding, TrustData, load_decoder, stored_c
 from entente.data.alignments import pharaoh, read_pharaoh
 from entente.data.corpora import Corpus
 from entente.data.files import read_parallel
-from entente.data.module import TranslationData, split_of, together_of
-from entente.data.pairs import Pair, Pairs
+from entente.data.module import TranslationData, split_of
+from entente.data.pairs import Pairs
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.evaluation import evaluate, show, write_translations
@@ -68,15 +68,15 @@ def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
     if output and os.path.exists(output / "config.yaml"):  # its scores would be lost, and by them it counts as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
     run, how, engine = load_decoder(settings)
-    corpus, splits = _own_files(settings, run) if settings.src or settings.tgt else _stored_splits(settings, run)
+    corpus, splits = _own_files(settings) if settings.src or settings.tgt else _stored_splits(settings, run)
     data = TranslationData(corpus, run.vocabulary, **run.config["data"]["batch"], seed=run.config["seed"])
-    data.check_lengths(splits)
+    chosen = {split: data.evaluation(split) for split in splits}
     if output:
         with writable(f"output={output}"), scratch(output):
             pass  # before any work
     with placed(run.model, settings.accelerator, run.config["trainer"]["precision"]):
         torchs = ONE_TOKEN if engine else how
-        evaluations = {split: evaluate(run.model, run.vocabulary, data.evaluation(split), torchs) for split in splits}
+        evaluations = {name: evaluate(run.model, run.vocabulary, split, torchs) for name, split in chosen.items()}
     if engine:
         for split, evaluation in evaluations.items():
             best = [run.vocabulary.tgt.decode(n_best[0].tokens) for n_best in engine(evaluation.sources)]
@@ -125,27 +125,17 @@ def _stored_splits(settings: Evaluate, run: checkpoint.Run) -> tuple[Corpus, lis
     splits = list(dict.fromkeys(split for one in asked for split in (["valid", *corpus.tests] if one == "all" else [one])))
     if not splits:
         raise InputError("split=[]: give one at least, or all")
-    for split in splits:
-        corpus.split(split_of(split))  # refuses an unknown one before any work
-        together_of(split)
     return corpus, splits
 
 
-def _own_files(settings: Evaluate, run: checkpoint.Run) -> tuple[Corpus, list[str]]:
+def _own_files(settings: Evaluate) -> tuple[Corpus, list[str]]:
     """The user's files as a corpus of one split, with their gold links where given."""
     if not settings.src or not settings.tgt:
         raise InputError("src and tgt go together: give both files, src=FILE tgt=FILE")
     src, tgt = path_of(settings.src), path_of(settings.tgt)
     if is_stream(src) and is_stream(tgt) and src.samefile(tgt):
         raise InputError(f"src={src} tgt={tgt}: this is one stream, which can be read only once; give two")
-
-    def short_enough() -> Iterator[Pair]:
-        for number, pair in enumerate(read_parallel(src, tgt), start=1):
-            for tokenizer, sentence, file in zip((run.vocabulary.src, run.vocabulary.tgt), pair, (src, tgt), strict=True):
-                tokenizer.refuse_too_long(sentence, f"{file}, line {number}")
-            yield pair
-
-    pairs = Pairs(short_enough(), f"{src} and {tgt}")
+    pairs = Pairs(read_parallel(src, tgt), f"{src} and {tgt}")
     name = src.name if is_split(src.name) else "own"
     if pairs.empty:
         log.info("dropped %d pairs: empty", pairs.empty)

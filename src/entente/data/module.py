@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any, get_args
 
 import lightning as L
 import numpy as np
@@ -20,13 +20,6 @@ from entente.errors import InputError
 def split_of(name: str) -> str:
     """The split of "test@alone" is "test"."""
     return name.partition("@")[0]
-
-
-def together_of(name: str) -> Together:
-    together = name.partition("@")[2] or "alike"
-    if together not in get_args(Together):
-        raise InputError(f"split={name}: after the @ stands one of {', '.join(get_args(Together))}")
-    return cast(Together, together)
 
 
 @dataclass(frozen=True)
@@ -81,18 +74,9 @@ class TranslationData(L.LightningDataModule):
                     f"trainer.limit_batches={self.limit_batches}: that is no whole batch of {split.name}, which has "
                     f"{len(split.batches)}; give a larger share, or a number of batches"
                 )
-        self.check_lengths(decoded)
-
-    def check_lengths(self, splits: Sequence[str]) -> None:
-        for split in splits:
-            pairs = self.pairs(split)
-            for side, rows in zip(("src", "tgt"), self.ids(split), strict=True):
-                sentence = pairs[int(rows.lengths.argmax())][side]
-                where = f"{split}, {side}, '{sentence[:30]}...'"
-                getattr(self.vocabulary, side).refuse_too_long(sentence, where)
 
     def pairs(self, split: str) -> Dataset:
-        return self.corpus.splits[split_of(split)]
+        return self.corpus.split(split_of(split))
 
     def ids(self, split: str) -> tuple[Rows, Rows]:
         """Token ids of both sides of a split, with their BOS and EOS; made once."""
@@ -115,9 +99,16 @@ class TranslationData(L.LightningDataModule):
         return {"valid": self.evaluation("valid")}.values()
 
     def evaluation(self, split: str) -> EvaluationSplit:
-        """Each pair of the split once. Its name may say how its sentences come together: test@alone, test@mixed."""
-        pairs = self.pairs(split)
-        batches = EvaluationBatches(*self.ids(split), self.eval_max_tokens, together_of(split))
+        """Each pair of the split once. Its name may say how its sentences come together: test@alone, test@mixed. An InputError
+        where there is no such split, or a sentence in it is too long."""
+        together: Any = split.partition("@")[2] or "alike"
+        if together not in get_args(Together):
+            raise InputError(f"split={split}: after the @ stands one of {', '.join(get_args(Together))}")
+        pairs, ids = self.pairs(split), self.ids(split)
+        for side, rows in zip(("src", "tgt"), ids, strict=True):
+            longest = pairs[int(rows.lengths.argmax())][side]
+            getattr(self.vocabulary, side).refuse_too_long(longest, f"{split}, {side}, '{longest[:30]}...'")
+        batches = EvaluationBatches(*ids, self.eval_max_tokens, together)
         return EvaluationSplit(split, batches, list(pairs["src"]), list(pairs["tgt"]), self.limit_batches)
 
     def sample(self, n: int) -> Batch:

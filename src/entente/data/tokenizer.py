@@ -147,6 +147,9 @@ class Vocabulary:
         more than SAMPLE sentences it learns from every second, every third, ..."""
         groups: list[tuple[str, ...]] = [("src", "tgt")] if joint else [("src",), ("tgt",)]
         learned = [_learned(corpus_train, sides, vocab_size, type, cache_dir) for sides in groups]
+        for pieces in map(len, learned):
+            if pieces < vocab_size:
+                log.warning("a vocabulary of %d pieces is more than this text fills: it has %d", vocab_size, pieces)
         return cls(learned[0], learned[-1], joint)
 
     def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
@@ -164,9 +167,8 @@ class Vocabulary:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> "Vocabulary":
-        src, tgt = (state[side].cpu().numpy().tobytes() for side in ("src", "tgt"))
-        one, joint = Tokenizer(src), bool(state["joint"])
-        return cls(one, one if joint else Tokenizer(tgt), joint)
+        src, tgt = (Tokenizer(state[side].cpu().numpy().tobytes()) for side in ("src", "tgt"))
+        return cls(src, src if state["joint"] else tgt, bool(state["joint"]))
 
 
 def texts(pairs: Dataset, *sides: str) -> Iterator[list[str]]:
@@ -196,14 +198,10 @@ def _learned(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, 
     for path in sorted(cache_dir.glob(f"{key}-*.model")) if cache_dir else ():
         with suppress(OSError):  # another user's, for example
             if path.name == name(model := path.read_bytes()):
-                tokenizer = Tokenizer(model)
-                break
-    else:
-        step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
-        tokenizer = Tokenizer.train(islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step), vocab_size, type)
-        if cache_dir:
-            with writable(f"the tokenizer in {cache_dir}", "output_dir"), whole(cache_dir / name(tokenizer.model)) as file:
-                file.write(tokenizer.model)
-    if len(tokenizer) < vocab_size:
-        log.warning("a vocabulary of %d pieces is more than this text fills: it has %d", vocab_size, len(tokenizer))
+                return Tokenizer(model)
+    step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
+    tokenizer = Tokenizer.train(islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step), vocab_size, type)
+    if cache_dir:
+        with writable(f"the tokenizer in {cache_dir}", "output_dir"), whole(cache_dir / name(tokenizer.model)) as file:
+            file.write(tokenizer.model)
     return tokenizer

@@ -61,11 +61,6 @@ class Search:
         return float(((5 + length) / 6) ** self.length_penalty)
 
 
-def _exact(device: torch.device) -> torch.dtype:
-    """The type of sums of log-probabilities: float64, which Apple's GPUs do not have."""
-    return torch.float32 if device.type == "mps" else torch.float64
-
-
 def log_probabilities(model: Seq2Seq, hidden: Tensor) -> Tensor:
     """hidden (N, D) -> (N, V), in at least float32; the padding symbol is never produced."""
     logits = model.output(hidden)
@@ -143,7 +138,8 @@ def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
     state = model.encode(src)
     token = torch.full((src.size(0), 1), bos, device=src.device)
     prefix = torch.empty(src.size(0), 1, 0, dtype=torch.long, device=src.device)  # of each beam: one at first, then K
-    total = torch.zeros(src.size(0), 1, device=src.device, dtype=_exact(src.device))
+    exact = torch.float32 if src.device.type == "mps" else torch.float64  # Apple's GPUs have no float64
+    total = torch.zeros(src.size(0), 1, device=src.device, dtype=exact)
     step = 0
     while rows:
         step += 1

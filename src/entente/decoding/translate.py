@@ -1,9 +1,9 @@
 """Translates text: cleaning, tokens, search, in batches of sentences of similar length, on all cores of a CPU."""
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -17,6 +17,7 @@ from entente.models.seq2seq import Seq2Seq, evaluating
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Report = Callable[[Iterator[Any]], Iterable[Any]]
 
 
 def translate(
@@ -43,28 +44,22 @@ def in_order(sentences: list[str], found: dict[int, list[Hypothesis]]) -> list[l
     return [found.get(i, [Hypothesis([], 0.0, True)]) for i in range(len(sentences))]
 
 
-def work_through(items: Iterable[Item], work: Callable[[Item], Result], model: nn.Module) -> list[Result]:
+def work_through(
+    items: Iterable[Item], work: Callable[[Item], Result], model: nn.Module, report: Report = iter
+) -> list[Result]:
     """What `work` returns for each item, in order, in evaluation mode. On a CPU it is called on `torch.get_num_threads()`
     workers of one thread each, because the products of a search step are too small to be split among the cores; not under
     autocast, which other threads would not have. Until the end torch has one thread, and the model's weights must not change.
-    Each item is asked for once the one before has begun, so that the iterable can report progress."""
+    `report` is given the results as they come, and returns them."""
     threads = torch.get_num_threads()
     on_cpu = next(model.parameters()).device.type == "cpu"
     with evaluating(model), packed(model):
         if threads == 1 or not on_cpu or torch.is_autocast_enabled("cpu"):
-            return [work(item) for item in items]
-        calls: list[Future[Result]] = []
-        running: set[Future[Result]] = set()
+            return [*report(map(work, items))]
+        pool = ThreadPoolExecutor(threads)
         torch.set_num_threads(1)
         try:
-            with ThreadPoolExecutor(threads) as pool:
-                for item in items:
-                    if len(running) == threads:
-                        done, running = wait(running, return_when=FIRST_COMPLETED)
-                        for call in done:
-                            call.result()
-                    calls.append(pool.submit(work, item))
-                    running.add(calls[-1])
-                return [call.result() for call in calls]
+            return [*report(pool.map(work, items))]
         finally:
+            pool.shutdown(cancel_futures=True)
             torch.set_num_threads(threads)
