@@ -17,8 +17,7 @@ from entente import checkpoint
 from entente.attention import draw, numbers, record
 from entente.attention.alignment import Pair, in_words, with_mean
 from entente.attention.record import AttentionMap
-from entente.attention.trace import Labels, examples, trace
-from entente.attention.trace.tables import show
+from entente.attention.trace import Labels, examples, show, trace
 from entente.commands.trained import OutputDir, TrustData, load_run, stored_corpus
 from entente.commands.translate import standard_output
 from entente.config.schema import fill, problems
