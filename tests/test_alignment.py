@@ -21,7 +21,6 @@ from entente.attention.alignment import (
     linked,
     links_agreement,
     oracle_links,
-    usual_head,
     with_mean,
     words_in,
     words_of,
@@ -196,7 +195,8 @@ def test_links_are_where_most_attention_is_at_either_step() -> None:
     assert alignments.links(Head(0, 1, "read")) == [[(1, 0), (0, 1)], [(1, 0)]]
     assert alignments.agreement(Head(0, 0, "produced")).recall == 0.5
     assert {h.head for h in alignments.heads()} == {0, 1, None} and len(alignments.heads()) == 6
-    assert usual_head(alignments.heads()) == Head(0, None, "produced")
+    assert Alignments([turned, found]).best() == Head(0, None, "produced")
+    assert Alignments().best() == Head(0, 0, "produced") and Alignments().links(Head(0, 0, "produced")) == []
 
 
 def test_the_links_of_a_mean_are_those_of_one_head_with_the_mean_weights() -> None:

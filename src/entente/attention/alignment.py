@@ -153,16 +153,15 @@ def linked(map: AttentionMap, source: Words, target: Words) -> Tensor:
 
 @dataclass(frozen=True)
 class Alignments:
-    """The links that every head makes in each sentence, see `linked`, and the gold links if there are any."""
+    """The links that every head makes in each sentence, see `linked`, and the gold links if there are any. A model without
+    attention to the source counts as one head that makes none."""
 
     chosen: Sequence[Tensor] = ()
     gold: Sequence[Gold] = ()
 
-    def __bool__(self) -> bool:
-        return bool(self.chosen)
-
     def heads(self) -> list[Head]:
-        return [head for step in STEPS for head in heads_of(self.chosen[0].shape[1:3], step)]
+        shape = self.chosen[0].shape[1:3] if self.chosen else (1, 1)
+        return [head for step in STEPS for head in heads_of(shape, step)]
 
     def links(self, head: Head) -> list[list[Link]]:
         """The links of each sentence."""
@@ -177,12 +176,10 @@ class Alignments:
         return links_agreement((oracle_links(gold), gold) for gold in self.gold)
 
     def best(self, means: bool = True) -> Head:
-        """The head, or mean of a layer's heads, with the lowest error rate; the first of several."""
-        heads = [head for head in self.heads() if means or head.head is not None]
-        return min(heads, key=lambda head: self.agreement(head).aer)
-
-
-def usual_head(heads: Sequence[Head]) -> Head:
-    """The producing step of the last layer but one, mean of its heads (Garg et al. 2019): the choice without gold links."""
-    layer = max(0, max(head.layer for head in heads) - 1)
-    return next(head for head in reversed(heads) if head.layer == layer and head.step == "produced")
+        """The head, or mean of a layer's heads, with the lowest error rate; the first of several. The choice without gold links
+        is the producing step of the last layer but one, mean of its heads (Garg et al. 2019)."""
+        heads = self.heads()
+        if self.gold:
+            return min((head for head in heads if means or head.head is not None), key=lambda head: self.agreement(head).aer)
+        layer = max(0, max(head.layer for head in heads) - 1)
+        return next(head for head in reversed(heads) if head.layer == layer and head.step == "produced")

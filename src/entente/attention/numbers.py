@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from entente.attention import record
-from entente.attention.alignment import Alignments, Head, Pair, Words, heads_of, in_words, linked, usual_head, with_mean
+from entente.attention.alignment import Alignments, Head, Pair, Words, heads_of, in_words, linked, with_mean
 from entente.data.alignments import Link
 from entente.data.module import TranslationData, split_of
 from entente.data.tokenizer import BOS, EOS, SPECIAL, Vocabulary
@@ -146,14 +146,10 @@ def measure_split(
 ) -> Measured:
     """occluded: sentences on which words are left out. chosen: the split that the best head was chosen on; None: this one."""
     numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
-    best = best_head = Head(0, 0, "produced")  # of a model without attention to the source
-    on = "these sentences themselves"
     if chosen:
         best, best_head, on = chosen.best, chosen.best_head, "valid"
-    elif alignments.gold:
-        best, best_head = alignments.best(), alignments.best(means=False)
-    elif alignments:
-        best = best_head = usual_head(alignments.heads())
+    else:
+        best, best_head, on = alignments.best(), alignments.best(means=False), "these sentences themselves"
     report: dict[str, Any] = {}
     for kind, of_kind in numbers.items():
         of_heads = {name: values.tolist() for name, values in of_kind._asdict().items()}
@@ -162,9 +158,9 @@ def measure_split(
         rows = {head: head.report() | alignments.agreement(head)._asdict() for head in alignments.heads()}
         named = {"best": rows[best] | {"chosen_on": on}, "best_head": rows[best_head]}
         report["word_alignment"] = {"oracle": alignments.oracle()._asdict(), **named, "heads": [*rows.values()]}
-    if occluded and alignments and (changes := mean_correlations(model, vocabulary, pairs[:occluded])):
+    if occluded and alignments.chosen and (changes := mean_correlations(model, vocabulary, pairs[:occluded])):
         report["occlusion"] = changes
-    return Measured(report, alignments.links(best) if alignments else [], best, best_head)
+    return Measured(report, alignments.links(best), best, best_head)
 
 
 def tables(report: Mapping[str, Any], of: str) -> Iterator[Table]:
