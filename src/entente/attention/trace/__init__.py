@@ -145,9 +145,7 @@ class View:
 
     def part(self, tensor: Tensor, letters: str, n: int = 0) -> Tensor:
         """A tensor cut to its last two dimensions: sentence n, the chosen head, elsewhere the first."""
-        for letter in letters.split()[:-2]:
-            tensor = tensor[{"B": n, "H": self.head}.get(letter, 0)]
-        return tensor
+        return tensor[tuple({"B": n, "H": self.head}.get(letter, 0) for letter in letters.split()[:-2])]
 
     def show(
         self,
@@ -188,8 +186,7 @@ class View:
 
 
 def signed(value: float) -> str:
-    text = decimals(value)
-    return f"({text})" if text.startswith("-") else text
+    return re.sub("^(-.*)", r"(\1)", decimals(value))
 
 
 def products(one: Tensor, other: Tensor) -> str:
@@ -229,6 +226,7 @@ def trace(
             raise InputError(f"{name}={number}: choose from 1 to {last}")
     layer, head, step = layer or 1, head or 1, step or 1
     labels = [Labels(*([escape.markdown(escape.line(token)) for token in side] for side in label)) for label in labels]
+    keys = [label.read if kind == "decoder" else label.source for label in labels]
     if kind == "alignment":
         path, around = "attention", ["residual"]  # there is no residual connection if the readout is maxout
         queries = [[f"s_{step - 1} → {label.produced[step - 1]}"] for label in labels]
@@ -237,9 +235,7 @@ def trace(
         path = f"{side}.{layer - 1}.{sublayer}_attention"
         around = [f"{side}.{layer - 1}.{part}.{sublayer}" for part in ("before", "residual", "after")]
         queries = [[f"{read} → {made}" for read, made in zip(label.read, label.produced, strict=True)] for label in labels]
-    if kind == "encoder":
-        queries = [label.source for label in labels]
-    keys = [label.read if kind == "decoder" else label.source for label in labels]
+    queries = keys if kind == "encoder" else queries
     inside = tuple(f"{one}." for one in (path, *around))
     calls = capture(model, src, tgt, lambda place, module: f"{place}.".startswith(inside), operations=True)
     view = View(calls, path, queries, keys, head - 1, step - 1, columns)
