@@ -11,6 +11,7 @@ import pytest
 import torch
 from datasets import Dataset
 
+from entente.attention import numbers as numbers_module
 from entente.attention.alignment import (
     Alignments,
     Head,
@@ -19,18 +20,18 @@ from entente.attention.alignment import (
     in_words,
     linked,
     links_agreement,
-    merged,
     oracle_links,
-    usual_head,
+    with_mean,
     words_in,
     words_of,
 )
 from entente.attention.diagnose import diagnose
 from entente.attention.numbers import (
+    WITH_OCCLUSION,
     Numbers,
+    by_head,
     correlations,
-    head_correlations,
-    mean,
+    mean_correlations,
     measure,
     measure_split,
     numbers_of,
@@ -184,16 +185,18 @@ def test_links_are_where_most_attention_is_at_either_step() -> None:
     other[2] = torch.tensor([0.0, 0.0, 0.4, 0.6])
     map = AttentionMap(CROSS, torch.stack([one, other])[None], ["x", "y1", "y2", "</s>"], ["a", "b1", "b2", "</s>"])
     found = linked(map, source, target)
-    assert found["produced"][0, 0].tolist() == [0, 1] and found["produced"][0, 1].tolist() == [0, 1]
-    assert found["read"][0, 0].tolist() == [1, -1] and found["read"][0, 1].tolist() == [1, -1]
-    assert found["produced"].shape == (1, 3, 2), "two heads and their mean"
+    produced, read = found
+    assert produced[0, 0].tolist() == [0, 1] and produced[0, 1].tolist() == [0, 1]
+    assert read[0, 0].tolist() == [1, -1] and read[0, 1].tolist() == [1, -1]
+    assert produced.shape == (1, 3, 2), "two heads and their mean"
     gold = Gold([(0, 1), (1, 2)], [(0, 1), (1, 2)], frozenset({(0, 0)}), frozenset({(0, 0), (1, 1)}))
     turned = linked(map._replace(weights=map.weights.flip(-1)), source, target)
     alignments = Alignments([turned, found], [gold, gold])
     assert alignments.links(Head(0, 1, "read")) == [[(1, 0), (0, 1)], [(1, 0)]]
     assert alignments.agreement(Head(0, 0, "produced")).recall == 0.5
     assert {h.head for h in alignments.heads()} == {0, 1, None} and len(alignments.heads()) == 6
-    assert usual_head(alignments.heads()) == Head(0, None, "produced")
+    assert Alignments([turned, found]).best() == Head(0, None, "produced")
+    assert Alignments().best() == Head(0, 0, "produced") and Alignments().links(Head(0, 0, "produced")) == []
 
 
 def test_the_links_of_a_mean_are_those_of_one_head_with_the_mean_weights() -> None:
@@ -434,30 +437,40 @@ def test_occlusion_is_the_change_of_a_words_probability(name: str, vocabulary: V
 def test_correlations_of_rows() -> None:
     a = torch.tensor([[0.1, 0.2, 0.7], [0.2, 0.2, 0.6], [0.5, 0.3, 0.2], [0.1, 0.1, 0.1]])
     c = torch.tensor([[0.0, 0.3, 0.4], [0.0, 0.1, 0.9], [0.1, 0.2, 0.3], [0.1, 0.5, 0.2]])
-    found = correlations(a, c)
+    found = dict(zip(WITH_OCCLUSION, correlations(a, c).tolist(), strict=True))
     assert found["same_first"] == pytest.approx(2 / 3), "a row whose values are all equal says nothing"
     expected = [float(torch.corrcoef(torch.stack([x, y]))[0, 1]) for x, y in zip(a[:3], c[:3], strict=True)]
     assert found["pearson"] == pytest.approx(sum(expected) / 3, abs=1e-5)
     assert found["spearman"] == pytest.approx((1 + math.sqrt(3) / 2 - 1) / 3)
     assert ranks(torch.tensor([0.3, 0.1, 0.3, 0.2])).tolist() == [2.5, 0, 2.5, 1]
-    assert all(math.isnan(value) for value in correlations(a[3:], c[3:]).values())
+    assert correlations(a[3:], c[3:]).isnan().all() and correlations(c[3:], a[3:]).isnan().all()
 
 
 def test_correlations_of_a_layer_are_those_of_its_heads_and_of_their_mean() -> None:
     generator = torch.Generator().manual_seed(3)
     weights, change = torch.rand(2, 2, 5, 4, generator=generator), torch.rand(5, 4, generator=generator)
-    found = head_correlations(weights, change)
+    found = by_head(correlations(with_mean(weights), change))
     heads = [Head(layer, head, "produced") for layer in range(2) for head in (0, 1, None)]
     for head, row in zip(heads, found, strict=True):
         rows = weights[head.layer].mean(0) if head.head is None else weights[head.layer, head.head]
-        assert row == head.report() | correlations(rows, change)
-    assert [(row["layer"], row["head"]) for row in head_correlations(weights[:, :1], change)] == [(1, 1), (2, 1)]
+        assert row == pytest.approx(head.report() | dict(zip(WITH_OCCLUSION, correlations(rows, change).tolist(), strict=True)))
+    single = by_head(correlations(with_mean(weights[:, :1]), change))
+    assert [(row["layer"], row["head"]) for row in single] == [(1, 1), (2, 1)]
 
 
-def test_a_mean_over_sentences_is_over_those_that_have_a_value() -> None:
-    nan = float("nan")
-    assert mean([1.0, nan, 4.0], [2, 5, 1]) == 2
-    assert math.isnan(mean([nan], [5]))
+def test_a_mean_over_sentences_is_over_those_that_have_a_value(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sentence counts as often as it has target words."""
+    of = pairs(vocabulary)
+    words = [len(words_in(text)) for text in ENGLISH]
+
+    def mean(*values: float) -> float:
+        found = iter(values)
+        monkeypatch.setattr(numbers_module, "correlations", lambda attention, change: torch.full((1, 1, 3), next(found)))
+        [row] = mean_correlations(model_of("birnn", vocabulary), vocabulary, of)
+        return float(row["spearman"])
+
+    assert mean(1.0, math.nan, 4.0) == pytest.approx((words[0] + 4 * words[2]) / (words[0] + words[2]))
+    assert math.isnan(mean(math.nan, math.nan, math.nan))
 
 
 def test_occlusion_of_a_split_is_the_mean_over_its_words(vocabulary: Vocabulary) -> None:
@@ -468,8 +481,8 @@ def test_occlusion_of_a_split_is_the_mean_over_its_words(vocabulary: Vocabulary)
     for pair in of[:2]:
         source, target = words_of(vocabulary.src, pair.src[:-1]), words_of(vocabulary.tgt, pair.tgt)
         [map] = record(model, vocabulary, pair.src, pair.tgt)
-        weights = merged(map.weights[0, 0, :-1, :-1], target.shares, source.shares)
+        weights = in_words(map, source, target).weights[0, 0, :-1, :-1]
         change = occlusion(model, pair.src, pair.tgt, source, target)
-        total += correlations(weights, change)["spearman"] * len(target.labels)
+        total += float(correlations(weights, change)[1]) * len(target.labels)
         words += len(target.labels)
     assert found["spearman"] == pytest.approx(total / words, abs=1e-5)

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from bad_inputs import run
 from conftest import BOS, PAD, SRC_VOCAB, TGT_VOCAB, real_ids, small
+from entente.attention import trace as package
 from entente.attention.record import KIND_NAMES, record
-from entente.attention.trace import Labels, examples, tables, trace
+from entente.attention.trace import Labels, examples, trace
 from entente.checkpoint import entry, write
 from entente.data.tokenizer import Tokenizer, Vocabulary
 from entente.errors import InputError
@@ -49,7 +50,7 @@ def batch() -> Batch:
 @pytest.fixture(autouse=True)
 def exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers are read from what is written, with enough decimals to compare them."""
-    monkeypatch.setattr(tables, "DECIMALS", 13)
+    monkeypatch.setattr(package, "DECIMALS", 13)
 
 
 class Table(NamedTuple):
@@ -345,7 +346,7 @@ def test_what_is_printed_are_these_numbers(kind: str, name: str, batch: Batch, m
 def on_terminal(text: str, width: int) -> str:
     console = Console(width=width, color_system=None)
     with console.capture() as capture:
-        tables.show(text, console)
+        package.show(text, console)
     return capture.get()
 
 
@@ -367,11 +368,11 @@ def test_wide_and_long_tables_say_how_much_is_left_out() -> None:
     values = torch.rand(50, 50)
 
     def only(title: str, *more: Any, **how: Any) -> Table:
-        text = f"# A trace\n\n## 1. A step: it\n\n{tables.table(title, values, labels, *more, **how)}"
+        text = f"# A trace\n\n## 1. A step: it\n\n{package.table(title, values, labels, *more, **how)}"
         [[table]] = [step.tables for step in read(text)[0].steps]
         return table
 
-    table, n = only("w", labels, 3, sums=True), tables.LONGEST
+    table, n = only("w", labels, 3, sums=True), package.LONGEST
     assert table.title == f"w, the first {n} of 50 rows, the first {n} of 50 columns"
     assert table.grid[0] == ["", *labels[:n], "sum"] and table.rows == labels[:n] and table.grid[-1][0] == "sum"
     assert table.sums == pytest.approx(values.sum(1)[:n].tolist()), "of the whole rows"
@@ -379,8 +380,8 @@ def test_wide_and_long_tables_say_how_much_is_left_out() -> None:
     table = only("x", None, 3)
     assert table.columns == ["1", "2", "3"] and table.title.endswith("the first 3 of 50 columns")
     assert only("x").columns == [str(i + 1) for i in range(50)]
-    for line in tables.table("x", values, labels, labels).splitlines():
-        assert len(line[2:-2].replace(" | ", tables.GAP)) <= tables.WIDEST or line.startswith("| ---")
+    for line in package.table("x", values, labels, labels).splitlines():
+        assert len(line[2:-2].replace(" | ", package.GAP)) <= package.WIDEST or line.startswith("| ---")
 
 
 # The model is left as it was.

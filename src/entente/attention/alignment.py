@@ -7,11 +7,11 @@ A target word is linked to the source word with the largest weight, or to none i
 the step that *produces* the word, or at the next one, which *reads* it: better in a Transformer (Chen et al. 2020). A word gets
 at most one link, so gold with several per word cannot be matched fully; the oracle says how much can.
 
-Shapes: P pieces, W source words (or words of any side), E target words, L layers, H heads; G = H + 1, the heads and their mean.
+Shapes: P pieces, W source words (or words of any side), E target words, L layers, H heads; G heads and, of several, the mean.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -72,9 +72,10 @@ def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | N
 
 
 def in_words(map: AttentionMap, source: Words, target: Words) -> AttentionMap:
-    """A map of pieces as a map of words. The words given are without start and end symbols. `allowed` is not kept."""
+    """A map of pieces as a map of words: the mean over the pieces of a row, the sum over those of a column. The words given are
+    without start and end symbols. `allowed` is not kept."""
     rows, columns = (_with_symbol(side, source, target) for side in sides_of(map.kind))
-    weights = merged(map.weights, rows.shares, columns.shares)
+    weights = (rows.shares / rows.shares.sum(0)).T @ map.weights @ columns.shares
     return map._replace(weights=weights, rows=rows.labels, columns=columns.labels, unit="word", allowed=None)
 
 
@@ -86,10 +87,9 @@ def _with_symbol(side: Side, source: Words, target: Words) -> Words:
     return Words([*labels, SPECIAL[EOS]], torch.block_diag(shares, torch.ones(1, 1)))
 
 
-def merged(weights: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """weights (..., P, P'), shares of the rows' pieces (P, W) and of the columns' (P', W') -> (..., W, W'): mean over the
-    pieces of a row, sum over those of a column."""
-    return (rows / rows.sum(0)).T @ weights @ columns
+def with_mean(weights: Tensor) -> Tensor:
+    """weights (L, H, ...) -> (L, G, ...)."""
+    return torch.cat([weights, weights.mean(1, keepdim=True)], dim=1) if weights.size(1) > 1 else weights
 
 
 class Agreement(NamedTuple):
@@ -135,35 +135,38 @@ class Head:
         return {"layer": self.layer + 1, "head": "mean" if self.head is None else self.head + 1, "step": self.step}
 
 
-def linked(map: AttentionMap, source: Words, target: Words) -> dict[Step, Tensor]:
-    """The source word of each target word (L, G, E), or NO_LINK. map: of pieces, to the source; words: without end symbol."""
-    weights = torch.cat([map.weights, map.weights.mean(1, keepdim=True)], dim=1)
-    columns = torch.block_diag(source.shares, torch.ones(1, 1))
-    rows: dict[Step, Tensor] = {"produced": weights[..., :-1, :], "read": weights[..., 1:, :]}
-    found = {step: merged(w, target.shares, columns).argmax(-1) for step, w in rows.items()}
-    return {step: chosen.masked_fill(chosen == len(source.labels), NO_LINK) for step, chosen in found.items()}
+def heads_of(shape: Sequence[int], step: Step = "produced") -> list[Head]:
+    """All heads, and the mean of each layer that has several; shape: (L, G)."""
+    n_layers, n = shape
+    return [Head(layer, head, step) for layer in range(n_layers) for head in ([0] if n == 1 else [*range(n - 1), None])]
+
+
+def linked(map: AttentionMap, source: Words, target: Words) -> Tensor:
+    """The source word of each target word at each of STEPS (2, L, G, E), or NO_LINK. map: of pieces, to the source; words:
+    without end symbol."""
+    produced = with_mean(map.weights)
+    rows = (produced, produced.roll(-1, dims=-2))  # the next row has read the piece
+    words = (in_words(map._replace(weights=weights), source, target).weights[..., :-1, :] for weights in rows)
+    chosen = torch.stack([weights.argmax(-1) for weights in words])
+    return chosen.masked_fill(chosen == len(source.labels), NO_LINK)
 
 
 @dataclass(frozen=True)
 class Alignments:
-    """The links that every head makes in each sentence, see `linked`, and the gold links if there are any."""
+    """The links that every head makes in each sentence, see `linked`, and the gold links if there are any. A model without
+    attention to the source counts as one head that makes none."""
 
-    chosen: Sequence[Mapping[Step, Tensor]] = ()
+    chosen: Sequence[Tensor] = ()
     gold: Sequence[Gold] = ()
 
-    def __bool__(self) -> bool:
-        return bool(self.chosen)
-
     def heads(self) -> list[Head]:
-        """All heads, and the mean of each layer that has several."""
-        n_layers, n = self.chosen[0]["produced"].shape[:2]
-        which: list[int | None] = [0] if n == 2 else [*range(n - 1), None]
-        return [Head(layer, head, step) for step in STEPS for layer in range(n_layers) for head in which]
+        shape = self.chosen[0].shape[1:3] if self.chosen else (1, 1)
+        return [head for step in STEPS for head in heads_of(shape, step)]
 
     def links(self, head: Head) -> list[list[Link]]:
         """The links of each sentence."""
         place = -1 if head.head is None else head.head
-        rows = [chosen[head.step][head.layer, place].tolist() for chosen in self.chosen]
+        rows = [chosen[STEPS.index(head.step), head.layer, place].tolist() for chosen in self.chosen]
         return [[(i, j) for j, i in enumerate(row) if i != NO_LINK] for row in rows]
 
     def agreement(self, head: Head) -> Agreement:
@@ -173,12 +176,10 @@ class Alignments:
         return links_agreement((oracle_links(gold), gold) for gold in self.gold)
 
     def best(self, means: bool = True) -> Head:
-        """The head, or mean of a layer's heads, with the lowest error rate; the first of several."""
-        heads = [head for head in self.heads() if means or head.head is not None]
-        return min(heads, key=lambda head: self.agreement(head).aer)
-
-
-def usual_head(heads: Sequence[Head]) -> Head:
-    """The producing step of the last layer but one, mean of its heads (Garg et al. 2019): the choice without gold links."""
-    layer = max(0, max(head.layer for head in heads) - 1)
-    return next(head for head in reversed(heads) if head.layer == layer and head.step == "produced")
+        """The head, or mean of a layer's heads, with the lowest error rate; the first of several. The choice without gold links
+        is the producing step of the last layer but one, mean of its heads (Garg et al. 2019)."""
+        heads = self.heads()
+        if self.gold:
+            return min((head for head in heads if means or head.head is not None), key=lambda head: self.agreement(head).aer)
+        layer = max(0, max(head.layer for head in heads) - 1)
+        return next(head for head in reversed(heads) if head.layer == layer and head.step == "produced")

@@ -55,15 +55,14 @@ def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
             cosines = (unit.sum(1).square().sum(-1) - n) / (n * (n - 1)).clamp(min=1)  # (B), the mean over pairs of positions
             found[f"position_cosine/{place}"] = _mean(cosines, n > 1)
             continue
-        weights, reached = weights_of(seen)  # (B, [H,] T, S)
-        scores = torch.cat([call.inputs[0] for call in seen], dim=-2)
-        masks = [torch.ones_like(c.output) if c.inputs[1] is None else c.inputs[1].expand(c.output.shape) for c in seen]
-        allowed = torch.cat(masks, dim=-2).bool()
-        choices = allowed.sum(-1)
-        rows = there.view(len(src), *[1] * (scores.dim() - 3), -1).expand(scores.shape[:-1])
+        weights, reached = weights_of(seen)
+        inputs = (call.inputs for call in seen)
+        scores = torch.cat([x if mask is None else x.masked_fill(~mask, torch.nan) for x, mask in inputs], dim=-2)
+        scores = scores.reshape(weights.shape)
+        rows = there.unsqueeze(1).expand(scores.shape[:-1])
         found[f"attention_entropy/{place}"] = _mean(entropy_share(weights, reached), rows & (reached.sum(-1) > 1))
-        mean = scores.masked_fill(~allowed, 0.0).sum(-1, keepdim=True) / choices.clamp(min=1).unsqueeze(-1)
-        variance = (scores - mean).masked_fill(~allowed, 0.0).square().sum(-1) / choices.clamp(min=1)
+        variance = (scores - scores.nanmean(-1, keepdim=True)).square().nanmean(-1)
+        choices = (~scores.isnan()).sum(-1)
         found[f"score_variance/{place}"] = _mean(variance, rows & (choices > 1))  # with one key there is nothing to choose
     return found
 

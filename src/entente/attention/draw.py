@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.patches import Rectangle
 
+from entente.attention.alignment import with_mean
 from entente.attention.record import AttentionMap, sides_of
 
 NOT_AS_DECODED = "This decoder sees target pieces that come later: these are not the weights that decoding used."
@@ -49,10 +50,8 @@ def draw_pair(
     that head, or the mean of the layer's heads if None. marks: links to draw over it."""
     panels = {}
     for name, map in maps.items():
-        n_layers, n_heads = map.weights.shape[:2]
-        i = layer % n_layers
-        j = None if head is None else head % n_heads
-        weights = map.weights[i].mean(0) if j is None else map.weights[i, j]
+        i, j = layer % map.weights.size(0), None if head is None else head % map.weights.size(1)
+        weights = with_mean(map.weights)[i, -1 if j is None else j]
         panels[_name(name, map, i, j)] = map._replace(weights=weights[None, None])
     cell = min(0.75, 13 / sum(len(map.columns) for map in panels.values()))
     return _figure(panels, title, cell, min(17, 40 * cell), marks or {})

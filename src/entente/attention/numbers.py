@@ -1,6 +1,6 @@
 """Attention in numbers: of each head, and how far it agrees with gold alignments and with what leaving out a word changes.
 
-Shapes: L layers, H heads, W source words, E target words, T target pieces, N sources, V vocabulary.
+Shapes: L layers, H heads, G heads and any mean, W source words, E target words, T target pieces, N sources, V vocabulary.
 """
 
 from collections import Counter
@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from rich.table import Column, Table
 from torch import Tensor
+from torch.nn import functional as F
 
 from entente.attention import record
-from entente.attention.alignment import Alignments, Head, Pair, Step, Words, in_words, linked, usual_head
+from entente.attention.alignment import Alignments, Head, Pair, Words, heads_of, in_words, linked, with_mean
 from entente.data.alignments import Link
 from entente.data.module import TranslationData, split_of
 from entente.data.tokenizer import BOS, EOS, SPECIAL, Vocabulary
@@ -55,7 +56,7 @@ def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tu
     """The numbers of every kind of attention, and the alignments of those to the source, over the references."""
     sums: dict[str, Tensor] = {}
     rows: Counter[str] = Counter()
-    links: dict[int, dict[Step, Tensor]] = {}
+    links: dict[int, Tensor] = {}
     order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))  # similar lengths together
     for start in range(0, len(order), BATCH):
         chosen = order[start : start + BATCH]
@@ -90,54 +91,41 @@ def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Wo
     return (words[0] - words[1:]).abs().T
 
 
-def correlations(attention: Tensor, change: Tensor) -> dict[str, float]:
-    """attention (E, W) of one head, change (E, W) -> means over the target words: `pearson` and `spearman` (of ranks, equal
-    values sharing theirs) between a row of each, and `same_first`, how often the source word looked at most is the one that
+def correlations(attention: Tensor, change: Tensor) -> Tensor:
+    """attention (..., E, W), change (E, W) -> (..., 3), see WITH_OCCLUSION, means over the target words: `pearson` and
+    `spearman` (of ranks) between a row of each, and `same_first`, how often the source word looked at most is the one that
     counts most. NaN where no row of both has values that differ."""
-    found: dict[str, list[float]] = {name: [] for name in WITH_OCCLUSION}
-    for a, c in zip(attention.double(), change.double(), strict=True):
-        if a.numel() > 1 and a.std() > 0 and c.std() > 0:
-            for name, x, y in (("pearson", a, c), ("spearman", ranks(a), ranks(c))):
-                found[name].append(float(torch.corrcoef(torch.stack([x, y]))[0, 1]))
-            found["same_first"].append(float(a.argmax() == c.argmax()))
-    return {name: mean(values) for name, values in found.items()}
+    a, c = attention.double(), change.double().expand(attention.shape)
+    centred = ([x - x.mean(-1, keepdim=True) for x in both] for both in ((a, c), (ranks(a), ranks(c))))
+    pearson, spearman = (F.cosine_similarity(x, y, dim=-1, eps=0) for x, y in centred)
+    found = torch.stack([pearson, spearman, (a.argmax(-1) == c.argmax(-1)).double()], dim=-1)
+    differ = (a.amax(-1) > a.amin(-1)) & (c.amax(-1) > c.amin(-1))
+    return found.where(differ[..., None], torch.nan).nanmean(-2)
 
 
 def ranks(x: Tensor) -> Tensor:
-    """Equal values get the mean of their ranks."""
-    return ((x < x[:, None]).sum(-1) + (x <= x[:, None]).sum(-1) - 1) / 2.0
+    """The rank of each value in its row; equal values get the mean of their ranks."""
+    other, x = x[..., None, :], x[..., None]
+    return ((other < x).sum(-1) + (other <= x).sum(-1) - 1) / 2.0
 
 
-def mean(values: Sequence[float], weights: Sequence[int] | None = None) -> float:
-    """The weighted mean of the values that are not NaN; NaN if there are none."""
-    there = [(value, weight) for value, weight in zip(values, weights or [1] * len(values), strict=True) if value == value]
-    return sum(v * w for v, w in there) / sum(w for _, w in there) if there else float("nan")
-
-
-def head_correlations(weights: Tensor, change: Tensor) -> list[dict[str, Any]]:
-    """weights (L, H, E, W), change (E, W) -> the correlations of each head, and of the mean of each layer that has several."""
-    found = []
-    for layer, heads in enumerate(weights):
-        means = [(None, heads.mean(0))] if len(heads) > 1 else []
-        for head, rows in [*enumerate(heads), *means]:
-            found.append(Head(layer, head, "produced").report() | correlations(rows, change))
-    return found
+def by_head(found: Tensor) -> list[dict[str, Any]]:
+    """The correlations (L, G, 3) of heads, at the step that produces the word, for metrics.json."""
+    rows = zip(heads_of(found.shape[:2]), found.flatten(0, 1).tolist(), strict=True)
+    return [head.report() | dict(zip(WITH_OCCLUSION, values, strict=True)) for head, values in rows]
 
 
 def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
-    """The correlations of each head, at the step that produces the word: means over the target words of all sentences."""
-    found: list[list[dict[str, Any]]] = []
-    counts: list[int] = []
+    """The correlations of each head: means over the target words of all sentences."""
+    found: list[Tensor] = []  # of the sentence of each target word
     for pair in pairs:
         source, target = pair.words(vocabulary)
         if len(source.labels) > 1 and target.labels:
             maps = record.record_batch(model, vocabulary, [pair.src], [pair.tgt])[0]
             [words] = [in_words(map, source, target).weights for map in maps if map.kind in record.TO_SOURCE]
             change = occlusion(model, pair.src, pair.tgt, source, target)
-            found.append(head_correlations(words[..., :-1, :-1], change))  # without the end symbols
-            counts.append(len(target.labels))
-    means = ({name: mean([row[name] for row in rows], counts) for name in WITH_OCCLUSION} for rows in zip(*found, strict=True))
-    return [head | of_head for head, of_head in zip(found[0] if found else [], means, strict=True)]
+            found += [correlations(with_mean(words[..., :-1, :-1]), change)] * len(target.labels)  # without the end symbols
+    return by_head(torch.stack(found).nanmean(0)) if found else []
 
 
 class Measured(NamedTuple):
@@ -158,14 +146,10 @@ def measure_split(
 ) -> Measured:
     """occluded: sentences on which words are left out. chosen: the split that the best head was chosen on; None: this one."""
     numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
-    best = best_head = Head(0, 0, "produced")  # of a model without attention to the source
-    on = "these sentences themselves"
     if chosen:
         best, best_head, on = chosen.best, chosen.best_head, "valid"
-    elif alignments.gold:
-        best, best_head = alignments.best(), alignments.best(means=False)
-    elif alignments:
-        best = best_head = usual_head(alignments.heads())
+    else:
+        best, best_head, on = alignments.best(), alignments.best(means=False), "these sentences themselves"
     report: dict[str, Any] = {}
     for kind, of_kind in numbers.items():
         of_heads = {name: values.tolist() for name, values in of_kind._asdict().items()}
@@ -174,9 +158,9 @@ def measure_split(
         rows = {head: head.report() | alignments.agreement(head)._asdict() for head in alignments.heads()}
         named = {"best": rows[best] | {"chosen_on": on}, "best_head": rows[best_head]}
         report["word_alignment"] = {"oracle": alignments.oracle()._asdict(), **named, "heads": [*rows.values()]}
-    if occluded and alignments and (changes := mean_correlations(model, vocabulary, pairs[:occluded])):
+    if occluded and alignments.chosen and (changes := mean_correlations(model, vocabulary, pairs[:occluded])):
         report["occlusion"] = changes
-    return Measured(report, alignments.links(best) if alignments else [], best, best_head)
+    return Measured(report, alignments.links(best), best, best_head)
 
 
 def tables(report: Mapping[str, Any], of: str) -> Iterator[Table]:

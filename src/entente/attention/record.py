@@ -183,10 +183,8 @@ def record_batch(
     }
     layers: defaultdict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
     for path, seen in calls.items():
-        weights, allowed = (part.cpu() for part in weights_of(seen))
-        if weights.dim() == 3:  # the recurrent model's one head has no dimension of its own
-            weights, allowed = weights.unsqueeze(1), allowed.unsqueeze(1)
-        layers[kind_of(path)].append((weights.float(), allowed.any(1)))
+        weights, allowed = weights_of(seen)
+        layers[kind_of(path)].append((weights.float().cpu(), allowed.any(1).cpu()))
     maps: list[list[AttentionMap]] = [[] for _ in src]
     for kind, stack in layers.items():
         weights = torch.stack([weights for weights, _ in stack], dim=1)  # (N, L, H, T, S)
@@ -218,9 +216,11 @@ def entropy_share(weights: Tensor, allowed: Tensor) -> Tensor:
 
 
 def weights_of(calls: Sequence[Call]) -> tuple[Tensor, Tensor]:
-    """The weights (..., T, S) that an AttentionWeights gave over all its calls, in order, and where each row could look."""
-    reachable = [call.module.reachable(*call.inputs) for call in calls]
-    return torch.cat([call.output for call in calls], dim=-2), torch.cat(reachable, dim=-2)
+    """The weights (B, H, T, S) that an AttentionWeights gave over all its calls, in order, and where each row could look."""
+    weights = torch.cat([call.output for call in calls], dim=-2)
+    reachable = torch.cat([call.module.reachable(*call.inputs) for call in calls], dim=-2)
+    heads = (len(weights), -1, *weights.shape[-2:])  # the recurrent model's one head has no dimension of its own
+    return weights.reshape(heads), reachable.reshape(heads)
 
 
 def kind_of(path: str) -> str:

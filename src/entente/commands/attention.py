@@ -14,10 +14,9 @@ from rich.console import Console
 
 from entente import checkpoint
 from entente.attention import draw, numbers, record
-from entente.attention.alignment import Pair, in_words
+from entente.attention.alignment import Pair, in_words, with_mean
 from entente.attention.record import AttentionMap
-from entente.attention.trace import Labels, examples, trace
-from entente.attention.trace.tables import show
+from entente.attention.trace import Labels, examples, show, trace
 from entente.commands.trained import OutputDir, TrustData, load_run, stored_corpus
 from entente.commands.translate import standard_output
 from entente.data.alignments import Gold
@@ -110,7 +109,8 @@ def picture_attention(settings: Attention) -> None:
             map = map._replace(weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1])
             change = numbers.occlusion(model, src, tgt, *words)
             shown[-1:] = [(name, map), (f"{name}: change when left out", map._replace(weights=change[None, None]))]
-            Console().print(*numbers.tables({"occlusion": numbers.head_correlations(map.weights, change)}, name))
+            found = numbers.by_head(numbers.correlations(with_mean(map.weights), change))
+            Console().print(*numbers.tables({"occlusion": found}, name))
     read = [f"given, not translated: {target}"] if target else translations
     title = "\n".join([source, *read, *([FRAMES] if gold else [])])
     links = {(row, column): (column, row) in gold.sure for column, row in gold.possible} if gold else {}

@@ -9,6 +9,8 @@ Shapes: B sentences, T queries, S keys, H heads (none in the BiRNN). Of the Tran
 comparison.
 """
 
+import html
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,14 +19,20 @@ from typing import NamedTuple
 
 import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
 from torch import Tensor
 
 from entente.attention.record import KIND_NAMES, Call, Operation, capture, has_attention
-from entente.attention.trace.tables import decimals, table
 from entente.console import escape
 from entente.errors import InputError
 from entente.models import MODELS, Seq2Seq, Transformer
 
+DECIMALS = 3
+LONGEST = 40  # rows of a table, and columns that are tokens
+WIDEST = 80  # characters of a table's line on a terminal
+GAP = "  "  # between its columns
 SMALL = 8  # a width up to which matrices are shown whole and sums of products are written out
 PLACES = {"encoder": ("encoder", "self"), "decoder": ("decoder", "self"), "cross": ("decoder", "cross")}  # side, sublayer
 SIZES = {  # of the examples
@@ -39,6 +47,63 @@ class Labels(NamedTuple):
     source: list[str]  # S
     read: list[str]  # T, by the decoder
     produced: list[str]  # T, what the decoder has to produce at each
+
+
+def decimals(value: float) -> str:
+    """A number with its decimals; what is 0 exactly is written so."""
+    if value == 0 or value is True:
+        return str(int(value))
+    if 1e6 <= abs(value) < math.inf:
+        return f"{value:.1e}"
+    return f"{value:z.{DECIMALS}f}"
+
+
+def table(
+    title: str,
+    tensor: Tensor,
+    rows: Sequence[str],
+    columns: Sequence[str] | None = None,
+    most: int | None = None,
+    hidden: Tensor | None = None,
+    sums: bool = False,
+) -> str:
+    """A title, and the numbers of a 2-D tensor in a table, or in several if one would be too wide.
+
+    rows, columns: labels, in Markdown. Without names for its columns they are numbered, and the first `most` are shown. hidden:
+    True where a number is put in brackets. sums: of rows and columns, also of those that are not shown.
+    """
+    height, width = tensor.shape
+    high, wide = min(LONGEST, height), min(LONGEST if columns else most or width, width)
+    title += f", the first {high} of {height} rows" if high < height else ""
+    title += f", the first {wide} of {width} columns" if wide < width else ""
+    lines = [["", *map(str, (columns or range(1, width + 1))[:wide])]]
+    for label, values in zip(rows[:high], tensor[:high, :wide].tolist(), strict=True):
+        lines.append([label, *map(decimals, values)])
+    for r, c in hidden[:high, :wide].nonzero().tolist() if hidden is not None else []:
+        lines[r + 1][c + 1] = f"({lines[r + 1][c + 1]})"
+    if sums:
+        totals = ["sum", *map(decimals, tensor[:high].sum(1).tolist())]
+        lines = [[*line, total] for line, total in zip(lines, totals, strict=True)]
+        if height > 1:
+            lines.append(["sum", *map(decimals, tensor[:, :wide].sum(0).tolist()), ""])
+    labels, *numbers = (_aligned(column, left=i == 0) for i, column in enumerate(zip(*lines, strict=True)))
+    for n in range(1, len(numbers) + 1):  # the fewest pieces that fit, of about as many columns each
+        size = math.ceil(len(numbers) / n)
+        pieces = [numbers[i : i + size] for i in range(0, len(numbers), size)]
+        if max(sum(len(GAP) + _width(column[0]) for column in piece) for piece in pieces) <= WIDEST - _width(labels[0]):
+            break
+    grids = [list(zip(labels, *piece, strict=True)) for piece in pieces]
+    return "\n\n".join([title, *(escape.table(grid[0], grid[1:], left=1) for grid in grids)])
+
+
+def _aligned(column: Sequence[str], left: bool) -> list[str]:
+    width = max(map(_width, column))
+    spaces = (" " * (width - _width(cell)) for cell in column)
+    return [cell + space if left else space + cell for cell, space in zip(column, spaces, strict=True)]
+
+
+def _width(cell: str) -> int:
+    return cell_len(html.unescape(cell))
 
 
 @dataclass
@@ -80,9 +145,7 @@ class View:
 
     def part(self, tensor: Tensor, letters: str, n: int = 0) -> Tensor:
         """A tensor cut to its last two dimensions: sentence n, the chosen head, elsewhere the first."""
-        for letter in letters.split()[:-2]:
-            tensor = tensor[{"B": n, "H": self.head}.get(letter, 0)]
-        return tensor
+        return tensor[tuple({"B": n, "H": self.head}.get(letter, 0) for letter in letters.split()[:-2])]
 
     def show(
         self,
@@ -123,8 +186,7 @@ class View:
 
 
 def signed(value: float) -> str:
-    text = decimals(value)
-    return f"({text})" if text.startswith("-") else text
+    return re.sub("^(-.*)", r"(\1)", decimals(value))
 
 
 def products(one: Tensor, other: Tensor) -> str:
@@ -164,6 +226,7 @@ def trace(
             raise InputError(f"{name}={number}: choose from 1 to {last}")
     layer, head, step = layer or 1, head or 1, step or 1
     labels = [Labels(*([escape.markdown(escape.line(token)) for token in side] for side in label)) for label in labels]
+    keys = [label.read if kind == "decoder" else label.source for label in labels]
     if kind == "alignment":
         path, around = "attention", ["residual"]  # there is no residual connection if the readout is maxout
         queries = [[f"s_{step - 1} → {label.produced[step - 1]}"] for label in labels]
@@ -172,9 +235,7 @@ def trace(
         path = f"{side}.{layer - 1}.{sublayer}_attention"
         around = [f"{side}.{layer - 1}.{part}.{sublayer}" for part in ("before", "residual", "after")]
         queries = [[f"{read} → {made}" for read, made in zip(label.read, label.produced, strict=True)] for label in labels]
-    if kind == "encoder":
-        queries = [label.source for label in labels]
-    keys = [label.read if kind == "decoder" else label.source for label in labels]
+    queries = keys if kind == "encoder" else queries
     inside = tuple(f"{one}." for one in (path, *around))
     calls = capture(model, src, tgt, lambda place, module: f"{place}.".startswith(inside), operations=True)
     view = View(calls, path, queries, keys, head - 1, step - 1, columns)
@@ -216,6 +277,16 @@ def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
         if not paragraph.endswith(".") or paragraph not in found:  # a sentence, unlike headings and tables
             found.append(paragraph)
     return "\n\n".join(found)
+
+
+def show(text: str, console: Console) -> None:
+    """Prints Markdown as what it says; a table as its aligned columns, without lines."""
+    for line in text.splitlines():
+        if line.startswith("| --- |"):
+            continue
+        style = "bold" if line.startswith("#") else "cyan" if line.startswith("By hand: ") else ""
+        line = line[2:-2].replace(" | ", GAP) if line.startswith("|") else re.sub("^#+ ", "", line)
+        console.print(Text(html.unescape(line), style), width=min(console.width, WIDEST))
 
 
 ENVIRONMENT = Environment(
