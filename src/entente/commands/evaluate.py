@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from entente.data.alignments import pharaoh, read_pharaoh
 from entente.data.corpora import Corpus
 from entente.data.files import read_parallel
 from entente.data.module import TranslationData, split_of
-from entente.data.pairs import Pairs
+from entente.data.pairs import Pair, Pairs
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.evaluation import evaluate, show, write_translations
@@ -68,7 +68,7 @@ def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
     if output and os.path.exists(output / "config.yaml"):  # its scores would be lost, and by them it counts as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
     run, how, engine = load_decoder(settings)
-    corpus, splits = _own_files(settings) if settings.src or settings.tgt else _stored_splits(settings, run)
+    corpus, splits = _own_files(settings, run) if settings.src or settings.tgt else _stored_splits(settings, run)
     data = TranslationData(corpus, run.vocabulary, **run.config["data"]["batch"], seed=run.config["seed"])
     chosen = {split: data.evaluation(split) for split in splits}
     if output:
@@ -128,14 +128,21 @@ def _stored_splits(settings: Evaluate, run: checkpoint.Run) -> tuple[Corpus, lis
     return corpus, splits
 
 
-def _own_files(settings: Evaluate) -> tuple[Corpus, list[str]]:
+def _own_files(settings: Evaluate, run: checkpoint.Run) -> tuple[Corpus, list[str]]:
     """The user's files as a corpus of one split, with their gold links where given."""
     if not settings.src or not settings.tgt:
         raise InputError("src and tgt go together: give both files, src=FILE tgt=FILE")
     src, tgt = path_of(settings.src), path_of(settings.tgt)
     if is_stream(src) and is_stream(tgt) and src.samefile(tgt):
         raise InputError(f"src={src} tgt={tgt}: this is one stream, which can be read only once; give two")
-    pairs = Pairs(read_parallel(src, tgt), f"{src} and {tgt}")
+
+    def short_enough() -> Iterator[Pair]:
+        for number, pair in enumerate(read_parallel(src, tgt), start=1):
+            for tokenizer, sentence, file in zip((run.vocabulary.src, run.vocabulary.tgt), pair, (src, tgt), strict=True):
+                tokenizer.refuse_too_long(sentence, f"{file}, line {number}")
+            yield pair
+
+    pairs = Pairs(short_enough(), f"{src} and {tgt}")
     name = src.name if is_split(src.name) else "own"
     if pairs.empty:
         log.info("dropped %d pairs: empty", pairs.empty)
