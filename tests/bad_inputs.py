@@ -1044,14 +1044,14 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     ),
     Case("a launcher there is not", "train -m hydra/launcher=x seed=1,2", "hydra/launcher=x: .+Could not find.+"),
     # The embedded corpus.
-    Case("fewer than no sentences", "show_corpus n=-1", f"n=-1: give {WHOLE} 0", real=True),
+    Case("fewer than no sentences", "show_corpus n=-1", "n=-1: give a whole number from 0 to 1000", real=True),
     Case(
         "an unknown split of the grammar",
         "show_corpus split=tset",
         "split=tset: choose one of train, valid, test, test_long, test_compositional; did you mean test\\?",
         real=True,
     ),
-    Case("words for a number", "show_corpus n=five", f"n=five: give {WHOLE} 0"),
+    Case("words for a number", "show_corpus n=five", "n=five: give a whole number from 0 to 1000"),
 ]
 
 

@@ -31,7 +31,7 @@ def quantized_by_ctranslate2(engine: str, quantization: str | None) -> None:
 
 def known_to_search(search: Mapping[str, Any]) -> None:
     """Raises InputError with all that is wrong in the settings of search that are given."""
-    if found := problems(Search, "search", _given(search)):
+    if isinstance(search, Mapping) and (found := problems(Search, "search", _given(search))):
         raise InputError(*found)
 
 

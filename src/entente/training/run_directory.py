@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -107,10 +107,10 @@ def is_finished(run_dir: Path) -> bool:
 
 @contextmanager
 def open_run(run_dir: Path) -> Iterator[None]:
-    """Locks and logs the run until this process ends, and turns what ends it early into a line that says how to resume it."""
+    """Locks the run until this process ends, and turns what ends it early into a line that says how to resume it."""
     how = f"go on: entente train resume={run_dir}"
     try:
-        with StopSignals(), FileLock(run_dir / ".lock", timeout=0), closing(LogFile(run_dir)):
+        with StopSignals(), FileLock(run_dir / ".lock", timeout=0):
             threading.excepthook = _without_disk_errors
             yield
     except Timeout:

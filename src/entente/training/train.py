@@ -13,7 +13,7 @@ outputs/NAME/config.yaml            the composed configuration
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from entente.models.seq2seq import parameter_count
 from entente.process import prepare_process
 from entente.training import run_directory, views
 from entente.training.progress import TrainingProgress, clock
-from entente.training.run_directory import Checkpoints, Point
+from entente.training.run_directory import Checkpoints, LogFile, Point
 from entente.training.settings import RunSettings, TrainerSettings
 from entente.training.translator import Translator
 
@@ -69,6 +69,7 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
             proof = prove(stored, data) if prove else None
             run_dir = run_directory.new_run_directory(root, name, stored, proof)
             stack.enter_context(run_directory.open_run(run_dir))
+        stack.enter_context(closing(LogFile(run_dir)))
         saving = Checkpoints(run_dir, settings.checkpoint)
         last = None if settings.trainer.patience else settings.trainer.max_steps
         point = run_directory.newest(run_dir, settings.checkpoint, last)  # of a new run, the beginning
