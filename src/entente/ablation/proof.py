@@ -42,7 +42,7 @@ def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.
         "training loss": (not abs(one.loss - two.loss) <= TOLERANCE * abs(one.loss), f"{one.loss:.6f}, then {two.loss:.6f}"),
         "gradients": _tensors(one.gradients, two.gradients, "gradient"),
         "learning rates": _rates(one.rates, two.rates),
-        "optimiser step": _words(one.step, two.step),
+        "optimiser step": _tensors({"step": one.steps()}, {"step": two.steps()}, "step"),
         "precision": _words(one.precision, two.precision),
         "batches read": (other_tokens or read[0], read[1] + "; other tokens" * other_tokens),
         "weights evaluated": _words(one.evaluated(), two.evaluated()),
@@ -73,10 +73,7 @@ class Side:
             self.logits = self._logits()
         optim, last = settings.optim, settings.trainer.max_steps
         self.rates = [optim.lr * optim.factor(step, last) for step in range(last)]
-        trainer = build_trainer(settings.trainer, None)
-        self.precision = str(trainer.precision)  # in one spelling
-        step = {**optim.adamw([nn.Parameter(self.logits)]).defaults, "gradient_clip": float(trainer.gradient_clip_val or 0)}
-        self.step = ", ".join(f"{name} {value}" for name, value in step.items() if value and name != "lr")
+        self.precision = str(build_trainer(settings.trainer, None).precision)  # in one spelling
         self.model.train()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
@@ -91,6 +88,21 @@ class Side:
         """Returns those of the real target tokens, (N, V)."""
         real = self.batch.tgt[:, 1:] != self.model.pad_id
         return self.model.output(self.model(self.batch.src, self.batch.tgt[:, :-1])[real])
+
+    def steps(self) -> Tensor:
+        """Returns weights after each of seven steps of the optimiser at a learning rate of 1, (7, 7). Weights and gradients
+        are the same for every configuration, the gradients of norms from 0.01 to 10,000."""
+        weights = nn.Parameter(torch.linspace(-1, 1, 7, dtype=torch.float64))
+        optimiser = replace(self.settings.optim, lr=1.0).adamw([weights])
+        after = []
+        for power in range(-2, 5):
+            direction = torch.cos(power + torch.arange(7, dtype=torch.float64))
+            weights.grad = 10.0**power * direction / direction.norm()
+            if self.settings.trainer.gradient_clip:
+                nn.utils.clip_grad_norm_([weights], self.settings.trainer.gradient_clip)
+            optimiser.step()
+            after.append(weights.detach().clone())
+        return torch.stack(after)
 
     def read(self) -> str:
         """Returns how many batches are read, in words."""
