@@ -2,44 +2,53 @@
 SHELL := /bin/sh
 VENV := .venv
 READY := $(VENV)/.ready
+DEV := $(VENV)/.ready-dev
 BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --disable-pip-version-check
 ARGS ?=
 # The first Python that runs and is new enough; PYTHON=... chooses another.
-PYTHON ?= $(shell for p in python3.12 python3.11 python3 python; do \
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup train test soak guard mutants check tensorboard clean
+.PHONY: help setup setup-dev train test soak guard mutants check tensorboard clean
 
 help: ## Show these targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
-setup: $(READY) ## Make the environment in .venv from requirements.txt
+setup: $(READY) ## Create the environment in .venv with what training needs
+setup-dev: $(DEV) ## Add what the tests, the linters and the benchmark need
 
 $(READY): requirements.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found; install one, or say make PYTHON=/path/to/python3" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "error: $(PYTHON) lacks venv; on Debian or Ubuntu: apt install python3-venv" >&2; exit 2; }
-	@echo "Setting up $(VENV) with $$($(PYTHON) --version) (once, some minutes)"
+	@echo "Creating $(VENV) with $$($(PYTHON) --version) and the packages of requirements.txt (once, 1 to 3 minutes)"
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(PIP) -r requirements.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Without --no-deps pip would list every package that it finds installed; the pins are complete.
+$(DEV): requirements-dev.txt $(READY)
+	@echo "Adding the packages of requirements-dev.txt to $(VENV) (once, about 1 minute)"
+	@$(PIP) --no-deps -r requirements-dev.txt
 	@touch $@
 
 train: $(READY) ## Train and evaluate; ARGS="model=birnn seed=2" overrides settings
 	@$(BIN)/python scripts/train.py $(ARGS)
 
-test: $(READY) ## Run the tests
+test: $(DEV) ## Run the tests
 	@$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
 
-soak: $(READY) ## Stop training at 30 random moments for each model, and compare: what takes longer than a test may
+soak: $(DEV) ## Stop training at 30 random moments for each model, and compare: what takes longer than a test may
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/interruptions.py $(ARGS)
 
-guard: $(READY) ## Compare training, translation and the corpus with the recorded bits
+guard: $(DEV) ## Compare training, translation and the corpus with the recorded bits
 	@$(BIN)/python tests/guard.py $(ARGS)
 
-mutants: $(READY) ## Change the source one line at a time; a test must notice each
+mutants: $(DEV) ## Change the source one line at a time; a test must notice each
 	@$(BIN)/python tests/mutants.py --jobs 2 $(ARGS)
 
-check: $(READY) ## Run the linters: ruff and mypy
+check: $(DEV) ## Run the linters: ruff and mypy
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
