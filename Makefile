@@ -10,7 +10,7 @@ ARGS ?=
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup setup-dev train test soak guard mutants check tensorboard clean
+.PHONY: help setup setup-dev train test test-all soak guard mutants check tensorboard clean
 
 help: ## Show these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -36,7 +36,10 @@ $(DEV): requirements-dev.txt $(READY)
 train: $(READY) ## Train and evaluate; ARGS="model=birnn seed=2" overrides settings
 	@$(BIN)/python scripts/train.py $(ARGS)
 
-test: $(DEV) ## Run the tests
+test: $(DEV) ## Run the tests but the slow ones
+	@$(BIN)/python -m pytest --numprocesses 2 -m "not slow" $(ARGS)
+
+test-all: $(DEV) ## Run all tests
 	@$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
 
 soak: $(DEV) ## Stop training at 30 random moments for each model, and compare: what takes longer than a test may
