@@ -1,7 +1,7 @@
 """Export of a trained Transformer to CTranslate2 (Klein et al. 2020, section 4), and translation with CTranslate2.
 
-CTranslate2 (github.com/OpenNMT/CTranslate2) is a separate program for fast translation on CPUs. We fill its `TransformerSpec`
-with our weights, and the specification writes the files.
+CTranslate2 (github.com/OpenNMT/CTranslate2) is a separate program for fast translation on CPUs. Its own `TransformerSpec`,
+filled with our weights, writes the files.
 """
 
 import tempfile
@@ -24,7 +24,7 @@ from entente.models import Transformer
 from entente.models.transformer import Block
 
 TOKENS_PER_BATCH = 1024  # source tokens that one worker translates together
-# CTranslate2 supports the default arguments of a Transformer, any values of these arguments, and norm=post.
+# CTranslate2 supports a Transformer with default arguments, with norm=post, and with any values of these arguments.
 ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout", "tied", "positions"}
 
 
@@ -155,7 +155,7 @@ class CTranslate2:
         for i, ids in zip(*encode_nonempty(sentences, self._vocabulary), strict=True):
             alike[len(ids)][i] = [self._pieces[j] for j in ids]
         waiting: dict[int, Any] = {}
-        for length, group in sorted(alike.items(), reverse=True):  # longest first, because they take most time
+        for length, group in sorted(alike.items(), reverse=True):  # longest first, because they take the most time
             results = self._translator.translate_batch(
                 [*group.values()],
                 beam_size=self._how.beam,

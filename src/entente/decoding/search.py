@@ -27,7 +27,7 @@ class Hypothesis(NamedTuple):
 
 
 def rank(hypothesis: Hypothesis) -> tuple[bool, float]:
-    """Returns a sort key for best first: hypotheses that ended come before those cut at the length limit, each by score."""
+    """Returns the key that sorts hypotheses best first: ended ones come before those cut at the length limit, each by score."""
     return not hypothesis.ended, -hypothesis.score
 
 
@@ -45,10 +45,8 @@ class Search:
     beam: Annotated[int, Interval(ge=1, le=1000), doc("hypotheses kept at each step; 1: greedy search")] = 1
     length_penalty: Annotated[float, Interval(ge=-10, le=10), doc("exponent of the length penalty; 0: none")] = 1.0
     n_best: Annotated[int, Interval(ge=1, le=1000), doc("translations returned per sentence")] = 1
-    length_factor: Annotated[
-        float, Interval(ge=0, le=100), doc("longest translation: length_factor * source pieces + length_offset")
-    ] = 2.0
-    length_offset: Annotated[int, Interval(ge=1, le=100_000), doc("see length_factor")] = 10
+    length_factor: Annotated[float, Interval(ge=0, le=100), doc("limit: length_factor * source pieces + length_offset")] = 2.0
+    length_offset: Annotated[int, Interval(ge=1, le=100_000), doc("tokens added to the length limit, see length_factor")] = 10
 
     relations = (check_n_best,)
 
@@ -113,13 +111,13 @@ class _Finished:
         return len(self.hypotheses) >= n and self.hypotheses[n - 1].score >= bound
 
     def is_open(self, totals: list[float], prefix: Tensor, step: int) -> bool:
-        """Returns whether to extend the live beams, K log-probabilities and tokens (K, T). Adds them all at the limit."""
+        """Returns whether to extend the live beams, K log-probabilities and tokens (K, T); at the limit, adds them instead."""
         if step >= self.limit:
             for tokens, total in zip(prefix, totals, strict=True):
                 if total > -torch.inf:
                     self.add(tokens, total, step, False)
             return False
-        # Log-probabilities only fall, so no score can exceed the best live one divided by the most favourable penalty.
+        # Log-probabilities only fall, so no beam can score more than the best one does now with the most favourable penalty.
         now = totals[0] / self.how.penalty(step)
         bound = max(now, totals[0] / self.how.penalty(self.limit))
         return not self.beats(self.how.n_best, bound) and not self.beats(self.how.beam, now)

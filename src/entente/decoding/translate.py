@@ -47,10 +47,10 @@ def collect_hypotheses(sentences: list[str], found: dict[int, list[Hypothesis]])
 def parallel_map(
     items: Iterable[Item], work: Callable[[Item], Result], model: nn.Module, report: Report = iter
 ) -> list[Result]:
-    """Returns `work(item)` for each item, in order, with the model in evaluation mode. On a CPU, `torch.get_num_threads()`
-    workers with one thread each call `work`, because the products of a search step are too small to split among cores; not
-    under autocast, which other threads do not inherit. Meanwhile torch uses one thread, and the model's weights must not
-    change. `report` receives the results as they arrive, and returns them."""
+    """Returns `work(item)` for each item, in order, with the model in evaluation mode. On a CPU, `work` runs on
+    `torch.get_num_threads()` workers of one thread each, because the products of a search step are too small to split among
+    cores; under autocast, which other threads do not inherit, it runs on the caller's thread. While workers run, torch uses one
+    thread and the model's weights must not change. `report` receives the results as they arrive, and returns them."""
     threads = torch.get_num_threads()
     on_cpu = next(model.parameters()).device.type == "cpu"
     with evaluating(model), packed(model):

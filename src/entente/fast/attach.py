@@ -43,8 +43,8 @@ def drop(layer: nn.Dropout, x: Tensor) -> Tensor:
 
 
 def attend(layer: MultiHeadAttention, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
-    """Implements MultiHeadAttention.attend with torch's fused kernel, query (B, H, T, K) -> (B, H, T, K), in training on a GPU.
-    Evaluation needs separate steps to record the weights; on a CPU they are faster for sequences as short as sentences."""
+    """Implements MultiHeadAttention.attend, query (B, H, T, K) -> (B, H, T, K). Training on a GPU uses torch's fused kernel.
+    Evaluation uses separate steps to record the weights; so does a CPU, because there they are faster at sentence lengths."""
     if not layer.training or query.device.type in UNFUSED_DEVICES:
         return MultiHeadAttention.attend(layer, query, kv, mask)
     return F.scaled_dot_product_attention(query, kv.key, kv.value, mask, dropout_p=layer.dropout.p)
@@ -69,8 +69,8 @@ def _fingerprint(layer: nn.Module) -> list[Any]:
 def loss(model: Seq2Seq, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
     """Implements Seq2Seq.loss for hidden (N, D) and target (N,) in blocks of rows, because all logits together would be the
     largest tensor. The forward pass computes gradients while the logits of a block exist; the backward pass only scales them.
-    Under autocast, products have its precision; softmax and losses are in at least float32. If the output projection has a
-    bias, Seq2Seq.loss itself is called."""
+    Under autocast, products use its dtype; softmax and losses use at least float32. If the output projection has a bias,
+    Seq2Seq.loss itself is called."""
     if model.output.bias is not None:
         return Seq2Seq.loss(model, hidden, target, label_smoothing)
     if not torch.is_grad_enabled():
@@ -107,7 +107,7 @@ def _precision(hidden: Tensor) -> tuple[torch.dtype, int]:
 def _blockwise_loss(
     hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, gradients: tuple[Tensor, Tensor] | None
 ) -> Loss:
-    """Returns the loss. If `gradients`, zeros like hidden and like weight, are given, adds the scaled gradients to them."""
+    """Returns the loss, and adds the scaled gradients of the smoothed loss to `gradients`, zeros like hidden and weight."""
     n, vocabulary = len(target), len(weight)
     narrow, scale = _precision(hidden)
     wide = torch.promote_types(hidden.dtype, torch.float32)

@@ -92,8 +92,7 @@ class DecoderBlock(Block):
     names = SUBLAYERS
 
     def project(self, memory: Tensor) -> KV:
-        """Projects the encoder's output (B, S, D) to keys and values (B, H, S, K). Without cross-attention, returns B empty
-        rows, so that `select` still works."""
+        """Returns keys and values (B, H, S, K) of memory (B, S, D), or B empty rows for `select` without cross-attention."""
         return self.cross_attention.project(memory) if "cross" in self.present else KV(memory[:, :0], memory[:, :0])
 
     def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
