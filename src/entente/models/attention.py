@@ -144,7 +144,8 @@ class MultiHeadAttention(nn.Module):
     """Attention with H heads of width K, by default with scaled dot products (Vaswani et al. 2017, sections 3.2.1 and 3.2.2).
 
     d_k: K, the width of queries, keys and values; None means D / H. score, scale: how queries and keys are compared; `additive`
-    has no scale. projections: which of W_q, W_k, W_v are learned, not the identity. softmax, mask_value: see AttentionWeights.
+    ignores `scale`. projections: which of W_q, W_k and W_v are learned; the others are the identity. softmax, mask_value: see
+    AttentionWeights.
     """
 
     # Functions of constructor arguments, matched by name, that raise ValueError on a conflict. config/schema.py calls them too.

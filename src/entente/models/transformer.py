@@ -42,7 +42,7 @@ LEARNED_POSITIONS = 512  # rows of the table of learned positions; all later pos
 
 class Block(nn.Module):
     """Base class of the blocks, which apply a sublayer f as `x = after(residual(x, f(before(x))))`. The argument `residual`
-    lists the sublayers with a residual connection; the attribute has a Residual, with `keep` true or false, for each one."""
+    lists the sublayers with a residual connection; the attribute maps each sublayer to a Residual with `keep` true or false."""
 
     names: tuple[Sublayer, ...]
 
@@ -69,7 +69,7 @@ class Block(nn.Module):
             self.cross_attention = make_attention()
 
     def sublayer(self, name: Sublayer, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
-        """Applies sublayer f to x (B, T, D). If it is left out, returns x without calling f, which may use a missing module."""
+        """Applies sublayer f to x (B, T, D). If the block lacks it, returns x without calling f, whose module is absent."""
         if name not in self.present:
             return x
         return self.after[name](self.residual[name](x, f(self.before[name](x))))
@@ -97,7 +97,7 @@ class DecoderBlock(Block):
 
     def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
         """Returns the output (B, T, D) for the new tokens x (B, T, D), and the cache past (B, H, P, K) extended by them."""
-        h = self.before["self"](x)  # does not use `sublayer`, because the keys and values of h are returned as well
+        h = self.before["self"](x)  # does not call `sublayer`, because the keys and values of h are returned too
         extended = past.extend(self.self_attention.project(h))  # (B, H, P + T, K)
         x = self.after["self"](self.residual["self"](x, self.self_attention(h, extended, causal)))
         x = self.sublayer("cross", x, lambda h: self.look_up(h, memory, src_mask))
