@@ -785,7 +785,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "more translations than the beam",
         "TRANSLATE search.n_best=9",
-        r"search\.n_best=9 and search\.beam=5: allowed is 1 <= n_best <= beam",
+        r"search\.n_best=9 and search\.beam=5: n_best must be between 1 and beam",
     ),
     Case("no accelerator of this kind", "TRANSLATE accelerator=gpus", r"accelerator=gpus: choose another \(.+\)"),
     Case("a mistyped input", "translate checkpoint=run inptu=in.txt", r"inptu=in\.txt: no such setting; did you mean input\?"),

@@ -165,7 +165,7 @@ def test_predictions_that_overflow_are_no_translation(folder: Path, beam: int) -
             weight.mul_(1e30)  # finite, and so are the weights of the output
     write(whole, folder / BEST)
     ended = run(f"TRANSLATE search.beam={beam}", folder)
-    assert ended.code == 3 and ended.err.startswith("diverged: what the model predicts is not a number")
+    assert ended.code == 3 and ended.err.startswith("diverged: the model's log-probabilities are NaN")
     assert not (folder / "out.txt").exists()
 
 

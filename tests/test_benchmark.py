@@ -242,7 +242,7 @@ def test_a_model_that_ctranslate2_has_not_leaves_it_out(tmp_path: Path) -> None:
     one = bench(tmp_path)
     run = Run(one.prepared[1].model, one.data.vocabulary, {"model": {"name": "birnn"}}, {}, 0)
     assert {each.left_out for each in cases.ctranslate2(one, "greedy_trained", run, [[5, 2]], {})} == {
-        "engine=ctranslate2: model.name=birnn: CTranslate2 has no such model; use engine=torch"
+        "engine=ctranslate2: model.name=birnn: CTranslate2 does not support this model; use engine=torch"
     }
 
 

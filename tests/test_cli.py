@@ -143,7 +143,7 @@ def test_a_checkpoint_must_be_given(name: str, command: Command) -> None:
                 "model.d_modle=3: no such setting; did you mean model.d_model?",
                 "trainer.max_stepz=4: no such setting; did you mean trainer.max_steps?",
                 "optim.lr=abc: give a number greater than 0",
-                "search.n_best=3 and search.beam=1: allowed is 1 <= n_best <= beam",
+                "search.n_best=3 and search.beam=1: n_best must be between 1 and beam",
             ],
         ),
         (

@@ -116,7 +116,7 @@ def test_a_variant_is_translated_alike_or_refused(variant: str) -> None:
     with pytest.raises(InputError) as refused:
         CTranslate2(run, GREEDY)
     [line] = refused.value.problems
-    assert line.endswith(": CTranslate2 has no such model; use engine=torch")
+    assert line.endswith(": CTranslate2 does not support this model; use engine=torch")
     assert any(f"model.{key}=" in line for key in change(variant))
 
 
@@ -129,7 +129,7 @@ def test_what_is_not_known_is_refused() -> None:
             refuse_other_models({"name": "transformer", **SIZES, name: value})
     refuse_other_models({"name": "transformer", "residual": ["ff", "self", "cross"]})
     with pytest.raises(
-        InputError, match="^engine=ctranslate2: model.name=birnn: CTranslate2 has no such model; use engine=torch$"
+        InputError, match="^engine=ctranslate2: model.name=birnn: CTranslate2 does not support this model; use engine=torch$"
     ):
         CTranslate2(loaded(name="birnn", d_embedding=7, d_hidden=11, d_attention=13), GREEDY)
 

@@ -157,7 +157,7 @@ GOOD = {"side": {"src": "a", "tgt": "b"}, "how": {"beam": 5}}
             ["top.side.tg=c: no such setting; did you mean top.side.tgt?", "top.side.tgt=null: give text"],
         ),
         ({"how": {"beam": 0, "n_best": 2}}, ["top.how.beam=0: give a whole number from 1 to 1000"]),
-        ({"how": {"n_best": 2}}, ["top.how.n_best=2 and top.how.beam=1: allowed is 1 <= n_best <= beam"]),
+        ({"how": {"n_best": 2}}, ["top.how.n_best=2 and top.how.beam=1: n_best must be between 1 and beam"]),
         ({"sizes": {"a": 1, "b": 0}}, ["top.sizes.b=0: give a whole number of at least 1"]),
     ],
     ids=str,
@@ -321,7 +321,7 @@ def test_a_run_that_goes_on_keeps_what_a_setting_meant_before_it_was_stored() ->
             {"schedule": "cosin"},
             "part.schedule=cosin: choose one of inverse_sqrt, cosine, constant; did you mean cosine?",
         ),
-        ("search", {"beam": 2, "n_best": 3}, "part.n_best=3 and part.beam=2: allowed is 1 <= n_best <= beam"),
+        ("search", {"beam": 2, "n_best": 3}, "part.n_best=3 and part.beam=2: n_best must be between 1 and beam"),
     ],
     ids=str,
 )
