@@ -681,7 +681,7 @@ WHOLE = "a whole number of at least 1 or null"
 BAD = [
     ("", "checkpoint is not set: give checkpoint=FILE, or example=true .+"),
     ("checkpoint=gone", "checkpoint=gone: no such file, .+"),
-    ("checkpoint=birnn.ckpt example=true", "checkpoint=birnn.ckpt: .+ leave out one of both"),
+    ("checkpoint=birnn.ckpt example=true", "checkpoint=birnn.ckpt: .+ leave out one of the two"),
     ("checkpoint=transformer.ckpt kind=both", "kind=both: choose one of encoder, decoder, cross, alignment or null"),
     ("checkpoint=transformer.ckpt head=0", f"head=0: give {WHOLE}"),
     ("checkpoint=birnn.ckpt step=9 target=Jane", r"step=9: choose from 1 to \d"),

@@ -311,7 +311,7 @@ def test_all_attention_of_a_checkpoint_becomes_pictures(base: list[str], tmp_pat
         picture_attention(settings(Attention, [*arguments, "words=true", "target='The bird seeks the horse.'", "head=1"]))
         text = (folder / f"{names[0]}.svg").read_text()
         assert "given, not translated: The bird" in text and "<!-- seeks -->" in text
-    with pytest.raises(InputError, match="kind=cross: this model has alignment; choose of these"):
+    with pytest.raises(InputError, match="kind=cross: this model has alignment; choose one of these"):
         picture_attention(settings(Attention, [*arguments, "kind=cross"]))
 
 
