@@ -649,7 +649,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a checkpoint without a corpus",
         "evaluate checkpoint=run",
-        "run: its configuration lacks data; give a checkpoint that training wrote",
+        "run: its configuration lacks data; give a checkpoint that training wrote here",
         edited(f"{ENTRY}/config/data"),
     ),
     Case(

@@ -79,7 +79,7 @@ def load_run(path: str, accelerator: str) -> checkpoint.Run:
     """Loads a checkpoint, with defaults for missing settings. InputError if its settings or the accelerator cannot be used."""
     run = checkpoint.load(path)
     if missing := ", ".join(part for part in ("data", "search", "trainer") if part not in run.config):
-        raise InputError(f"{path}: its configuration lacks {missing}; give a checkpoint that training wrote")
+        raise InputError(f"{path}: its configuration lacks {missing}; give a checkpoint that training wrote here")
     wrong = problems_of_data(run.config["data"])
     for part in ("search", "trainer"):
         wrong += problems(PARTS[part], part, run.config[part])
