@@ -16,8 +16,7 @@ from entente.config.schema import fill, problems, suggestion
 from entente.console.endings import endings
 from entente.errors import InputError
 
-# The class of a verb's settings, and the function that takes them. Verbs that train have a function that checks the whole
-# configuration instead of a class.
+# The class of a verb's settings, or for training a function that checks the configuration; and the function that runs the verb.
 VERBS = {
     "train": ("entente.commands.train:check", "entente.commands.train:main"),
     "evaluate": ("entente.commands.evaluate:Evaluate", "entente.commands.evaluate:evaluate_checkpoint"),

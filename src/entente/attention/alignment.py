@@ -5,7 +5,7 @@ The attention to a word is the sum of the attention to its pieces; the attention
 
 A target word is linked to the source word with the largest weight, or to none if that is the end symbol. Weights are taken at
 the step that *produces* the word, or at the next one, which *reads* it and works better in Transformers (Chen et al. 2020). A
-word gets at most one link, so gold with several links per word cannot be matched fully; the oracle is the best possible choice.
+word gets at most one link, so gold alignments with more cannot be matched fully; the oracle is the best possible choice.
 
 Shapes: P pieces, W source words (or words of either side), E target words, L layers, H heads, G heads plus the mean of several.
 """
@@ -55,9 +55,8 @@ def word_spans(text: str) -> list[Span]:
 
 
 def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | None = None) -> Words:
-    """Returns the words of a sentence. ids: its pieces, without start and end symbol. spans: of its words; None: `word_spans`.
-    A piece that covers several words is divided by letters; one that covers none (a lone space, the first bytes of a character)
-    belongs to the next word."""
+    """Splits a sentence, ids without start and end symbol, at the spans of its words (None: `word_spans`). A piece over several
+    words is divided by letters; one without letters (a lone space, the first bytes of a character) joins the next word."""
     text, places = tokenizer.spans(ids)
     spans = list(word_spans(text) if spans is None else spans)
     if places and not spans:
@@ -73,8 +72,8 @@ def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | N
 
 
 def merge_pieces(map: AttentionMap, source: Words, target: Words) -> AttentionMap:
-    """Converts a map of pieces to words: takes the mean over the rows and the sum over the columns of a word. source and target
-    have no start and end symbols. `allowed` is dropped."""
+    """Converts a map from pieces to words: the mean over the rows of each word, the sum over its columns. source and target do
+    not contain start and end symbols. `allowed` is dropped."""
     rows, columns = (_with_symbol(side, source, target) for side in sides_of(map.kind))
     weights = (rows.shares / rows.shares.sum(0)).T @ map.weights @ columns.shares
     return map._replace(weights=weights, rows=rows.labels, columns=columns.labels, unit="word", allowed=None)

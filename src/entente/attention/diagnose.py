@@ -15,7 +15,7 @@ from entente.models.attention import AttentionWeights
 from entente.models.seq2seq import Residual, padding_mask
 
 
-def place_of(path: str) -> str:
+def display_name(path: str) -> str:
     """Returns a module path in words, with layers counted from 1: "encoder.0.residual.self" becomes "encoder 1 self"."""
     words = [str(int(word) + 1) if word.isdigit() else word for word in path.split(".") if word not in ("residual", "weights")]
     return " ".join(words).replace("_", " ").removesuffix(" attention") or "readout"
@@ -46,7 +46,7 @@ def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
     real = {True: padding_mask(src, model.pad_id), False: padding_mask(tgt, model.pad_id)}
     found: dict[str, float] = {}
     for path, seen in calls.items():
-        there, place = real[path.startswith("encoder")], place_of(path)
+        there, place = real[path.startswith("encoder")], display_name(path)
         if isinstance(seen[0].module, Residual):
             (x, update), after = seen[0].inputs, seen[0].output
             found[f"update_ratio/{place}"] = _mean(update.norm(dim=-1) / x.norm(dim=-1).clamp(min=EPSILON), there)

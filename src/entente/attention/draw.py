@@ -75,8 +75,8 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
     width, height = 0.8, 0.0  # 0.8 for the colour bar
     for ax, (name, map) in zip(axes, maps.items(), strict=True):
         n_layers, n_heads, n_rows, n_columns = map.weights.shape
-        wide, high = max(MIN_PANEL_SIDE, cell * n_columns), max(MIN_PANEL_SIDE, cell * n_rows)  # of a panel
-        row, column = high / n_rows, wide / n_columns  # of a cell
+        wide, high = max(MIN_PANEL_SIDE, cell * n_columns), max(MIN_PANEL_SIDE, cell * n_rows)  # size of a panel
+        row, column = high / n_rows, wide / n_columns  # size of a cell
         for i in range(n_layers):
             for j in range(n_heads):
                 left, top = j * (wide + GAP), i * (high + GAP + above)

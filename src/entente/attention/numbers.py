@@ -1,7 +1,6 @@
 """Measures attention: statistics of each head, and its agreement with gold word alignments and with occlusion.
 
-Shapes: L layers, H heads, G heads plus the mean of several, W source words, E target words, T target pieces, N sources, V
-vocabulary.
+Shapes: L layers, H heads, G heads plus their mean, W source words, E target words, T target pieces, N sources, V vocabulary.
 """
 
 from collections import Counter

@@ -41,11 +41,11 @@ Kind = Literal["encoder", "decoder", "cross", "alignment"]
 class Attention:
     """The settings of `entente attention`."""
 
-    checkpoint: Annotated[str | Sequence[str], doc("files or runs' directories; one: all its attention; several: side by side")]
+    checkpoint: Annotated[str | Sequence[str], doc("a file or a run's directory: all its attention; several: side by side")]
     sentence: Annotated[str, doc("sentence in the source language")] = SENTENCE
     target: Annotated[str | None, doc("translation for the model to read; null: its own")] = None
     beam: Annotated[int, Interval(ge=1, le=1000), doc("beam size for its own translation")] = 1
-    pair: Annotated[str | None, doc("instead of both: SPLIT/NUMBER in its corpus, with gold links if any: pair=test/1")] = None
+    pair: Annotated[str | None, doc("SPLIT/NUMBER in its corpus, instead of sentence and target: pair=test/1")] = None
     trust_data: TrustData = False
     kind: Annotated[Kind | None, doc("Transformer: encoder, decoder or cross; BiRNN: alignment; null: all")] = None
     words: Annotated[bool, doc("show whole words instead of pieces")] = False
@@ -151,8 +151,8 @@ def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | N
 def _figures(
     shown: Sequence[tuple[str, AttentionMap]], links: draw.Marks, title: str, settings: Attention, together: bool
 ) -> Iterator[tuple[str, Figure]]:
-    """Yields the names and the figures of pictures. shown: maps with the names of their models. together: draws all maps side
-    by side; otherwise, draws all layers and heads of each map that has several, and its chosen layer and head large."""
+    """Yields the name and figure of each picture. shown: maps with the names of their models. together: draws all maps side by
+    side; otherwise, draws all layers and heads of each map that has several, and its chosen layer and head large."""
     layer, head = settings.layer, settings.head
     for name, number, axis in (("layer", layer, 0), ("head", head, 1)):
         most = min((map.weights.shape[axis] for _, map in shown if map.weights.shape[axis] > 1), default=1)

@@ -19,7 +19,7 @@ from entente.training.train import refused_by_lightning
 
 log = logging.getLogger("entente")
 
-TrustData = Annotated[bool, doc("read the files or the address that the checkpoint names as its corpus (data=grammar: none)")]
+TrustData = Annotated[bool, doc("read the files or the address that the checkpoint names as its corpus; grammar needs none")]
 OutputDir = Annotated[str, doc("folder of the runs")]
 
 

@@ -110,8 +110,7 @@ def resolve_config(config: DictConfig, overrides: Sequence[str], check: Check) -
 
 
 def plain(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
-    """Returns the configuration as plain dicts, lists and values (empty if it cannot be resolved), and a line for each value
-    that is missing or refers to a missing key."""
+    """Returns a plain dict (empty if references cannot be resolved), and a line for each missing value or broken reference."""
     found = [unset(key) for key, value in flat(OmegaConf.to_container(config)) if value == MISSING]
     try:
         container: Any = OmegaConf.to_container(config, resolve=True)

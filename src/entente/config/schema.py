@@ -1,9 +1,9 @@
 """Validates configurations against the signatures of the callables that they configure.
 
 A part of a configuration (`model`, `optim`, ...) holds the arguments of a callable, whose annotations are the schema: types,
-choices (`Literal`), ranges (`Annotated[int, Interval(ge=1)]`) and nested parts (a TypedDict, a dataclass, a mapping). A
-constraint between several arguments is a function of these arguments that raises ValueError if it is violated. A callable lists
-its constraints in the attribute `relations`, and its constructor calls them too.
+choices (`Literal`), ranges (`Annotated[int, Interval(ge=1)]`) and nested parts (a TypedDict, a dataclass, a mapping). The
+attribute `relations` of a callable lists constraints between several arguments: functions of these arguments that raise
+ValueError if they do not fit together. The constructor calls them too.
 
 Pydantic validates each value in strict mode: "3" is not a number, true is not 1, and NaN and infinity are rejected. Messages
 describe what an annotation allows in words, generated from its JSON schema.
@@ -39,9 +39,8 @@ LIMITS = {
 
 
 def problems(target: Callable[..., Any], part: str, values: object, given: Collection[str] = ()) -> list[str]:
-    """Returns a line for each of `values` that `target` does not accept, each argument without a value, and each violated
-    relation. part: the key of the values in the configuration ("" at the top level). given: arguments that the program
-    supplies."""
+    """Returns a line for each of `values` that `target` does not accept, each missing argument, and each violated relation.
+    part: the key of the values in the configuration ("" at the top level). given: arguments that the program supplies."""
     if not isinstance(values, Mapping):
         return [f"{part}={to_text(values)}: give settings, each as {part}.KEY=VALUE"]
     settings = {name: setting for name, setting in settings_of(target).items() if name not in given}

@@ -108,11 +108,10 @@ def _width(cell: str) -> int:
 
 @dataclass
 class View:
-    """The recorded tensors of one attention layer, and methods by which a template shows them.
+    """The recorded tensors of one attention layer, and the methods with which a template shows them.
 
-    calls: the calls of the attention and of the modules around it, by module path. path: the attention's path. queries, keys:
-    labels, one list per sentence. head, step: counted from 0; a recurrent decoder calls its attention once per step. columns:
-    see `trace`.
+    calls: by module path, those of the attention (`path`) and of the modules around it. queries, keys: labels of each sentence.
+    head, step: counted from 0; a recurrent decoder calls its attention once per step. columns: see `trace`.
     """
 
     calls: Mapping[str, Sequence[Call]]
