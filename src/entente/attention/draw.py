@@ -20,7 +20,7 @@ from matplotlib.patches import Rectangle
 from entente.attention.alignment import with_mean
 from entente.attention.record import AttentionMap, sides_of
 
-NOT_AS_DECODED = "This decoder sees target pieces that come later: these are not the weights that decoding used."
+NOT_AS_DECODED = "This decoder sees later target pieces, so these are not the weights that decoding used."
 COLORS = "Blues"  # white at 0 and perceptually uniform
 LINK_COLOR = "#d95f02"  # orange, which contrasts with every shade of blue
 FONT = "DejaVu Sans"  # ships with matplotlib, so pictures look the same everywhere

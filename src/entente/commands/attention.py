@@ -97,7 +97,7 @@ def picture_attention(settings: Attention) -> None:
         src, tgt = record.read_sentence(model, vocabulary, source, target, Search(beam=settings.beam))
         translations.append(f"{name}: {vocabulary.tgt.decode(tgt)}")
         if not record.has_attention(model):
-            raise InputError(f"checkpoint={path}: this model has no attention to its source, and no other; give another")
+            raise InputError(f"checkpoint={path}: this model has no attention; give another checkpoint")
         maps, words = record.record(model, vocabulary, src, tgt), Pair(src, tgt, gold).words(vocabulary)
         if settings.words or settings.occlusion or gold:  # gold links are between words
             maps = [merge_pieces(map, *words) for map in maps]
@@ -178,7 +178,7 @@ def _of_kind(kind: Kind | None, name: str, maps: Sequence[AttentionMap]) -> Atte
     there = ", ".join(record.NAME_OF_KIND[map.kind] for map in maps)
     if kind:
         raise InputError(f"kind={kind}: this model has {there}; choose one of these")
-    raise InputError(f"{name}: this model has no attention to its source, only {there}; choose with kind=")
+    raise InputError(f"{name}: this model has no attention to its source, only {there}; choose one with kind=")
 
 
 def trace_attention(settings: Trace) -> None:

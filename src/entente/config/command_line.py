@@ -185,7 +185,7 @@ class CommandLine:
         elif one.is_discrete_sweep():
             found = list(islice(one.sweep_string_iterator(), MOST_VALUES + 1))
         else:
-            raise ValueError("these values cannot be listed; write them out, or as range(START,STOP,STEP)")
+            raise ValueError("these values cannot be listed; write them out, or use range(START,STOP,STEP)")
         if not found:
             raise ValueError("there is no value to run with; give one")
         if len(found) > MOST_VALUES:
