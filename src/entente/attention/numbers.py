@@ -167,7 +167,7 @@ def tables(report: Mapping[str, Any], of: str) -> Iterator[Table]:
     """Yields the report of a `Measured` as tables for a terminal. of: the split or model that was measured."""
     kinds = {name: report[kind] for kind, name in record.NAME_OF_KIND.items() if kind in report}
     if kinds:
-        legend = "LAYER.HEAD; entropy: 0 one piece, 1 uniform; end: mass on </s> or <s>; punctuation: mass on signs"
+        legend = "LAYER.HEAD; entropy: 0 one piece, 1 uniform; end, punctuation: mass on </s> or <s>, on punctuation"
         uniform = ", ".join(f"{name} {numbers['near_uniform']:.0%}" for name, numbers in kinds.items())
         rows = [
             {"": f"{name} {i + 1}.{j + 1}"} | {number: numbers[number][i][j] for number in Numbers._fields}
