@@ -220,7 +220,7 @@ WHOLE = "a whole number of at least"
 SEED = f"{WHOLE} 0 and less than 4294967296"
 APART = "pairs that share a sentence stay together"
 CODE = "damaged, or with code in it, of which nothing was run; give one that training wrote here"
-RESUME_LEAVE = "resume=run goes on with that run's own settings; leave out"
+RESUME_LEAVE = "resume=run continues with that run's own settings; leave out"
 
 CASES = [
     # Files of text.
@@ -436,14 +436,14 @@ CASES = [
     ),
     Case("no choice", "train model=", "model=: choose one of birnn, transformer"),
     Case("a new key", "train +foo=1", "foo=1: no such setting; there are seed, name, .+"),
-    Case("a key alone", "train seed", "seed: this is no override; write KEY=VALUE, with quotes around special characters"),
+    Case("a key alone", "train seed", "seed: not an override; write KEY=VALUE, with quotes around special characters"),
     Case("nothing but =", "train =", "=: .+"),
     Case("no configuration of this name", "train --config-name trian", "Cannot find primary config 'trian'.+", real=True),
     Case("a part taken away", "train ~search", "search: no such part in the configuration; leave it in"),
     Case(
         "a part taken away that others refer to",
         "train ~model",
-        r"name: Interpolation key 'model\.name' not found; correct the reference, or leave in what it refers to",
+        r"name: Interpolation key 'model\.name' not found; correct the reference, or keep what it refers to",
     ),
     Case("a part that is a number", "train search=3", r"search=3: give settings, each as search\.KEY=VALUE"),
     Case("a key taken away", "train ~name", "name is not set: give it as name=VALUE"),
@@ -561,7 +561,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a run to resume that is none",
         "train resume=in.txt",
-        r"resume=in\.txt: no directory of a run, with a config\.yaml in it; give one, or auto",
+        r"resume=in\.txt: not the directory of a run with a config\.yaml in it; give one, or auto",
     ),
     Case("a setting for a run that goes on", "train resume=run seed=2", f"{RESUME_LEAVE} seed=2"),
     Case(
@@ -573,7 +573,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "an empty config.yaml",
         "train resume=run",
-        r"resume=run: run/config\.yaml is no configuration of a run",
+        r"resume=run: run/config\.yaml is not the configuration of a run",
         put("run/config.yaml", ""),
     ),
     Case(
@@ -649,7 +649,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a checkpoint without a corpus",
         "evaluate checkpoint=run",
-        "run: its configuration has no part data; give a checkpoint that training wrote here",
+        "run: its configuration lacks data; give a checkpoint that training wrote here",
         edited(f"{ENTRY}/config/data"),
     ),
     Case(
@@ -711,7 +711,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "evaluate checkpoint=run trust_data=true split=tset",
         "split=tset: this corpus has train, valid; choose of these",
     ),
-    Case("no split", "evaluate checkpoint=run trust_data=true split=[]", r"split=\[\]: give one at least, or all"),
+    Case("no split", "evaluate checkpoint=run trust_data=true split=[]", r"split=\[\]: give at least one, or all"),
     Case(
         "the corpus is gone",
         "evaluate checkpoint=run trust_data=true output=scores",
@@ -796,7 +796,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     ),
     # Attention.
     Case("no sentence", "attention checkpoint=run sentence='  '", "sentence is empty: give one as sentence='...'"),
-    Case("no model", "attention checkpoint=[]", r"checkpoint=\[\]: give one at least"),
+    Case("no model", "attention checkpoint=[]", r"checkpoint=\[\]: give at least one"),
     Case("a picture of 10,000 words", f"attention checkpoint=run sentence='{WORDS}'", f"sentence: {TOO_LONG}"),
     Case("a layer there is not", "attention checkpoint=run layer=2", "layer=2: choose from 1 to 1"),
     Case("a head there is not", "attention checkpoint=run head=3", "head=3: choose from 1 to 2"),
@@ -804,12 +804,12 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "no kind of picture",
         "attention checkpoint=run output=map.txt",
-        r"output=map\.txt: no kind of picture; give a folder, or a name that ends in \.png, \.svg, \.pdf, .+",
+        r"output=map\.txt: not a picture format; give a folder, or a name that ends in \.png, \.svg, \.pdf, .+",
     ),
     Case(
         "a picture below no folder",
         "attention checkpoint=run output=maps/map.png",
-        r"output=maps/map\.png: cannot be written, maps is no folder; make it, or give another",
+        r"output=maps/map\.png: cannot be written, maps is not a folder; create it, or give another",
     ),
     Case(
         "an attention the model has not",
@@ -854,7 +854,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "links of no files",
         "evaluate checkpoint=run attention=true alignments=links.txt",
-        r"alignments=links\.txt goes with src=FILE and tgt=FILE; give these too, or leave it out",
+        r"alignments=links\.txt needs src=FILE and tgt=FILE; give these too, or leave it out",
     ),
     Case(
         "words left out, nothing measured",

@@ -279,7 +279,7 @@ def test_a_model_without_attention_trains_and_shows_none(base: list[str], tmp_pa
         directory = run(base, tmp_path, f"model={model}", *SMALL[model], f"ablation={ablation}")
         events = EventAccumulator(str(directory), size_guidance={"images": 0, "scalars": 0}).Reload()
         assert len({tag.split("/")[1] for tag in events.Tags()["images"]}) == kinds
-        with pytest.raises(InputError, match="has no attention to its source"):
+        with pytest.raises(InputError, match="this model has no attention"):
             picture_attention(Attention(checkpoint=str(directory), output=str(tmp_path / "map.png")))
 
 

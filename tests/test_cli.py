@@ -81,7 +81,7 @@ def refused(command: Command, name: str, *overrides: str, **options: Any) -> lis
         (["+model.d_model=3"], "An item is already at 'model.d_model'"),
         (["~model.foo"], "'model.foo' does not exist"),
         (["seed=1,2"], "seed=1,2: to try several values, add -m; a list is written seed=[...]"),
-        (["seed"], "seed: this is no override"),
+        (["seed"], "seed: not an override"),
         (["name=${modle.name}"], "name: Interpolation key 'modle.name' not found"),
         (["--config-name", "trian"], "Cannot find primary config 'trian'"),
         (["--config-dir", "configs", "trainer.max_stepz=4"], "Could not override 'trainer.max_stepz'"),
@@ -139,7 +139,7 @@ def test_a_checkpoint_must_be_given(name: str, command: Command) -> None:
         (
             ["model.d_modle=3", "optim.lr=abc", "search.n_best=3", "model={", "trainer.max_stepz=4"],
             [
-                "model={: this is no override; write KEY=VALUE, with quotes around special characters",
+                "model={: not an override; write KEY=VALUE, with quotes around special characters",
                 "model.d_modle=3: no such setting; did you mean model.d_model?",
                 "trainer.max_stepz=4: no such setting; did you mean trainer.max_steps?",
                 "optim.lr=abc: give a number greater than 0",
@@ -264,7 +264,7 @@ def test_a_run_goes_on_with_its_own_configuration(tmp_path: Path, command: Comma
 def test_what_a_run_that_goes_on_would_ignore_is_refused(unknown: list[str], tmp_path: Path, command: Command) -> None:
     run = a_run(tmp_path, yaml.safe_dump(STORED))
     assert refused(command, "train", f"resume={run}", "model.n_heads=2", "trainer.threads=2", "+x=1", *unknown) == [
-        f"resume={run} goes on with that run's own settings; leave out {override}"
+        f"resume={run} continues with that run's own settings; leave out {override}"
         for override in ("model.n_heads=2", "+x=1", *unknown)
     ]
 

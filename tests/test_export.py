@@ -270,7 +270,7 @@ def test_bad_engines_get_one_line(trained: Path, name: str, monkeypatch: pytest.
     begin = {"translate": "translate checkpoint=run input=in.txt output=new", "evaluate": "evaluate checkpoint=run output=new"}
     cases = {
         "engine=onnx": "engine=onnx: choose one of torch, ctranslate2",
-        "quantization=int8": "quantization=int8 goes with engine=ctranslate2; add it, or leave quantization out",
+        "quantization=int8": "quantization=int8 needs engine=ctranslate2; add it, or leave quantization out",
         "engine=ctranslate2 quantization=int4": "quantization=int4: ",
         "engine=ctranslate2": "pip install 'entente[engines]', or use engine=torch",
     }

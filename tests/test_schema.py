@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from entente.checkpoint import RUNTIME
 from entente.config.command_line import FILE, TABLES
-from entente.config.schema import defaults, fill, nearest, problems, settings_of, shown
+from entente.config.schema import defaults, fill, nearest, problems, settings_of, to_text
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.models import MODELS
@@ -117,7 +117,7 @@ def test_a_range_holds_its_ends_and_nothing_beyond(value: int) -> None:
 @settings(deadline=None)  # a busy machine is no error
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=9))
 def test_any_value_is_shown_in_one_short_piece(value: object) -> None:
-    assert len(shown(value)) <= 80
+    assert len(to_text(value)) <= 80
     assert refusal(Literal["a"], value) == "" if value == "a" else refusal(Literal["a"], value).startswith("part.key=")
 
 
@@ -227,7 +227,7 @@ def test_filling_calls_with_what_the_program_gives() -> None:
 
 @pytest.mark.parametrize("values", [None, 3, [1]])
 def test_a_part_that_is_no_mapping_is_refused(values: object) -> None:
-    assert problems(Pair, "pair", values) == [f"pair={shown(values)}: give settings, each as pair.KEY=VALUE"]
+    assert problems(Pair, "pair", values) == [f"pair={to_text(values)}: give settings, each as pair.KEY=VALUE"]
 
 
 def test_at_the_top_keys_have_no_dot() -> None:

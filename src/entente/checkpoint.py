@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from entente.config.schema import fill, shown
+from entente.config.schema import fill, to_text
 from entente.console import escape
 from entente.data.tokenizer import PAD, Vocabulary
 from entente.errors import Diverged, InputError, disk_error, reason
@@ -66,7 +66,7 @@ def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2S
     of its methods, the loss among them, by those of fast/."""
     arguments = dict(config)
     if not isinstance(name := arguments.pop("name", None), str) or name not in MODELS:
-        raise InputError(f"model.name={shown(name)}: choose one of {', '.join(MODELS)}")
+        raise InputError(f"model.name={to_text(name)}: choose one of {', '.join(MODELS)}")
     sizes = {"src_vocab": len(vocabulary.src), "tgt_vocab": len(vocabulary.tgt), "shared_vocab": vocabulary.joint}
     return attach(fill(MODELS[name], "model", arguments, **sizes, pad_id=PAD, seed=seed))
 
@@ -176,7 +176,7 @@ def read(path: Path) -> dict[str, Any]:
         if type(ours) is not dict:
             raise InputError(f"a checkpoint of another program; {ADVICE}")
         schema = ours.get("schema")
-        written = shown(schema) if isinstance(schema, int | str) else type(schema).__name__
+        written = to_text(schema) if isinstance(schema, int | str) else type(schema).__name__
         if written != str(SCHEMA):
             raise InputError(f"written in format {written}, this version reads format {SCHEMA}; train it again")
         expected = content.pop(CHECKSUM, None)
@@ -235,7 +235,7 @@ def _parts(value: object, place: tuple[object, ...]) -> Iterator[bytes | memoryv
 
 
 def _path(place: Sequence[object]) -> str:
-    return shown("/".join(map(str, place)))
+    return to_text("/".join(map(str, place)))
 
 
 def load(checkpoint: str) -> Run:

@@ -41,7 +41,7 @@ from entente.ablation.comparison import Compare
 from entente.ablation.page import report
 from entente.ablation.runs import ASPECTS, Settings, Status, read
 from entente.config import schema
-from entente.config.command_line import key_of, quoted
+from entente.config.command_line import key_of, quote_value
 from entente.console.endings import Stopped
 from entente.errors import InputError, Interrupted
 from entente.files import Folder, Name
@@ -183,7 +183,7 @@ def plan_jobs(root: Path, folder: str, variants: Sequence[str], seeds: Sequence[
     jobs = []
     for seed, variant in product(seeds, variants):
         directory = root / f"{variant}-seed{seed}"
-        own = [f"seed={seed}", quoted(f"name={folder}/{directory.name}")]
+        own = [f"seed={seed}", quote_value(f"name={folder}/{directory.name}")]
         jobs.append(Job(directory, [*shared[variant], *own], digest(variant), budgets[variant]))
         if directory.exists() and not (directory / "config.yaml").is_file():
             found.append(f"{directory}: in the way, it is no run (it has no config.yaml); remove it")

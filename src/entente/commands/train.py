@@ -1,4 +1,4 @@
-"""`entente train`: one run. An ablation is compared with its baseline before it trains."""
+"""`entente train`: trains one model. Before an ablation trains, its effect is proved against the baseline."""
 
 import os
 from functools import partial

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from entente import checkpoint
-from entente.config.schema import defaults, shown
+from entente.config.schema import defaults, to_text
 from entente.data.tokenizer import EOS, LONGEST, Tokenizer
 from entente.decoding.search import Hypothesis, Search, rank
 from entente.decoding.translate import collect_hypotheses, encode_nonempty
@@ -52,7 +52,7 @@ def refuse_other_models(config: Mapping[str, Any]) -> None:
     names = config if config["name"] == "transformer" else ["name"]
     wrong = [name for name in names if name not in ANY_VALUE and comparable(config[name]) not in allowed.get(name, [])]
     if wrong:
-        what = ", ".join(f"model.{name}={shown(config[name])}" for name in wrong)
+        what = ", ".join(f"model.{name}={to_text(config[name])}" for name in wrong)
         raise InputError(f"engine=ctranslate2: {what}: CTranslate2 does not support this model; use engine=torch")
 
 
