@@ -281,7 +281,7 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     ("override", "words"),
     [
         ("benchmark.cases=[transfomer]", "did you mean transformer?"),
-        ("benchmark.cases=[]", "give one at least"),
+        ("benchmark.cases=[]", "give at least one"),
         ("cases=[beam]", "did you mean benchmark.cases?"),
         ("benchmark.peers.fairseq=python", "there are joeynmt, eole"),
         ("benchmark.peers.eole=/nowhere/python", "no such program; give the path of that environment's Python"),
@@ -310,7 +310,7 @@ def test_ours_against_marian(tmp_path: Path) -> None:
     training, ceiling = benchmark(config)
     assert [row.contestant for row in training.rows] == [OURS, "Marian (transformers)"]
     assert training.left_out["JoeyNMT"] == "ended with code 1: ModuleNotFoundError: No module named 'joeynmt'"
-    assert training.left_out["EOLE"] == "no interpreter given; benchmark.peers.eole=PYTHON"
+    assert training.left_out["EOLE"] == "no interpreter given; set benchmark.peers.eole=PYTHON"
     assert all(row.figure.lowest > 0 and row.note == "" and row.peak_mb for row in training.rows)
     assert [row.contestant for row in ceiling.rows] == [OURS, "products of its sizes", "product of 8 cubed"]
     written = json.loads((tmp_path / "out" / "benchmark.json").read_text(encoding="utf-8"))

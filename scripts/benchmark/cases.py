@@ -144,7 +144,7 @@ class Bench:
     def peer(self, name: str, file: str, environment: str, settings: Mapping[str, Any]) -> Contestant:
         """Returns a program that runs in another environment, with the interpreter of that environment."""
         python = getattr(self.settings.peers, environment)
-        left_out = self.cpu_only_reason or f"no interpreter given; benchmark.peers.{environment}=PYTHON" * (python is None)
+        left_out = self.cpu_only_reason or f"no interpreter given; set benchmark.peers.{environment}=PYTHON" * (python is None)
         return Contestant(name, script(file, python or ""), {**self.common, **settings}, left_out)
 
     def measure(self, contestants: list[Contestant], request: Mapping[str, Any], **how: Any) -> dict[str, Measured]:
@@ -208,7 +208,7 @@ def decoding(bench: Bench, case: str) -> Result:
     beam, trained = DECODING[case]
     path, length = (bench.settings.checkpoint, 0) if trained else (None, bench.settings.length)
     if trained and not path:
-        return Result(case, "sentences/s", [], {OURS: "no model; benchmark.checkpoint=outputs/RUN"}, {})
+        return Result(case, "sentences/s", [], {OURS: "no model given; set benchmark.checkpoint=outputs/RUN"}, {})
     if path:
         run = load_run(path, "auto")
         pairs = pairs_to_decode(stored_corpus(run, path, bench.settings.trust_data, "benchmark.trust_data"))

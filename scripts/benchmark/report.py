@@ -76,7 +76,7 @@ def remarks(result: Result) -> list[str]:
         if result.case == "ceiling" and row.contestant.startswith("products") and (share := row.ratio):
             said.append(
                 f"ceiling: {OURS} reaches {share.median:.0%} ({share.lowest:.0%} - {share.highest:.0%}) of what products of "
-                "its sizes reach; operations by formula, those of matrix products"
+                "its sizes reach; operations are counted by formula, for matrix products only"
             )
     for name, parts in parts_of(result).items():
         shares = ", ".join(f"{part} {seconds / sum(parts.values()):.0%}" for part, seconds in parts.items())

@@ -58,7 +58,7 @@ def check(config: Mapping[str, Any]) -> list[str]:
         return ["benchmark: no such part in the configuration; leave it in"]
     run = {key: value for key, value in config.items() if key != "benchmark"}
     if isinstance(run.get("model"), Mapping) and run["model"].get("name") == "birnn":
-        return ["model=birnn: give a transformer; the settings of the other model are benchmark.birnn's"]
+        return ["model=birnn: give a transformer; set the other model under benchmark.birnn"]
     if found := [*check_run(run), *problems(Benchmark, "benchmark", own)]:
         return found
     if other := [line for line in check_run({**run, "model": own["birnn"]}) if line.startswith("model.")]:
@@ -84,7 +84,7 @@ def _not_comparable(run: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]
 
 def _not_found(own: Mapping[str, Any]) -> list[str]:
     """Returns a line if there are no cases, and for each interpreter, checkpoint or output folder that does not exist."""
-    found = [] if own["cases"] else ["benchmark.cases=[]: give one at least"]
+    found = [] if own["cases"] else ["benchmark.cases=[]: give at least one"]
     for name, path in own["peers"].items():
         try:
             if path is not None and not shutil.which(path_of(path)):
