@@ -36,7 +36,7 @@ PROFILED_STEPS = 3
 MARIAN = "Marian (transformers)"
 CPU_ONLY = "measured on the CPU, in float32 only"
 COMPUTE_TYPES = ("float32", "int8")  # of CTranslate2
-PEER_PRECISIONS = ("32-true", "bf16-mixed")  # that the Marian training loop and the ceiling support
+PEER_PRECISIONS = ("32-true", "bf16-mixed")  # supported by the Marian training loop and the ceiling
 PRECISION = {"32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed", "64": "64-true"}  # Lightning's short names
 # Beam size, and whether the model is a trained checkpoint.
 DECODING = {"greedy": (1, False), "beam": (5, False), "greedy_trained": (1, True), "beam_trained": (5, True)}
@@ -184,15 +184,15 @@ def birnn(bench: Bench) -> Result:
 
 
 def profiles(bench: Bench) -> Result:
-    """Profiles training steps of ours and of Marian. The speeds are those under the profiler."""
+    """Profiles training steps of Entente and Marian. The speeds are measured under the profiler."""
     contestants = [bench.trainer(bench.config["model"]), bench.marian(**bench.batches)]
     found = in_turn(contestants, 1, bench.threads, {"steps": PROFILED_STEPS, "profile": True}, bench.begin)
     return case_result("profile", "target tokens/s", found)
 
 
 def startup(bench: Bench) -> Result:
-    """Measures the seconds from the start of a process to the end of its first step. The token ids are already there: ours in
-    the cache, Marian's in a file of batches."""
+    """Measures the seconds from the start of a process to the end of its first step. Token ids are prepared beforehand: ours
+    are in the cache, those of Marian in a file of batches."""
     contestants = [bench.trainer(bench.config["model"]), bench.marian(**bench.batches)]
     return case_result("startup", "seconds", bench.measure(contestants, {"steps": 1}, fresh=True), count=None)
 
@@ -256,7 +256,7 @@ def sorted_sources(path: Path, ids: list[list[int]], length: int, size: int = 10
 
 
 def ctranslate2(bench: Bench, case: str, run: checkpoint.Run, ids: list[list[int]], how: Mapping[str, Any]) -> list[Contestant]:
-    """Returns CTranslate2 with each compute type, once with all threads on one batch and once with one batch per thread."""
+    """Returns two CTranslate2 contestants per compute type: all threads work on one batch, or each thread on its own batch."""
     folder, pieces = bench.folder / f"{case}-ctranslate2", bench.folder / f"{case}.json"
     pieces.write_text(json.dumps([run.vocabulary.src.pieces(row) for row in ids]), encoding="utf-8")
     left_out = ""

@@ -1,7 +1,7 @@
 """Summarises bursts: the median and range of the rates, and of the ratios of ours to another program.
 
-A ratio above 1 is in our favour. The two bursts of a ratio are of the same round: they do the same work within a short time, so
-the ratio is meaningful even if the speed of the machine varies.
+A ratio above 1 is in our favour. Both bursts of a ratio come from the same round: they do the same work one shortly after the
+other, so the ratio is meaningful even if the speed of the machine varies.
 """
 
 import statistics

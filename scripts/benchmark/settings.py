@@ -83,7 +83,7 @@ def _not_comparable(run: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]
 
 
 def _not_found(own: Mapping[str, Any]) -> list[str]:
-    """Returns a line if there are no cases, and for each interpreter, checkpoint or output folder that does not exist."""
+    """Returns a line if there are no cases, and for each interpreter, checkpoint or output folder that cannot be used."""
     found = [] if own["cases"] else ["benchmark.cases=[]: give at least one"]
     for name, path in own["peers"].items():
         try:

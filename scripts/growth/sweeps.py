@@ -1,9 +1,9 @@
-"""Measures the points of each sweep and writes them as tables with the slope of each line (growth.md), as plots (growth.png,
-growth.svg), and with the settings and the versions (growth.json, written after each point).
+"""Measures the points of each sweep and writes tables with the slope of each line (growth.md), plots (growth.png, growth.svg),
+and all figures with the settings and the versions (growth.json, after each point).
 
 Every point is measured in a separate process on the CPU, so that its peak memory is its own. The process of a model trains on
-and decodes one batch of random ids. That of a corpus goes from generated text to the first training step, and is run a second
-time with the caches of the first.
+and decodes one batch of random ids. That of a corpus goes from generated text to the first training step; it is run twice, the
+second time with the caches of the first.
 """
 
 import math
@@ -34,9 +34,9 @@ from entente.process import Threads
 from entente.training.run_directory import no_folder
 from entente.training.settings import AtLeastOne, completed
 
-HEADS, LAYERS = 4, 3  # of the Transformer; encoder and decoder have 3 layers each
+HEADS, LAYERS = 4, 3  # of the Transformer; encoder and decoder have LAYERS layers each
 WORDS, PAIRS_PER_BLOCK = 50_000, 20_000  # different words of a generated corpus; pairs written at a time
-OTHER_LANGUAGE = str.maketrans("aeiou", "eioua")  # makes a target sentence of a source sentence
+OTHER_LANGUAGE = str.maketrans("aeiou", "eioua")  # turns a source sentence into a target sentence
 Length = Annotated[int, Interval(ge=2, le=LONGEST)]
 Pieces = Annotated[int, Interval(ge=400, le=1_000_000)]  # SentencePiece needs 260 plus the letters of the text
 Width = Annotated[int, Interval(ge=HEADS, le=8192), MultipleOf(HEADS), Field(description=f"a multiple of {HEADS} up to 8192")]

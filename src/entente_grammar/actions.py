@@ -39,7 +39,7 @@ def action(
 
 
 def draw_actor(draft: Draft) -> Nominal:
-    """Draws the subject of an action. The name of a trade may get a relative clause."""
+    """Draws the subject of an action. A person named by trade may get a relative clause."""
     subject = phrases.draw_subject(draft)
     if isinstance(subject, NounPhrase) and subject.noun.section == "role" and not subject.adjectives and draft.chance(0.15):
         subject.det = "def"
@@ -79,7 +79,7 @@ def note_negation(draft: Draft, clause: Clause) -> None:
 
 
 def pluralise_repeated(draft: Draft, clause: Clause) -> None:
-    """Makes objects plural that a repeated action needs in the plural, and replaces "rarely" before an object with "some"."""
+    """Makes objects plural if a repeated action needs several, and replaces "rarely" by "often" if an object has "some"."""
     for phrase in clause.noun_phrases:
         one = phrase.det == "indef" and clause.verb.fr in choices.TRADE and phrase.noun.fr not in choices.ALWAYS_SINGULAR
         if one or phrase.det == "number":
@@ -149,7 +149,7 @@ def add_objects(draft: Draft, clause: Clause) -> None:
 
 
 def named_place(draft: Draft, en: str) -> Prepositional:
-    """Draws a city or a country, after "in" or "to"."""
+    """Draws a city or a country with its prepositions; `en` is "in" or "to"."""
     return draft.pick((phrases.city, phrases.country))(draft, en)
 
 

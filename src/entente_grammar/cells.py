@@ -32,7 +32,7 @@ class Style:
     """The choices that French must make and English leaves open: gender of I, you, we, they; tu or vous; form of questions."""
 
     me: str = "m"
-    you: str = "tu"  # tu, vous, plural
+    you: str = "tu"  # tu, vous, or plural (several people)
     your: str = "m"
     us: str = "m"
     they: str = "m"
@@ -87,7 +87,7 @@ def _read_chunk(text: str) -> tuple[Cells, Cells]:
 
 @dataclass(slots=True)
 class Chunk:
-    """A fixed phrase, such as an adverb, a conjunction or a date; also who and this as subjects."""
+    """A fixed phrase, such as an adverb, a conjunction or a date; also used for "who" and "this" as subjects."""
 
     key: int
     text: str

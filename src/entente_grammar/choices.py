@@ -47,7 +47,7 @@ WEATHER_VERBS = {"pleu": "pleuvoir", "plu": "pleuvoir", "neig": "neiger"}
 PLACES = {name: expand(places) for names, places in read_pairings("place") for name in names}
 REASONS = [(VERB[name], sorted(states)) for names, states in read_pairings("reason") for name in names]
 FODDER = {animal: food for (animal,), food in read_pairings("food")}
-EXISTING = [(expand(things), expand(places)) for things, places in read_pairings("found")]  # things, and places to find them
+EXISTING = [(expand(things), expand(places)) for things, places in read_pairings("found")]  # things and their places
 
 # Persons and tenses ----------------------------------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ VERBS_OF: dict[str, list[Verb]] = {}
 for _verb in FRAMES["obj"]:
     for _noun in _verb.objects:
         VERBS_OF.setdefault(_noun.fr, []).append(_verb)
-SPECIAL = _names("special")  # frames that occur only in their own kinds of sentence
+SPECIAL = _names("special")  # frames that only special kinds of sentences use
 LEXICAL = [verb for verb in VERB.values() if verb.frame not in SPECIAL]
 PEOPLE_VERBS = [verb for verb in VERB.values() if verb.people or verb.frame == "person"]
 DEEDS = [verb for verb in LEXICAL + FRAMES["obj"] if verb.aspect != "state" and verb.frame not in ("intr", "rise", "person")]
@@ -91,7 +91,7 @@ WEALTHY = [VERB["acheter"]._replace(objects=LUXURIES), *_verbs("rich")]
 COMPANY = _names("company")  # verbs of what people do together
 CITY_LIFE = _names("city_life")  # verbs of what people do in a city
 ENDURING = _names("enduring")  # states that may be in the future tense
-MISHAPS = _names("mishaps")  # verbs of what no one plans, so they have no future tense
+MISHAPS = _names("mishaps")  # verbs of unplanned events, which are not put in the future tense
 DEFINITE = _names("definite")  # verbs with a definite object
 INDEFINITE = _names("indefinite")  # verbs with an indefinite object
 SINGLE = _names("single")  # verbs that take one object at a time
@@ -126,7 +126,7 @@ COMPARABLE = [
     for adjective, nouns in PREDICABLE
     if adjective.fr not in ABSOLUTE and (several := [noun for noun in nouns if noun.countable and noun.fr not in ALWAYS_PLURAL])
 ]
-COMPARABLE += 4 * [(adjective, several) for adjective, several in COMPARABLE if adjective.fr == "bon"]  # more meilleur
+COMPARABLE += 4 * [(adjective, several) for adjective, several in COMPARABLE if adjective.fr == "bon"]  # for meilleur
 RICH = next(adjective for adjective in ADJECTIVE_LIST if adjective.fr == "riche")
 
 LEMMAS = tuple(

@@ -22,14 +22,14 @@ HELD_OUT_FEATURES = frozenset(f"{lexeme}+{name}" for name, lexemes in HELD_OUT.i
 
 
 def derive_one(number: int, long: bool = False, style: Style | None = None) -> Pair:
-    """Returns the sentence of a number, always the same one. `style` replaces the style that the derivation draws."""
+    """Returns the sentence derived from a number, always the same one. `style` replaces the style that is drawn."""
     draft = Draft(random.Random(number))
     parts, mark = (long_sentence if long else sentence)(draft)
     return pair_of(parts, mark, style or draft.style, frozenset(draft.features), (number, long))
 
 
 def derive(seed: int, long: bool = False) -> Iterator[Pair]:
-    """Yields sentences of 2 to 20 French words (21 to 50 if `long`) without end."""
+    """Yields an endless stream of sentences of 2 to 20 French words (21 to 50 if `long`)."""
     low, high = LONG if long else SHORT
     number = (2 * seed + long) << 40
     while True:
@@ -90,7 +90,7 @@ def usual_french(pair: Pair) -> str:
 
 
 def ceiling(pairs: Sequence[Pair]) -> float:
-    """Returns the BLEU of the best deterministic translation from English to French: the right meaning, the usual choices."""
+    """Returns the BLEU of the best deterministic translation from English to French, which always makes the usual choices."""
     from sacrebleu import corpus_bleu
 
     return corpus_bleu([usual_french(pair) for pair in pairs], [[pair.text("fr") for pair in pairs]]).score

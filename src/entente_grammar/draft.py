@@ -67,7 +67,7 @@ class Draft:
         return self._key
 
     def use(self, lexeme: str, *constructions: str) -> None:
-        """Adds to the features a lexeme, the constructions in which it occurs, and each pair of the two."""
+        """Adds a lexeme, its constructions, and each combination of the two to the features."""
         self.features.add(lexeme)
         for name in constructions:
             self.features.add("construction:" + name)

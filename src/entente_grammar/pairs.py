@@ -26,7 +26,7 @@ class Pair:
     sure: Links
     possible: Links
     features: frozenset[str]
-    origin: tuple[int, bool] | None = None  # the arguments `number` and `long` of the derivation
+    origin: tuple[int, bool] | None = None  # the arguments `number` and `long` of derive_one
 
     def tokens(self, side: Side) -> tuple[Token, ...]:
         return self.fr if side == "fr" else self.en

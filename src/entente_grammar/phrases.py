@@ -85,7 +85,7 @@ def draw_subject(draft: Draft) -> Nominal:
 
 
 def draw_other(draft: Draft, subject: Nominal) -> Nominal:
-    """Draws the subject of a second clause, not the same person. It is he, she or they only if the first is a pronoun too."""
+    """Draws a different subject for a second clause. It is he, she or they only if the first subject is a pronoun too."""
     chosen = draw_subject(draft)
     while isinstance(chosen, Pronoun) and (
         chosen.person == subject.person
@@ -98,7 +98,7 @@ def draw_other(draft: Draft, subject: Nominal) -> Nominal:
 
 
 def draw_clitic(draft: Draft, verb: Verb, subject: Nominal, hidden: bool = False, direct: bool = True) -> Clitic:
-    """Draws an object pronoun other than lui and, if `hidden`, other than l': no participle would show its gender."""
+    """Draws an object pronoun, but never lui, and not l' if `hidden`, that is, if no participle shows its gender."""
     persons = [p for p in choices.PERSONS if p[0] != subject.person and {p[0], subject.person} != {ME, WE}]
     if not direct or hidden and starts_with_vowel(verb.fr):
         persons = [p for p in persons if p[0] != HE]

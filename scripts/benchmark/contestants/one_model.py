@@ -22,7 +22,7 @@ IMPOSSIBLE_ID = -1  # an end symbol that no model produces, so that every senten
 
 
 def random_batch(length: int, vocabulary: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns src (B, S) and tgt (B, S + 1): S is `length`, end symbol included; B sentences fit in `tokens`."""
+    """Returns src (B, S) and tgt (B, S + 1). S is `length`, end symbol included; B is as large as `tokens` allows."""
     rows = max(1, tokens // length)
     ids = torch.randint(len(SPECIAL), vocabulary, (2, rows, length), generator=torch.Generator().manual_seed(1))
     ids[:, :, -1] = EOS

@@ -46,7 +46,7 @@ ENDLESS = 10**6  # steps: more than any benchmark takes; training ends when ther
 
 
 class Bursts(L.Callback):
-    """Trains for the steps of each request, for example {"steps": 10, "profile": false}. Removes `folder` at the end."""
+    """Lets training run for the steps of each request, such as {"steps": 10, "profile": false}. Removes `folder` at the end."""
 
     def __init__(self, wire: Wire, model: dict[str, Any], folder: str) -> None:
         self.wire, self.model, self.folder = wire, model, folder

@@ -16,7 +16,7 @@ from benchmark.batches import endless_batches, read_batches, target_tokens
 from benchmark.parts import BATCH_EVENT, Profile, synchronise
 from benchmark.wire import Wire
 
-transformers = importlib.import_module("transformers")  # by name, so that type checkers need not read all of it
+transformers = importlib.import_module("transformers")  # by name, so that type checkers skip the package
 
 PAD, BOS, EOS = 0, 2, 3
 
