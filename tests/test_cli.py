@@ -105,7 +105,7 @@ def test_help_and_unknown_keys_are_answered_without_torch(arguments: list[str], 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ([], 2, "ablate     Train variants x seeds"),
+        ([], 2, "ablate     Train variants with several seeds"),
         (["--help"], 0, "corpus     Show sentences"),
         (["--version"], 0, "entente 0."),
         (["trian", "model=birnn"], 2, "error: trian: choose one of train, .+; did you mean train\\?"),
