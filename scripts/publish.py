@@ -1,11 +1,11 @@
-"""Writes what is worth keeping of a suite, without weights and events:  python scripts/publish.py outputs/SUITE FOLDER
+"""Writes the results of a suite, without weights and TensorBoard events:  python scripts/publish.py outputs/SUITE FOLDER
 
-FOLDER/comparison.*    as `entente compare` writes it
+FOLDER/comparison.*    the comparison, as `entente compare` writes it
        settings.yaml   a copy of suite.yaml
-       runs.jsonl.gz   one run per line: variant, seed, status, config, metrics, training, proof, and history, its curves
-       translations/   of the first seed, SPLIT.tsv.gz for each test split: source, reference, and a column for each variant
+       runs.jsonl.gz   one run per line: variant, seed, status, config, metrics, training, proof, and its curves as `history`
+       translations/   SPLIT.tsv.gz for each test split, first seed only: source, reference, and one column per variant
 
-It is for people and for data frames (`pandas.read_json(file, lines=True)`), and is not read back.
+The files are meant for readers and data frames (`pandas.read_json(file, lines=True)`); Entente never reads them back.
 """
 
 import gzip
@@ -36,7 +36,7 @@ def publish(suite: Suite, folder: Path) -> None:
 
 
 def _line(run: Run) -> str:
-    """Returns a run as JSON, which has null in place of NaN."""
+    """Returns a run as one line of JSON, with null in place of NaN."""
     content: dict[str, Any] = {
         "variant": run.variant,
         "seed": run.seed,
@@ -51,7 +51,7 @@ def _line(run: Run) -> str:
 
 
 def _write_compressed(path: Path, lines: Iterable[str]) -> None:
-    """Writes the same bytes each time: without the time and the file's name, which gzip would add."""
+    """Writes the lines gzip-compressed. Leaves out the time stamp and file name, so that equal lines give equal bytes."""
     content = "".join(f"{line}\n" for line in lines).encode()
     with whole(path) as file:
         file.write(gzip.compress(content, mtime=0))

@@ -105,11 +105,11 @@ def test_help_and_unknown_keys_are_answered_without_torch(arguments: list[str], 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ([], 2, "ablate     Train variants x seeds"),
+        ([], 2, "ablate     Train variants with several seeds"),
         (["--help"], 0, "corpus     Show sentences"),
         (["--version"], 0, "entente 0."),
         (["trian", "model=birnn"], 2, "error: trian: choose one of train, .+; did you mean train\\?"),
-        (["corpus", "--help", "n=3"], 0, "n: 3  # sentences; a whole number from 0 to 1000"),
+        (["corpus", "--help", "n=3"], 0, "n: 3  # number of sentences; a whole number from 0 to 1000"),
         (["train", "--help", "modle=birnn"], 2, "did you mean model\\?"),
         (["compare", "nowhere"], 2, "error: nowhere: no suite"),
     ],
