@@ -34,7 +34,7 @@ from entente.errors import InputError
 from entente.models.attention import MultiHeadAttention
 from entente.training import settings as run_settings
 from entente.training.settings import RunSettings, completed
-from entente.training.train import prepared, train
+from entente.training.train import prepare_run, train
 from tiny import SMALL, write_corpus
 from variants_table import line_that_reads, settings
 
@@ -84,7 +84,7 @@ def prove(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable
         baseline, variant = composed(*own), composed(*own, f"ablation={ablation}", *more)
         read = str((variant["data"], variant["overfit"]))
         if read not in data:
-            data[read] = prepared(RunSettings.of({**variant, "model": baseline["model"]}))[0]
+            data[read] = prepare_run(RunSettings.of({**variant, "model": baseline["model"]}))[0]
         return proof(baseline, variant, data[read])
 
     return of

@@ -21,7 +21,7 @@ from rich.console import Console
 from torch.utils.tensorboard import SummaryWriter
 
 from browser import new_page
-from entente.ablation.comparison import Compare, Comparison, Row, compare, failed, holm
+from entente.ablation.comparison import Compare, Comparison, Row, compare, has_failed, holm
 from entente.ablation.page import csv, markdown, notes, page, report, terminal
 from entente.ablation.runs import read_suite
 from entente.config.schema import problems, unset
@@ -197,7 +197,7 @@ def test_what_went_wrong_is_no_equality(tmp_path: Path) -> None:
     runs: dict[str, dict[str, Any] | None] = {f"baseline-seed{seed}": {"damage": 0.3} for seed in (1, 2)}
     runs |= {"other-seed1": {"damage": 0.31}, "other-seed2": {"damage": 1, "nll": UNIGRAM}}
     compared = compare(read_suite(write_suite(tmp_path / "suite", runs)), SAMPLES)
-    assert compared.rows[1]["verdict"] == "1 of 2 never left the plateau" and failed(compared.rows[1], compared.splits)
+    assert compared.rows[1]["verdict"] == "1 of 2 never left the plateau" and has_failed(compared.rows[1], compared.splits)
 
 
 def test_every_variant_is_a_row_with_its_verdict(comparison: Comparison) -> None:

@@ -22,7 +22,7 @@ from sacrebleu.metrics.bleu import BLEUScore
 from entente.checkpoint import read, write
 from entente.config.command_line import plain
 from entente.errors import InputError, Interrupted
-from entente.training.run_directory import CheckpointSettings, newest, random_state, restore_random_state, steps
+from entente.training.run_directory import CheckpointSettings, find_resume_point, random_state, restore_random_state, steps
 from entente.training.train import train
 from entente.training.translator import Translator
 from interruptions import command, differences, points, rounds
@@ -105,7 +105,7 @@ def test_a_run_stopped_by_signals_ends_with_the_same_bits(
         name = f"stopped{step}"
         with pytest.raises(Interrupted, match=f"{number.name} after step {step}, which is saved"):
             run(base, model, name)
-        assert newest(whole.parent / name, CheckpointSettings()).step == step
+        assert find_resume_point(whole.parent / name, CheckpointSettings()).step == step
         at_batch(0, die)
         stopped = run(base, model, name, "resume=auto")
         assert stopped.name == name
@@ -123,7 +123,7 @@ def test_a_run_that_died_loses_no_more_than_since_its_last_checkpoint(
         at_batch(batch, die)
         with pytest.raises(Killed):
             run(base, model, f"died{batch}")
-        assert newest(whole.parent / f"died{batch}", CheckpointSettings()).step == step
+        assert find_resume_point(whole.parent / f"died{batch}", CheckpointSettings()).step == step
         at_batch(0, die)
         assert differences(whole, run(base, model, f"died{batch}", "resume=auto")) == []
 
@@ -146,7 +146,7 @@ def test_tensorboard_shows_every_point_once(base: list[str], at_batch: Callable[
 def test_patience_comes_back(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
     more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # learns nothing: stops at the third validation
     whole = run(base, "birnn", "whole", *more)
-    assert newest(whole, CheckpointSettings()).step == 15
+    assert find_resume_point(whole, CheckpointSettings()).step == 15
     at_batch(12, send(signal.SIGTERM))
     with pytest.raises(Interrupted):
         run(base, "birnn", "stopped", *more)
@@ -265,7 +265,7 @@ def test_the_mean_is_the_same_wherever_a_run_was_stopped(base: list[str], model:
             at_batch(1, send(signal.SIGTERM))
             with pytest.raises(Interrupted):
                 run(base, model, name, *AVERAGED, "resume=auto")
-        assert newest(whole.parent / name, CheckpointSettings()).step == stops[-1]
+        assert find_resume_point(whole.parent / name, CheckpointSettings()).step == stops[-1]
         at_batch(0, die)
         assert differences(whole, run(base, model, name, *AVERAGED, "resume=auto")) == []
 
@@ -309,10 +309,10 @@ def test_only_what_the_mean_needs_has_to_be_there(base: list[str], at_batch: Cal
     assert [path.stem for path in saved] == ["step-16", "step-20", "step-24", "step-26"]
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     damage(tmp_path / "a" / "checkpoints" / "step-20.ckpt")
-    assert newest(tmp_path / "a", MEAN, last=30).step == 26
-    assert newest(tmp_path / "a", MEAN).step == 0
+    assert find_resume_point(tmp_path / "a", MEAN, last=30).step == 26
+    assert find_resume_point(tmp_path / "a", MEAN).step == 0
     damage(tmp_path / "b" / "checkpoints" / "step-24.ckpt")
-    assert newest(tmp_path / "b", MEAN, last=30).step == newest(tmp_path / "b", MEAN).step == 20
+    assert find_resume_point(tmp_path / "b", MEAN, last=30).step == find_resume_point(tmp_path / "b", MEAN).step == 20
 
 
 def test_the_end_is_always_validated(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from entente.config.schema import problems
 from entente.data.tokenizer import LONGEST
 from entente.files import path_of, writable, write_json, write_text
 from entente.process import Threads
-from entente.training.run_directory import no_folder
+from entente.training.run_directory import output_dir_problems
 from entente.training.settings import AtLeastOne, completed
 
 HEADS, LAYERS = 4, 3  # of the Transformer; as many layers in the decoder as in the encoder
@@ -79,7 +79,9 @@ class Growth:
 
 def check(config: Mapping[str, Any]) -> list[str]:
     """Everything that is wrong with the configuration, one line each."""
-    return problems(Growth, "", config) or ["output" + line.removeprefix("output_dir") for line in no_folder(config["output"])]
+    return problems(Growth, "", config) or [
+        "output" + line.removeprefix("output_dir") for line in output_dir_problems(config["output"])
+    ]
 
 
 def model_config(name: str, width: int) -> dict[str, Any]:

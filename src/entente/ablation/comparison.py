@@ -104,7 +104,7 @@ def compare(suite: Suite, samples: int = 1000) -> Comparison:
     )
 
 
-def failed(row: Row, splits: Sequence[str]) -> bool:
+def has_failed(row: Row, splits: Sequence[str]) -> bool:
     """Whether there is something to explain: a variant that is only worse keeps less than REACHED of the baseline's BLEU."""
     verdict = row["verdict"].partition(";")[0]
     kept = verdict == WORSE and row[f"{splits[0]} difference"] > (REACHED - 1) * row[f"{splits[0]} baseline"]

@@ -30,8 +30,8 @@ from rich.table import Column, Table
 
 from entente import files
 from entente.ablation import comparison as verdicts
-from entente.ablation.comparison import Compare, Comparison, Row, compare, failed
-from entente.ablation.runs import ASPECTS, LOGARITHMIC, Run, Suite, read_suite
+from entente.ablation.comparison import Compare, Comparison, Row, compare, has_failed
+from entente.ablation.runs import DIAGNOSTICS, LOGARITHMIC, Run, Suite, read_suite
 from entente.console import escape
 from entente.console.escape import table as markdown_table
 
@@ -153,7 +153,7 @@ def page(comparison: Comparison, suite: Suite) -> str:
             proofs={run.variant: run.proof for run in reversed(suite.runs) if run.proof.differs},
             lengths=lengths,
             length=panels(lambda run: [_by_length(run, split) for split in lengths], "words of the source", "BLEU"),
-            why={row["variant"]: _why(row, comparison, suite) for row in comparison.rows if failed(row, comparison.splits)},
+            why={row["variant"]: _why(row, comparison, suite) for row in comparison.rows if has_failed(row, comparison.splits)},
         )
 
 
@@ -182,13 +182,13 @@ def _panels(comparison: Comparison, suite: Suite, curves: Callable[[Run], Sequen
 def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
     """Draws a panel for each aspect that was measured in the run that did worst: a line for each place in the model, and, in
     grey, the range of the baseline's lines."""
-    measured = [run for run in suite.of(row["variant"]) if any(_places(run, aspect) for aspect in ASPECTS)]
+    measured = [run for run in suite.of(row["variant"]) if any(_places(run, aspect) for aspect in DIAGNOSTICS)]
     if not measured:
         return Markup()
     splits = comparison.splits
     worst = min(measured, key=lambda run: next((run.metrics[split].bleu for split in splits if split in run.metrics), -1.0))
     baseline = next(run for run in suite.of(suite.settings.variants[0]) if run.seed == worst.seed)
-    aspects = {aspect: lines for aspect in ASPECTS if (lines := _places(worst, aspect))}
+    aspects = {aspect: lines for aspect in DIAGNOSTICS if (lines := _places(worst, aspect))}
     places = list(dict.fromkeys(place for lines in aspects.values() for place in lines))
     shades = dict(zip(places, colormaps["turbo"](np.linspace(0, 1, len(places))), strict=True))
     panels = {

@@ -20,7 +20,7 @@ from entente.decoding.search import search
 from entente.errors import InputError
 from entente.models.seq2seq import evaluating, parameter_count
 from entente.training.settings import RunSettings
-from entente.training.train import build_trainer, prepared
+from entente.training.train import build_trainer, prepare_run
 
 SENTENCES = 16  # of validation, of whatever lengths, so that there is padding
 BATCHES = 16  # of training, of which the tokens are compared
@@ -34,19 +34,19 @@ def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.
     InputError if no behaviour differs."""
     before, after = RunSettings.of(baseline), RunSettings.of(variant)
     shared = (before.data, before.overfit, before.seed) == (after.data, after.overfit, after.seed)
-    one, two = Side(before, data if shared else prepared(before)[0]), Side(after, data)
-    read, other_tokens = _words(one.read(), two.read()), one.data is not two.data and one.tokens() != two.tokens()
+    one, two = Behaviour(before, data if shared else prepare_run(before)[0]), Behaviour(after, data)
+    read, other_tokens = _compare_words(one.amounts(), two.amounts()), one.data is not two.data and one.tokens() != two.tokens()
     aspects = {
-        **_structure(one.model, two.model, after.variant),
-        "evaluation output": _tensors({"logits": one.logits}, {"logits": two.logits}, "logit"),
+        **_compare_structure(one.model, two.model, after.variant),
+        "evaluation output": _compare_tensors({"logits": one.logits}, {"logits": two.logits}, "logit"),
         "training loss": (not abs(one.loss - two.loss) <= TOLERANCE * abs(one.loss), f"{one.loss:.6f}, then {two.loss:.6f}"),
-        "gradients": _tensors(one.gradients, two.gradients, "gradient"),
-        "learning rates": _rates(one.rates, two.rates),
-        "optimiser step": _tensors({"step": one.steps()}, {"step": two.steps()}, "step"),
-        "precision": _words(one.precision, two.precision),
+        "gradients": _compare_tensors(one.gradients, two.gradients, "gradient"),
+        "learning rates": _compare_rates(one.rates, two.rates),
+        "optimiser step": _compare_tensors({"step": one.steps()}, {"step": two.steps()}, "step"),
+        "precision": _compare_words(one.precision, two.precision),
         "batches read": (other_tokens or read[0], read[1] + "; other tokens" * other_tokens),
-        "weights evaluated": _words(one.evaluated(), two.evaluated()),
-        "translations": _translations(one, two),
+        "weights evaluated": _compare_words(one.candidate_weights(), two.candidate_weights()),
+        "translations": _compare_translations(one, two),
     }
     if not any(differs for aspect, (differs, _) in aspects.items() if aspect not in STRUCTURE):
         behaviours = ", ".join(aspect for aspect in aspects if aspect not in STRUCTURE)
@@ -62,7 +62,7 @@ def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.
     }
 
 
-class Side:
+class Behaviour:
     """What a configuration does to the first sentences of validation: `logits` (N, V) in evaluation mode, `loss` and
     `gradients` in training mode with the random numbers of the seed."""
 
@@ -104,7 +104,7 @@ class Side:
             after.append(weights.detach().clone())
         return torch.stack(after)
 
-    def read(self) -> str:
+    def amounts(self) -> str:
         """Returns how many batches are read, in words."""
         trainer, words = self.settings.trainer, []
         for split in ("valid", *self.data.corpus.tests):
@@ -117,7 +117,7 @@ class Side:
         train = [ids.tolist() for batch in islice(self.data.train_dataloader(), BATCHES) for ids in (batch.src, batch.tgt)]
         return train + [rows.values.tolist() for split in ("valid", *self.data.corpus.tests) for rows in self.data.ids(split)]
 
-    def evaluated(self) -> str:
+    def candidate_weights(self) -> str:
         """Returns which weights may become the best ones; in words that are the same where these are."""
         trainer, saved = self.settings.trainer, self.settings.checkpoint
         last, every = trainer.max_steps, min(trainer.validate_every, trainer.max_steps)
@@ -128,7 +128,7 @@ class Side:
         return words + (f", or the mean of {', '.join(map(str, mean))}" if len(mean) > 1 else "")
 
 
-def _structure(one: nn.Module, two: nn.Module, name: str) -> dict[str, Aspect]:
+def _compare_structure(one: nn.Module, two: nn.Module, name: str) -> dict[str, Aspect]:
     """Compares parameters and modules by their names, shapes and arguments."""
     before, after = dict(one.named_parameters()), dict(two.named_parameters())
     both = [path for path in after if path in before and before[path].shape == after[path].shape]
@@ -137,11 +137,11 @@ def _structure(one: nn.Module, two: nn.Module, name: str) -> dict[str, Aspect]:
     counts = f"{parameter_count(one):,}, then {parameter_count(two):,}; {len(both)} matrices and vectors start equal"
     sizes = ({path: str([*parameter.shape]) for path, parameter in side.items()} for side in (before, after))
     kinds = ({path: f"{type(m).__name__}({m.extra_repr()})" for path, m in x.named_modules() if path} for x in (one, two))
-    differs, how = _described(*sizes)
-    return {"parameters": (differs, f"{counts}; {how}"), "modules": _described(*kinds)}
+    differs, how = _compare_named(*sizes)
+    return {"parameters": (differs, f"{counts}; {how}"), "modules": _compare_named(*kinds)}
 
 
-def _described(one: Mapping[str, str], two: Mapping[str, str]) -> Aspect:
+def _compare_named(one: Mapping[str, str], two: Mapping[str, str]) -> Aspect:
     """Returns in words which paths only one side has, and which mean something else to the other."""
     lost = [f"without {path}" for path in one if path not in two]
     new = [f"with {path}" for path in two if path not in one]
@@ -150,7 +150,7 @@ def _described(one: Mapping[str, str], two: Mapping[str, str]) -> Aspect:
     return bool(words), "; ".join(words) or "the same"
 
 
-def _tensors(one: Mapping[str, Tensor], two: Mapping[str, Tensor], what: str) -> Aspect:
+def _compare_tensors(one: Mapping[str, Tensor], two: Mapping[str, Tensor], what: str) -> Aspect:
     """Compares all as one vector, in which a tensor that one side does not have is 0: a part that is zero but for rounding has
     no scale of its own. Tensors of two shapes are left out."""
     paths = [path for path in {**one, **two} if not (path in one and path in two and one[path].shape != two[path].shape)]
@@ -164,18 +164,18 @@ def _tensors(one: Mapping[str, Tensor], two: Mapping[str, Tensor], what: str) ->
     return not gap <= TOLERANCE, f"{what}s differ by {gap:.2g} of their norm{place}"
 
 
-def _rates(one: list[float], two: list[float]) -> Aspect:
+def _compare_rates(one: list[float], two: list[float]) -> Aspect:
     for step, (a, b) in enumerate(zip(one, two, strict=False), start=1):
         if abs(a - b) > TOLERANCE * max(one):
             return True, f"step {step}: {a:.3g}, then {b:.3g}"
     return False, f"the same over {min(len(one), len(two))} steps"
 
 
-def _words(one: str, two: str) -> Aspect:
+def _compare_words(one: str, two: str) -> Aspect:
     return one != two, f"{one}, then {two}" if one != two else one
 
 
-def _translations(one: Side, two: Side) -> Aspect:
+def _compare_translations(one: Behaviour, two: Behaviour) -> Aspect:
     """Compares how the baseline's weights translate by the settings of each search."""
     hows = [replace(side.settings.search, n_best=1) for side in (one, two)]  # the one that is evaluated
     if hows[0] == hows[1]:

@@ -27,7 +27,7 @@ Curves = dict[str, list[tuple[int, float]]]
 
 DIGITS = 6  # significant digits of a curve's values, which events hold in 32 bits
 # Scalars why/ASPECT/PLACE, which may explain a failure, and those whose axis is logarithmic.
-ASPECTS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", "attention_entropy", "score_variance")
+DIAGNOSTICS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", "attention_entropy", "score_variance")
 LOGARITHMIC = ("gradient_norm", "score_variance")
 
 
@@ -156,7 +156,7 @@ def read_suite(directory: Path) -> Suite:
     return Suite(directory, settings, runs)
 
 
-def _columns(path: Path) -> dict[str, list[str]]:
+def _read_columns(path: Path) -> dict[str, list[str]]:
     """Returns the columns of a TSV file by their headings; ValueError where a line does not have one cell for each."""
     if files.is_stream(path):
         raise ValueError("a pipe or a device, no file")
@@ -174,7 +174,7 @@ def read(path: Path, kind: type[T]) -> T | None:
     try:
         if path.suffix == ".json":
             return TypeAdapter(kind).validate_json(files.small_file(path))
-        return TypeAdapter(kind).validate_python(files.read_yaml(path) if path.suffix == ".yaml" else _columns(path))
+        return TypeAdapter(kind).validate_python(files.read_yaml(path) if path.suffix == ".yaml" else _read_columns(path))
     except (OSError, ValueError) as error:
         why = reason(error)
         if isinstance(error, ValidationError):  # whose first line only counts what is wrong

@@ -39,7 +39,7 @@ from entente import checkpoint, files
 from entente.ablation import variants as ablations
 from entente.ablation.comparison import Compare
 from entente.ablation.page import report
-from entente.ablation.runs import ASPECTS, Settings, Status, read
+from entente.ablation.runs import DIAGNOSTICS, Settings, Status, read
 from entente.config import schema
 from entente.config.command_line import key_of, quoted
 from entente.console.endings import Stopped
@@ -54,16 +54,16 @@ log = logging.getLogger("entente")
 # By exit code, see entente.console.endings. The last two are of a signal that came before the run could handle it.
 STATES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted", 130: "interrupted", 143: "interrupted"}
 STATES |= {-signal.SIGINT: "interrupted", -signal.SIGTERM: "interrupted"}
-QUIET = 120  # seconds between lines where there is no terminal
-SET_HERE = ("ablation", "variant", "seed", "resume")  # settings of a run that the suite decides
+LOG_INTERVAL = 120  # seconds between lines where there is no terminal
+RESERVED_SETTINGS = ("ablation", "variant", "seed", "resume")  # settings of a run that the suite decides
 # Charts that overlay the runs; TensorBoard's own page of scalars shows one tag at a time.
 LAYOUT = {
     "How well": {name: ["Multiline", [name]] for name in ("valid/bleu", "valid/nll", "train/loss")},
-    "Why": {aspect.replace("_", " "): ["Multiline", [f"why/{aspect}/.*"]] for aspect in ASPECTS},
+    "Why": {aspect.replace("_", " "): ["Multiline", [f"why/{aspect}/.*"]] for aspect in DIAGNOSTICS},
 }
 
 
-def names_a_suite(suite: object, suites: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
+def check_suite_name(suite: object, suites: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
     """Raises a ValueError for a name without a list of variants in `suites`."""
     if isinstance(suite, str) and suite not in suites:
         choices = f"choose one of {', '.join(suites)}, or give a list of variants, suite=[baseline,no_residual]"
@@ -88,15 +88,15 @@ class SuiteSettings:
         doc("variants are files of configs/ablation; `overrides` come before your own"),
     ] = field(default_factory=dict)
 
-    relations = (names_a_suite,)
+    relations = (check_suite_name,)
 
 
-OWN = tuple(schema.settings_of(SuiteSettings))
+SUITE_KEYS = tuple(schema.settings_of(SuiteSettings))
 
 
 def check(config: Mapping[str, Any]) -> list[str]:
     """Returns what is wrong with the suite's own settings; the runs' are checked when they are composed."""
-    return schema.problems(SuiteSettings, "", {key: config[key] for key in OWN if key in config})
+    return schema.problems(SuiteSettings, "", {key: config[key] for key in SUITE_KEYS if key in config})
 
 
 @dataclass
@@ -143,21 +143,21 @@ class Job:
 
 
 @cache
-def digest(variant: str) -> str:
+def code_digest(variant: str) -> str:
     """Returns a digest of the code that trains and of what an ablation sets: a change of either makes another experiment."""
     package = Path(checkpoint.__file__).parent
     sources = [path for path in sorted(package.rglob("*.py")) if "ablation" not in path.relative_to(package).parts]
-    content = b"".join(path.read_bytes() for path in sources) + json.dumps(ablations.sets(variant), sort_keys=True).encode()
+    content = b"".join(path.read_bytes() for path in sources) + json.dumps(ablations.changes(variant), sort_keys=True).encode()
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 def ablate(config: Mapping[str, Any]) -> None:
     """Trains the suite that the command line names, then compares."""
-    own = schema.fill(SuiteSettings, "", {key: config[key] for key in OWN if key in config})
+    own = schema.fill(SuiteSettings, "", {key: config[key] for key in SUITE_KEYS if key in config})
     named, chosen = (own.suite, own.suites[own.suite]) if isinstance(own.suite, str) else ("suite", {"variants": own.suite})
     variants, seeds = list(dict.fromkeys(chosen["variants"])), list(dict.fromkeys(own.seeds))
-    given = [one for one in HydraConfig.get().overrides.task if key_of(one).partition(".")[0] not in OWN]
-    if wrong := [one for one in given if key_of(one) in SET_HERE]:
+    given = [one for one in HydraConfig.get().overrides.task if key_of(one).partition(".")[0] not in SUITE_KEYS]
+    if wrong := [one for one in given if key_of(one) in RESERVED_SETTINGS]:
         raise InputError(*(f"{one}: a suite sets it for each of its runs; leave it out, see suite and seeds" for one in wrong))
     ablations.refuse_unusable(variants)
     overrides = [*chosen.get("overrides", []), *(one for one in given if key_of(one) != "trainer.threads")]
@@ -166,8 +166,8 @@ def ablate(config: Mapping[str, Any]) -> None:
     jobs = plan_jobs(root, folder, variants, seeds, overrides)
     prepare_process(None)
     threads = config["trainer"]["threads"] or max(1, (os.cpu_count() or 1) // own.jobs)
-    with one_suite(root, variants, seeds, overrides):
-        train_all(root, jobs, recall(root, jobs), own.jobs, threads)
+    with open_suite(root, variants, seeds, overrides):
+        train_all(root, jobs, restore_states(root, jobs), own.jobs, threads)
     report(Compare(str(root)))
 
 
@@ -175,16 +175,16 @@ def plan_jobs(root: Path, folder: str, variants: Sequence[str], seeds: Sequence[
     """Returns every run, seeds outermost, so that a first table is soon complete. InputError with all that is wrong."""
     shared, budgets, found = {}, {}, []
     for variant in variants:
-        sets = ablations.sets(variant)  # which no override may change, else a variant would not be what its name says
+        sets = ablations.changes(variant)  # no override may change these settings, or the variant would not match its name
         shared[variant] = [*(one for one in overrides if key_of(one) not in sets), f"ablation={variant}"]
-        config = ablations.composed(shared[variant])
+        config = ablations.compose_run(shared[variant])
         found += [f"ablation={variant}: {problem}" for problem in train.check_run(config)]
         budgets[variant] = config.get("trainer", {}).get("max_steps")
     jobs = []
     for seed, variant in product(seeds, variants):
         directory = root / f"{variant}-seed{seed}"
         own = [f"seed={seed}", quoted(f"name={folder}/{directory.name}")]
-        jobs.append(Job(directory, [*shared[variant], *own], digest(variant), budgets[variant]))
+        jobs.append(Job(directory, [*shared[variant], *own], code_digest(variant), budgets[variant]))
         if directory.exists() and not (directory / "config.yaml").is_file():
             found.append(f"{directory}: in the way, it is no run (it has no config.yaml); remove it")
     if found:
@@ -193,7 +193,7 @@ def plan_jobs(root: Path, folder: str, variants: Sequence[str], seeds: Sequence[
 
 
 @contextmanager
-def one_suite(root: Path, variants: list[str], seeds: list[int], overrides: list[str]) -> Iterator[None]:
+def open_suite(root: Path, variants: list[str], seeds: list[int], overrides: list[str]) -> Iterator[None]:
     """Locks the suite's directory and writes its suite.yaml, which may get more variants and seeds, never other settings."""
     before = read(root / "suite.yaml", Settings) or Settings(variants=variants[:1], seeds=seeds[:1], overrides=overrides)
     if before.overrides != overrides:
@@ -222,7 +222,7 @@ def one_suite(root: Path, variants: list[str], seeds: list[int], overrides: list
             raise InputError(f"{root}: another process is training this suite; wait for it or stop it") from None
 
 
-def recall(root: Path, jobs: Sequence[Job]) -> dict[str, Status]:
+def restore_states(root: Path, jobs: Sequence[Job]) -> dict[str, Status]:
     """Returns the state of every run, of which each job has its own: how an earlier command left it. Waits for the processes
     of a suite that was killed, which save their runs and end."""
     states = read(root / "status.json", dict[str, Status]) or {}
@@ -273,7 +273,7 @@ def train_all(root: Path, jobs: Sequence[Job], states: Mapping[str, Status], at_
                     write_status(root, states)
                 text = f"{root.name}: {progress(jobs, first, began)}"
                 live.update(text, refresh=True)
-                if not console.is_interactive and time.monotonic() - said > QUIET:
+                if not console.is_interactive and time.monotonic() - said > LOG_INTERVAL:
                     said = time.monotonic()
                     log.info(text)
                 time.sleep(0.5)

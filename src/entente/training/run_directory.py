@@ -41,7 +41,7 @@ FINISHED = "metrics.json"  # the last file that a run writes
 RANDOM = "random"  # our entry for the random states in Lightning's checkpoint
 
 
-def no_folder(output_dir: str) -> list[str]:
+def output_dir_problems(output_dir: str) -> list[str]:
     """Why nothing can be written there, in a line; nothing is made to find out."""
     try:
         path = path_of(output_dir)
@@ -75,7 +75,7 @@ def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: M
         raise InputError(f"output_dir={root} name={name}: cannot be written ({reason(error)})") from error
 
 
-def to_resume(resume: str | None, root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
+def run_to_resume(resume: str | None, root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
     """The directory that `resume` means. auto: the newest unfinished run of this name and configuration, except for output_dir;
     where all have finished, the newest of these. None: a new run begins."""
     if resume != "auto":
@@ -84,7 +84,7 @@ def to_resume(resume: str | None, root: Path, name: str, config: Mapping[str, An
     runs = [
         (not is_finished(path), int(match[1] or 1), path)
         for path in (root / name).parent.glob("*/")
-        if (match := pattern.fullmatch(path.name)) and _same(path / "config.yaml", config)
+        if (match := pattern.fullmatch(path.name)) and _same_config(path / "config.yaml", config)
     ]
     if not runs:
         log.info("resume=auto: no run %s of this configuration yet, a new one begins", root / name)
@@ -92,7 +92,7 @@ def to_resume(resume: str | None, root: Path, name: str, config: Mapping[str, An
     return max(runs)[-1]
 
 
-def _same(stored: Path, config: Mapping[str, Any]) -> bool:
+def _same_config(stored: Path, config: Mapping[str, Any]) -> bool:
     try:
         there = read_yaml(stored)
     except ValueError:
@@ -111,7 +111,7 @@ def open_run(run_dir: Path) -> Iterator[None]:
     how = f"go on: entente train resume={run_dir}"
     try:
         with StopSignals(), FileLock(run_dir / ".lock", timeout=0):
-            threading.excepthook = _without_disk_errors
+            threading.excepthook = _ignore_disk_errors
             yield
     except Timeout:
         raise InputError(f"{run_dir}: another process is training this run; wait for it or stop it") from None
@@ -139,7 +139,7 @@ class LogFile(logging.FileHandler):
         raise
 
 
-def _without_disk_errors(error: threading.ExceptHookArgs) -> None:
+def _ignore_disk_errors(error: threading.ExceptHookArgs) -> None:
     """TensorBoard's writer is a thread, whose error the main thread raises again at the next write."""
     if not isinstance(error.exc_value, OSError):
         threading.__excepthook__(error)
@@ -287,7 +287,7 @@ def steps(folder: Path) -> dict[int, Path]:
 
 
 @dataclass(frozen=True)
-class Point:
+class ResumePoint:
     """Where a run resumes."""
 
     path: Path | None = None  # of the checkpoint; None: at the beginning
@@ -295,7 +295,7 @@ class Point:
     trained: bool = False  # only the evaluation is left
     entry: Mapping[str, Any] = field(default_factory=dict)  # see checkpoint.entry
 
-    def what_is_left(self, max_steps: int) -> str:
+    def remaining_work(self, max_steps: int) -> str:
         if self.trained:
             return f"has trained its {self.step} steps, its evaluation is left"
         if self.path is None:
@@ -303,7 +303,7 @@ class Point:
         return f"goes on from step {self.step} to {max_steps}"
 
 
-def newest(run_dir: Path, settings: CheckpointSettings, last: int | None = None) -> Point:
+def find_resume_point(run_dir: Path, settings: CheckpointSettings, last: int | None = None) -> ResumePoint:
     """The latest undamaged checkpoint from which training yields all that the run's end needs: whatever of the checkpoints to
     average and best.ckpt is missing would be written again. Damaged and missing files are logged. last: its step, if known."""
     folder = run_dir / "checkpoints"
@@ -323,17 +323,17 @@ def newest(run_dir: Path, settings: CheckpointSettings, last: int | None = None)
         if (state := saved.get("callbacks", {}).get(Checkpoints.__qualname__)) is None:
             log.warning("%s: not a checkpoint that training goes on from: going back to one before it", path)
             continue
-        point, best = Point(path, saved["global_step"], state["trained"], saved[ENTRY]), state["best"]
+        point, best = ResumePoint(path, saved["global_step"], state["trained"], saved[ENTRY]), state["best"]
         if lost is None and best is not None and content("best.ckpt") is None:
             lost = best
         end = point.step if point.trained else last or point.step + 1
         averaged = (content(f"step-{step}.ckpt") for step in settings.steps_of_mean(end) if step <= point.step)
         if (lost is None or best != lost) and all(averaged):
             return point
-    return Point()
+    return ResumePoint()
 
 
-def forget_after(run_dir: Path, point: Point) -> None:
+def remove_later_checkpoints(run_dir: Path, point: ResumePoint) -> None:
     """Removes the checkpoints of later steps: training writes them again, as it does their points for TensorBoard."""
     for step, path in steps(run_dir / "checkpoints").items():
         if step > point.step:

@@ -24,7 +24,7 @@ from entente.training.views import Views
 TOKENIZER_GIVEN = {"corpus_train", "cache_dir"}  # arguments that the program supplies
 BATCH_GIVEN = {"corpus", "vocabulary", "seed", "overfit", "limit_batches"}
 # What a setting meant before configurations were stored with it, where that is not its default.
-MEANT = {"optim": {"decay_from": 0}}
+OLD_DEFAULTS = {"optim": {"decay_from": 0}}
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,12 @@ class RunSettings:
         if missing := [part for part in (*PARTS, "model", "data") if part not in config]:
             raise InputError(f"{', '.join(missing)}: no such part in the configuration; leave it in")
         found = problems(cls, "", {**config, "model": {}, "data": {}})
-        if found := found + _problems_by_name(MODELS, "model", config["model"], RUNTIME) + problems_of_data(config["data"]):
+        if found := found + _problems_by_name(MODELS, "model", config["model"], RUNTIME) + data_problems(config["data"]):
             raise InputError(*found)
-        values = completed(config)
+        values = add_defaults(config)
         return cls(**{**values, **{part: kind(**values[part]) for part, kind in PARTS.items()}})
 
-    def stored(self) -> dict[str, Any]:
+    def stored_config(self) -> dict[str, Any]:
         """The complete configuration of the run, as config.yaml and checkpoints hold it."""
         return {key: value for key, value in asdict(self).items() if key != "resume"}
 
@@ -89,16 +89,16 @@ class RunSettings:
 PARTS: dict[str, Any] = {field.name: field.type for field in fields(RunSettings) if is_dataclass(field.type)}
 
 
-def completed(config: Mapping[str, Any]) -> dict[str, Any]:
+def add_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration with defaults for what it leaves out; those of a resumed run are what they were when it was stored."""
-    meant = MEANT if config.get("resume") not in (None, "auto") else {}
+    meant = OLD_DEFAULTS if config.get("resume") not in (None, "auto") else {}
     parts = {part: {**defaults(kind), **meant.get(part, {}), **config[part]} for part, kind in PARTS.items() if part in config}
     if (data := config.get("data")) is not None:
         parts["data"] = {**defaults(CORPORA[data["name"]]), "tokenizer": {}, "batch": {}, **data}
     return {**defaults(RunSettings), **config, **parts}
 
 
-def problems_of_data(data: object) -> list[str]:
+def data_problems(data: object) -> list[str]:
     """Of the part that names a corpus and says how it is cut into pieces and batches."""
     if not isinstance(data, Mapping):
         return problems(dict, "data", data)

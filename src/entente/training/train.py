@@ -34,7 +34,7 @@ from entente.models.seq2seq import parameter_count
 from entente.process import prepare_process
 from entente.training import run_directory, views
 from entente.training.progress import TrainingProgress, clock
-from entente.training.run_directory import Checkpoints, LogFile, Point
+from entente.training.run_directory import Checkpoints, LogFile, ResumePoint
 from entente.training.settings import RunSettings, TrainerSettings
 from entente.training.translator import Translator
 
@@ -54,8 +54,8 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
     settings = usable_settings(config)
     prepare_process(settings.trainer.threads)
     root, name = Path(settings.output_dir), settings.name + ("-overfit" if settings.overfit else "")
-    stored = settings.stored()
-    run_dir = run_directory.to_resume(settings.resume, root, name, stored)
+    stored = settings.stored_config()
+    run_dir = run_directory.run_to_resume(settings.resume, root, name, stored)
     if run_dir and run_directory.is_finished(run_dir):
         log.info("%s: has finished, nothing left to do", run_dir)
         return run_dir
@@ -64,7 +64,7 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
     with ExitStack() as stack:
         if run_dir:
             stack.enter_context(run_directory.open_run(run_dir))
-        data, translator = prepared(settings)
+        data, translator = prepare_run(settings)
         if not run_dir:
             proof = prove(stored, data) if prove else None
             run_dir = run_directory.new_run_directory(root, name, stored, proof)
@@ -72,12 +72,12 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
         stack.enter_context(closing(LogFile(run_dir)))
         saving = Checkpoints(run_dir, settings.checkpoint)
         last = None if settings.trainer.patience else settings.trainer.max_steps
-        point = run_directory.newest(run_dir, settings.checkpoint, last)  # of a new run, the beginning
+        point = run_directory.find_resume_point(run_dir, settings.checkpoint, last)  # of a new run, the beginning
         if point.path:
             checkpoint.refuse_other_text(point.path, point.entry, translator.checkpoint_entry)
         if resumed:
-            run_directory.forget_after(run_dir, point)
-            log.info("%s: %s", run_dir, point.what_is_left(settings.trainer.max_steps))
+            run_directory.remove_later_checkpoints(run_dir, point)
+            log.info("%s: %s", run_dir, point.remaining_work(settings.trainer.max_steps))
         fit(settings, data, translator, saving, point)
     return run_dir
 
@@ -95,12 +95,12 @@ def usable_settings(config: Mapping[str, Any]) -> RunSettings:
     """The settings of a run that this machine can train, before anything is read or written; an InputError with all that is
     wrong."""
     settings = RunSettings.of(config)
-    if found := refused_by_lightning(settings.trainer) or run_directory.no_folder(settings.output_dir):
+    if found := lightning_problems(settings.trainer) or run_directory.output_dir_problems(settings.output_dir):
         raise InputError(*found)
     return replace(settings, output_dir=str(path_of(settings.output_dir)))
 
 
-def refused_by_lightning(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
+def lightning_problems(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
     """Accelerators and precisions that are not available here, which no signature can say."""
     prepare_process(None)  # keeps Lightning quiet
     for key, tried in (("accelerator", replace(settings, precision="32-true")), ("precision", settings)):
@@ -111,7 +111,7 @@ def refused_by_lightning(settings: TrainerSettings, part: str = "trainer.") -> l
     return []
 
 
-def prepared(settings: RunSettings) -> tuple[TranslationData, Translator]:
+def prepare_run(settings: RunSettings) -> tuple[TranslationData, Translator]:
     """The data of a run and the model before its first step. An InputError where the model cannot be trained on the data."""
     log.info("reading the corpus: %s", settings.data["name"])
     corpus = read_corpus(settings.data)
@@ -129,12 +129,12 @@ def prepared(settings: RunSettings) -> tuple[TranslationData, Translator]:
     data.check(decoded=["valid", *corpus.tests])
     checkpoint.plan(settings.model, vocabulary, copies=4)  # weights, gradients, and Adam's two moments
     model = checkpoint.build(settings.model, vocabulary, settings.seed)
-    entry = checkpoint.entry(settings.stored(), vocabulary, text)
+    entry = checkpoint.entry(settings.stored_config(), vocabulary, text)
     steps, log_every = settings.trainer.max_steps, settings.trainer.log_every
     return data, Translator(model, vocabulary, settings.optim, settings.search, steps, log_every, entry)
 
 
-def fit(settings: RunSettings, data: TranslationData, translator: Translator, saving: Checkpoints, point: Point) -> None:
+def fit(settings: RunSettings, data: TranslationData, translator: Translator, saving: Checkpoints, point: ResumePoint) -> None:
     """Trains from a point of a run to its end, and finishes the run."""
     pieces = len(translator.vocabulary.tgt)
     log.info("%s: %s parameters, %d pieces", saving.run_dir, f"{parameter_count(translator.model):,}", pieces)
@@ -143,9 +143,9 @@ def fit(settings: RunSettings, data: TranslationData, translator: Translator, sa
     log.info("pairs read: %s; dropped: %s", read, dropped)
     chosen = [saving, *callbacks(settings.views, settings.trainer.patience, settings.data["src"])]
     budget = replace(settings.trainer, max_steps=point.step) if point.trained else settings.trainer
-    splits = decoded(settings, data.corpus)
+    splits = evaluation_splits(settings, data.corpus)
     trainer = build_trainer(budget, saving.run_dir, chosen, purge_step=point.step + 1)
-    views.log_settings(trainer, settings.stored(), splits)
+    views.log_settings(trainer, settings.stored_config(), splits)
     try:
         trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
     finally:
@@ -187,7 +187,7 @@ def callbacks(chosen: views.Views, patience: int | None, language: str) -> list[
     return [TrainingProgress(), *stopping, views.TensorBoardViews(chosen, FIXED_SENTENCES.get(language, ()))]
 
 
-def decoded(settings: RunSettings, corpus: Corpus) -> list[str]:
+def evaluation_splits(settings: RunSettings, corpus: Corpus) -> list[str]:
     """The splits of the final evaluation."""
     return ["valid", *corpus.tests, *(f"{split}@{how}" for split in [*corpus.tests][:1] for how in settings.also_evaluate)]
 
@@ -195,13 +195,13 @@ def decoded(settings: RunSettings, corpus: Corpus) -> list[str]:
 def finish(settings: RunSettings, data: TranslationData, translator: Translator, saving: Checkpoints) -> None:
     """Chooses the run's model after training, decodes and scores with it, and writes everything."""
     started, averaged = time.perf_counter(), None
-    with placed(translator.model, settings.trainer.accelerator, settings.trainer.precision):
+    with on_accelerator(translator.model, settings.trainer.accelerator, settings.trainer.precision):
         if settings.checkpoint.average > 1:
             averaged = keep_mean_if_better(data, translator, saving)
         if saving.best is None:  # trained by a version that did not always validate
             saving.write_best(translator)
         translator.load_state_dict(checkpoint.read(saving.folder / "best.ckpt")["state_dict"])
-        evaluations = {split: translator.evaluate(data.evaluation(split)) for split in decoded(settings, data.corpus)}
+        evaluations = {split: translator.evaluate(data.evaluation(split)) for split in evaluation_splits(settings, data.corpus)}
     write_translations(saving.run_dir, evaluations)
     metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
     report = {
@@ -221,7 +221,7 @@ def finish(settings: RunSettings, data: TranslationData, translator: Translator,
 
 
 @contextmanager
-def placed(model: nn.Module, accelerator: str, precision: str | int) -> Iterator[None]:
+def on_accelerator(model: nn.Module, accelerator: str, precision: str | int) -> Iterator[None]:
     """Puts a model on the accelerator; inside, it computes in the precision that Lightning knows by this name."""
     fabric = L.Fabric(accelerator=accelerator, devices=1, precision=precision)  # type: ignore[arg-type]
     fabric.setup_module(model)  # moves and converts it in place; the wrapper that it returns only adds autocast

@@ -30,8 +30,8 @@ from entente.evaluation import Evaluation
 from entente.training.translator import Translator
 
 EVENTS = "events.out.tfevents."  # how TensorBoard's files begin; then the second, the host, the process and a count
-FINAL = ("bleu", "chrf", "ter", "nll")
-DIFFER = ("model.name", "seed", "variant")  # the settings by which one tells runs apart
+SCORES = ("bleu", "chrf", "ter", "nll")
+HEADLINE_SETTINGS = ("model.name", "seed", "variant")  # the settings by which one tells runs apart
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable
         if not isinstance(value, Mapping)
     }
     tests_first = sorted(splits, key=lambda split: split == "valid")
-    metrics = [*(f"final/{split}/{name}" for name in FINAL for split in tests_first), "valid/bleu", "valid/nll", "train/loss"]
+    metrics = [*(f"final/{split}/{name}" for name in SCORES for split in tests_first), "valid/bleu", "valid/nll", "train/loss"]
     experiment, start, _ = hparams(settings, dict.fromkeys(metrics, 0.0))  # their values are the scalars'
     described = experiment.value[0].metadata.plugin_data
     content = HParamsPluginData.FromString(described.content)
     for info in content.experiment.hparam_infos:
-        info.differs = info.name in DIFFER  # TensorBoard shows these first
+        info.differs = info.name in HEADLINE_SETTINGS  # TensorBoard shows these first
     described.content = content.SerializeToString()
     for summary in (experiment, start):
         writer.add_summary(summary)
@@ -80,7 +80,7 @@ def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable
 def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
     """The final figures for TensorBoard, at a step after all others, so that an evaluation done again replaces them."""
     board = _board(trainer)
-    final = {f"final/{split}/{name}": m[name] for split, m in metrics.items() for name in FINAL}
+    final = {f"final/{split}/{name}": m[name] for split, m in metrics.items() for name in SCORES}
     board.log_metrics(final, trainer.global_step + 1)
     board.finalize("success")
 
