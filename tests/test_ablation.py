@@ -404,7 +404,7 @@ def test_an_ablation_is_the_last_word(project: Path, base: list[str]) -> None:
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stderr) == (
         2,
-        "error: model.n_heads=2: ablation=one_head sets it to 1; leave out one of both\n",
+        "error: model.n_heads=2: ablation=one_head sets it to 1; leave out one of the two\n",
     )
 
 
@@ -433,7 +433,7 @@ def test_runs_of_other_code_are_said(project: Path, base: list[str]) -> None:
 def test_what_is_in_the_way_of_a_run_is_named(project: Path, base: list[str]) -> None:
     (project / "outputs" / "way" / "baseline-seed1").mkdir(parents=True)
     said = ablate(project, base, "suite=[baseline]", "name=way", code=2)
-    assert "baseline-seed1: in the way, it is no run" in said
+    assert "baseline-seed1: in the way, but not a run" in said
     (project / "outputs" / "file").write_text("")
     assert "cannot be written" in ablate(project, base, "suite=[baseline]", "name=file", code=2)
 

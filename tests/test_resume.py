@@ -110,7 +110,7 @@ def test_a_run_stopped_by_signals_ends_with_the_same_bits(
         stopped = run(base, model, name, "resume=auto")
         assert stopped.name == name
         assert differences(whole, stopped) == []
-        said = f"goes on from step {step} to {STEPS}" if step < STEPS else f"has trained its {STEPS} steps"
+        said = f"resumes from step {step} of {STEPS}" if step < STEPS else f"has trained its {STEPS} steps"
         assert said in capsys.readouterr().out
 
 
@@ -160,7 +160,7 @@ def test_an_interrupt_before_the_first_step_says_so(base: list[str], monkeypatch
     whole, original = run(base, "birnn", "whole"), Translator.on_train_start
     with monkeypatch.context() as patched:
         patched.setattr(Translator, "on_train_start", lambda self: (original(self), send(signal.SIGINT)()))
-        with pytest.raises(Interrupted, match="^stopped by SIGINT before the first step; go on: "):
+        with pytest.raises(Interrupted, match="^stopped by SIGINT before the first step; resume it with: "):
             run(base, "birnn", "stopped")
     assert differences(whole, run(base, "birnn", "stopped", "resume=auto")) == []
 
@@ -223,7 +223,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     saved[-1].write_bytes(content)
     resumed = run(base, "birnn", "stopped", "resume=auto")
     out = capsys.readouterr().out
-    assert "step-11.ckpt: damaged" in out and "goes on from step 9" in out
+    assert "step-11.ckpt: damaged" in out and "resumes from step 9" in out
     assert differences(whole, resumed) == []
 
 
@@ -283,9 +283,9 @@ def test_what_the_end_needs_and_has_lost_is_trained_again(
     whole = run(base, "birnn", "whole", *AVERAGED)
     for name, spoil, said in (
         ("step-24.ckpt", damage, "step-24.ckpt: damaged.*: going back.* starts again from step 0"),
-        ("step-28.ckpt", Path.unlink, "step-28.ckpt: .*: going back.* goes on from step 24"),
-        ("step-30.ckpt", damage, "step-30.ckpt: damaged.*: going back.* goes on from step 28"),
-        ("best.ckpt", damage, "best.ckpt: damaged.*: going back.* (goes on|starts again) from step"),
+        ("step-28.ckpt", Path.unlink, "step-28.ckpt: .*: going back.* resumes from step 24"),
+        ("step-30.ckpt", damage, "step-30.ckpt: damaged.*: going back.* resumes from step 28"),
+        ("best.ckpt", damage, "best.ckpt: damaged.*: going back.* (resumes|starts again) from step"),
     ):
         spoilt = tmp_path / f"spoilt-{name}"
         shutil.copytree(whole, spoilt)
@@ -452,7 +452,7 @@ def test_a_second_interrupt_quits_at_once(tmp_path: Path) -> None:
             time.sleep(1)
             process.send_signal(signal.SIGINT)
         said = process.stderr.read().decode()
-    assert (process.returncode, said.count("once more to quit"), "Traceback" in said) == (128 + signal.SIGINT, 1, False)
+    assert (process.returncode, said.count("again to quit"), "Traceback" in said) == (128 + signal.SIGINT, 1, False)
     assert not list(tmp_path.glob("a/checkpoints/step-*"))
 
 

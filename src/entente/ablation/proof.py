@@ -1,7 +1,7 @@
-"""Proof of effect: before a variant trains, it is built from the same seed as the baseline, and what both do is compared.
+"""Proof of effect: before a variant trains, it is built from the baseline's seed and compared with the baseline.
 
-A variant whose option is not read trains like the baseline, and its row in a table of results says "as good". An ablation is
-therefore refused unless it changes some behaviour. Other parameters or modules alone prove nothing: they may not be used.
+A variant whose option is never read would train like the baseline and be reported "as good". An ablation is therefore refused
+unless it changes some behaviour. Different parameters or modules alone prove nothing, since they may be unused.
 """
 
 import math
@@ -22,16 +22,16 @@ from entente.models.seq2seq import evaluating, parameter_count
 from entente.training.settings import RunSettings
 from entente.training.train import build_trainer, prepare_run
 
-SENTENCES = 16  # of validation, of whatever lengths, so that there is padding
-BATCHES = 16  # of training, of which the tokens are compared
-TOLERANCE = 1e-9  # of the norm; everything is computed in float64, where sums in another order differ by 1e-15
-STRUCTURE = ("parameters", "modules")  # described, and no proof
-Aspect = tuple[bool, str]  # does it differ, and how
+SENTENCES = 16  # validation sentences to compare on, of different lengths, so that there is padding
+BATCHES = 16  # training batches whose tokens are compared
+TOLERANCE = 1e-9  # relative to the norm; in float64, the order of summation changes results by about 1e-15
+STRUCTURE = ("parameters", "modules")  # aspects that are described but prove nothing
+Aspect = tuple[bool, str]  # whether it differs, and how
 
 
 def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.TranslationData) -> dict[str, Any]:
-    """Returns {"variant", "differs": [aspect, ...], "equal": [aspect, ...], aspect: how, in words}. `data` is the variant's.
-    InputError if no behaviour differs."""
+    """Returns {"variant", "differs": [aspect, ...], "equal": [aspect, ...], aspect: how it differs, in words}. `data` is the
+    variant's. Raises InputError if no behaviour differs."""
     before, after = RunSettings.of(baseline), RunSettings.of(variant)
     shared = (before.data, before.overfit, before.seed) == (after.data, after.overfit, after.seed)
     one, two = Behaviour(before, data if shared else prepare_run(before)[0]), Behaviour(after, data)
@@ -51,8 +51,8 @@ def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.
     if not any(differs for aspect, (differs, _) in aspects.items() if aspect not in STRUCTURE):
         behaviours = ", ".join(aspect for aspect in aspects if aspect not in STRUCTURE)
         raise InputError(
-            f"ablation {after.variant}: equal to the baseline in {behaviours}, so it takes nothing away; "
-            "correct its file, or the code that should read what it sets"
+            f"ablation {after.variant}: equal to the baseline in {behaviours}, so it has no effect; "
+            "correct its file, or the code that should read its settings"
         )
     return {
         "variant": after.variant,
@@ -63,8 +63,8 @@ def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.
 
 
 class Behaviour:
-    """What a configuration does to the first sentences of validation: `logits` (N, V) in evaluation mode, `loss` and
-    `gradients` in training mode with the random numbers of the seed."""
+    """How a configured model behaves on the first validation sentences: `logits` (N, V) in evaluation mode; `loss` and
+    `gradients` in training mode, with the random numbers of the seed."""
 
     def __init__(self, settings: RunSettings, data: module.TranslationData) -> None:
         self.settings, self.data, self.batch = settings, data, data.sample(SENTENCES)
@@ -73,7 +73,7 @@ class Behaviour:
             self.logits = self._logits()
         optim, last = settings.optim, settings.trainer.max_steps
         self.rates = [optim.lr * optim.factor(step, last) for step in range(last)]
-        self.precision = str(build_trainer(settings.trainer, None).precision)  # in one spelling
+        self.precision = str(build_trainer(settings.trainer, None).precision)  # in Lightning's canonical spelling
         self.model.train()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
@@ -85,13 +85,13 @@ class Behaviour:
         self.gradients = {path: torch.zeros_like(p) if p.grad is None else p.grad for path, p in self.model.named_parameters()}
 
     def _logits(self) -> Tensor:
-        """Returns those of the real target tokens, (N, V)."""
+        """Returns the logits of the real target tokens, (N, V)."""
         real = self.batch.tgt[:, 1:] != self.model.pad_id
         return self.model.output(self.model(self.batch.src, self.batch.tgt[:, :-1])[real])
 
     def steps(self) -> Tensor:
-        """Returns weights after each of seven steps of the optimiser at a learning rate of 1, (7, 7). Weights and gradients
-        are the same for every configuration, the gradients of norms from 0.01 to 10,000."""
+        """Returns the weights after each of seven optimiser steps at a learning rate of 1, (7, 7). The initial weights and the
+        gradients, with norms from 0.01 to 10,000, are the same for every configuration."""
         weights = nn.Parameter(torch.linspace(-1, 1, 7, dtype=torch.float64))
         optimiser = replace(self.settings.optim, lr=1.0).adamw([weights])
         after = []
@@ -105,20 +105,20 @@ class Behaviour:
         return torch.stack(after)
 
     def amounts(self) -> str:
-        """Returns how many batches are read, in words."""
+        """Returns a description of how much data is read."""
         trainer, words = self.settings.trainer, []
         for split in ("valid", *self.data.corpus.tests):
             limited = replace(self.data.evaluation(split), limit=trainer.limit_batches)
             words.append(f"{split} {len(limited) / len(limited.batches):.3g}")
-        return f"{trainer.max_steps:,} steps, {trainer.accumulate} to a step; of each split, the part {', '.join(words)}"
+        return f"{trainer.max_steps:,} steps, batches per step: {trainer.accumulate}, share of each split: {', '.join(words)}"
 
     def tokens(self) -> list[list[Any]]:
-        """Returns the token ids of the first training batches, and of all that is evaluated."""
+        """Returns the token ids of the first training batches and of all evaluated splits."""
         train = [ids.tolist() for batch in islice(self.data.train_dataloader(), BATCHES) for ids in (batch.src, batch.tgt)]
         return train + [rows.values.tolist() for split in ("valid", *self.data.corpus.tests) for rows in self.data.ids(split)]
 
     def candidate_weights(self) -> str:
-        """Returns which weights may become the best ones; in words that are the same where these are."""
+        """Returns a description of the weights that may be chosen as the best: the same text for the same weights."""
         trainer, saved = self.settings.trainer, self.settings.checkpoint
         last, every = trainer.max_steps, min(trainer.validate_every, trainer.max_steps)
         words = f"the best of those after every {every} steps and step {last}"
@@ -129,10 +129,10 @@ class Behaviour:
 
 
 def _compare_structure(one: nn.Module, two: nn.Module, name: str) -> dict[str, Aspect]:
-    """Compares parameters and modules by their names, shapes and arguments."""
+    """Compares parameters by name and shape, and modules by name and arguments."""
     before, after = dict(one.named_parameters()), dict(two.named_parameters())
     both = [path for path in after if path in before and before[path].shape == after[path].shape]
-    if unequal := [path for path in both if not torch.equal(before[path], after[path])]:  # law 9
+    if unequal := [path for path in both if not torch.equal(before[path], after[path])]:  # shared ones must start equal
         raise InputError(f"ablation {name}: {unequal[0]} does not start equal to the baseline's; leave the seed as it is")
     counts = f"{parameter_count(one):,}, then {parameter_count(two):,}; {len(both)} matrices and vectors start equal"
     sizes = ({path: str([*parameter.shape]) for path, parameter in side.items()} for side in (before, after))
@@ -142,7 +142,7 @@ def _compare_structure(one: nn.Module, two: nn.Module, name: str) -> dict[str, A
 
 
 def _compare_named(one: Mapping[str, str], two: Mapping[str, str]) -> Aspect:
-    """Returns in words which paths only one side has, and which mean something else to the other."""
+    """Describes the paths that only one side has, and those with different values on the two sides."""
     lost = [f"without {path}" for path in one if path not in two]
     new = [f"with {path}" for path in two if path not in one]
     changed = [f"{path}: {one[path]}, then {two[path]}" for path in one if path in two and one[path] != two[path]]
@@ -151,8 +151,8 @@ def _compare_named(one: Mapping[str, str], two: Mapping[str, str]) -> Aspect:
 
 
 def _compare_tensors(one: Mapping[str, Tensor], two: Mapping[str, Tensor], what: str) -> Aspect:
-    """Compares all as one vector, in which a tensor that one side does not have is 0: a part that is zero but for rounding has
-    no scale of its own. Tensors of two shapes are left out."""
+    """Compares the tensors of each side as one vector, since a part that is zero up to rounding has no scale of its own. A
+    tensor that one side lacks counts as 0. Tensors with different shapes on the two sides are left out."""
     paths = [path for path in {**one, **two} if not (path in one and path in two and one[path].shape != two[path].shape)]
     if not paths:
         return True, f"no {what} in common"
@@ -176,15 +176,15 @@ def _compare_words(one: str, two: str) -> Aspect:
 
 
 def _compare_translations(one: Behaviour, two: Behaviour) -> Aspect:
-    """Compares how the baseline's weights translate by the settings of each search."""
-    hows = [replace(side.settings.search, n_best=1) for side in (one, two)]  # the one that is evaluated
+    """Compares the translations that the baseline's weights give with each side's search settings."""
+    hows = [replace(side.settings.search, n_best=1) for side in (one, two)]  # only the best hypothesis is evaluated
     if hows[0] == hows[1]:
         return False, "the same search"
     found = []
     with evaluating(one.model):
         for how in hows:
             best = [n_best[0] for n_best in search(one.model, one.batch.src, how, tokenizer.BOS, tokenizer.EOS)]
-            # Greedy search compares no scores.
+            # Greedy search does not rank by score, so a different score alone is no effect.
             found.append([hypothesis if how.beam > 1 else hypothesis._replace(score=0.0) for hypothesis in best])
     changed = sum(a != b for a, b in zip(*found, strict=True))
-    return changed > 0, f"{changed} of {len(found[0])} sentences translated otherwise or with another score"
+    return changed > 0, f"{changed} of {len(found[0])} sentences with a different translation or score"
