@@ -933,7 +933,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "no suite to compare",
         "compare nowhere",
-        r"nowhere: not a suite, it has no suite\.yaml; give the directory of a suite",
+        r"nowhere: not a suite, since it has no suite\.yaml; give the directory of a suite",
         real=True,
     ),
     Case(

@@ -242,7 +242,7 @@ def test_a_variant_that_takes_nothing_away_is_refused(prove: Callable[..., dict[
 
 
 def test_a_variant_of_another_seed_is_refused(prove: Callable[..., dict[str, Any]]) -> None:
-    with pytest.raises(InputError, match="weight does not start equal to the baseline's; leave the seed as it is"):
+    with pytest.raises(InputError, match="weight does not start with the baseline's values; leave the seed as it is"):
         prove("transformer", "no_residual", "seed=2")
 
 

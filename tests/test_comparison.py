@@ -481,12 +481,12 @@ def test_a_suite_is_published_by_a_command(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "publish.py")]
     subprocess.run([*command, str(root), str(kept)], cwd=tmp_path, capture_output=True, check=True)
     assert "other" in (kept / "comparison.md").read_text() and len(lines_of(kept / "runs.jsonl.gz")) == 2
-    with pytest.raises(InputError, match="kept: not a suite, it has no suite.yaml"):  # what is published is not read back
+    with pytest.raises(InputError, match="kept: not a suite, since it has no suite.yaml"):  # what is published is not read back
         read_suite(kept)
     refused = subprocess.run([*command, str(kept), str(root)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (refused.returncode, refused.stderr) == (
         2,
-        f"error: {kept}: not a suite, it has no suite.yaml; give the directory of a suite\n",
+        f"error: {kept}: not a suite, since it has no suite.yaml; give the directory of a suite\n",
     )
 
 
@@ -520,7 +520,7 @@ def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, file: str, content:
 
 
 def test_what_is_no_suite_or_has_no_place_is_refused(tmp_path: Path, root: Path) -> None:
-    with pytest.raises(InputError, match="not a suite, it has no suite.yaml"):
+    with pytest.raises(InputError, match="not a suite, since it has no suite.yaml"):
         read_suite(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="output=.*cannot be written .*; give another folder"):
@@ -531,5 +531,5 @@ def test_runs_on_other_sentences_are_not_compared(tmp_path: Path) -> None:
     root = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {}})
     path = root / "other-seed1" / "translations" / "test.tsv"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(InputError, match="other-seed1: test is not that of .*baseline-seed1"):
+    with pytest.raises(InputError, match="other-seed1: test differs from that of .*baseline-seed1"):
         compare(read_suite(root), SAMPLES)

@@ -29,8 +29,8 @@ from sacrebleu.significance import PairedTest
 from entente.ablation.runs import Run, Suite, Translations
 
 ALPHA = 0.05  # family-wise error rate of the verdicts "worse" and "better" on a split
-REACHED = 0.9  # share of the baseline's BLEU
-PLATEAU = 0.9  # share of the unigram NLL
+REACHED = 0.9  # share of the baseline's BLEU that counts as reaching it
+PLATEAU = 0.9  # share of the unigram NLL at and above which a model is still on the plateau
 BASELINE, AS_GOOD, WORSE, BETTER = "baseline", "as good", "worse", "better"
 STUCK, DIVERGED = "never left the plateau", "diverged"
 Row = dict[str, Any]

@@ -158,7 +158,7 @@ def page(comparison: Comparison, suite: Suite) -> str:
 
 
 def _by_length(run: Run, split: str) -> Points:
-    """Returns BLEU over the middle of each range of source lengths: 8 for "6-10", 51 for "51+"."""
+    """Returns BLEU at the middle of each range of source lengths: 8 for "6-10", 51 for "51+"."""
     buckets = run.metrics[split].bleu_by_source_length if split in run.metrics else []
     ends = [[int(end) for end in re.findall(r"\d+", bucket.words)] for bucket in buckets]
     return [(sum(pair) / len(pair), bucket.bleu) for pair, bucket in zip(ends, buckets, strict=True)]
@@ -227,7 +227,7 @@ def _grid(panels: Mapping[str, Lines], most: int, height: float, x: str, y: str 
     for axes, (title, lines) in zip(grid, panels.items(), strict=False):
         axes.set_title(textwrap.shorten(title, 34), loc="left")
         for points, shade in lines:
-            marker = "o" if len(points) < 10 else None  # too few points for a line to show
+            marker = "o" if len(points) < 10 else None  # show the points if there are too few for a line
             axes.plot(*zip(*points, strict=True), color=shade, linewidth=1, marker=marker, markersize=2)
     for i in range(len(panels), len(grid)):
         grid[i].set_axis_off()

@@ -30,8 +30,8 @@ Aspect = tuple[bool, str]  # whether it differs, and how
 
 
 def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.TranslationData) -> dict[str, Any]:
-    """Returns {"variant", "differs": [aspect, ...], "equal": [aspect, ...], aspect: how it differs, in words}. `data` is the
-    variant's. Raises InputError if no behaviour differs."""
+    """Returns {"variant", "differs": [aspect, ...], "equal": [aspect, ...], aspect: how it differs, in words}. Raises InputError
+    if no behaviour differs. data: the variant's."""
     before, after = RunSettings.of(baseline), RunSettings.of(variant)
     shared = (before.data, before.overfit, before.seed) == (after.data, after.overfit, after.seed)
     one, two = Behaviour(before, data if shared else prepare_run(before)[0]), Behaviour(after, data)
@@ -133,7 +133,7 @@ def _compare_structure(one: nn.Module, two: nn.Module, name: str) -> dict[str, A
     before, after = dict(one.named_parameters()), dict(two.named_parameters())
     both = [path for path in after if path in before and before[path].shape == after[path].shape]
     if unequal := [path for path in both if not torch.equal(before[path], after[path])]:  # shared ones must start equal
-        raise InputError(f"ablation {name}: {unequal[0]} does not start equal to the baseline's; leave the seed as it is")
+        raise InputError(f"ablation {name}: {unequal[0]} does not start with the baseline's values; leave the seed as it is")
     counts = f"{parameter_count(one):,}, then {parameter_count(two):,}; {len(both)} matrices and vectors start equal"
     sizes = ({path: str([*parameter.shape]) for path, parameter in side.items()} for side in (before, after))
     kinds = ({path: f"{type(m).__name__}({m.extra_repr()})" for path, m in x.named_modules() if path} for x in (one, two))

@@ -64,7 +64,7 @@ class Translations(BaseModel):
     translation: list[str]
 
 
-FILES: dict[str, Any] = {  # of a run, with their types
+FILES: dict[str, Any] = {  # the files of a run and their types
     "config.yaml": dict[str, Any],
     "metrics.json": dict[Name, Scores],
     "training.json": Training,
@@ -138,7 +138,9 @@ class Suite:
                 raise InputError(f"{path}: no such file; restore it, or remove {run.directory} and run again")
             found[run.variant] = own
             if own.reference != found[runs[0].variant].reference:
-                raise InputError(f"{run.directory}: {split} is not that of {runs[0].directory}; compare runs on one corpus")
+                raise InputError(
+                    f"{run.directory}: {split} differs from that of {runs[0].directory}; compare runs on one corpus"
+                )
         return found
 
 
@@ -146,7 +148,7 @@ def read_suite(directory: Path) -> Suite:
     """Reads a suite; a run without files is waiting. Raises InputError if suite.yaml is missing or any file is unreadable."""
     settings = read(directory / "suite.yaml", Settings)
     if settings is None:
-        raise InputError(f"{directory}: not a suite, it has no suite.yaml; give the directory of a suite")
+        raise InputError(f"{directory}: not a suite, since it has no suite.yaml; give the directory of a suite")
     status = read(directory / "status.json", dict[str, Status]) or {}
     runs = []
     for variant, seed in product(settings.variants, settings.seeds):

@@ -51,7 +51,7 @@ from entente.training.progress import clock
 
 log = logging.getLogger("entente")
 
-# States by exit code, see entente.console.endings. The last two mean a signal that arrived before the run could handle it.
+# States by exit code, see entente.console.endings. The last two: a signal arrived before the run could handle it.
 STATES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted", 130: "interrupted", 143: "interrupted"}
 STATES |= {-signal.SIGINT: "interrupted", -signal.SIGTERM: "interrupted"}
 LOG_INTERVAL = 120  # seconds between progress lines if there is no terminal
@@ -80,12 +80,12 @@ class SuiteSettings:
         Name | Annotated[Sequence[Name], MinLen(1)],
         doc("one of `suites`, or variants, suite=[baseline,no_residual]; the others are compared with the first"),
     ] = "quick"
-    seeds: Annotated[Sequence[Annotated[int, Interval(ge=0, lt=2**32)]], MinLen(1), doc("for each variant")] = (1,)
+    seeds: Annotated[Sequence[Annotated[int, Interval(ge=0, lt=2**32)]], MinLen(1), doc("train each variant with these")] = (1,)
     jobs: Annotated[int, Ge(1), doc("runs in parallel, each on its share of the cores")] = 1
     name: Annotated[Folder | None, doc("directory of the suite, under output_dir; null: named after the suite")] = None
     suites: Annotated[
         Mapping[Name, Mapping[str, Sequence[str]]],
-        doc("by name: `variants`, files of configs/ablation, and `overrides`, applied before your own"),
+        doc("`variants` are files of configs/ablation; `overrides` are applied before your own"),
     ] = field(default_factory=dict)
 
     relations = (check_suite_name,)

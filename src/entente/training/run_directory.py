@@ -42,7 +42,7 @@ RANDOM = "random"  # our key in Lightning's checkpoint for the random states
 
 
 def output_dir_problems(output_dir: str) -> list[str]:
-    """Returns the reasons why `output_dir` cannot be written to, one line each; creates nothing to find out."""
+    """Returns the reasons why `output_dir` cannot be written to, one line each, without creating anything."""
     try:
         path = path_of(output_dir)
     except InputError as error:
@@ -124,7 +124,7 @@ def open_run(run_dir: Path) -> Iterator[None]:
 
 
 class LogFile(logging.FileHandler):
-    """Also writes what is logged to train.log, with the time, until it is closed. Raises OSError if a write fails."""
+    """A handler that also writes log records to train.log, with the time, until closed. Raises OSError if a write fails."""
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__(run_dir / "train.log", encoding="utf-8")
@@ -147,9 +147,9 @@ def _ignore_disk_errors(error: threading.ExceptHookArgs) -> None:
 
 @dataclass(frozen=True)
 class CheckpointSettings:
-    """How often checkpoints are written, and how many are kept and averaged."""
+    """Settings for writing, keeping and averaging checkpoints."""
 
-    every: Annotated[int, Ge(1), doc("steps between checkpoints; a run that is killed loses at most these")] = 200
+    every: Annotated[int, Ge(1), doc("steps between checkpoints; a run that is killed loses at most this many")] = 200
     keep: Annotated[int, Ge(1), doc("number of latest checkpoints kept to resume from")] = 2
     average: Annotated[
         int, Ge(1), doc("above 1: evaluate the mean of this many latest checkpoints if its validation BLEU is no worse")
@@ -182,7 +182,7 @@ class Checkpoints(L.Callback):
         self.best: float | None = None
         self.trained = False
         self.seconds = 0.0  # training time over all processes of this run, up to its last checkpoint
-        self._began = 0.0  # start by time.perf_counter(), had a single process done all the training
+        self._began = 0.0  # time.perf_counter() at the start, as if one process had done all the training
         self._saved: int | None = None  # the step of the last checkpoint
         self._random: dict[str, Any] | None = None  # random states to restore before the next step
         self.signals = StopSignals(keep="stopping once this step is complete and saved; press Ctrl-C again to quit at once")

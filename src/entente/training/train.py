@@ -49,7 +49,7 @@ FIXED_SENTENCES = {
 
 
 def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
-    """Trains, evaluates and writes a new run, or resumes one; returns its directory. Errors of the user are found before a
+    """Trains, evaluates and writes a new run, or resumes one; returns its directory. User errors are raised before a
     directory is created. prove: called before that with the configuration and the data; returns the content of proof.json."""
     settings = usable_settings(config)
     prepare_process(settings.trainer.threads)
@@ -92,8 +92,7 @@ def check_run(config: Mapping[str, Any]) -> list[str]:
 
 
 def usable_settings(config: Mapping[str, Any]) -> RunSettings:
-    """Returns the settings of a run that this machine can train, before anything is read or written. Raises InputError with
-    everything that is wrong."""
+    """Returns the settings of a run that this machine can train. Reads and writes no files. Raises InputError with all errors."""
     settings = RunSettings.of(config)
     if found := lightning_problems(settings.trainer) or run_directory.output_dir_problems(settings.output_dir):
         raise InputError(*found)
@@ -101,7 +100,7 @@ def usable_settings(config: Mapping[str, Any]) -> RunSettings:
 
 
 def lightning_problems(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
-    """Returns a line if the accelerator or the precision is not available here, which no signature can express."""
+    """Returns an error line if the accelerator or precision is not available here, which no signature can express."""
     prepare_process(None)  # keeps Lightning quiet
     for key, tried in (("accelerator", replace(settings, precision="32-true")), ("precision", settings)):
         try:
@@ -158,7 +157,7 @@ def build_trainer(
     settings: TrainerSettings, run_dir: Path | None, chosen: Iterable[Callback] = (), purge_step: int = 0
 ) -> L.Trainer:
     """Returns Lightning's Trainer with our budget in steps. Without a run directory it logs nothing. purge_step: TensorBoard
-    drops earlier events from this step on, provided that the run's first writer was given a purge_step too."""
+    discards older events from this step on, provided that the run's first writer was given a purge_step too."""
     return L.Trainer(
         accelerator=settings.accelerator,
         devices=1,
@@ -222,7 +221,7 @@ def finish(settings: RunSettings, data: TranslationData, translator: Translator,
 
 @contextmanager
 def on_accelerator(model: nn.Module, accelerator: str, precision: str | int) -> Iterator[None]:
-    """Moves a model to an accelerator. Within the context, it computes in a precision as Lightning names it."""
+    """Moves a model to an accelerator. Within the context, it computes in `precision`, as Lightning names it."""
     fabric = L.Fabric(accelerator=accelerator, devices=1, precision=precision)  # type: ignore[arg-type]
     fabric.setup_module(model)  # moves and converts it in place; the wrapper it returns would only add autocast
     with fabric.autocast():

@@ -90,7 +90,7 @@ class Translator(L.LightningModule):
         self.last_loss: float | None = None
         self.valid: Evaluation | None = None  # the result of the last validation
         self.bleu = 0.0  # of the last validation, in double precision, unlike Lightning's copy
-        self._began = 0.0  # start by time.perf_counter(), had there been no interruptions and validations
+        self._began = 0.0  # time.perf_counter() at the start, as if there had been no interruptions or validations
         self._step_loss = torch.zeros(2)  # smoothed loss and NLL of the current step's batches so far
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ HEADLINE_SETTINGS = ("model.name", "seed", "variant")  # the settings that disti
 
 @dataclass(frozen=True)
 class Views:
-    """Settings for what TensorBoard shows of a run in training."""
+    """Settings of what TensorBoard shows besides curves."""
 
     attention: Annotated[bool, doc("draw attention maps of two fixed sentences and of the first validation sentence")] = True
     attention_every: Annotated[
@@ -50,7 +50,7 @@ class Views:
 
 
 class Board(TensorBoardLogger):
-    """Lightning's logger without its hparams.yaml, which would be empty and not written atomically; see config.yaml."""
+    """Lightning's logger without its hparams.yaml, which would be empty and not written atomically."""
 
     def save(self) -> None:
         self.experiment.flush()
@@ -58,7 +58,7 @@ class Board(TensorBoardLogger):
 
 def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable[str]) -> None:
     """Writes every setting to TensorBoard's HParams table, and names the scalars that are its metrics. Called before training,
-    so that an unfinished run has a row too, with the metrics it has reached."""
+    so that an unfinished run has a row too, with the metrics it has so far."""
     writer = _board(trainer).experiment.file_writer
     settings = {
         key: value if isinstance(value, bool | int | float | str) else str(value)
@@ -67,7 +67,7 @@ def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable
     }
     tests_first = sorted(splits, key=lambda split: split == "valid")
     metrics = [*(f"final/{split}/{name}" for name in SCORES for split in tests_first), "valid/bleu", "valid/nll", "train/loss"]
-    experiment, start, _ = hparams(settings, dict.fromkeys(metrics, 0.0))  # their values come from the scalars of these names
+    experiment, start, _ = hparams(settings, dict.fromkeys(metrics, 0.0))  # TensorBoard reads their values from the scalars
     described = experiment.value[0].metadata.plugin_data
     content = HParamsPluginData.FromString(described.content)
     for info in content.experiment.hparam_infos:
@@ -86,8 +86,8 @@ def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
 
 
 def _board(trainer: L.Trainer) -> Board:
-    """Returns the logger of a run, while no event file is open. TensorBoard reads event files in order of name, and names begin
-    with the time of creation. The clock may have been set back, so files that would sort after a new one are renamed."""
+    """Returns the logger of a run whose event files are all closed. TensorBoard reads them in the order of their names, which
+    begin with the time of creation. The clock may have been set back, so files that would sort after a new one are renamed."""
     board = trainer.logger
     assert isinstance(board, Board)
     now, last = f"{EVENTS}{int(time.time()):010d}", f"{EVENTS}{0:010d}"
@@ -101,7 +101,7 @@ def _board(trainer: L.Trainer) -> Board:
 class TensorBoardViews(L.Callback):
     """Logs the chosen views after each validation. At step 1 and every `diagnosis` steps, logs scalars "why/ASPECT/PLACE" that
     may explain why a model fails: the norm of each part's gradient before clipping, and what `diagnose` measures on the first
-    validation sentences. fixed: sentences to draw the attention of, besides the first validation sentence."""
+    validation sentences. fixed: sentences whose attention is drawn along with that of the first validation sentence."""
 
     def __init__(self, chosen: Views, fixed: Sequence[str] = ()) -> None:
         self.chosen, self.fixed = chosen, fixed
@@ -120,7 +120,7 @@ class TensorBoardViews(L.Callback):
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
         if trainer.global_step == self._due:
-            self._due = None  # the next batch may end at the same global_step
+            self._due = None  # once per step, although accumulated batches share a global_step
             batch = to_device(trainer.datamodule.sample(16), pl_module.device)  # type: ignore[attr-defined]
             found = diagnose(pl_module.model, batch.src, batch.tgt[:, :-1])
             pl_module.write({f"why/{name}": value for name, value in found.items()}, trainer.global_step)
