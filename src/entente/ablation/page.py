@@ -238,8 +238,7 @@ def _grid(panels: Mapping[str, Lines], most: int, height: float, x: str, y: str 
 
 
 def _svg(figure: Figure, salt: str) -> Markup:
-    """Returns the figure as an SVG element, with coordinates rounded to a tenth of a point to keep the page small. salt: makes
-    its identifiers differ from those of the page's other charts."""
+    """Returns the figure as an SVG element, rounded to tenths of a point to save space. salt: makes its ids unique in a page."""
     out = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": salt}):
         figure.savefig(out, format="svg", metadata=SVG_METADATA)

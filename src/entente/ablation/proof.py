@@ -30,8 +30,8 @@ Aspect = tuple[bool, str]  # whether it differs, and how
 
 
 def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.TranslationData) -> dict[str, Any]:
-    """Returns {"variant", "differs": [aspect, ...], "equal": [aspect, ...], aspect: how it differs, in words}. Raises InputError
-    if no behaviour differs. data: the variant's."""
+    """Returns {"variant", "differs": [aspect, ...], "equal": [aspect, ...], aspect: how it differs, in words}. data: that of
+    the variant. Raises InputError if no behaviour differs."""
     before, after = RunSettings.of(baseline), RunSettings.of(variant)
     shared = (before.data, before.overfit, before.seed) == (after.data, after.overfit, after.seed)
     one, two = Behaviour(before, data if shared else prepare_run(before)[0]), Behaviour(after, data)

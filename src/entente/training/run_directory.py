@@ -2,7 +2,7 @@
 
 A checkpoint is saved between two optimiser steps, after any validation that follows the first of them. It holds what Lightning
 keeps (weights, optimiser, schedule, loops, callbacks) and what it does not: the random states of torch, NumPy and Python, and
-the number of batches that our loader has yielded. TensorBoard's events are flushed before a checkpoint is written, and later
+the number of batches consumed from our loader. TensorBoard's events are flushed before a checkpoint is written, and later
 events are purged when a run resumes from it, so no point is lost or shown twice. A run that is stopped at any time and resumed
 therefore ends with the same bits as one that is never stopped.
 """
