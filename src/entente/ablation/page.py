@@ -238,7 +238,7 @@ def _grid(panels: Mapping[str, Lines], most: int, height: float, x: str, y: str 
 
 
 def _svg(figure: Figure, salt: str) -> Markup:
-    """Returns the figure as an SVG element, rounded to tenths of a point to save space. salt: makes its ids unique in a page."""
+    """Returns the figure as an SVG element, rounded to tenths of a point to save space. salt: makes ids unique in a page."""
     out = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": salt}):
         figure.savefig(out, format="svg", metadata=SVG_METADATA)

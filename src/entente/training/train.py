@@ -92,7 +92,7 @@ def check_run(config: Mapping[str, Any]) -> list[str]:
 
 
 def usable_settings(config: Mapping[str, Any]) -> RunSettings:
-    """Returns the settings of a run that this machine can train, without file access. Raises InputError with all problems."""
+    """Returns the settings of a run that this machine can train, writing nothing. Raises InputError with all problems."""
     settings = RunSettings.of(config)
     if found := lightning_problems(settings.trainer) or run_directory.output_dir_problems(settings.output_dir):
         raise InputError(*found)
