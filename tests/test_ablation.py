@@ -33,7 +33,7 @@ from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.models.attention import MultiHeadAttention
 from entente.training import settings as run_settings
-from entente.training.settings import RunSettings, completed
+from entente.training.settings import RunSettings, add_defaults
 from entente.training.train import prepare_run, train
 from tiny import SMALL, write_corpus
 from variants_table import line_that_reads, settings
@@ -65,7 +65,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 def composed(*overrides: str) -> dict[str, Any]:
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        return completed(plain(compose("train", list(overrides)))[0])
+        return add_defaults(plain(compose("train", list(overrides)))[0])
 
 
 # Proof of effect

@@ -31,7 +31,7 @@ from entente.data.tokenizer import LONGEST
 from entente.files import path_of, writable, write_json, write_text
 from entente.process import Threads
 from entente.training.run_directory import output_dir_problems
-from entente.training.settings import AtLeastOne, completed
+from entente.training.settings import AtLeastOne, add_defaults
 
 HEADS, LAYERS = 4, 3  # of the Transformer; as many layers in the decoder as in the encoder
 WORDS, PAIRS_AT_ONCE = 50_000, 20_000  # of a generated corpus
@@ -126,7 +126,7 @@ def corpus_points(settings: Growth, pairs: int) -> list[Point]:
         parts = {"data": data, "model": model_config("transformer", settings.width), "trainer": trainer, "views": views}
         parts |= {part: {} for part in ("optim", "search", "checkpoint")}
         own = {"seed": 1, "name": "growth", "variant": "baseline", "overfit": False, "output_dir": folder, "resume": None}
-        spec = {"task": "train", "config": completed({**own, **parts})}
+        spec = {"task": "train", "config": add_defaults({**own, **parts})}
         found = measured("ours", spec, settings.threads, 1, request={"steps": 1}, fresh=True)
     if found.left_out:
         return [{"line": "first time", "failed": found.left_out}]
