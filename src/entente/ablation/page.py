@@ -87,8 +87,8 @@ def color(verdict: str) -> str:
     return COLORS.get(verdict.partition(";")[0], OTHER)
 
 
-FILES, ESCAPED = FileSystemLoader(Path(__file__).parent), select_autoescape(["html.j2"])
-TEMPLATES = Environment(loader=FILES, autoescape=ESCAPED, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+LOADER, ESCAPED = FileSystemLoader(Path(__file__).parent), select_autoescape(["html.j2"])
+TEMPLATES = Environment(loader=LOADER, autoescape=ESCAPED, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 TEMPLATES.globals |= {"number": number, "chance": chance, "spread": spread, "color": color, "reached": verdicts.REACHED}
 
 

@@ -63,7 +63,7 @@ def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.
 
 
 class Behaviour:
-    """How a configured model behaves on the first validation sentences: `logits` (N, V) in evaluation mode; `loss` and
+    """The behaviour of a configured model on the first validation sentences: `logits` (N, V) in evaluation mode; `loss` and
     `gradients` in training mode, with the random numbers of the seed."""
 
     def __init__(self, settings: RunSettings, data: module.TranslationData) -> None:

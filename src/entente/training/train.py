@@ -40,7 +40,7 @@ from entente.training.translator import Translator
 
 log = logging.getLogger("entente")
 
-Proof = Callable[[Mapping[str, Any], TranslationData], dict[str, Any]]
+ProofFunction = Callable[[Mapping[str, Any], TranslationData], dict[str, Any]]
 # Two sentences with interesting attention: a two-word negation in a comparative, and an elided article.
 FIXED_SENTENCES = {
     "fr": ("Il n'est pas aussi grand que son père.", "Jane visite l'Afrique en septembre."),
@@ -48,7 +48,7 @@ FIXED_SENTENCES = {
 }
 
 
-def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
+def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
     """Trains, evaluates and writes a new run, or resumes one; returns its directory. User errors are raised before a
     directory is created. prove: called before that with the configuration and the data; returns the content of proof.json."""
     settings = usable_settings(config)
