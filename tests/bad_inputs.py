@@ -871,7 +871,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "an unknown variant",
         "ablate suite=[baseline,no_residul]",
-        "no_residul: no file of configs/ablation; did you mean no_residual\\?",
+        "no_residul: not a file of configs/ablation; did you mean no_residual\\?",
         real=True,
     ),
     Case("no seeds", "ablate seeds=[]", r"seeds=\[\]: .+"),
@@ -898,7 +898,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "an ablation contradicted",
         "train FILES ablation=no_dropout model.dropout=0.5",
-        r"model\.dropout=0\.5: ablation=no_dropout sets it to 0\.0; leave out one of both",
+        r"model\.dropout=0\.5: ablation=no_dropout sets it to 0\.0; leave out one of the two",
     ),
     *(
         Case(what, "ablate --config-dir=own suite=[baseline,mine]", line, put("own/ablation/mine.yaml", text))
@@ -911,12 +911,12 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             (
                 "an ablation without a name",
                 "# @package _global_\nmodel: {scale: none}\n",
-                r".+mine\.yaml: has to say `variant: mine`, .+",
+                r".+mine\.yaml: must set `variant: mine`, .+",
             ),
             (
                 "an ablation of another name",
                 "# @package _global_\nvariant: baseline\nmodel: {scale: none}\n",
-                r".+mine\.yaml: has to say `variant: mine`, .+",
+                r".+mine\.yaml: must set `variant: mine`, .+",
             ),
             (
                 "an ablation that is no YAML",
@@ -933,7 +933,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "no suite to compare",
         "compare nowhere",
-        r"nowhere: no suite, it has no suite\.yaml; give the directory of one",
+        r"nowhere: not a suite, since it has no suite\.yaml; give the directory of a suite",
         real=True,
     ),
     Case(
@@ -967,7 +967,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             ),
             (
                 "events are a folder",
-                r"suite/baseline-seed1/events\.out\.tfevents\.9: no file, and named like one of events; remove it",
+                r"suite/baseline-seed1/events\.out\.tfevents\.9: not a file, but named like one of TensorBoard's; remove it",
                 (
                     lambda: shutil.copytree("run", "suite/baseline-seed1"),
                     lambda: Path("suite/baseline-seed1/events.out.tfevents.9").mkdir(),

@@ -111,7 +111,7 @@ def test_help_and_unknown_keys_are_answered_without_torch(arguments: list[str], 
         (["trian", "model=birnn"], 2, "error: trian: choose one of train, .+; did you mean train\\?"),
         (["corpus", "--help", "n=3"], 0, "n: 3  # number of sentences; a whole number from 0 to 1000"),
         (["train", "--help", "modle=birnn"], 2, "did you mean model\\?"),
-        (["compare", "nowhere"], 2, "error: nowhere: no suite"),
+        (["compare", "nowhere"], 2, "error: nowhere: not a suite"),
     ],
     ids=str,
 )

@@ -119,7 +119,7 @@ def test_a_step_without_memory_leaves_a_run_that_can_be_resumed(
         ended = run(f"{TRAIN}a", folder)
     assert ended.code == 2 and ended.err == (
         "error: out/a: out of memory; free some, or lower data.batch.max_tokens, the model's widths or search.beam; "
-        "go on: entente train resume=out/a\n"
+        "resume it with: entente train resume=out/a\n"
     )
     assert run(f"{TRAIN}a resume=auto", folder).code == 0
     assert differences(folder / "out" / "whole", folder / "out" / "a") == []

@@ -21,7 +21,7 @@ from entente.config.schema import defaults, fill, nearest, problems, settings_of
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.models import MODELS
-from entente.training.settings import completed
+from entente.training.settings import add_defaults
 from entente.training.translator import Optim
 from schema import schema
 
@@ -288,16 +288,16 @@ def test_a_model_is_configured_by_its_signature(name: str) -> None:
 
 
 def test_what_a_corpus_is_not_told_has_its_default() -> None:
-    data = completed({"data": {"name": "grammar", "src": "en"}})["data"]
+    data = add_defaults({"data": {"name": "grammar", "src": "en"}})["data"]
     assert (data["src"], data["tgt"], data["seed"], data["tokenizer"], data["batch"]) == ("en", "en", 1, {}, {})
 
 
 def test_a_run_that_goes_on_keeps_what_a_setting_meant_before_it_was_stored() -> None:
     stored = {"optim": {"lr": 0.1}, "resume": "outputs/run"}
-    assert completed(stored)["optim"]["decay_from"] == 0
+    assert add_defaults(stored)["optim"]["decay_from"] == 0
     assert (
-        completed({**stored, "resume": None})["optim"]["decay_from"]
-        == completed({**stored, "resume": "auto"})["optim"]["decay_from"]
+        add_defaults({**stored, "resume": None})["optim"]["decay_from"]
+        == add_defaults({**stored, "resume": "auto"})["optim"]["decay_from"]
         == 200
     )
 

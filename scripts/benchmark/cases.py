@@ -27,7 +27,7 @@ from entente.decoding.ctranslate2 import write_ctranslate2
 from entente.errors import InputError
 from entente.files import path_of
 from entente.training.settings import RunSettings
-from entente.training.train import prepared
+from entente.training.train import prepare_run
 from entente.training.translator import Translator
 
 log = logging.getLogger("entente")
@@ -68,7 +68,7 @@ class Bench:
 
     @cached_property
     def prepared(self) -> tuple[TranslationData, Translator]:
-        return prepared(RunSettings.of(self.config))
+        return prepare_run(RunSettings.of(self.config))
 
     @property
     def data(self) -> TranslationData:

@@ -23,7 +23,7 @@ from entente import checkpoint
 from entente.config.schema import fill
 from entente.files import path_of, writable, write_json, write_text
 from entente.process import prepare_process
-from entente.training.settings import completed
+from entente.training.settings import add_defaults
 
 log = logging.getLogger("entente")
 
@@ -34,7 +34,7 @@ PROGRAMS = ("torch", "lightning", "numpy", "transformers", "ctranslate2", "sente
 def benchmark(config: Mapping[str, Any]) -> list[Result]:
     """Measures the cases of a checked configuration, prints each when it is done, and writes the results to `output`."""
     settings = fill(Benchmark, "benchmark", config["benchmark"])
-    run = completed({key: value for key, value in config.items() if key not in ("benchmark", "resume")})
+    run = add_defaults({key: value for key, value in config.items() if key not in ("benchmark", "resume")})
     prepare_process(run["trainer"]["threads"])
     console, results = Console(stderr=True), list[Result]()
     with tempfile.TemporaryDirectory() as folder, console.status("preparing") as status:

@@ -12,7 +12,7 @@ from entente.config.schema import defaults, problems
 from entente.errors import InputError
 from entente.files import path_of
 from entente.models import MODELS
-from entente.training.run_directory import no_folder
+from entente.training.run_directory import output_dir_problems
 from entente.training.train import check_run
 
 AtLeastOne = Annotated[int, Ge(1)]
@@ -97,5 +97,5 @@ def _not_found(own: Mapping[str, Any]) -> list[str]:
         except InputError as error:
             found += [f"benchmark.{problem}" for problem in error.problems]
     if own["output"]:
-        found += [line.replace("output_dir=", "benchmark.output=", 1) for line in no_folder(own["output"])]
+        found += [line.replace("output_dir=", "benchmark.output=", 1) for line in output_dir_problems(own["output"])]
     return found

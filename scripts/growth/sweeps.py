@@ -31,8 +31,8 @@ from entente.config.schema import problems
 from entente.data.tokenizer import LONGEST
 from entente.files import path_of, writable, write_json, write_text
 from entente.process import Threads
-from entente.training.run_directory import no_folder
-from entente.training.settings import AtLeastOne, completed
+from entente.training.run_directory import output_dir_problems
+from entente.training.settings import AtLeastOne, add_defaults
 
 HEADS, LAYERS = 4, 3  # of the Transformer; encoder and decoder have LAYERS layers each
 WORDS, PAIRS_PER_BLOCK = 50_000, 20_000  # different words of a generated corpus; pairs written at a time
@@ -80,7 +80,9 @@ class Growth:
 
 def check(config: Mapping[str, Any]) -> list[str]:
     """Returns all problems of the configuration, one line each."""
-    return problems(Growth, "", config) or ["output" + line.removeprefix("output_dir") for line in no_folder(config["output"])]
+    return problems(Growth, "", config) or [
+        "output" + line.removeprefix("output_dir") for line in output_dir_problems(config["output"])
+    ]
 
 
 def model_config(name: str, width: int) -> dict[str, Any]:
@@ -125,7 +127,7 @@ def corpus_points(settings: Growth, pairs: int) -> list[Point]:
         parts = {"data": data, "model": model_config("transformer", settings.width), "trainer": trainer, "views": views}
         parts |= {part: {} for part in ("optim", "search", "checkpoint")}
         own = {"seed": 1, "name": "growth", "variant": "baseline", "overfit": False, "output_dir": folder, "resume": None}
-        spec = {"task": "train", "config": completed({**own, **parts})}
+        spec = {"task": "train", "config": add_defaults({**own, **parts})}
         found = run_contestant("ours", spec, settings.threads, 1, request={"steps": 1}, fresh=True)
     if found.left_out:
         return [{"line": "first time", "failed": found.left_out}]

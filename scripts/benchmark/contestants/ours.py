@@ -38,7 +38,7 @@ from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.process import prepare_process
 from entente.training.run_directory import Checkpoints
 from entente.training.settings import RunSettings, TrainerSettings
-from entente.training.train import build_trainer, callbacks, decoded, prepared
+from entente.training.train import build_trainer, callbacks, evaluation_splits, prepare_run
 from entente.training.translator import Translator
 from entente.training.views import log_settings
 
@@ -98,7 +98,7 @@ class Bursts(L.Callback):
 def train(config: dict[str, Any], wire: Wire) -> None:
     L.seed_everything(config["seed"], verbose=False)
     run = RunSettings.of(config)
-    data, translator = prepared(run)
+    data, translator = prepare_run(run)
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder)
         saving = Checkpoints(run_dir, run.checkpoint)
@@ -107,7 +107,7 @@ def train(config: dict[str, Any], wire: Wire) -> None:
         trainer = build_trainer(
             fill(TrainerSettings, "trainer", settings), run_dir, [saving, *views, Bursts(wire, config["model"], folder)]
         )
-        log_settings(trainer, config, decoded(run, data.corpus))
+        log_settings(trainer, config, evaluation_splits(run, data.corpus))
         trainer.fit(translator, datamodule=data)
 
 
@@ -135,7 +135,7 @@ def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
         model, vocabulary = run.model, run.vocabulary
         corpus = stored_corpus(run, spec["checkpoint"], spec["trust_data"], "benchmark.trust_data")
     else:
-        data, translator = prepared(RunSettings.of(spec["config"]))
+        data, translator = prepare_run(RunSettings.of(spec["config"]))
         model, vocabulary, corpus = translator.model, translator.vocabulary, data.corpus
     if length:
         forbid_end(model)

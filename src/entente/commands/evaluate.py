@@ -21,7 +21,7 @@ from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.evaluation import evaluate, show, write_translations
 from entente.files import file_in, is_split, is_stream, path_of, scratch, writable, write_json, write_text
-from entente.training.train import placed
+from entente.training.train import on_accelerator
 
 log = logging.getLogger("entente")
 
@@ -74,7 +74,7 @@ def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
     if output:
         with writable(f"output={output}"), scratch(output):
             pass  # fails here rather than after decoding
-    with placed(run.model, settings.accelerator, run.config["trainer"]["precision"]):
+    with on_accelerator(run.model, settings.accelerator, run.config["trainer"]["precision"]):
         torch_search = ONE_TOKEN if engine else how
         evaluations = {name: evaluate(run.model, run.vocabulary, split, torch_search) for name, split in chosen.items()}
     if engine:

@@ -14,8 +14,8 @@ from entente.decoding.ctranslate2 import CTranslate2
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.process import Threads, prepare_process
-from entente.training.settings import PARTS, TrainerSettings, completed, problems_of_data
-from entente.training.train import refused_by_lightning
+from entente.training.settings import PARTS, TrainerSettings, add_defaults, data_problems
+from entente.training.train import lightning_problems
 
 log = logging.getLogger("entente")
 
@@ -80,12 +80,12 @@ def load_run(path: str, accelerator: str) -> checkpoint.Run:
     run = checkpoint.load(path)
     if missing := ", ".join(part for part in ("data", "search", "trainer") if part not in run.config):
         raise InputError(f"{path}: its configuration lacks {missing}; give a checkpoint that training wrote here")
-    wrong = problems_of_data(run.config["data"])
+    wrong = data_problems(run.config["data"])
     for part in ("search", "trainer"):
         wrong += problems(PARTS[part], part, run.config[part])
     if wrong:
         raise InputError(*(f"{path}: in its configuration, {problem}" for problem in wrong))
-    run.config.update(completed(run.config))
-    if refused := refused_by_lightning(TrainerSettings(**{**run.config["trainer"], "accelerator": accelerator}), part=""):
+    run.config.update(add_defaults(run.config))
+    if refused := lightning_problems(TrainerSettings(**{**run.config["trainer"], "accelerator": accelerator}), part=""):
         raise InputError(*refused)
     return run
