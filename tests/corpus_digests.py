@@ -1,7 +1,7 @@
-"""Digests of the embedded corpus, which published results were measured on: every split and its gold alignments.
+"""Compares the embedded corpus, on which published results were measured, with recorded digests of its splits and alignments.
 
-python tests/corpus_digests.py            compares with corpus_digests.tsv; one line for each difference, and exit code 1
-python tests/corpus_digests.py --record   writes corpus_digests.tsv anew
+python tests/corpus_digests.py            prints each difference from corpus_digests.tsv; exits with 1 if there are any
+python tests/corpus_digests.py --record   writes corpus_digests.tsv again
 """
 
 import argparse
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "tests" / "corpus_digests.tsv"
 SEEDS = (1, 2, 3)
 
-Digests = dict[tuple[int, str], tuple[str, str]]  # (seed, split): SHA-256 of its text and of its alignments
+Digests = dict[tuple[int, str], tuple[str, str]]  # (seed, split) -> SHA-256 of the text and of the alignments
 
 
 def sha256(lines: Iterable[str]) -> str:
@@ -28,7 +28,7 @@ def sha256(lines: Iterable[str]) -> str:
 
 
 def corpus_digests(seed: int) -> Digests:
-    """The digests of one corpus of the default sizes; "-" for the alignments of train, which the corpus does not give."""
+    """Returns the digests of a corpus of the default sizes; "-" for the alignments of train, which the corpus lacks."""
     corpus = grammar(seed=seed)
     digests = {}
     for name, pairs in {"train": corpus.train, "valid": corpus.valid, **corpus.tests}.items():
@@ -39,7 +39,7 @@ def corpus_digests(seed: int) -> Digests:
 
 
 def current_digests() -> Digests:
-    """The digests of the corpora of SEEDS."""
+    """Returns the digests of the corpora of all SEEDS."""
     return {key: value for seed in SEEDS for key, value in corpus_digests(seed).items()}
 
 
@@ -48,13 +48,13 @@ def recorded_digests() -> Digests:
     return {(int(seed), split): (text, alignments) for seed, split, text, alignments in rows}
 
 
-def record(digests: Digests) -> None:
+def write_record(digests: Digests) -> None:
     rows = [("seed", "split", "text", "alignments"), *((str(seed), split, *both) for (seed, split), both in digests.items())]
     RECORD.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def differences(current: Digests, recorded: Digests) -> list[str]:
-    """One line for each digest that is not as recorded."""
+    """Returns one line for each digest that differs from the recorded one."""
     missing = ("missing", "missing")
     return [
         f"seed {seed}, {split}, {what}: {now}, recorded {then}"
@@ -68,12 +68,12 @@ def differences(current: Digests, recorded: Digests) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Compares the embedded corpus with the recorded digests")
-    parser.add_argument("--record", action="store_true", help="write the digests anew")
+    parser.add_argument("--record", action="store_true", help="record the current digests")
     if parser.parse_args().record:
-        record(current_digests())
+        write_record(current_digests())
         return 0
     found = differences(current_digests(), recorded_digests())
-    print("\n".join(found) or "The embedded corpus is as recorded.")
+    print("\n".join(found) or "The embedded corpus has the recorded digests.")
     return bool(found)
 
 

@@ -1,4 +1,4 @@
-"""A model without attention and without an encoder: a GRU that is told the mean of the source's embeddings.
+"""A model without attention: a GRU decoder that gets the mean of the source embeddings at every step.
 
 Shapes: B batch, S source length, T target length, D width.
 """
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from entente.models.initialise import Seed, TokenId, VocabularySize, Width, initialise
 from entente.models.seq2seq import Seq2Seq, State, padding_mask
 
-MeanState = State[Tensor, Tensor]  # the GRU's state (B, D), and the mean of the source's embeddings (B, D)
+MeanState = State[Tensor, Tensor]  # the state of the GRU (B, D), and the mean of the source embeddings (B, D)
 
 
 class Mean(Seq2Seq):
-    """The word order of the source is lost."""
+    """A GRU decoder on the mean of the source embeddings. It cannot know the word order of the source."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Mean(Seq2Seq):
 
     def decode(self, tgt: Tensor, state: MeanState) -> tuple[Tensor, MeanState]:
         hidden, mean = state
-        context = mean.repeat_interleave(len(hidden) // len(mean), dim=0)  # the beams of a sentence share a row
+        context = mean.repeat_interleave(len(hidden) // len(mean), dim=0)  # one row per beam
         states = []
         for embedded in self.tgt_embedding(tgt).unbind(1):  # (B, D)
             hidden = self.cell(torch.cat([embedded, context], dim=-1), hidden)

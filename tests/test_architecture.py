@@ -1,4 +1,4 @@
-"""The arrows between the rooms of the package, read from its imports: who may know whom."""
+"""Tests of the dependencies between the parts of the package (its modules and subpackages), read from their imports."""
 
 import ast
 import sys
@@ -9,42 +9,26 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "entente"
 
-# A package may import those of lower floors, never one beside it or above.
-FLOORS = [
-    {"errors", "entente_grammar"},
-    {"console"},
-    {"files", "process"},
-    {"config"},
-    {"models"},
-    {"fast"},
-    {"data"},
-    {"checkpoint"},
-    {"decoding"},
-    {"attention", "evaluation"},
-    {"trained"},
-    {"training"},
-    {"ablation"},
-    {"commands"},
-    {"__main__"},
-    {"scripts"},
-]
-FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
-# These know only what is named: of our packages, and of other packages.
-NARROW = {
+# From the bottom up. A part may import itself and parts of lower layers, but no other part of its own layer.
+LAYERS = """errors entente_grammar, console, files process, config, models, fast, data, checkpoint, decoding,
+    attention evaluation, trained, training, ablation, commands, __main__, scripts"""
+LAYER = {part: height for height, parts in enumerate(LAYERS.split(",")) for part in parts.split()}
+# Parts with few dependencies: the parts of this package and the other packages that they may import.
+FEW_DEPENDENCIES = {
     "errors": (set(), set()),
     "models": (set(), {"torch", "annotated_types"}),
     "fast": ({"models"}, {"torch"}),
     "entente_grammar": (set(), {"entente_grammar", "annotated_types", "rich", "sacrebleu"}),
 }
-LONGEST = 400  # lines of a module
+MAX_LINES = 400  # of a module
 LIGHTNING = {"lightning", "pytorch_lightning", "lightning_fabric"}
-WITH_LIGHTNING = {"training", "commands", "ablation", "scripts", "data.module"}
-WITH_HYDRA = {"ablation", "commands", "config", "scripts"}
-WITH_GRAMMAR = {"entente_grammar", "data", "commands", "scripts"}
+LIGHTNING_USERS = {"training", "commands", "ablation", "scripts", "data.module"}
+HYDRA_USERS = {"ablation", "commands", "config", "scripts"}
+GRAMMAR_USERS = {"entente_grammar", "data", "commands", "scripts"}
 
 
-def files() -> list[tuple[str, Path]]:
-    """Every source file by dotted name without `entente`: `models.attention`, `entente_grammar.clause`, `scripts.train`."""
+def modules() -> list[tuple[str, Path]]:
+    """Returns each module's name without `entente` (models.attention, entente_grammar.clause, scripts.train) and its file."""
     found = [(path.relative_to(PACKAGE), path) for path in PACKAGE.rglob("*.py")]
     found += [(path.relative_to(ROOT / "src"), path) for path in (ROOT / "src" / "entente_grammar").rglob("*.py")]
     found += [(path.relative_to(ROOT), path) for path in (ROOT / "scripts").rglob("*.py")]
@@ -52,7 +36,7 @@ def files() -> list[tuple[str, Path]]:
 
 
 def imports(module: str, source: str) -> set[str]:
-    """Dotted names imported anywhere in the source, in functions too; relative ones made absolute."""
+    """Returns the absolute names of all imports in the source, including those inside functions."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -65,54 +49,52 @@ def imports(module: str, source: str) -> set[str]:
 
 
 def violations(module: str, source: str) -> list[str]:
-    """What the module imports and may not, in words."""
-    room = module.partition(".")[0]
-    if room == "__init__":
-        known = {"os", "typing", "entente.trained"}  # the last only when something is loaded
-        return [f"{module} imports {name}: the package itself stays light" for name in sorted(imports(module, source) - known)]
-    if room not in FLOOR:
-        return [f"{module} is in no room that has a floor"]
-    ours, others = NARROW.get(room, (set(FLOOR), None))
-    wrong = []
+    """Returns one line for each import that the module may not have."""
+    part = module.partition(".")[0]
+    if part == "__init__":
+        known = {"os", "typing", "entente.trained"}  # the last is imported lazily
+        return [f"{module} imports {name}, which slows `import entente`" for name in sorted(imports(module, source) - known)]
+    if part not in LAYER:
+        return [f"{module} is in no layer"]
+    ours, others = FEW_DEPENDENCIES.get(part, (set(LAYER), None))
+    found = []
     for name in sorted(imports(module, source)):
         top, _, rest = name.partition(".")
         other = rest.partition(".")[0]
         if top == "entente":
-            if other not in FLOOR:
-                wrong.append(f"{module} imports {name}, which is in no room that has a floor")
-            elif other != room and (FLOOR[other] >= FLOOR[room] or other not in ours):
-                wrong.append(f"{module} imports {name}, which is not below it")
+            if other not in LAYER:
+                found.append(f"{module} imports {name}, which is in no layer")
+            elif other != part and (LAYER[other] >= LAYER[part] or other not in ours):
+                found.append(f"{module} imports {name}, which is not in a lower layer or not allowed")
         elif others is not None and top not in others | sys.stdlib_module_names:
-            wrong.append(f"{module} imports {name} and may know only {', '.join(sorted(others)) or 'what Python brings'}")
-        elif top in LIGHTNING and not {room, module} & WITH_LIGHTNING:
-            wrong.append(f"{module} imports {name}: Lightning begins at training")
-        elif top == "entente_grammar" and room not in WITH_GRAMMAR:
-            wrong.append(f"{module} imports {name}: the embedded corpus is read by data")
-        elif top == "hydra" and room not in WITH_HYDRA:
-            wrong.append(f"{module} imports {name}: Hydra is for the commands")
-    return wrong
+            found.append(f"{module} imports {name}; apart from the standard library, it may import only {sorted(others)}")
+        elif top in LIGHTNING and not {part, module} & LIGHTNING_USERS:
+            found.append(f"{module} imports {name}: only {sorted(LIGHTNING_USERS)} may import Lightning")
+        elif top == "entente_grammar" and part not in GRAMMAR_USERS:
+            found.append(f"{module} imports {name}: only {sorted(GRAMMAR_USERS)} may import it")
+        elif top == "hydra" and part not in HYDRA_USERS:
+            found.append(f"{module} imports {name}: only {sorted(HYDRA_USERS)} may import Hydra")
+    return found
 
 
-@pytest.mark.parametrize(("module", "path"), files(), ids=[module for module, _ in files()])
-def test_each_file_imports_only_what_it_may_know(module: str, path: Path) -> None:
+@pytest.mark.parametrize(("module", "path"), modules(), ids=[module for module, _ in modules()])
+def test_each_module_imports_only_what_it_may(module: str, path: Path) -> None:
     assert violations(module, path.read_text(encoding="utf-8")) == []
 
 
-def test_the_files_read_are_those_of_the_package() -> None:
-    assert {"checkpoint", "models.attention", "models.__init__", "data.module", "entente_grammar.clause"} <= {
-        module for module, _ in files()
-    }
+def test_modules_of_every_kind_are_found() -> None:
+    names = {"checkpoint", "models.attention", "models.__init__", "data.module", "entente_grammar.clause", "scripts.train"}
+    assert names <= dict(modules()).keys()
 
 
-def test_no_file_is_longer_than_one_reads_at_a_time() -> None:
-    lengths = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in files()}
-    assert {module: n for module, n in lengths.items() if n > LONGEST} == {}
+def test_no_module_is_too_long() -> None:
+    lengths = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in modules()}
+    assert {module: n for module, n in lengths.items() if n > MAX_LINES} == {}
 
 
-def test_no_file_is_a_drawer_for_everything() -> None:
-    assert [
-        module for module, _ in files() if module.rpartition(".")[2] in {"utils", "util", "helpers", "common", "misc"}
-    ] == []
+def test_no_module_has_a_name_that_fits_anything() -> None:
+    vague = {"utils", "util", "helpers", "common", "misc"}
+    assert [module for module, _ in modules() if module.rpartition(".")[2] in vague] == []
 
 
 @pytest.mark.parametrize(
@@ -140,11 +122,11 @@ def test_no_file_is_a_drawer_for_everything() -> None:
         ("training.translator", "import entente.commands.evaluate"),
         ("training.train", "import hydra"),
         ("config.command_line", "import scripts.train\nfrom entente import scripts"),
-        ("drawer", "import math"),
+        ("no_layer", "import math"),
         ("entente_grammar.corpus", "from entente.errors import InputError"),
         ("entente_grammar.clause", "import torch"),
         ("training.train", "from entente_grammar import splits"),
-        ("decoding.search", "import entente.drawer"),
+        ("decoding.search", "import entente.no_layer"),
         ("__init__", "from entente.models import MODELS"),
     ],
 )
@@ -170,5 +152,5 @@ def test_a_forbidden_import_is_found(module: str, source: str) -> None:
         ("scripts.train", "import hydra\nfrom entente.config.command_line import run"),
     ],
 )
-def test_an_allowed_import_is_let_pass(module: str, source: str) -> None:
+def test_an_allowed_import_is_accepted(module: str, source: str) -> None:
     assert violations(module, source) == []

@@ -1,4 +1,4 @@
-"""The benchmark: what it counts, how it compares, whom it leaves out; and ours against another for two bursts."""
+"""Tests of scripts/benchmark.py: operation counts, ratios, the contestants it leaves out, and a small measurement."""
 
 import importlib.util
 import json
@@ -25,7 +25,7 @@ from benchmark.operations import linear_layers, training_operations
 from benchmark.parts import BATCH_EVENT, PARTS, Profile
 from benchmark.picture import picture
 from benchmark.report import benchmark, remarks
-from benchmark.results import Spread, case_result, ratios
+from benchmark.results import Result, Spread, case_result, ratios
 from benchmark.settings import Benchmark, check
 from benchmark.turns import OURS, Contestant, Measured, in_turn
 from entente.checkpoint import Run
@@ -35,27 +35,17 @@ from entente.data.tokenizer import BOS, EOS, PAD
 from entente.decoding.search import Search, search
 from entente.errors import InputError
 from entente.models import Transformer
+from entente.training.train import check_run
 
 ROOT = Path(__file__).parents[1]
-TINY = [
-    "data.train=211",
-    "data.valid=11",
-    "data.test=13",
-    "data.tokenizer.vocab_size=400",
-    "data.batch.max_tokens=200",
-    "model.d_model=12",
-    "model.d_ff=20",
-    "model.n_layers=1",
-    "model.n_heads=2",
-    "trainer.threads=1",
-    "trainer.accelerator=cpu",
-    "benchmark.pairs=2",
-    "benchmark.steps=1",
-    "benchmark.largest=8",
-]
+TINY = """
+    data.train=211 data.valid=11 data.test=13 data.tokenizer.vocab_size=400 data.batch.max_tokens=200 model.d_model=12
+    model.d_ff=20 model.n_layers=1 model.n_heads=2 trainer.threads=1 trainer.accelerator=cpu benchmark.pairs=2
+    benchmark.steps=1 benchmark.largest=8
+""".split()
 
 
-def composed(*overrides: str) -> dict[str, Any]:
+def benchmark_config(*overrides: str) -> dict[str, Any]:
     with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         config = OmegaConf.to_container(hydra.compose("benchmark", [*TINY, *overrides]), resolve=True)
     assert isinstance(config, dict)
@@ -67,7 +57,7 @@ def transformer(**changes: Any) -> Transformer:
     return Transformer(src_vocab=31, tgt_vocab=31, shared_vocab=True, pad_id=PAD, seed=1, **sizes)
 
 
-def test_the_formula_of_operations_is_what_torch_counts() -> None:
+def test_the_formula_of_operations_agrees_with_torch() -> None:
     b, s, t, vocabulary = 3, 7, 5, 31
     model = transformer()
     src, tgt = torch.randint(4, vocabulary, (b, s)), torch.randint(4, vocabulary, (b, t))
@@ -85,7 +75,7 @@ def test_the_ceiling_has_the_linear_layers_of_the_model() -> None:
     assert sum(k * n * count for (_, k, n), count in sizes.items()) == sum(layer.weight.numel() for layer in linear)
 
 
-def test_the_parts_of_a_step_are_all_of_it() -> None:
+def test_the_parts_of_a_step_sum_to_its_time() -> None:
     model = torch.nn.Linear(8, 16)
     adam = torch.optim.AdamW(model.parameters(), fused=True)
     with Profile("cpu", model) as profile:
@@ -100,13 +90,13 @@ def test_the_parts_of_a_step_are_all_of_it() -> None:
     assert all(seconds > 0 for seconds in parts.values())
 
 
-class OwnDropout(torch.nn.Module):
+class CustomDropout(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * (torch.rand_like(x) > 0.5)
 
 
-def test_a_module_of_ones_own_is_known_by_its_name() -> None:
-    model = OwnDropout()
+def test_a_custom_module_is_recognised_by_its_class_name() -> None:
+    model = CustomDropout()
     with Profile("cpu", model) as profile:
         model(torch.ones(64, 64, requires_grad=True)).sum().backward()
     parts = profile.parts(60.0)
@@ -115,7 +105,7 @@ def test_a_module_of_ones_own_is_known_by_its_name() -> None:
     assert without == {"norms and elementwise", "other"}  # the sum
 
 
-def test_a_picture_has_a_name_and_a_share_for_each() -> None:
+def test_a_picture_labels_each_contestant_and_each_share() -> None:
     one = {part: i + 1.0 for i, part in enumerate(PARTS)}
     figure = picture({"ours": one, "another": one})
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["ours", "another"]
@@ -126,13 +116,13 @@ def bursts(*seconds: float, tokens: int = 6) -> Measured:
     return Measured({}, bursts=[{"seconds": s, "tokens": tokens, "peak_mb": 10 * s} for s in seconds])
 
 
-def test_ratios_are_of_pairs() -> None:
+def test_ratios_compare_the_bursts_of_a_round() -> None:
     assert ratios([6.0, 3.0, 1.0], [3.0, 3.0, 4.0]) == [2.0, 1.0, 0.25]
     assert Spread.of([2.0, 1.0, 0.25]) == Spread(1.0, 0.25, 2.0)
 
 
 def test_a_case_has_medians_ratios_and_peaks() -> None:
-    """6 tokens in 1, 2 and 3 seconds against 2, 2 and 6: the ratios of the pairs are 2, 1 and 2."""
+    """Bursts of 6 tokens take 1, 2 and 3 seconds, and those of the other program 2, 2 and 6: the ratios are 2, 1 and 2."""
     missing = Measured({}, left_out="not installed")
     result = case_result("transformer", "tokens/s", {OURS: bursts(1, 2, 3), "it": bursts(2, 2, 6), "none": missing})
     ours, it = result.rows
@@ -142,64 +132,65 @@ def test_a_case_has_medians_ratios_and_peaks() -> None:
     assert remarks(result) == ["transformer: left out none: not installed"]
 
 
-def test_fewer_seconds_are_a_ratio_in_our_favour() -> None:
+def test_fewer_seconds_give_a_ratio_above_1() -> None:
     result = case_result("startup", "seconds", {OURS: bursts(1, 1), "it": bursts(2, 4)}, count=None)
     assert result.rows[1].figure == Spread(3, 2, 4) and result.rows[1].ratio == Spread(3, 2, 4)
 
 
-def test_the_share_of_the_ceiling_is_that_of_neighbouring_bursts() -> None:
+def test_the_share_of_the_ceiling_compares_bursts_of_a_round() -> None:
     ours = Measured({}, bursts=[{"seconds": 2.0, "gflop": 8.0}])
     ceiling = Measured({}, bursts=[{"seconds": 0.5, "gflop": 8.0}])
     [remark] = remarks(case_result("ceiling", "GFLOP/s", {OURS: ours, "products of its sizes": ceiling}, count="gflop"))
     assert remark.startswith("ceiling: ours reaches 25% (25% - 25%) of what products of its sizes reach")
 
 
-TALKER = f"""
+CONTESTANT = f"""
 import sys
 sys.path.append({str(Path(wire.__file__).parents[1])!r})
 from benchmark.wire import Wire
 wire = Wire()
-print("chatter")
+print("goes to standard error")
 wire.answer(version=wire.settings["version"])
 def burst(request):
-    if request["steps"] == wire.settings["dies_at"]: raise ValueError("no such step")
+    if request["steps"] == wire.settings["fails_at"]: raise ValueError("no such step")
     return {{"seconds": 1.0, "tokens": 3 * request["steps"]}}
 wire.serve(burst)
 """
 
 
-def talker(folder: Path, name: str, dies_at: int = -1) -> Contestant:
-    (folder / "talker.py").write_text(TALKER, encoding="utf-8")
-    return Contestant(name, [sys.executable, str(folder / "talker.py")], {"version": "1.2", "dies_at": dies_at})
+def contestant(folder: Path, name: str, fails_at: int = -1) -> Contestant:
+    """Returns a contestant that measures nothing. It fails when a request asks for `fails_at` steps."""
+    (folder / "contestant.py").write_text(CONTESTANT, encoding="utf-8")
+    return Contestant(name, [sys.executable, str(folder / "contestant.py")], {"version": "1.2", "fails_at": fails_at})
 
 
 def test_contestants_take_turns(tmp_path: Path) -> None:
-    said: list[str] = []
+    order: list[str] = []
     absent = Contestant("absent", ["no/python"], {})
-    barred = Contestant("barred", [], {}, left_out="not on this machine")
-    contestants = [talker(tmp_path, "ours"), talker(tmp_path, "it"), talker(tmp_path, "broken", dies_at=2), absent, barred]
-    found = in_turn(contestants, 2, 1, {"steps": 2}, said.append)
-    assert said == ["ours", "it", "broken", "absent", "ours", "it", "ours", "it"]
+    excluded = Contestant("excluded", [], {}, left_out="not on this machine")
+    sound, failing = [contestant(tmp_path, name) for name in ("ours", "it")], contestant(tmp_path, "failing", fails_at=2)
+    found = in_turn([*sound, failing, absent, excluded], 2, 1, {"steps": 2}, order.append)
+    assert order == ["ours", "it", "failing", "absent", "ours", "it", "ours", "it"]
     assert found["absent"].left_out == "not started: No such file or directory"
-    assert found["barred"].left_out == "not on this machine"
-    assert found["broken"].left_out == "ended with code 1: ValueError: no such step"
+    assert found["excluded"].left_out == "not on this machine"
+    assert found["failing"].left_out == "ended with code 1: ValueError: no such step"
     assert found["it"].about["version"] == "1.2" and found["it"].warm_up["tokens"] == 6
     assert [burst["tokens"] for burst in found["ours"].bursts] == [6, 6] and found["ours"].bursts[0]["peak_mb"] > 1
 
 
 def test_ours_is_never_left_out(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="ours: ended with code 1: ValueError: no such step"):
-        in_turn([talker(tmp_path, OURS, dies_at=2)], 1, 1, {"steps": 2}, lambda name: None)
+        in_turn([contestant(tmp_path, OURS, fails_at=2)], 1, 1, {"steps": 2}, lambda name: None)
 
 
 def test_a_fresh_process_is_timed_from_its_start(tmp_path: Path) -> None:
-    found = in_turn([talker(tmp_path, "it")], 2, 1, {"steps": 2}, lambda name: None, fresh=True)["it"]
+    found = in_turn([contestant(tmp_path, "it")], 2, 1, {"steps": 2}, lambda name: None, fresh=True)["it"]
     for burst in (found.warm_up, *found.bursts):
         assert 0 < burst["ready"] < burst["seconds"] != 1.0 and burst["tokens"] == 6
     assert len(found.bursts) == 2
 
 
-def test_batches_come_back_as_they_were_written(tmp_path: Path) -> None:
+def test_batches_are_read_as_they_were_written(tmp_path: Path) -> None:
     one = torch.tensor([[5, 3, 0], [6, 7, 3]]).numpy(), torch.tensor([[2, 5, 3, 0, 0], [2, 6, 7, 8, 3]]).numpy()
     other = one[0][:, :2], one[1][:, :3]
     path = tmp_path / "batches.npz"
@@ -211,24 +202,24 @@ def test_batches_come_back_as_they_were_written(tmp_path: Path) -> None:
 
 
 def bench(folder: Path, *overrides: str) -> Bench:
-    config = composed(*overrides)
+    config = benchmark_config(*overrides)
     return Bench(config, fill(Benchmark, "benchmark", config.pop("benchmark")), folder, lambda name: None)
 
 
-def test_a_corpus_without_test_split_is_decoded_by_its_validation(tmp_path: Path) -> None:
+def test_the_validation_split_is_decoded_if_there_is_no_test_split(tmp_path: Path) -> None:
     corpus = bench(tmp_path).data.corpus
     assert pairs_to_decode(corpus) is corpus.tests["test"]
     assert pairs_to_decode(replace(corpus, tests={})) is corpus.valid
 
 
-@pytest.mark.parametrize(("precision", "told"), [("32", "32-true"), ("bf16", "bf16-mixed"), ("16-mixed", "")])
-def test_a_precision_that_the_others_have_not_leaves_them_out(tmp_path: Path, precision: str, told: str) -> None:
+@pytest.mark.parametrize(("precision", "common"), [("32", "32-true"), ("bf16", "bf16-mixed"), ("16-mixed", "")])
+def test_contestants_are_left_out_of_a_precision_they_lack(tmp_path: Path, precision: str, common: str) -> None:
     one = bench(tmp_path, f"trainer.precision={precision}")
-    assert one.common["precision"] == (told or precision)
-    assert one.precision_reason == ("" if told else "measured in 32-true and bf16-mixed only")
+    assert one.common["precision"] == (common or precision)
+    assert one.precision_reason == ("" if common else "measured in 32-true and bf16-mixed only")
 
 
-def test_a_ceiling_that_is_lost_takes_nothing_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_is_reported_even_if_the_ceiling_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     burst = {"seconds": 2.0, "tokens": 7, "gflop": 5.0, "peak_mb": 3}
     found = {OURS: Measured({}, bursts=[burst]), "ceiling": Measured({}, left_out="ended with code 137: killed")}
     monkeypatch.setattr(cases, "in_turn", lambda *_: dict(found))
@@ -237,7 +228,7 @@ def test_a_ceiling_that_is_lost_takes_nothing_with_it(tmp_path: Path, monkeypatc
     assert ceiling.left_out == {"products of its sizes": "ended with code 137: killed"}
 
 
-def test_a_model_that_ctranslate2_has_not_leaves_it_out(tmp_path: Path) -> None:
+def test_ctranslate2_is_left_out_if_it_does_not_support_the_model(tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
     one = bench(tmp_path)
     run = Run(one.prepared[1].model, one.data.vocabulary, {"model": {"name": "birnn"}}, {}, 0)
@@ -247,34 +238,34 @@ def test_a_model_that_ctranslate2_has_not_leaves_it_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_a_model_without_end_gives_every_sentence_the_same_length(beam: int) -> None:
+def test_without_the_end_symbol_every_sentence_has_the_same_length(beam: int) -> None:
     model = transformer().eval()
     with torch.no_grad():
-        model.output.weight[EOS] *= 100  # one that would end at once, or at random
+        model.output.weight[EOS] *= 100  # would otherwise end at once, or at random
     forbid_end(model)
     src = torch.tensor([[5, 6, EOS], [7, EOS, PAD]])
     found = search(model, src, Search(beam=beam, length_factor=0.0, length_offset=6), BOS, EOS)
     assert [len(n_best[0].tokens) for n_best in found] == [6, 6]
 
 
-Refused = Callable[..., list[str]]
+ErrorLines = Callable[..., list[str]]
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Refused:
-    """The lines with which the command is refused, having measured nothing."""
+def error_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> ErrorLines:
+    """Calls the command with invalid settings and returns the lines of the error."""
 
-    def called(*overrides: str) -> list[str]:
-        def never(config: Mapping[str, Any]) -> None:
-            raise AssertionError("measured")
+    def call(*overrides: str) -> list[str]:
+        def fail(config: Mapping[str, Any]) -> None:
+            raise AssertionError("the benchmark was started")
 
         monkeypatch.setattr(sys, "argv", ["benchmark.py", *overrides])
         with pytest.raises(SystemExit) as ended:
-            cli.run(never, ROOT / "configs", "benchmark", check)
+            cli.run(fail, ROOT / "configs", "benchmark", check)
         assert ended.value.code == 2
         return capsys.readouterr().err.splitlines()
 
-    return called
+    return call
 
 
 @pytest.mark.parametrize(
@@ -296,23 +287,49 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         ("benchmark.pairs=0", "give a whole number of at least 1"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_in_a_line(refused: Refused, override: str, words: str) -> None:
-    [line] = refused(override)
+def test_invalid_settings_are_refused_in_one_line(error_lines: ErrorLines, override: str, words: str) -> None:
+    [line] = error_lines(override)
     assert line.startswith("error: ") and words in line
 
 
-def test_ours_against_marian(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    own = [f"output_dir={tmp_path / 'runs'}", f"benchmark.output={tmp_path / 'out'}"]
-    config = composed(*own, "benchmark.cases=[transformer,ceiling]", f"benchmark.peers.joeynmt={sys.executable}")
-    if importlib.util.find_spec("joeynmt"):
-        pytest.skip("JoeyNMT is installed here, so that it is not left out")
-    training, ceiling = benchmark(config)
-    assert [row.contestant for row in training.rows] == [OURS, "Marian (transformers)"]
-    assert training.left_out["JoeyNMT"] == "ended with code 1: ModuleNotFoundError: No module named 'joeynmt'"
+def measure_training(folder: Path) -> Result:
+    """Runs the cases `transformer` and `ceiling`, checks the files written, and returns the result of `transformer`."""
+    own = [f"output_dir={folder / 'runs'}", f"benchmark.output={folder / 'out'}"]
+    training, ceiling = benchmark(
+        benchmark_config(*own, "benchmark.cases=[transformer,ceiling]", f"benchmark.peers.joeynmt={sys.executable}")
+    )
+    assert [row.contestant for row in training.rows[:2]] == [OURS, cases.MARIAN]
     assert training.left_out["EOLE"] == "no interpreter given; set benchmark.peers.eole=PYTHON"
     assert all(row.figure.lowest > 0 and row.note == "" and row.peak_mb for row in training.rows)
     assert [row.contestant for row in ceiling.rows] == [OURS, "products of its sizes", "product of 8 cubed"]
-    written = json.loads((tmp_path / "out" / "benchmark.json").read_text(encoding="utf-8"))
+    written = json.loads((folder / "out" / "benchmark.json").read_text(encoding="utf-8"))
     assert len(written["results"][0]["raw"][OURS]["bursts"]) == 2 and written["cpu"] and written["versions"]["torch"]
-    assert "| transformer, target tokens/s | ours |" in (tmp_path / "out" / "benchmark.md").read_text(encoding="utf-8")
+    assert "| transformer, target tokens/s | ours |" in (folder / "out" / "benchmark.md").read_text(encoding="utf-8")
+    return training
+
+
+def test_a_benchmark_measures_valid_runs_and_writes_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Contestant] = []
+
+    def in_turn(contestants: list[Contestant], pairs: int, *_: Any) -> dict[str, Measured]:
+        asked.extend(contestants)
+        burst = {"seconds": 2.0, "tokens": 7, "gflop": 5.0, "peak_mb": 3.0, "large": {"seconds": 1.0, "gflop": 2.0}}
+        return {
+            one.name: Measured({}, bursts=[burst] * pairs * (not one.left_out), left_out=one.left_out) for one in contestants
+        }
+
+    monkeypatch.setattr(cases, "in_turn", in_turn)
+    assert not measure_training(tmp_path).left_out.keys() - {"EOLE"}
+    names = [OURS, cases.MARIAN, "EOLE", "JoeyNMT", "JoeyNMT, its own batches", "ceiling"]
+    assert [one.name for one in asked] == names and all(Path(one.command[1]).is_file() for one in asked)
+    assert check_run(asked[0].settings["config"]) == []
+
+
+@pytest.mark.slow
+def test_ours_is_measured_against_marian(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    if importlib.util.find_spec("joeynmt"):
+        pytest.skip("JoeyNMT is installed here, so that it is not left out")
+    training = measure_training(tmp_path)
+    assert len(training.rows) == 2
+    assert training.left_out["JoeyNMT"] == "ended with code 1: ModuleNotFoundError: No module named 'joeynmt'"

@@ -1,4 +1,4 @@
-"""How cost grows: a small sweep measured from end to end, and the tables and pictures of a made-up one."""
+"""Tests of scripts/growth.py: a small sweep from end to end, and the tables and plots of an invented one."""
 
 import itertools
 import json
@@ -14,9 +14,10 @@ import torch
 import yaml
 
 from benchmark.contestants.one_model import random_batch, seconds_per_call
-from benchmark.wire import peak_kb
+from benchmark.turns import Contestant, Measured
 from entente.config.schema import settings_of
 from entente.data.tokenizer import BOS, EOS, PAD, SPECIAL
+from entente.training.train import check_run
 from growth import sweeps
 from growth.sweeps import SWEEPS, Growth, check, draw, model_config, model_point, shares, slope, table, write_corpus
 
@@ -29,29 +30,61 @@ def config(**changes: Any) -> dict[str, Any]:
     return {**written, "output": "outputs/growth", **changes}
 
 
-def test_a_small_sweep_is_measured_from_end_to_end(tmp_path: Path) -> None:
-    points = ["models=[birnn]", "lengths=[7]", "vocabularies=[]", "widths=[]", "pairs=[211]"]
-    usual = ["length=7", "vocabulary=400", "width=8", "tokens=31", "repeats=1", "burst=0.01", "threads=1"]
-    command = [sys.executable, str(ROOT / "scripts" / "growth.py"), *points, *usual, f"output={tmp_path}/made/here"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    folder = tmp_path / "made" / "here"
-    assert sorted(path.name for path in folder.iterdir()) == ["growth.json", "growth.md", "growth.png", "growth.svg"]
+SMALL = {"models": ["birnn"], "lengths": [7], "vocabularies": [], "widths": [], "pairs": [211], "length": 7, "vocabulary": 400}
+SMALL |= {"width": 8, "tokens": 31, "repeats": 1, "burst": 0.01, "threads": 1}
 
+
+def check_small_report(folder: Path, printed: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Checks the files of a run with the settings SMALL. Returns the point of the model and those of the corpus."""
+    assert sorted(path.name for path in folder.iterdir()) == ["growth.json", "growth.md", "growth.png", "growth.svg"]
+    assert (folder / "growth.png").read_bytes().startswith(b"\x89PNG")
+    text = (folder / "growth.md").read_text(encoding="utf-8")
+    assert text in printed and "## Sentence length" in text and "## Corpus" in text and "## Vocabulary" not in text
     report = json.loads((folder / "growth.json").read_text(encoding="utf-8"))
+    assert report["settings"]["lengths"] == [7]
     model, *corpus = report["points"]
     assert (model["sweep"], model["x"], model["line"]) == ("length", 7, "birnn")
-    assert all(model[name] > 0 for name in ("training", "decoding", "memory", "parameters"))
     assert [(p["sweep"], p["x"], p["line"]) for p in corpus] == [("corpus", 211, "first time"), ("corpus", 211, "with caches")]
-    assert all(0 < p["ready"] < p["seconds"] and p["peak_mb"] > model["memory"] for p in corpus)
-    assert "pairs=[211]" in report["command"] and report["settings"]["lengths"] == [7]
+    return model, corpus
 
-    text = (folder / "growth.md").read_text(encoding="utf-8")
-    assert text in ended.stdout and "## Sentence length" in text and "## Corpus" in text and "## Vocabulary" not in text
+
+@pytest.mark.slow
+def test_a_small_sweep_is_measured_from_end_to_end(tmp_path: Path) -> None:
+    overrides = [f"{key}={value}".replace("'", "") for key, value in SMALL.items()]
+    command = [sys.executable, str(ROOT / "scripts" / "growth.py"), *overrides, f"output={tmp_path}/new/folder"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    model, corpus = check_small_report(tmp_path / "new" / "folder", ended.stdout)
+    assert all(model[name] > 0 for name in ("training", "decoding", "memory", "parameters"))
+    assert all(0 < point["ready"] < point["seconds"] and point["peak_mb"] > model["memory"] for point in corpus)
     assert "length 7, birnn: measured" in ended.stderr
-    assert (folder / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_configuration_is_that_of_the_dataclass() -> None:
+def test_a_sweep_measures_valid_runs_and_writes_its_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def in_turn(contestants: list[Contestant], pairs: int, *_: Any, fresh: bool = False, **how: Any) -> dict[str, Measured]:
+        [point] = contestants
+        assert point.settings["threads"] == 1 and Path(point.command[1]).is_file()
+        if not fresh:
+            burst = {"training": 3.0, "decoding": 2.0, "memory": 5.0}
+            return {"point": Measured({"parameters": 31}, burst, [burst] * pairs)}
+        run = point.settings["config"]
+        assert check_run(run) == []
+        lines = [(Path(run["data"]["root"]) / file).read_text(encoding="utf-8").splitlines() for file in ("src.txt", "tgt.txt")]
+        assert [len(side) for side in lines] == [211, 211]
+        burst = {"ready": 1.0, "seconds": 2.0, "peak_mb": 7.0}
+        return {"point": Measured({}, burst, [{**burst, "ready": 0.5}])}
+
+    monkeypatch.setattr(sweeps, "in_turn", in_turn)
+    sweeps.measure(config(**SMALL, output=str(tmp_path / "new" / "folder")))
+    printed = capsys.readouterr()
+    model, corpus = check_small_report(tmp_path / "new" / "folder", printed.out)
+    assert (model["training"], model["memory"], model["parameters"]) == (3, 5, 31)
+    assert [point["ready"] for point in corpus] == [1, 0.5]
+    assert "length 7, birnn: measured" in printed.err
+
+
+def test_the_configuration_file_has_the_fields_of_the_dataclass() -> None:
     assert config().keys() == settings_of(Growth).keys()
     assert check(config()) == check(config(models=["birnn"])) == []
 
@@ -70,24 +103,31 @@ def test_the_configuration_is_that_of_the_dataclass() -> None:
         ({"output": __file__}, f"output={__file__}: {__file__} is a file; give a folder"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(changes: dict[str, Any], words: str) -> None:
+def test_each_problem_is_reported_in_one_line(changes: dict[str, Any], words: str) -> None:
     [line] = check(config(**changes))
     assert line.startswith(words)
 
 
-def test_a_point_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_point_gives_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeps, "script", lambda file: ["no/python"])
     point = model_point(Growth(**config()), "birnn", 7, 400, 8)
     assert point == {"failed": "not started: No such file or directory"}
 
 
-def test_memory_is_that_of_the_process_at_its_peak() -> None:
-    before = peak_kb()
-    held = np.ones(int(before * 1024) // 8)
-    assert peak_kb() * 1024 > max(before * 1024, held.nbytes)
-    code = f"import sys; sys.path.append({str(ROOT / 'scripts')!r})\nfrom benchmark.wire import peak_kb\nprint(peak_kb())"
-    small = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert float(small) < peak_kb() / 1.5  # although a large process has started it
+def test_peak_memory_includes_freed_memory_but_not_that_of_the_parent_process() -> None:
+    code = f"""if True:
+        import subprocess, sys
+        sys.path.append({str(ROOT / "scripts")!r})
+        from benchmark.wire import peak_kb
+        print(peak_kb(), flush=True)
+        if len(sys.argv) == 1:
+            len(b"x" * 2**27)
+            print(peak_kb(), flush=True)
+            subprocess.run([sys.executable, "-c", sys.orig_argv[2], "child"], check=True)
+    """
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    before, after, child = map(float, printed.split())
+    assert after > before + 2**16 > child  # in KiB
 
 
 def test_a_call_is_timed_by_the_mean_of_a_burst() -> None:
@@ -107,25 +147,26 @@ def test_a_batch_of_random_ids() -> None:
     assert random_batch(length=7, vocabulary=409, tokens=5)[0].shape == (1, 7)
 
 
-def test_a_corpus_is_the_same_each_time_and_like_language(tmp_path: Path) -> None:
+def test_a_generated_corpus_is_reproducible_and_resembles_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeps, "PAIRS_PER_BLOCK", 2000)
     texts = []
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
-        write_corpus(tmp_path / name, 20_011)
+        write_corpus(tmp_path / name, 5003)
         texts.append([(tmp_path / name / file).read_text(encoding="utf-8") for file in ("src.txt", "tgt.txt")])
     assert texts[0] == texts[1]
     src, tgt = ([line.rstrip(".").split() for line in text.splitlines()] for text in texts[0])
-    assert len(src) == len(tgt) == 20_011 and list(map(len, src)) == list(map(len, tgt)) and src != tgt
+    assert len(src) == len(tgt) == 5003 and list(map(len, src)) == list(map(len, tgt)) and src != tgt
     lengths = sorted(map(len, src))
-    assert lengths[0] >= 1 and 11 <= lengths[10_005] <= 13 and 13 < np.mean(lengths) < 15
+    assert lengths[0] >= 1 and 11 <= lengths[2501] <= 13 and 13 < np.mean(lengths) < 15
     _, counts = np.unique(list(itertools.chain(*src)), return_counts=True)
     counts = np.sort(counts)[::-1]
-    assert 0.02 < counts[0] / counts.sum() < 0.05 and 3 < counts[0] / counts[10] < 5  # (10 + 2.7) / 2.7 = 4.7 by the law
+    assert 0.02 < counts[0] / counts.sum() < 0.05 and 3 < counts[0] / counts[10] < 5  # Zipf-Mandelbrot: (10 + 2.7) / 2.7 = 4.7
     pairs = set(zip(itertools.chain(*src), itertools.chain(*tgt), strict=True))
-    assert len(pairs) == len({word for word, _ in pairs}) == len({word for _, word in pairs})  # a word for each word
+    assert len(pairs) == len({word for word, _ in pairs}) == len({word for _, word in pairs})  # one translation per word
 
 
-def test_a_slope_is_that_on_logarithmic_axes() -> None:
+def test_slopes_are_measured_on_logarithmic_axes() -> None:
     def line(*points: tuple[float, float]) -> list[dict[str, Any]]:
         return [{"x": x, "cost": cost} for x, cost in points]
 
@@ -136,17 +177,17 @@ def test_a_slope_is_that_on_logarithmic_axes() -> None:
 
 
 def test_shares_of_multiplications() -> None:
-    def of(length: int, vocabulary: int, width: int) -> dict[str, float]:
+    def shares_of(length: int, vocabulary: int, width: int) -> dict[str, float]:
         return shares(model_config("transformer", width), length, vocabulary)
 
-    usual = of(20, 4000, 128)
+    usual = shares_of(20, 4000, 128)
     assert usual == {"attention": 2, "layers": 71, "projection": 26}
     for part, grown in {"attention": (400, 4000, 128), "layers": (20, 4000, 512), "projection": (20, 64_000, 128)}.items():
-        assert of(*grown)[part] > 1.2 * usual[part]
+        assert shares_of(*grown)[part] > 1.2 * usual[part]
 
 
-def made_up(failed: bool) -> dict[str, Any]:
-    """A report as `measure` writes it, with costs of 2 L, V / 1000, (D / 100)² and pairs / 1000."""
+def invented_report(failed: bool) -> dict[str, Any]:
+    """Returns a report in the format of growth.json, with costs of 2 L, V / 1000, (D / 100)² and pairs / 1000."""
     settings, points = config(), []
     costs = {"length": lambda x: 2 * x, "vocabulary": lambda x: x / 1000, "width": lambda x: (x / 100) ** 2}
     for (sweep, cost), line in itertools.product(costs.items(), settings["models"]):
@@ -162,11 +203,12 @@ def made_up(failed: bool) -> dict[str, Any]:
 
 
 def rows(text: str, begin: str) -> Iterator[list[str]]:
+    """Yields the cells of the table rows that begin with `begin`."""
     return ([cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith(f"| {begin}"))
 
 
-def test_the_table_gives_each_point_and_each_slope() -> None:
-    text = table(made_up(failed=False))
+def test_the_table_has_each_point_and_each_slope() -> None:
+    text = table(invented_report(failed=False))
     slopes = list(rows(text, " | *transformer*"))
     assert [row[2] for row in slopes] == ["slope 1.00 to 1.00", "slope 1.00 to 1.00", "slope 2.00 to 2.00"]
     [first, other] = rows(text, "64,000 |")
@@ -174,13 +216,13 @@ def test_the_table_gives_each_point_and_each_slope() -> None:
     assert len(list(rows(text, "3,000,000 |"))) == 2
     [made] = rows(text, " | *first time*")
     assert made[2:] == ["slope 1.00 to 1.00", "slope 1.00 to 1.00", "slope 0.00 to 0.00"]
-    failed = list(rows(table(made_up(failed=True)), "400 |"))
+    failed = list(rows(table(invented_report(failed=True)), "400 |"))
     assert [row[2] for row in failed] == ["ended with code -9"] * 2 and len({*map(len, failed)}) == 1
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_the_picture_has_a_panel_for_each_measure_of_each_sweep(failed: bool) -> None:
-    figure = draw(made_up(failed)["points"])
+def test_the_plot_has_a_panel_for_each_measure_of_each_sweep(failed: bool) -> None:
+    figure = draw(invented_report(failed)["points"])
     panels = np.array(figure.axes).reshape(3, 4)
     assert [axes.get_xlabel() for axes in panels[2]] == [words for _, words, _ in SWEEPS.values()]
     assert all(len(axes.get_lines()) == 2 for axes in panels.flat)

@@ -1,4 +1,4 @@
-"""Scores are sacreBLEU's own, bucket by bucket too."""
+"""Tests of the scores: they equal those of sacreBLEU, for a corpus and for each bucket of source lengths."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ REFERENCES = [
 HYPOTHESES = ["the cat sat on a mat today", "a dog barked at the young man", "birds sing", "it is early now", "so on"]
 
 
-def test_corpus_scores_are_those_of_the_sacrebleu_command(tmp_path: Path) -> None:
+def test_corpus_scores_equal_those_of_the_sacrebleu_command(tmp_path: Path) -> None:
     hypotheses, references = tmp_path / "hyp", tmp_path / "ref"
     hypotheses.write_text("\n".join(HYPOTHESES) + "\n")
     references.write_text("\n".join(REFERENCES) + "\n")
@@ -38,7 +38,7 @@ def test_every_sentence_is_in_one_bucket_of_its_source_length() -> None:
 
 
 def test_each_length_falls_into_its_bucket_and_each_bucket_has_the_bleu_of_its_sentences() -> None:
-    sources = [" ".join("x" * n) for n in range(60)]  # the first without a word
+    sources = [" ".join("x" * n) for n in range(60)]  # the first is empty
     references = [f"the {n} cats sat on the mat of {n % 7} dogs" for n in range(60)]
     hypotheses = [" ".join(line.split()[: 5 + n % 4]) for n, line in enumerate(references)]
     rows = bleu_by_length(sources, hypotheses, references)
