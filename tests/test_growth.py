@@ -4,7 +4,7 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import yaml
 
 from benchmark.contestants.one_model import random_batch, seconds_per_call
 from benchmark.turns import Contestant, Measured
+from entente.config import command_line
 from entente.config.schema import settings_of
 from entente.data.tokenizer import BOS, EOS, PAD, SPECIAL
 from entente.training.train import check_run
@@ -30,38 +31,45 @@ def config(**changes: Any) -> dict[str, Any]:
     return {**written, "output": "outputs/growth", **changes}
 
 
-SMALL = {"models": ["birnn"], "lengths": [7], "vocabularies": [], "widths": [], "pairs": [211], "length": 7, "vocabulary": 400}
-SMALL |= {"width": 8, "tokens": 31, "repeats": 1, "burst": 0.01, "threads": 1}
+Sweep = Callable[[], tuple[dict[str, Any], list[dict[str, Any]]]]
 
 
-def check_small_report(folder: Path, printed: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Checks the files of a run with the settings SMALL. Returns the point of the model and those of the corpus."""
-    assert sorted(path.name for path in folder.iterdir()) == ["growth.json", "growth.md", "growth.png", "growth.svg"]
-    assert (folder / "growth.png").read_bytes().startswith(b"\x89PNG")
-    text = (folder / "growth.md").read_text(encoding="utf-8")
-    assert text in printed and "## Sentence length" in text and "## Corpus" in text and "## Vocabulary" not in text
-    report = json.loads((folder / "growth.json").read_text(encoding="utf-8"))
-    assert report["settings"]["lengths"] == [7]
-    model, *corpus = report["points"]
-    assert (model["sweep"], model["x"], model["line"]) == ("length", 7, "birnn")
-    assert [(p["sweep"], p["x"], p["line"]) for p in corpus] == [("corpus", 211, "first time"), ("corpus", 211, "with caches")]
-    return model, corpus
+@pytest.fixture
+def small_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Sweep:
+    """Runs the command on one model and one corpus, and checks its files. Returns the points of the model and the corpus."""
+
+    def run() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        points = ["models=[birnn]", "lengths=[7]", "vocabularies=[]", "widths=[]", "pairs=[211]", "output=new/folder"]
+        usual = ["length=7", "vocabulary=400", "width=8", "tokens=31", "repeats=1", "burst=0.01", "threads=1"]
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["growth.py", *points, *usual])
+        command_line.run(sweeps.measure, ROOT / "configs", "growth", check)
+        folder, printed = tmp_path / "new" / "folder", capsys.readouterr()
+        assert sorted(path.name for path in folder.iterdir()) == ["growth.json", "growth.md", "growth.png", "growth.svg"]
+        assert (folder / "growth.png").read_bytes().startswith(b"\x89PNG")
+        text = (folder / "growth.md").read_text(encoding="utf-8")
+        assert text in printed.out and "## Sentence length" in text and "## Corpus" in text and "## Vocabulary" not in text
+        assert "length 7, birnn: measured" in printed.err
+        report = json.loads((folder / "growth.json").read_text(encoding="utf-8"))
+        assert "pairs=[211]" in report["command"] and report["settings"]["lengths"] == [7]
+        model, *corpus = report["points"]
+        assert (model["sweep"], model["x"], model["line"]) == ("length", 7, "birnn")
+        assert [(p["sweep"], p["x"], p["line"]) for p in corpus] == [
+            ("corpus", 211, name) for name in ("first time", "with caches")
+        ]
+        return model, corpus
+
+    return run
 
 
 @pytest.mark.slow
-def test_a_small_sweep_is_measured_from_end_to_end(tmp_path: Path) -> None:
-    overrides = [f"{key}={value}".replace("'", "") for key, value in SMALL.items()]
-    command = [sys.executable, str(ROOT / "scripts" / "growth.py"), *overrides, f"output={tmp_path}/new/folder"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    model, corpus = check_small_report(tmp_path / "new" / "folder", ended.stdout)
+def test_a_small_sweep_is_measured_from_end_to_end(small_sweep: Sweep) -> None:
+    model, corpus = small_sweep()
     assert all(model[name] > 0 for name in ("training", "decoding", "memory", "parameters"))
     assert all(0 < point["ready"] < point["seconds"] and point["peak_mb"] > model["memory"] for point in corpus)
-    assert "length 7, birnn: measured" in ended.stderr
 
 
-def test_a_sweep_measures_valid_runs_and_writes_its_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_measures_valid_runs_and_reports_their_figures(small_sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     def in_turn(contestants: list[Contestant], pairs: int, *_: Any, fresh: bool = False, **how: Any) -> dict[str, Measured]:
         [point] = contestants
         assert point.settings["threads"] == 1 and Path(point.command[1]).is_file()
@@ -70,18 +78,15 @@ def test_a_sweep_measures_valid_runs_and_writes_its_files(
             return {"point": Measured({"parameters": 31}, burst, [burst] * pairs)}
         run = point.settings["config"]
         assert check_run(run) == []
-        lines = [(Path(run["data"]["root"]) / file).read_text(encoding="utf-8").splitlines() for file in ("src.txt", "tgt.txt")]
-        assert [len(side) for side in lines] == [211, 211]
+        for file in ("src.txt", "tgt.txt"):
+            assert len((Path(run["data"]["root"]) / file).read_text(encoding="utf-8").splitlines()) == 211
         burst = {"ready": 1.0, "seconds": 2.0, "peak_mb": 7.0}
         return {"point": Measured({}, burst, [{**burst, "ready": 0.5}])}
 
     monkeypatch.setattr(sweeps, "in_turn", in_turn)
-    sweeps.measure(config(**SMALL, output=str(tmp_path / "new" / "folder")))
-    printed = capsys.readouterr()
-    model, corpus = check_small_report(tmp_path / "new" / "folder", printed.out)
+    model, corpus = small_sweep()
     assert (model["training"], model["memory"], model["parameters"]) == (3, 5, 31)
     assert [point["ready"] for point in corpus] == [1, 0.5]
-    assert "length 7, birnn: measured" in printed.err
 
 
 def test_the_configuration_file_has_the_fields_of_the_dataclass() -> None:
