@@ -27,7 +27,7 @@ from benchmark.operations import PARTS, forward_operations
 from benchmark.report import machine, markdown_table
 from benchmark.turns import Contestant, Measured, in_turn
 from entente.config.schema import problems
-from entente.data.tokenizer import LONGEST
+from entente.data.tokenizer import MAX_PIECES
 from entente.files import path_of, writable, write_json, write_text
 from entente.process import Threads
 from entente.training.run_directory import no_folder
@@ -36,7 +36,7 @@ from entente.training.settings import AtLeastOne, completed
 HEADS, LAYERS = 4, 3  # of the Transformer; as many layers in the decoder as in the encoder
 WORDS, PAIRS_AT_ONCE = 50_000, 20_000  # of a generated corpus
 OTHER_LANGUAGE = str.maketrans("aeiou", "eioua")
-Length = Annotated[int, Interval(ge=2, le=LONGEST)]
+Length = Annotated[int, Interval(ge=2, le=MAX_PIECES)]
 Pieces = Annotated[int, Interval(ge=400, le=1_000_000)]  # SentencePiece needs 260 and the letters
 Width = Annotated[int, Interval(ge=HEADS, le=8192), MultipleOf(HEADS), Field(description=f"a multiple of {HEADS} up to 8192")]
 Point = dict[str, Any]  # sweep, x, line, and its figures or `failed`

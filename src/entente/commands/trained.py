@@ -9,7 +9,7 @@ from annotated_types import doc
 
 from entente import checkpoint
 from entente.config.schema import fill, problems
-from entente.data.corpora import Corpus, read_corpus, read_from
+from entente.data.corpora import Corpus, describe_sources, read_corpus
 from entente.decoding.ctranslate2 import CTranslate2
 from entente.decoding.search import Search
 from entente.errors import InputError
@@ -68,7 +68,7 @@ def _given(search: Mapping[str, Any]) -> dict[str, Any]:
 def stored_corpus(run: checkpoint.Run, path: str, trusted: bool, setting: str = "trust_data") -> Corpus:
     """The corpus that a checkpoint names. Its author chose the files and addresses, so these are read or fetched only where
     the user says so, by `setting`."""
-    if places := read_from(run.config["data"]):
+    if places := describe_sources(run.config["data"]):
         if not trusted:
             raise InputError(f"checkpoint={path}: add {setting}=true to read the corpus that this checkpoint names: {places}")
         log.info("reading the corpus that %s names: %s", path, places)
