@@ -110,7 +110,7 @@ def refuse_other_text(path: Path, stored: Mapping[str, Any], given: Mapping[str,
     """Raises InputError if the entry `stored` in a checkpoint has a different corpus than the entry `given`, or a different
     vocabulary, so that the weights would belong to other pieces."""
     if "text" not in stored:
-        log.info("%s has no digest of its text: only the vocabularies are compared", path)
+        log.info("%s has no digest of its text, so only its vocabulary is compared", path)
     if stored.get("text", given["text"]) != given["text"]:
         wrong, give = "the training or validation text has changed since this was written", "its own text"
     elif checksum(stored["vocabulary"]) != checksum(given["vocabulary"]):
@@ -202,7 +202,7 @@ def checksum(content: object, limit: float = math.inf) -> str:
     for part in _parts(content, ()):
         size += len(part)
         if size > limit:
-            raise ValueError("it repeats its values so often that they exceed what the file has room for")
+            raise ValueError("its repeated values are more than the file has room for")
         digest.update(part)
     return digest.hexdigest()
 
