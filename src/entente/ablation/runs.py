@@ -173,7 +173,7 @@ def read(path: Path, kind: type[T]) -> T | None:
         return None
     try:
         if path.suffix == ".json":
-            return TypeAdapter(kind).validate_json(files.small_file(path))
+            return TypeAdapter(kind).validate_json(files.read_small_file(path))
         return TypeAdapter(kind).validate_python(files.read_yaml(path) if path.suffix == ".yaml" else _read_columns(path))
     except (OSError, ValueError) as error:
         why = reason(error)

@@ -25,7 +25,7 @@ from entente.data.module import split_of
 from entente.data.tokenizer import BOS, EOS
 from entente.decoding.search import Search
 from entente.errors import InputError
-from entente.files import path_of, whole, writable, written_whole
+from entente.files import open_atomic, open_output, path_of, writable
 from entente.process import Threads, prepare_process
 
 log = logging.getLogger("entente")
@@ -116,7 +116,7 @@ def picture_attention(settings: Attention) -> None:
     links = {(row, column): (column, row) in gold.sure for column, row in gold.possible} if gold else {}
     for picture, figure in _figures(shown, links, title, settings, together):
         for file in [output] if output.suffix else [output / f"{picture}{suffix}" for suffix in FOLDER_FORMATS]:
-            with writable(f"output={settings.output}"), whole(file) as opened:
+            with writable(f"output={settings.output}"), open_atomic(file) as opened:
                 figure.savefig(opened, format=file.suffix[1:].lower())
             log.info("%s", file)
         if output.suffix:
@@ -202,7 +202,7 @@ def trace_attention(settings: Trace) -> None:
     else:
         raise InputError("checkpoint is not set: give checkpoint=FILE, or example=true for a tiny model")
     if output:
-        with written_whole(output) as file:
+        with open_output(output) as file:
             file.write(f"{text}\n".encode())
     with writable("standard output"):
         show(text, Console(file=standard_output(), highlight=False))

@@ -9,7 +9,7 @@ from annotated_types import doc
 
 from entente import checkpoint
 from entente.config.schema import fill, problems
-from entente.data.corpora import Corpus, read_corpus, read_from
+from entente.data.corpora import Corpus, describe_sources, read_corpus
 from entente.decoding.ctranslate2 import CTranslate2
 from entente.decoding.search import Search
 from entente.errors import InputError
@@ -68,7 +68,7 @@ def _given(search: Mapping[str, Any]) -> dict[str, Any]:
 def stored_corpus(run: checkpoint.Run, path: str, trusted: bool, setting: str = "trust_data") -> Corpus:
     """Reads the corpus that a checkpoint names. The checkpoint's author chose its files and addresses, so they are read or
     fetched only if the user allows it (`trusted`). setting: the name of the setting that allows it."""
-    if places := read_from(run.config["data"]):
+    if places := describe_sources(run.config["data"]):
         if not trusted:
             raise InputError(f"checkpoint={path}: add {setting}=true to read the corpus that this checkpoint names: {places}")
         log.info("reading the corpus that %s names: %s", path, places)
@@ -79,7 +79,7 @@ def load_run(path: str, accelerator: str) -> checkpoint.Run:
     """Loads a checkpoint, with defaults for missing settings. InputError if its settings or the accelerator cannot be used."""
     run = checkpoint.load(path)
     if missing := ", ".join(part for part in ("data", "search", "trainer") if part not in run.config):
-        raise InputError(f"{path}: its configuration lacks {missing}; give a checkpoint that training wrote here")
+        raise InputError(f"{path}: its configuration lacks {missing}; give a checkpoint that this program wrote")
     wrong = data_problems(run.config["data"])
     for part in ("search", "trainer"):
         wrong += problems(PARTS[part], part, run.config[part])

@@ -21,7 +21,7 @@ from entente.data.tokenizer import Tokenizer
 from entente.decoding.search import Hypothesis, Search
 from entente.decoding.translate import translate
 from entente.errors import InputError
-from entente.files import is_stream, path_of, writable, written_whole
+from entente.files import is_stream, open_output, path_of, writable
 
 CHUNK = 1000  # lines passed to the engine in one call
 
@@ -47,7 +47,7 @@ def translate_text(settings: Translate) -> None:
         _prompt(run, how, engine)
         return
     lines, total = _to_translate(settings.input, run.vocabulary.src)
-    with written_whole(path_of(settings.output)) if settings.output else writable("standard output") as file:
+    with open_output(path_of(settings.output)) if settings.output else writable("standard output") as file:
         out = io.TextIOWrapper(file, encoding="utf-8") if file else standard_output()
         console = Console(stderr=True)
         chunks = track(_chunks(lines), "sentences", total, console=console, transient=True, disable=not console.is_terminal)

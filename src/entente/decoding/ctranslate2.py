@@ -16,7 +16,7 @@ from torch import nn
 
 from entente import checkpoint
 from entente.config.schema import defaults, to_text
-from entente.data.tokenizer import EOS, LONGEST, Tokenizer
+from entente.data.tokenizer import EOS, MAX_PIECES, Tokenizer
 from entente.decoding.search import Hypothesis, Search, rank
 from entente.decoding.translate import collect_hypotheses, encode_nonempty
 from entente.errors import InputError
@@ -142,7 +142,7 @@ class CTranslate2:
         self._how, self._vocabulary = how, run.vocabulary
         self._pieces = _pieces(run.vocabulary.src)
         self._ids = {piece: i for i, piece in enumerate(_pieces(run.vocabulary.tgt))}
-        longest = torch.tensor(LONGEST + 1)  # including the end symbol
+        longest = torch.tensor(MAX_PIECES + 1)  # including the end symbol
         with tempfile.TemporaryDirectory() as folder:
             write_ctranslate2(run, Path(folder), quantization, positions=int(max(longest, how.limits(longest))))
             package = import_ctranslate2()
