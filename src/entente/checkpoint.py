@@ -40,6 +40,7 @@ log = logging.getLogger("entente")
 ENTRY = "entente"
 CHECKSUM = "sha256"
 SCHEMA = 2  # format 1 had no checksum
+READ_BY = "entente>=0.1"  # the versions that read this format, for those that do not; CHANGELOG.md lists all formats
 MODEL_PREFIX = "model."  # begins the names of the model's parameters in the LightningModule's state
 MAX_DEPTH = 50  # levels of nesting in a checkpoint; ours have 10
 EXPANSION = 16  # most hashed bytes per byte of the file: a pickle needs 1 byte for "None\n", and stores a tied weight once
@@ -86,8 +87,8 @@ def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int) -> Seq2
 
 def entry(config: Mapping[str, Any], vocabulary: Vocabulary, text: str) -> dict[str, Any]:
     """Returns our entry in a checkpoint: plain values and tensors. text: digest of the corpus; older checkpoints have none."""
-    ours = {"schema": SCHEMA, "config": dict(config), "vocabulary": vocabulary.state(), "provenance": provenance()}
-    return {**ours, "text": text}
+    made_of = {"config": dict(config), "vocabulary": vocabulary.state(), "text": text}
+    return {"schema": SCHEMA, "read_by": READ_BY, "provenance": provenance(), **made_of}
 
 
 def provenance() -> dict[str, str]:
@@ -178,7 +179,9 @@ def read(path: Path) -> dict[str, Any]:
         schema = ours.get("schema")
         written = to_text(schema) if isinstance(schema, int | str) else type(schema).__name__
         if written != str(SCHEMA):
-            raise InputError(f"written in format {written}, this version reads format {SCHEMA}; train it again")
+            readers = ours.get("read_by")
+            advice = f"install {to_text(readers)} or train it again" if isinstance(readers, str) else "train it again"
+            raise InputError(f"written in format {written}, this version reads format {SCHEMA}; {advice}")
         expected = content.pop(CHECKSUM, None)
         if checksum(content, EXPANSION * size) != expected:
             raise InputError("damaged, its content does not match its checksum; take another copy or an earlier checkpoint")

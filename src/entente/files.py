@@ -137,6 +137,12 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
         with new.open("rb+") as file:  # reopened, since the caller may have closed it
             os.fsync(file.fileno())
         new.replace(path)
+    if os.name == "posix":  # the rename is on disk once its folder is; Windows cannot open a folder
+        folder_descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder_descriptor)
+        finally:
+            os.close(folder_descriptor)
 
 
 @contextmanager
