@@ -50,7 +50,7 @@ test-lowest: ## Run the tests but the slow ones with the lowest versions that py
 	@$(PYTHON) -m venv --clear $(LOWEST)
 	@$(LOWEST)/bin/pip install $(LOWEST_VERSIONS) $$(sed -n '/^# dev:/,$$s/^[a-z].*==.*/&/p' requirements-dev.txt)
 	@$(LOWEST)/bin/pip install --no-deps --editable .
-	@$(LOWEST)/bin/python -m pytest --numprocesses 2 -m "not slow" -p no:anyio -W default $(ARGS)
+	@$(LOWEST)/bin/python -m pytest --numprocesses 2 -m "not slow" -p no:anyio -W default --disable-warnings $(ARGS)
 
 soak: $(DEV) ## Stop and resume training at 30 random moments per model, and compare with uninterrupted runs (too slow for `test`)
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/interruptions.py $(ARGS)
