@@ -91,7 +91,7 @@ class Bench:
 
     @cached_property
     def batches(self) -> dict[str, Any]:
-        """The settings of a training contestant: the file with the batches of all bursts, and their longest sentence."""
+        """The settings of a training contestant: the file with the batches of all bursts, and the largest length."""
         steps = self.settings.steps * (self.settings.pairs + 1) + PROFILED_STEPS
         path = self.folder / "batches.npz"
         batches = islice(self.data.train_dataloader(), steps)
@@ -191,8 +191,8 @@ def profiles(bench: Bench) -> Result:
 
 
 def startup(bench: Bench) -> Result:
-    """Measures the seconds from the start of a process to the end of its first step. Token ids are prepared beforehand: ours
-    are in the cache, those of Marian in a file of batches."""
+    """Measures the seconds from the start of a process to the end of its first step. Token ids are prepared beforehand:
+    Entente reads them from its cache, Marian from a file of batches."""
     contestants = [bench.trainer(bench.config["model"]), bench.marian(**bench.batches)]
     return case_result("startup", "seconds", bench.measure(contestants, {"steps": 1}, fresh=True), count=None)
 

@@ -18,7 +18,7 @@ from benchmark.wire import Answer
 from entente.errors import InputError
 
 OURS = "ours"
-SHUTDOWN_SECONDS = 10  # a contestant that is still running this long after its input is closed is killed
+SHUTDOWN_SECONDS = 10  # time from closing a contestant's input until it is killed if it still runs
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from entente.training.run_directory import output_dir_problems
 from entente.training.settings import AtLeastOne, add_defaults
 
 HEADS, LAYERS = 4, 3  # of the Transformer; encoder and decoder have LAYERS layers each
-WORDS, PAIRS_PER_BLOCK = 50_000, 20_000  # different words of a generated corpus; pairs written at a time
+WORDS, PAIRS_PER_BLOCK = 50_000, 20_000  # number of different words in a generated corpus; pairs written at a time
 OTHER_LANGUAGE = str.maketrans("aeiou", "eioua")  # turns a source sentence into a target sentence
 Length = Annotated[int, Interval(ge=2, le=MAX_PIECES)]
 Pieces = Annotated[int, Interval(ge=400, le=1_000_000)]  # SentencePiece needs 260 plus the letters of the text
