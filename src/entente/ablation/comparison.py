@@ -2,7 +2,7 @@
 
 p comes from sacreBLEU's paired bootstrap resampling (Koehn 2004), variant against baseline of the same seed. The largest p over
 the seeds counts, so that every seed must show a difference. It is doubled, since sacreBLEU counts one tail, and corrected for
-the number of variants (Holm 1979). p accounts for the choice of test sentences; for that of seeds, see the standard deviation.
+the number of variants (Holm 1979). p accounts for the choice of test sentences, the standard deviation for that of seeds.
 
 Verdicts:
     worse, better              on the first test split, every seed differs in this direction, and Holm's p < 0.05
@@ -51,10 +51,10 @@ class Compare:
 @dataclass(frozen=True)
 class Comparison:
     """The results of a suite. splits: the test splits; again: test splits decoded in other batches (test@alone). rows: one per
-    variant, the baseline first, with the columns of comparison.csv over its finished seeds; None if there is no number.
+    variant, the baseline first, with the columns of comparison.csv over its finished seeds; None for a missing number.
 
     nll is on the first test split. steps: until validation BLEU reaches REACHED of the baseline's best; None if a seed never
-    does. differs: the aspects that differ by the proof. The other columns begin with the name of a split: bleu and chrf, with
+    does. differs: the aspects that differ in the proof. The other columns begin with the name of a split: bleu and chrf, with
     sample standard deviations *_sd; difference: mean BLEU minus `baseline`, over the seeds that both have; lowest and highest:
     its range over seeds; p: sacreBLEU's, one-tailed, the largest over seeds; p_holm: two-tailed and corrected.
     """

@@ -75,7 +75,7 @@ def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
 
 
 def format_p(p: float | None) -> str:
-    """Formats a p value for a table, without exact values below a thousandth, which would mean little."""
+    """Formats a p value for a table; below a thousandth, exact values would mean little."""
     return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 

@@ -151,7 +151,7 @@ def _compare_named(one: Mapping[str, str], two: Mapping[str, str]) -> Aspect:
 
 
 def _compare_tensors(one: Mapping[str, Tensor], two: Mapping[str, Tensor], what: str) -> Aspect:
-    """Compares all tensors of each side as one vector. Compared alone, a tensor that is zero up to rounding would differ. A
+    """Compares all tensors of each side as one vector: on its own, a tensor of rounding errors would always seem to differ. A
     tensor that one side lacks counts as 0. Tensors with different shapes on the two sides are left out."""
     paths = [path for path in {**one, **two} if not (path in one and path in two and one[path].shape != two[path].shape)]
     if not paths:

@@ -101,7 +101,7 @@ def check(config: Mapping[str, Any]) -> list[str]:
 
 @dataclass
 class Job:
-    """A run of a suite and its process. overrides: those of its command line. code: see code_digest. budget: in steps."""
+    """A run of a suite and its process. overrides: those of its command line. code: see code_digest. budget: its steps."""
 
     directory: Path
     overrides: list[str]
@@ -294,8 +294,7 @@ def write_status(root: Path, states: Mapping[str, Status]) -> None:
 
 
 def progress(jobs: Sequence[Job], first: int, began: float) -> str:
-    """Describes how many runs have ended, the time since this command began, the time left at the average speed, and the steps
-    of the current runs. first: the total number of steps when the command began."""
+    """Describes the runs ended, the time passed and left, and the steps of current runs. first: total steps at the start."""
     elapsed = time.monotonic() - began
     to_do = [job for job in jobs if job.to_do]
     done, left = sum(job.step for job in jobs) - first, sum(job.budget - job.step for job in to_do)

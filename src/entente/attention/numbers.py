@@ -53,7 +53,7 @@ def numbers_of(map: record.AttentionMap) -> Tensor:
 
 
 def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tuple[dict[str, Numbers], Alignments]:
-    """Returns the numbers of every kind of attention, and the alignments that source attention implies, over the references."""
+    """Returns the statistics of each kind of attention, and the alignments that source attention implies, on the references."""
     sums: dict[str, Tensor] = {}
     rows: Counter[str] = Counter()
     links: dict[int, Tensor] = {}
@@ -144,8 +144,7 @@ class Measured(NamedTuple):
 def measure_split(
     model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair], occluded: int, chosen: Measured | None
 ) -> Measured:
-    """Measures a split. occluded: number of sentences for occlusion. chosen: measurements of the split on which the best head
-    was chosen; None: choose it on this split."""
+    """Measures a split. occluded: sentences for occlusion. chosen: the split on which the best head was chosen; None: this."""
     numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
     if chosen:
         best, best_head, on = chosen.best, chosen.best_head, "valid"

@@ -157,7 +157,7 @@ def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 class CommandLine:
     """The flags and overrides of one command, parsed before Hydra runs.
 
-    overrides: a sweep counts as one override for each value. unlisted: one line for each sweep whose values cannot be listed.
+    overrides: those given, with a sweep expanded to one per value. unlisted: a line for each sweep that cannot be expanded.
     """
 
     def __init__(self, configs: Path, name: str, check: Check) -> None:

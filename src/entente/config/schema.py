@@ -130,7 +130,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def _siblings(key: str, known: Collection[str]) -> dict[str, str]:
-    """Returns the known keys of the same part, by the last component of the key."""
+    """Returns the known keys of the same part, by their last component."""
     parts = [other.rpartition(".") for other in known]
     return {last: f"{part}{dot}{last}" for part, dot, last in parts if part == key.rpartition(".")[0]}
 

@@ -1,6 +1,6 @@
 """The directory of a run, written by one process at a time, and its checkpoints.
 
-A checkpoint is saved between two optimiser steps, after any validation that follows the first of them. It holds what Lightning
+A checkpoint is saved between two optimiser steps, after the validation that follows the first, if any. It holds what Lightning
 keeps (weights, optimiser, schedule, loops, callbacks) and what it does not: the random states of torch, NumPy and Python, and
 the number of batches consumed from our loader. TensorBoard's events are flushed before a checkpoint is written, and later
 events are purged when a run resumes from it, so no point is lost or shown twice. A run that is stopped at any time and resumed
@@ -124,7 +124,7 @@ def open_run(run_dir: Path) -> Iterator[None]:
 
 
 class LogFile(logging.FileHandler):
-    """A handler that also writes log records to train.log, with the time, until closed. Raises OSError if a write fails."""
+    """A handler that writes log records to train.log too, with the time, until closed. Raises OSError if a write fails."""
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__(run_dir / "train.log", encoding="utf-8")
