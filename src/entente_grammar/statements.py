@@ -131,10 +131,10 @@ def location(draft: Draft) -> Clause:
 
 def draw_whereabouts(draft: Draft) -> Prepositional:
     """Draws the place of a person: in Rome, in Japan, at the station."""
-    kind = draft.pick(("phrases.city", "phrases.country", "phrases.landmark"))
-    if kind == "phrases.landmark":
+    kind = draft.pick(("city", "country", "landmark"))
+    if kind == "landmark":
         return phrases.landmark(draft, "at", "station")
-    return phrases.city(draft, "in") if kind == "phrases.city" else phrases.country(draft, "in")
+    return phrases.city(draft, "in") if kind == "city" else phrases.country(draft, "in")
 
 
 def existence(draft: Draft) -> Existence:
