@@ -6,11 +6,15 @@ DEV := $(VENV)/.ready-dev
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --disable-pip-version-check
 ARGS ?=
+LOWEST := .venv-lowest
+LOWEST_VERSIONS = $$($(PYTHON) -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	extras = project["optional-dependencies"]; \
+	print(*(line.replace(">=", "==") for line in project["dependencies"] + extras["engines"] + extras["launchers"]))')
 # The first Python found that is at least 3.11; PYTHON=... chooses another.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup setup-dev train test test-all soak guard mutants check tensorboard clean
+.PHONY: help setup setup-dev train test test-all test-lowest soak guard mutants check tensorboard clean
 
 help: ## Show these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -41,6 +45,12 @@ test: $(DEV) ## Run the tests but the slow ones
 
 test-all: $(DEV) ## Run all tests
 	@$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
+
+test-lowest: ## Run the tests but the slow ones with the lowest versions that pyproject.toml allows, in .venv-lowest
+	@$(PYTHON) -m venv --clear $(LOWEST)
+	@$(LOWEST)/bin/pip install $(LOWEST_VERSIONS) $$(sed -n '/^# dev:/,$$s/^[a-z].*==.*/&/p' requirements-dev.txt)
+	@$(LOWEST)/bin/pip install --no-deps --editable .
+	@$(LOWEST)/bin/python -m pytest --numprocesses 2 -m "not slow" -p no:anyio -W default --disable-warnings $(ARGS)
 
 soak: $(DEV) ## Stop and resume training at 30 random moments per model, and compare with uninterrupted runs (too slow for `test`)
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/interruptions.py $(ARGS)

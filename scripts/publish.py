@@ -20,7 +20,7 @@ from entente.ablation.page import report
 from entente.ablation.runs import Run, Suite, read_suite
 from entente.console.endings import endings
 from entente.errors import InputError
-from entente.files import path_of, whole, writable, write_text
+from entente.files import open_atomic, path_of, writable, write_text
 
 
 def publish(suite: Suite, folder: Path) -> None:
@@ -53,7 +53,7 @@ def _line(run: Run) -> str:
 def _write_compressed(path: Path, lines: Iterable[str]) -> None:
     """Writes the lines gzip-compressed. Leaves out the time stamp and file name, so that equal lines give equal bytes."""
     content = "".join(f"{line}\n" for line in lines).encode()
-    with whole(path) as file:
+    with open_atomic(path) as file:
         file.write(gzip.compress(content, mtime=0))
 
 

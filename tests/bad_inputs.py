@@ -202,10 +202,8 @@ def poisoned() -> None:
 
 
 WORDS = "chat " * 10_000
-TOO_LONG = r"10,000 words are [\d,]+ pieces, more than the 1,024 a sentence may have; split it"
-NO_CHECKPOINT = (
-    "not a checkpoint that can be read, or a damaged one \\(.+\\); take another copy, or give one that training wrote here"
-)
+TOO_LONG = r"10,000 words are [\d,]+ pieces, more than the 1,024 allowed; split it"
+NO_CHECKPOINT = "not a checkpoint, or a damaged one \\(.+\\); take another copy, or give one that this program wrote"
 NAME = r"a name \(1 to 200 bytes, .+\)"
 FOLDER = r"give the name of a folder under output_dir \(.+\)"
 TRUST = "add trust_data=true to read the corpus that this checkpoint names"
@@ -214,12 +212,12 @@ FILES_NAMED = (
 )
 NO_PROC = r"/proc/x: cannot be read or written \(No such file or directory\)"
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
-NO_HOME = "no user has this home folder; write the path out, or with ~/ for your own"
+NO_HOME = "no user has this home folder; write out the path, or use ~/ for your own"
 TOO_MUCH = "longer than 1,000,000 bytes, the most that is read at a time; break it into sentences"
 WHOLE = "a whole number of at least"
 SEED = f"{WHOLE} 0 and less than 4294967296"
 APART = "pairs that share a sentence stay together"
-CODE = "damaged, or with code in it, of which nothing was run; give one that training wrote here"
+CODE = "it is damaged, or contains code, none of which was run; give one that this program wrote"
 RESUME_LEAVE = "resume=run continues with that run's own settings; leave out"
 
 CASES = [
@@ -361,13 +359,13 @@ CASES = [
     Case(
         "CSV whose quote is never closed",
         "train PAIRS data.train=x.csv",
-        r"x\.csv, line 3: no proper CSV \(.+\)",
+        r"x\.csv, line 3: not valid CSV \(.+\)",
         put("x.csv", 'fr,en\nun,one\n"deux,two\n'),
     ),
     Case(
         "JSON lines that are no JSON",
         "train PAIRS data.train=x.jsonl",
-        r"x\.jsonl, line 2: no JSON object; each line is one, with both sides of a pair",
+        r"x\.jsonl, line 2: not a JSON object; each line must be one, with both sides of a pair",
         put("x.jsonl", '{"fr": "un", "en": "one"}\nfr: deux\n'),
     ),
     Case(
@@ -385,7 +383,7 @@ CASES = [
     Case(
         "truncated Parquet",
         "train PAIRS data.train=x.parquet",
-        r"x\.parquet: damaged or no Parquet file \(.+\); fetch it again",
+        r"x\.parquet: not a Parquet file, or a damaged one \(.+\); fetch it again",
         (parquet("x.parquet", fr=["un"], en=["one"]), cut("x.parquet", 0.9)),
     ),
     Case(
@@ -397,7 +395,7 @@ CASES = [
     Case(
         "CSV with a row that never ends",
         "train PAIRS data.train=x.csv",
-        rf"x\.csv, line 333334: a row whose quote may be left open, with its lines before: {TOO_MUCH}",
+        rf"x\.csv, line 333334: the row up to here, perhaps with an unclosed quote: {TOO_MUCH}",
         put("x.csv", 'fr,en\nun,"' + '","\n' * 400_000),
     ),
     Case(
@@ -415,7 +413,7 @@ CASES = [
     Case(
         "a form we do not know",
         "train PAIRS data.train=x.docx",
-        r"x\.docx: in which form\? A file of pairs is named \.tsv, .+; two parallel files are given as \.src=FILE \.tgt=FILE",
+        r"x\.docx: unknown format; a file of pairs ends in \.tsv, .+; two parallel files are given as \.src=FILE \.tgt=FILE",
         put("x.docx", "PK"),
     ),
     Case(
@@ -485,7 +483,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a share of the batches that is none",
         "train FILES trainer.limit_batches=0.1",
-        r"trainer\.limit_batches=0\.1: that is no whole batch of valid, which has 1; give a larger share, or .+",
+        r"trainer\.limit_batches=0\.1: that is less than one batch of valid, which has 1; give a larger share, or .+",
     ),
     Case("heads that do not divide", "train model.n_heads=3", r"model\.d_model=128 is not divisible by model\.n_heads=3"),
     Case(
@@ -509,7 +507,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "batches smaller than any sentence",
         "train FILES data.batch.max_tokens=2",
-        r"data\.batch\.max_tokens=2: no training pair is as short as that, the shortest has \d+ tokens .+; give more",
+        r"data\.batch\.max_tokens=2: no training pair is that short, the shortest has \d+ tokens .+; give more",
     ),
     Case("batches of nothing", "train data.batch.max_tokens=0", rf"data\.batch\.max_tokens=0: give {WHOLE} 1"),
     Case(
@@ -599,7 +597,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             f"a config.yaml that {what}", "train resume=run", rf"resume=run: run/config\.yaml cannot be read \({line}\)", spoil
         )
         for what, line, spoil in (
-            ("is a pipe", "a pipe or a device, no file", pipe("run/config.yaml")),
+            ("is a pipe", "a pipe or a device, not a file", pipe("run/config.yaml")),
             ("is as large as a corpus", "larger than 10,000,000 bytes", grown("run/config.yaml")),
             ("is nested without end", "nested too deeply", put("run/config.yaml", "[" * 10_000)),
             ("repeats itself into billions", "more than 100,000 values", put("run/config.yaml", LAUGHS)),
@@ -618,7 +616,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a checkpoint of another program",
         "evaluate checkpoint=foreign.ckpt",
-        r"foreign\.ckpt: a checkpoint of another program; give one that training wrote here",
+        r"foreign\.ckpt: a checkpoint of another program; give one that this program wrote",
         lambda: torch.save({"state_dict": {}}, "foreign.ckpt"),
     ),
     Case(
@@ -636,7 +634,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "such a pickle within a checkpoint",
         "TRANSLATE checkpoint=evil.ckpt",
-        rf"evil\.ckpt: not a checkpoint that can be read: {CODE}",
+        rf"evil\.ckpt: not a readable checkpoint: {CODE}",
         poisoned,
         real=True,
     ),
@@ -649,7 +647,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a checkpoint without a corpus",
         "evaluate checkpoint=run",
-        "run: its configuration lacks data; give a checkpoint that training wrote here",
+        "run: its configuration lacks data; give a checkpoint that this program wrote",
         edited(f"{ENTRY}/config/data"),
     ),
     Case(
@@ -709,7 +707,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "an unknown split",
         "evaluate checkpoint=run trust_data=true split=tset",
-        "split=tset: this corpus has train, valid; choose of these",
+        "split=tset: this corpus has train, valid; choose one of these",
     ),
     Case("no split", "evaluate checkpoint=run trust_data=true split=[]", r"split=\[\]: give at least one, or all"),
     Case(
@@ -824,7 +822,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a pair of no split",
         "attention checkpoint=run trust_data=true pair=dev/1",
-        "split=dev: this corpus has .+; choose of these",
+        "split=dev: this corpus has .+; choose one of these",
     ),
     Case(
         "links for fewer sentences",
@@ -841,13 +839,13 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "no link",
         "OWN attention=true alignments=links.txt",
-        r"links\.txt, line 2: '0:1' is no link; write i-j for a sure one, i\?j for a possible one, from 0",
+        r"links\.txt, line 2: '0:1' is not a link; write i-j for a sure one, i\?j for a possible one, from 0",
         (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-0\n0-0 0:1\n")),
     ),
     Case(
         "a link to a word there is not",
         "OWN attention=true alignments=links.txt",
-        r"links\.txt, line 1: 0-99 links words that are not there; the sentences have \d+ and \d+, counted from 0",
+        r"links\.txt, line 1: 0-99 links words that do not exist; the sentences have \d+ and \d+, counted from 0",
         (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-99\n\n")),
     ),
     Case("no trace of nothing", "trace", "checkpoint is not set: give checkpoint=FILE, or example=true .+"),
@@ -952,7 +950,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         for what, line, spoil in (
             (
                 "settings are a pipe",
-                r"suite/suite\.yaml: cannot be read \(a pipe or a device, no file\); .+",
+                r"suite/suite\.yaml: cannot be read \(a pipe or a device, not a file\); .+",
                 pipe("suite/suite.yaml"),
             ),
             (

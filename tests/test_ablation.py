@@ -270,7 +270,7 @@ def test_a_variant_whose_harm_hides_is_decoded_in_other_batches_too(base: list[s
         assert metrics[f"test@{how}"]["nll"] == pytest.approx(metrics["test"]["nll"], rel=1e-6)
     again = evaluate_checkpoint(Evaluate(trust_data=True, checkpoint=str(harmed), split=["test@mixed"]))
     assert again["test@mixed"]["bleu"] == json.loads((harmed / "metrics.json").read_text())["test@mixed"]["bleu"]
-    with pytest.raises(InputError, match="test@odd: after the @ stands one of alike, mixed, alone"):
+    with pytest.raises(InputError, match="test@odd: the part after @ must be one of alike, mixed, alone"):
         evaluate_checkpoint(Evaluate(trust_data=True, checkpoint=str(harmed), split="test@odd"))
 
 

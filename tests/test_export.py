@@ -19,7 +19,7 @@ from benchmark.settings import Benchmark
 from benchmark.turns import Contestant, Measured
 from entente.checkpoint import RUNTIME, Run, build
 from entente.config.schema import defaults, settings_of
-from entente.data.tokenizer import BOS, EOS, LONGEST, PAD, Tokenizer, Vocabulary
+from entente.data.tokenizer import BOS, EOS, MAX_PIECES, PAD, Tokenizer, Vocabulary
 from entente.decoding.ctranslate2 import ANY_VALUE, CTranslate2, refuse_other_models, write_ctranslate2
 from entente.decoding.search import Search
 from entente.decoding.translate import translate
@@ -150,7 +150,7 @@ def test_positions_reach_as_far_as_search_does() -> None:
     long = ["chat " * 300]
     assert len(VOCABULARY.encode_src(long)[0]) > LEARNED_POSITIONS
     assert_equal(loaded(positions="learned"), Search(length_factor=0, length_offset=LEARNED_POSITIONS + 11), long)
-    assert_equal(loaded(), Search(length_factor=0, length_offset=LONGEST + 101), ["chat"])
+    assert_equal(loaded(), Search(length_factor=0, length_offset=MAX_PIECES + 101), ["chat"])
 
 
 def test_the_model_written_is_one_that_the_library_loads(tmp_path: Path) -> None:

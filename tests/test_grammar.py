@@ -36,7 +36,7 @@ from entente_grammar.english import a_or_an, comparative, english_past, english_
 from entente_grammar.french import agree, conjugate, french_plural
 from entente_grammar.lexicon import ADJECTIVE_LIST, ADJECTIVES_OF, COUNTRIES, MONTHS, NOUN, VERB
 from entente_grammar.nominals import Name, NounPhrase, Pronoun
-from entente_grammar.sentences import alone, sentence
+from entente_grammar.sentences import sentence, single_clause
 from entente_grammar.show import Show, alignment_matrix, show
 from entente_grammar.statements import compared_people, journey
 from entente_grammar.tables import read_table
@@ -47,19 +47,19 @@ SPELLING = Path(__file__).parent / "spelling"
 
 @pytest.fixture(scope="module")
 def parts() -> dict[str, list[Pair]]:
-    """The splits of the default sizes."""
+    """Returns the splits of the default sizes."""
     return splits()
 
 
 @pytest.fixture(scope="module")
 def sample() -> list[Pair]:
-    """20,000 pairs from another seed than the splits."""
+    """Returns 20,000 pairs from another seed than the splits."""
     return take(20_000, seed=5)
 
 
 @pytest.fixture(scope="module")
 def texts(sample: list[Pair]) -> list[tuple[str, str]]:
-    """The French and English sentences of the sample."""
+    """Returns the French and English sentences of the sample."""
     return [(pair.text("fr"), pair.text("en")) for pair in sample]
 
 
@@ -190,8 +190,14 @@ ADJECTIVE = {adjective.en: adjective for adjective in ADJECTIVE_LIST}
 @pytest.mark.parametrize(
     ("fixed", "wishes"),
     [
-        (FIXED[0], (alone, compared_people, "pronoun", (HE, "m"), ADJECTIVE["tall"], "present", "aussi", "kin", NOUN["père"])),
-        (FIXED[1], (alone, journey, VERB["visiter"], "name", "f", "Jane", "present", COUNTRY["Afrique"], MONTH["septembre"])),
+        (
+            FIXED[0],
+            (single_clause, compared_people, "pronoun", (HE, "m"), ADJECTIVE["tall"], "present", "aussi", "kin", NOUN["père"]),
+        ),
+        (
+            FIXED[1],
+            (single_clause, journey, VERB["visiter"], "name", "f", "Jane", "present", COUNTRY["Afrique"], MONTH["septembre"]),
+        ),
     ],
 )
 def test_the_fixed_sentences_can_be_derived(fixed: Pair, wishes: tuple[object, ...], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ class Run:
             raise InputError(f"{odd}: not a file, but named like one of TensorBoard's; remove it")
         if not found:
             return {}
-        logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it would log how many graphs it finds
+        logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it would log the number of graphs in the events
         events = EventAccumulator(str(self.directory), size_guidance={"scalars": 0, "images": 1, "tensors": 1}).Reload()
         tags = events.Tags()["scalars"]
         return {tag: [(event.step, _rounded(event.value)) for event in events.Scalars(tag)] for tag in tags}
@@ -173,7 +173,7 @@ def read(path: Path, kind: type[T]) -> T | None:
         return None
     try:
         if path.suffix == ".json":
-            return TypeAdapter(kind).validate_json(files.small_file(path))
+            return TypeAdapter(kind).validate_json(files.read_small_file(path))
         return TypeAdapter(kind).validate_python(files.read_yaml(path) if path.suffix == ".yaml" else _read_columns(path))
     except (OSError, ValueError) as error:
         why = reason(error)

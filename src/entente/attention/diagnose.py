@@ -1,4 +1,4 @@
-"""Measures that show why a model learns or fails to: gradient norms, the effect of its sublayers, and its attention weights.
+"""Diagnoses why a model learns or fails to learn: measures gradient norms, the effect of sublayers, and attention weights.
 
 Shapes: B batch, S source length, T target length, H heads, D model width.
 """
@@ -34,7 +34,7 @@ def gradient_norms(model: nn.Module) -> dict[str, float]:
 
 @torch.no_grad()
 def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
-    """src (B, S), tgt (B, T) as the decoder reads it -> "MEASURE/PLACE": mean over real positions, in evaluation mode.
+    """Returns means over real positions by "MEASURE/PLACE", in evaluation mode. src (B, S), tgt (B, T) as the decoder reads it.
 
     For every residual connection, kept or not: `update_ratio`, the norm of the sublayer's output divided by the norm of x;
     `update_cosine`, the cosine between the two; `position_cosine`, the mean cosine between the states at two positions of a
@@ -57,12 +57,13 @@ def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
             continue
         weights, reached = weights_of(seen)
         inputs = (call.inputs for call in seen)
-        scores = torch.cat([x if mask is None else x.masked_fill(~mask, torch.nan) for x, mask in inputs], dim=-2)
-        scores = scores.reshape(weights.shape)
+        pairs = [(x, torch.ones_like(x, dtype=torch.bool) if mask is None else mask.expand_as(x)) for x, mask in inputs]
+        scores, allowed = (torch.cat(parts, dim=-2).reshape(weights.shape) for parts in zip(*pairs, strict=True))
         rows = there.unsqueeze(1).expand(scores.shape[:-1])
         found[f"attention_entropy/{place}"] = _mean(entropy_share(weights, reached), rows & (reached.sum(-1) > 1))
-        variance = (scores - scores.nanmean(-1, keepdim=True)).square().nanmean(-1)
-        choices = (~scores.isnan()).sum(-1)
+        choices = allowed.sum(-1)
+        mean = scores.where(allowed, 0).sum(-1, keepdim=True) / choices.unsqueeze(-1)
+        variance = (scores - mean).where(allowed, 0).square().sum(-1) / choices
         found[f"score_variance/{place}"] = _mean(variance, rows & (choices > 1))  # a row with only one key has no variance
     return found
 

@@ -9,7 +9,7 @@ from annotated_types import doc
 
 from entente import checkpoint
 from entente.config.schema import fill, problems
-from entente.data.corpora import Corpus, read_corpus, read_from
+from entente.data.corpora import Corpus, describe_sources, read_corpus
 from entente.decoding.ctranslate2 import CTranslate2
 from entente.decoding.search import Search
 from entente.errors import InputError
@@ -19,7 +19,7 @@ from entente.training.train import lightning_problems
 
 log = logging.getLogger("entente")
 
-TrustData = Annotated[bool, doc("read the files or the address that the checkpoint names as its corpus; grammar needs none")]
+TrustData = Annotated[bool, doc("read the corpus from the files or address in the checkpoint; not needed for grammar")]
 OutputDir = Annotated[str, doc("folder of the runs")]
 
 
@@ -37,7 +37,7 @@ def check_search(search: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """The settings of every command that decodes with a checkpoint. search: a null value means that of the run."""
+    """The settings of every command that decodes with a checkpoint. search: null values are replaced by the run's."""
 
     checkpoint: Annotated[str, doc("a file, or a run's directory (its best checkpoint)")]
     output_dir: OutputDir = "outputs"
@@ -68,7 +68,7 @@ def _given(search: Mapping[str, Any]) -> dict[str, Any]:
 def stored_corpus(run: checkpoint.Run, path: str, trusted: bool, setting: str = "trust_data") -> Corpus:
     """Reads the corpus that a checkpoint names. The checkpoint's author chose its files and addresses, so they are read or
     fetched only if the user allows it (`trusted`). setting: the name of the setting that allows it."""
-    if places := read_from(run.config["data"]):
+    if places := describe_sources(run.config["data"]):
         if not trusted:
             raise InputError(f"checkpoint={path}: add {setting}=true to read the corpus that this checkpoint names: {places}")
         log.info("reading the corpus that %s names: %s", path, places)
@@ -76,10 +76,10 @@ def stored_corpus(run: checkpoint.Run, path: str, trusted: bool, setting: str = 
 
 
 def load_run(path: str, accelerator: str) -> checkpoint.Run:
-    """Loads a checkpoint, with defaults for missing settings. InputError if its settings or the accelerator cannot be used."""
+    """Loads a checkpoint, adding defaults. Raises InputError if its settings or the accelerator cannot be used."""
     run = checkpoint.load(path)
     if missing := ", ".join(part for part in ("data", "search", "trainer") if part not in run.config):
-        raise InputError(f"{path}: its configuration lacks {missing}; give a checkpoint that training wrote here")
+        raise InputError(f"{path}: its configuration lacks {missing}; give a checkpoint that this program wrote")
     wrong = data_problems(run.config["data"])
     for part in ("search", "trainer"):
         wrong += problems(PARTS[part], part, run.config[part])

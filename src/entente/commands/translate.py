@@ -21,7 +21,7 @@ from entente.data.tokenizer import Tokenizer
 from entente.decoding.search import Hypothesis, Search
 from entente.decoding.translate import translate
 from entente.errors import InputError
-from entente.files import is_stream, path_of, writable, written_whole
+from entente.files import is_stream, open_output, path_of, writable
 
 CHUNK = 1000  # lines passed to the engine in one call
 
@@ -46,8 +46,8 @@ def translate_text(settings: Translate) -> None:
     if not settings.input and sys.stdin and sys.stdin.isatty():
         _prompt(run, how, engine)
         return
-    lines, total = _to_translate(settings.input, run.vocabulary.src)
-    with written_whole(path_of(settings.output)) if settings.output else writable("standard output") as file:
+    lines, total = _input_lines(settings.input, run.vocabulary.src)
+    with open_output(path_of(settings.output)) if settings.output else writable("standard output") as file:
         out = io.TextIOWrapper(file, encoding="utf-8") if file else standard_output()
         console = Console(stderr=True)
         chunks = track(_chunks(lines), "sentences", total, console=console, transient=True, disable=not console.is_terminal)
@@ -76,9 +76,9 @@ def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
         print()
 
 
-def _to_translate(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str], float | None]:
+def _input_lines(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str], float | None]:
     """Returns the lines of a file or of standard input, and their number in chunks. A file is first read to check and count its
-    lines, so that nothing is translated if one is too long. Streams are translated up to such a line; their number is None."""
+    lines, so that nothing is translated if one is too long. A stream is translated up to such a line; its number is None."""
     path = path_of(given) if given else None
     if not path and not sys.stdin:
         raise InputError("standard input is closed: give input=FILE")
@@ -92,7 +92,7 @@ def _to_translate(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str
 
 
 def standard_output() -> TextIO:
-    """Returns standard output, set to UTF-8 whatever the locale, like the input."""
+    """Returns standard output after setting it to UTF-8, like the input, whatever the locale."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     return sys.stdout
