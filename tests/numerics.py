@@ -1,4 +1,4 @@
-"""Random tensors, exact comparisons, and passes through small models, for the tests that compare models in float64."""
+"""Helpers for tests that compare models in float64: random tensors, comparisons, and forward passes."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -225,7 +225,12 @@ def test_each_sentence_is_compared_with_its_own_gold() -> None:
 
 def test_the_best_head_has_the_lowest_error_rate_and_not_the_highest_recall() -> None:
     first = [[0.6, 0.2, 0.2, 0.0], [0.1, 0.4, 0.5, 0.0], [0.1, 0.5, 0.4, 0.0], [0.0, 0.0, 0.0, 1.0]]  # finds the sure link
-    second = [[0.4, 0.1, 0.0, 0.5], [0.1, 0.9, 0.0, 0.0], [0.1, 0.0, 0.9, 0.0], [0.0, 0.0, 0.0, 1.0]]  # the two possible ones
+    second = [
+        [0.4, 0.1, 0.0, 0.5],
+        [0.1, 0.9, 0.0, 0.0],
+        [0.1, 0.0, 0.9, 0.0],
+        [0.0, 0.0, 0.0, 1.0],
+    ]  # finds the two possible links
     source, target = (Words([*letters], torch.eye(3)) for letters in ("abc", "xyz"))
     map = AttentionMap(CROSS, torch.tensor([[first, second]]), ["x", "y", "z", "</s>"], ["a", "b", "c", "</s>"])
     gold = Gold([(0, 1)] * 3, [(0, 1)] * 3, frozenset({(0, 0)}), frozenset({(0, 0), (1, 1), (2, 2)}))
@@ -241,7 +246,7 @@ def test_the_grammar_has_links_in_both_directions() -> None:
     for pair, gold, turned in zip(fr.valid, fr.gold["valid"], en.gold["valid"], strict=True):
         words = [pair["src"][a:b] for a, b in gold.src], [pair["tgt"][a:b] for a, b in gold.tgt]
         assert "".join(words[0]) == "".join(pair["src"].split()) and "".join(words[1]) == "".join(pair["tgt"].split())
-        assert (len(words[0]) - 1, len(words[1]) - 1) in gold.sure, "the marks at the end"
+        assert (len(words[0]) - 1, len(words[1]) - 1) in gold.sure, "the punctuation marks at the end are linked"
         assert gold.sure <= gold.possible
         assert turned.src == gold.tgt and turned.sure == {(j, i) for i, j in gold.sure}
 
@@ -286,13 +291,10 @@ def scale_scores(model: Seq2Seq, factor: float) -> Seq2Seq:
     ],
     ids=str,
 )
-def test_numbers_are_means_over_rows_computed_one_by_one(
-    name: str, changes: dict[str, Any], sharpness: float, vocabulary: Vocabulary
-) -> None:
+def test_numbers_are_means_over_rows(name: str, changes: dict[str, Any], sharpness: float, vocabulary: Vocabulary) -> None:
     model = model_of(name, vocabulary, **changes)
-    of = sorted(
-        pairs(vocabulary), key=lambda pair: len(pair.src)
-    )  # the order of `measure`, so that batches and their rounding are the same: saturated scores amplify it
+    # The order of `measure`, because saturated scores amplify the rounding, which depends on the batch.
+    of = sorted(pairs(vocabulary), key=lambda pair: len(pair.src))
     scale_scores(model, sharpness)
     numbers, alignments = measure(model, vocabulary, of)
     assert set(numbers) == ({ENCODER, DECODER, CROSS} if name == "transformer" else {ALIGNMENT})
@@ -332,7 +334,7 @@ def test_a_saturated_row_over_two_equal_keys_of_ten_has_a_third_of_the_entropy()
     [("birnn", {}), ("transformer", {}), ("transformer", {"mask_value": -1e-9}), ("transformer", {"softmax": "queries"})],
     ids=str,
 )
-def test_the_diagnosis_has_the_same_entropy_as_the_numbers(
+def test_the_diagnosis_has_the_entropy_of_the_numbers(
     name: str, changes: dict[str, Any], sharpness: float, vocabulary: Vocabulary
 ) -> None:
     model = scale_scores(model_of(name, vocabulary, **changes), sharpness)
@@ -384,9 +386,7 @@ def test_links_are_in_the_order_of_the_pairs(vocabulary: Vocabulary) -> None:
     assert any(len(set(map(str, together.links(head)))) == len(of) for head in together.heads())
 
 
-def test_the_best_alignment_may_be_a_mean_and_the_best_head_never_is(
-    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_choice_may_be_a_mean_unlike_the_best_head(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Alignments, "best", lambda _, means=True: Head(0, None if means else 1, "read"))
     found = measure_split(model_of("transformer", vocabulary), vocabulary, pairs(vocabulary, gold=True), 0, None)
     assert (found.best.head, found.best_head.head) == (None, 1)
@@ -413,9 +413,7 @@ def test_occlusion_is_the_change_of_a_words_probability(name: str, vocabulary: V
     """Compares with probabilities computed per source and per piece, decoding each prefix from the start."""
     model, pair = model_of(name, vocabulary), pairs(vocabulary)[1]
     how = Search(length_factor=0, length_offset=6)
-    pair = pair._replace(
-        tgt=translate(model, vocabulary, [FRENCH[1]], how)[0][0].tokens
-    )  # a target that the model considers likely
+    pair = pair._replace(tgt=translate(model, vocabulary, [FRENCH[1]], how)[0][0].tokens)  # a target likely to the model
     source = words_of(vocabulary.src, pair.src[:-1])
     target = words_of(vocabulary.tgt, pair.tgt, [(i, i + 1) for i in range(len(vocabulary.tgt.decode(pair.tgt)))])
 
@@ -462,9 +460,7 @@ def test_correlations_of_a_layer_are_those_of_its_heads_and_of_their_mean() -> N
     assert [(row["layer"], row["head"]) for row in single] == [(1, 1), (2, 1)]
 
 
-def test_the_mean_over_sentences_leaves_out_those_without_a_value(
-    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mean_leaves_out_sentences_without_a_value(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sentences are weighted by their number of target words."""
     of = pairs(vocabulary)
     words = [len(words_in(text)) for text in ENGLISH]

@@ -24,12 +24,10 @@ def assert_distributions(weights: Tensor, allowed: Tensor) -> None:
     assert bool((weights[allowed] > 0).all())
 
 
-# The weights: law 5
+# Law 5: weights
 
 
-def test_each_attention_of_the_transformer_is_recorded_once_and_covers_only_real_tokens_and_the_past(
-    src: Tensor, tgt: Tensor
-) -> None:
+def test_each_attention_of_the_transformer_sees_real_tokens_and_the_past_only(src: Tensor, tgt: Tensor) -> None:
     model = small("transformer", spread=0.3)
     with recorded(model) as seen:
         model(src, tgt)
@@ -84,7 +82,7 @@ def test_a_softmax_over_the_queries_does_not_give_distributions_over_the_keys() 
 @pytest.mark.parametrize("softmax", ["keys", "queries", "batch"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("mask_value", [-1e9, -1e300])
-def test_a_mask_value_below_the_range_of_the_scores_hides_like_minus_infinity(
+def test_a_mask_value_out_of_range_hides_like_minus_infinity(
     mask_value: float, dtype: torch.dtype, softmax: SoftmaxOver
 ) -> None:
     scores = 3 * normal(B, 3, T, S).to(dtype)
@@ -100,7 +98,7 @@ def test_the_causal_mask_lets_each_new_token_see_the_past_and_itself() -> None:
         assert mask.tolist() == [[key <= past + query for key in range(past + new)] for query in range(new)]
 
 
-# References: law 7
+# Law 7: independent implementations
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -119,7 +117,8 @@ def copy_attention(theirs: nn.MultiheadAttention, ours: MultiHeadAttention) -> N
     theirs.out_proj.load_state_dict(ours.out.state_dict())
 
 
-def both_multi_heads() -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
+def equal_attentions() -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
+    """Returns our attention and torch's, with equal weights."""
     ours, theirs = MultiHeadAttention(21, 3).double(), nn.MultiheadAttention(21, 3, batch_first=True).double()
     disturb(ours)
     copy_attention(theirs, ours)
@@ -127,7 +126,7 @@ def both_multi_heads() -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
 
 
 def test_multi_head_attention_to_a_padded_source_equals_torchs() -> None:
-    ours, theirs = both_multi_heads()
+    ours, theirs = equal_attentions()
     query, source = normal(B, T, 21, seed=1), normal(B, S, 21, seed=2)
     close(
         ours(query, ours.project(source), REAL[:, None, None, :]),
@@ -136,7 +135,7 @@ def test_multi_head_attention_to_a_padded_source_equals_torchs() -> None:
 
 
 def test_multi_head_attention_to_the_past_equals_torchs() -> None:
-    ours, theirs = both_multi_heads()
+    ours, theirs = equal_attentions()
     x = normal(B, T, 21)
     close(ours(x, ours.project(x), ~FUTURE), theirs(x, x, x, attn_mask=FUTURE, need_weights=False)[0])
 
@@ -274,7 +273,7 @@ def test_a_decoder_block_equals_torchs(norm: str) -> None:
     assert past.key.shape == past.value.shape == (B, 3, T, 7)
 
 
-def test_the_transformer_is_its_blocks_between_embeddings_and_final_norms(src: Tensor, tgt: Tensor) -> None:
+def test_the_transformer_equals_its_blocks_between_embeddings_and_final_norms(src: Tensor, tgt: Tensor) -> None:
     model = small("transformer", spread=0.3)
     assert isinstance(model, Transformer)
 

@@ -140,7 +140,7 @@ def test_a_data_set_in_the_format_of_the_hub_is_split(books: Callable[..., Path]
     assert (back.valid["src"][:], back.valid["tgt"][:]) == (corpus.valid["tgt"][:], corpus.valid["src"][:])
 
 
-def test_a_data_set_that_cannot_be_read_is_an_error(
+def test_an_unreadable_data_set_is_an_error(
     books: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
@@ -160,9 +160,7 @@ def test_a_data_set_that_cannot_be_read_is_an_error(
         opus_books(file)
 
 
-def test_a_data_set_of_the_hub_is_read_through_its_library(
-    books: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_hub_is_read_by_its_library(books: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = books("books.parquet", 0, 101)
 
     def loaded(path: str, subset: str, split: str) -> datasets.Dataset:

@@ -18,6 +18,7 @@ from benchmark.contestants.ours import decode
 from benchmark.settings import Benchmark
 from benchmark.turns import Contestant, Measured
 from broken_laws import BROKEN, model_settings
+from conftest import SIZES
 from entente.checkpoint import RUNTIME, Run, build
 from entente.config.schema import defaults, settings_of
 from entente.data.tokenizer import BOS, EOS, LONGEST, PAD, Tokenizer, Vocabulary
@@ -30,7 +31,6 @@ from tiny import SMALL, VERBS, WORDS, write_corpus
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
-SIZES = {"d_model": 21, "n_heads": 3, "n_layers": 2, "d_ff": 29}
 GREEDY, BEAM = Search(), Search(beam=5)
 # The ablations of the Transformer that CTranslate2 can compute.
 SUPPORTED = {
@@ -55,7 +55,7 @@ JOINT = Vocabulary(VOCABULARY.src, VOCABULARY.src, joint=True)
 def loaded(vocabulary: Vocabulary = VOCABULARY, name: str = "transformer", **changes: Any) -> Run:
     """Returns an untrained model as a loaded checkpoint. Noise on every parameter keeps biases from 0, gains from 1 and the
     output from uniform."""
-    config = {"name": name, **(SIZES if name == "transformer" else {}), **changes}
+    config = {"name": name, **(SIZES[name] if name == "transformer" else {}), **changes}
     model = build(config, vocabulary, seed=5).eval()
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -127,7 +127,7 @@ def test_unknown_arguments_and_models_are_refused() -> None:
     assert set(settings_of(Transformer)) == {*defaults(Transformer), *RUNTIME}
     for name, value in (("gate", None), ("dropout_", 0.1)):
         with pytest.raises(InputError, match=f"model.{name}="):
-            refuse_other_models({"name": "transformer", **SIZES, name: value})
+            refuse_other_models({"name": "transformer", **SIZES["transformer"], name: value})
     refuse_other_models({"name": "transformer", "residual": ["ff", "self", "cross"]})
     with pytest.raises(
         InputError, match="^engine=ctranslate2: model.name=birnn: CTranslate2 has no such model; use engine=torch$"

@@ -365,9 +365,7 @@ def test_every_model_built_from_a_configuration_has_its_fast_implementations(nam
 # Search
 
 
-def test_hypotheses_that_share_a_source_row_are_decoded_as_with_rows_of_their_own(
-    model: Seq2Seq, src: Tensor, tgt: Tensor
-) -> None:
+def test_hypotheses_may_share_a_source_row(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:
     state = model.encode(src)
     repeated = torch.arange(B).repeat_interleave(3)
     written, tokens = select(state.written, repeated), tgt[torch.arange(3 * B) % B]

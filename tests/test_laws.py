@@ -234,7 +234,7 @@ def test_each_dropout_is_called_once_per_place_and_its_output_is_used(name: str,
 
 
 def test_reading_padding_teaches_its_embedding_nothing(name: str, src: Tensor, tgt: Tensor) -> None:
-    """Even if attention is not masked."""
+    """Even if attention does not mask it."""
     seen = {"mask_future": False} if name == "transformer" else {}
     model = small(name, spread=0.3, tied=False, mask_padding=False, **seen).train()
     logits(model, F.pad(src, (0, 2), value=PAD), F.pad(tgt, (0, 2), value=PAD)).square().sum().backward()
@@ -264,9 +264,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "change"), VARIANTS, ids=str)
-def test_a_variant_starts_from_the_baselines_values_in_every_parameter_they_have_in_common(
-    name: str, change: dict[str, Any]
-) -> None:
+def test_a_variant_starts_from_the_baselines_values_in_all_common_parameters(name: str, change: dict[str, Any]) -> None:
     baseline, variant = dict(small(name).named_parameters()), dict(small(name, **change).named_parameters())
     both = [path for path in variant if path in baseline and variant[path].shape == baseline[path].shape]
     assert len(both) >= 0.5 * len(variant)

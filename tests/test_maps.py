@@ -61,7 +61,7 @@ def test_kinds_sizes_and_labels_at_both_ends(name: str, vocabulary: Vocabulary, 
     maps = {map.kind: map for map in record(build(name, vocabulary), vocabulary, src, tgt)}
     assert set(maps) == EXPECTED[name]
     source, target = vocabulary.src.pieces(src), vocabulary.tgt.pieces(tgt)
-    assert len(source) != len(target) + 1, "the sizes must tell rows from columns"
+    assert len(source) != len(target) + 1, "rows and columns must differ in number, or a swap would go unnoticed"
     for kind, map in maps.items():
         stack = (1, 1) if kind == ALIGNMENT else (LAYERS, HEADS)
         assert map.weights.shape == (*stack, len(map.rows), len(map.columns))
@@ -81,7 +81,7 @@ def test_rows_are_distributions_and_the_future_is_exactly_zero(name: str, vocabu
                 assert (map.weights.triu(1) == 0).all() and (map.weights.tril() > 0).any()
 
 
-def test_what_is_cut_is_padding_and_exactly_zero(name: str, vocabulary: Vocabulary, ids: Any) -> None:
+def test_the_columns_cut_off_are_padding_and_exactly_zero(name: str, vocabulary: Vocabulary, ids: Any) -> None:
     model, seen = build(name, vocabulary), []
     paths = [path for path, module in model.named_modules() if isinstance(module, AttentionWeights)]
     for path in paths:
@@ -176,15 +176,11 @@ def test_recording_does_not_change_a_training_step(name: str, precision: str, vo
     assert torch.equal(state, other_state)
     still = record(build(name, vocabulary).eval(), vocabulary, ids[0][0], ids[1][0])
     for one, other in zip(maps, still, strict=True):
-        assert torch.equal(one.weights, other.weights), (
-            "recorded in evaluation mode and full precision, whatever the caller uses"
-        )
+        assert torch.equal(one.weights, other.weights), "not recorded in evaluation mode and full precision"
         assert not one.weights.requires_grad
 
 
-def test_everything_is_put_back_after_an_error(
-    name: str, vocabulary: Vocabulary, ids: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_is_put_back_after_an_error(name: str, vocabulary: Vocabulary, ids: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model = build(name, vocabulary).train()
 
     def broken(tgt: Tensor, state: Any) -> None:
@@ -223,7 +219,7 @@ def test_labels_that_do_not_fit_are_an_error(vocabulary: Vocabulary, ids: Any, m
 @pytest.mark.parametrize(
     ("changes", "as_decoded"), [({}, True), ({"mask_future": False}, False), ({"softmax": "queries"}, False)]
 )
-def test_a_map_that_differs_from_decoding_is_marked_as_such(
+def test_a_map_that_decoding_does_not_use_is_marked(
     changes: dict[str, Any], as_decoded: bool, vocabulary: Vocabulary, ids: Any
 ) -> None:
     model = build("transformer", vocabulary, **changes)
@@ -249,7 +245,7 @@ def test_fused_attention_uses_the_recorded_weights(vocabulary: Vocabulary, ids: 
     assert len(seen) == 3 * LAYERS
 
 
-def test_a_compiled_model_is_recorded_plain(vocabulary: Vocabulary, ids: Any) -> None:
+def test_a_compiled_model_is_recorded_uncompiled(vocabulary: Vocabulary, ids: Any) -> None:
     model = build("transformer", vocabulary)
     compiled: Any = torch.compile(model, backend="eager")
     for one, other in zip(*(record(m, vocabulary, ids[0][0], ids[1][0]) for m in (model, compiled)), strict=True):

@@ -212,9 +212,7 @@ def test_a_search_stops_when_a_whole_beam_of_ended_hypotheses_scores_more_than_t
     ],
     ids=["enough ended", "one ended", "none ended"],
 )
-def test_at_the_limit_ended_hypotheses_come_before_a_loop_that_scores_more(
-    ends: float, limit: int, expected: list[tuple[list[int], bool]]
-) -> None:
+def test_at_the_limit_ended_hypotheses_come_first(ends: float, limit: int, expected: list[tuple[list[int], bool]]) -> None:
     model = Table([[0.01, 0.99 - ends, ends, 1e-9]] * limit)
     for n_best in (1, 2):
         how = Search(2, n_best=n_best, length_factor=0, length_offset=limit)
@@ -227,9 +225,7 @@ def test_at_the_limit_ended_hypotheses_come_before_a_loop_that_scores_more(
 
 @pytest.mark.parametrize(("beam", "n_best"), [(2, 1), (3, 3), (5, 2)])
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0, -1.5])
-def test_a_beam_equals_a_naive_beam_that_recomputes_everything(
-    name: str, beam: int, n_best: int, length_penalty: float
-) -> None:
+def test_a_beam_equals_a_naive_beam(name: str, beam: int, n_best: int, length_penalty: float) -> None:
     how = Search(beam, length_penalty, n_best, **LIMITED)
     ended = set()
     for seed in SEEDS:
@@ -273,9 +269,7 @@ def test_a_sentence_in_a_batch_is_translated_as_if_alone(name: str, how: Search)
 
 @pytest.mark.parametrize("beam", [1, 4])
 @pytest.mark.parametrize("length_penalty", PENALTIES)
-def test_a_score_is_the_log_probability_of_teacher_forcing_over_the_penalty(
-    name: str, beam: int, length_penalty: float
-) -> None:
+def test_a_score_is_the_log_probability_over_the_penalty(name: str, beam: int, length_penalty: float) -> None:
     how = Search(beam, length_penalty, n_best=beam, **LIMITED)
     model, src = varied_model(name, V, 1), sources(1, V, LENGTHS)
     for b, hypotheses in enumerate(search(model, src, how, BOS, EOS)):

@@ -120,9 +120,7 @@ def test_sides_learn_from_their_own_text_and_frame_their_rows(tmp_path: Path) ->
     assert vocabulary.encode_tgt(["cat", ""]) == [[BOS, *vocabulary.tgt.encode("cat"), EOS], [BOS, EOS]]
 
 
-def test_a_vocabulary_too_large_for_the_text_is_made_smaller_and_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_vocabulary_too_large_for_the_text_is_reduced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):  # trained, then from the cache
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="entente"):

@@ -13,7 +13,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from bad_inputs import run
-from conftest import BOS, PAD, SRC_VOCAB, TGT_VOCAB, real_ids, small
+from conftest import BOS, PAD, SIZES, SRC_VOCAB, TGT_VOCAB, real_ids, small
 from entente.attention import trace as package
 from entente.attention.record import KIND_NAMES, record
 from entente.attention.trace import Labels, examples, trace
@@ -24,7 +24,7 @@ from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import pad
 
 S, T = 7, 5
-LAYER, HEAD, STEP = 2, 2, 3  # of 2 layers and 3 heads, from 1
+LAYER, HEAD, STEP = 2, 2, 3  # one-based; there are 2 layers and 3 heads
 TRANSFORMER: tuple[str, ...] = ("encoder", "decoder", "cross")
 CASES: list[tuple[str, str]] = [*((kind, "transformer") for kind in TRANSFORMER), ("alignment", "birnn")]
 
@@ -222,9 +222,8 @@ def test_a_transformers_numbers_equal_those_recomputed_from_its_parameters(kind:
     model = small("transformer", spread=0.3, norm=norm)
     expected = recompute(model, batch, kind)
     found = trace_of(model, batch, kind)
-    assert expected.keys() - table_names(found) == ({"h"} if norm == "post" else set()) | (
-        {"memory"} if kind != "cross" else set()
-    )
+    not_shown = ({"h"} if norm == "post" else set()) | ({"memory"} if kind != "cross" else set())
+    assert expected.keys() - table_names(found) == not_shown
     assert_tables(found, expected)
     assert len([t for step in found.steps for t in step.tables if t.name == "weights"]) == 2
 
@@ -307,19 +306,11 @@ def test_weights_equal_the_recorded_weights(kind: str, name: str) -> None:
             assert torch.equal(table_of(found, "weights").tensor[0].float(), recorded[step - 1])
 
 
-SIZES: dict[str, dict[str, Any]] = {
-    "transformer": {"d_model": 21, "n_heads": 3, "n_layers": 2, "d_ff": 13},
-    "birnn": {"d_embedding": 17, "d_hidden": 19, "d_attention": 23},
-}
-
-
 # The printed text
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
-def test_the_printed_numbers_are_these_numbers_rounded(
-    kind: str, name: str, batch: Batch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_printed_numbers_are_rounded(kind: str, name: str, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small(name, spread=0.3)
     whole = [table for step in trace_of(model, batch, kind).steps for table in step.tables]
     monkeypatch.undo()
@@ -356,7 +347,7 @@ def on_terminal(text: str, width: int) -> str:
 
 
 @pytest.mark.parametrize("width", [40, 80])
-def test_a_narrow_terminal_cuts_no_number(width: int, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_terminal_cuts_off_no_number(width: int, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small("transformer", spread=0.3)
     weights = table_of(trace_of(model, batch, "encoder"), "weights")
     monkeypatch.undo()
@@ -380,7 +371,7 @@ def test_wide_and_long_tables_say_how_much_is_left_out() -> None:
     table, n = only("w", labels, 3, sums=True), package.LONGEST
     assert table.title == f"w, the first {n} of 50 rows, the first {n} of 50 columns"
     assert table.grid[0] == ["", *labels[:n], "sum"] and table.rows == labels[:n] and table.grid[-1][0] == "sum"
-    assert table.sums == pytest.approx(values.sum(1)[:n].tolist()), "of the whole rows"
+    assert table.sums == pytest.approx(values.sum(1)[:n].tolist()), "sums are of whole rows, shown or not"
     assert [*map(float, table.grid[-1][1:-1])] == pytest.approx(values.sum(0)[:n].tolist())
     table = only("x", None, 3)
     assert table.columns == ["1", "2", "3"] and table.title.endswith("the first 3 of 50 columns")
@@ -399,7 +390,7 @@ def mutable_state(model: nn.Module) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
-def test_nothing_is_left_behind(kind: str, name: str, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_is_left_unchanged(kind: str, name: str, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small(name, spread=0.3, dropout=0.4).train()
     model.output.eval()
     loss = model(batch.src, batch.tgt).sum()
@@ -410,7 +401,7 @@ def test_nothing_is_left_behind(kind: str, name: str, batch: Batch, monkeypatch:
     assert all(torch.equal(value, values[key]) for key, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     loss.backward()
-    assert markdown_of(model.eval(), batch, kind) == found, "no dropout"
+    assert markdown_of(model.eval(), batch, kind) == found, "dropout was not off"
     model.train()
     before = mutable_state(model)
     decode = model.decode
@@ -442,9 +433,9 @@ def test_a_value_that_was_not_captured_is_an_error(kind: str, name: str, batch: 
             trace_of(other, batch, kind)
 
 
-def test_a_compiled_model_is_traced_plain(batch: Batch) -> None:
+def test_a_compiled_model_is_traced_uncompiled(batch: Batch) -> None:
     model = small("transformer", spread=0.3)
-    compiled: Any = SimpleNamespace(_orig_mod=model)  # as torch.compile wraps it; test_maps.py has a real one
+    compiled: Any = SimpleNamespace(_orig_mod=model)  # the attribute that torch.compile adds; test_maps.py compiles a model
     assert markdown_of(model, batch, "cross") == markdown_of(compiled, batch, "cross")
 
 
@@ -652,7 +643,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "no_cross": ("transformer", {"sublayers": ["self", "ff"]}),
     }
     for file, (name, changes) in variants.items():
-        settings = {**SIZES[name], **changes}
+        settings: dict[str, Any] = {**SIZES[name], **changes}
         size = len(tokenizer)
         model = MODELS[name](size, size, True, 0, 1, **settings)
         content = entry({"model": {"name": name, **settings}, "seed": 1}, vocabulary, text="")

@@ -31,12 +31,11 @@ def test_the_table_has_every_file_with_each_model_that_its_command_names() -> No
         if command is None or only in command[1] or either in command[1]:
             expected.add(("birnn", variant))
     assert set(BROKEN) == expected
-    assert sum(len(variants.split()) for variants in KEEPS_ALL.values()) + len(BREAKS) == len(
-        expected
-    )  # no variant is listed twice
+    # No variant is listed twice.
+    assert sum(len(variants.split()) for variants in KEEPS_ALL.values()) + len(BREAKS) == len(expected)
 
 
-# Laws: each function returns how far a model is from keeping one
+# Laws: each function returns how far a model is from obeying the law in its docstring
 
 
 def max_difference(actual: Tensor, expected: Tensor) -> float:
@@ -91,7 +90,7 @@ def attention(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
 
 
 def source_words(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    """Every source word changes the logits: 1 if one does not."""
+    """Every source word changes the logits (1 if not, else 0)."""
     before = logits(model, src, tgt)
     reach = []
     for s in range(S):
@@ -101,7 +100,7 @@ def source_words(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
 
 
 def source_order(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    """Reversing the source changes the logits: 1 if it does not."""
+    """Reversing the source changes the logits (1 if not, else 0)."""
     one = src[:1]
     return float(max_difference(logits(model, one.flip(1), tgt[:1]), logits(model, one, tgt[:1])) < 1e-6)
 
@@ -120,9 +119,7 @@ LAWS: dict[str, Callable[[Seq2Seq, Tensor, Tensor], float]] = {
 
 
 @each_variant
-def test_each_variant_breaks_the_laws_of_its_definition_and_keeps_all_others(
-    name: str, variant: str, src: Tensor, tgt: Tensor
-) -> None:
+def test_each_variant_breaks_exactly_the_expected_laws(name: str, variant: str, src: Tensor, tgt: Tensor) -> None:
     model = small(name, spread=0.1, **model_settings(variant))
     with torch.no_grad():
         distance = {law: measure(model, src, tgt) for law, measure in LAWS.items()}
@@ -143,16 +140,12 @@ def test_the_rows_of_every_variants_state_can_be_reordered(name: str, variant: s
 # Equal start
 
 
-SAME_MODEL = {
-    "baseline",
-    "no_dropout",
-    "no_label_smoothing",
-    "no_warmup",
-}  # the others change the loss, the schedule or training
+# These have the same model in evaluation: they change nothing, or only the loss, the schedule or training.
+SAME_MODEL = {"baseline", "no_dropout", "no_label_smoothing", "no_warmup"}
 
 
 @each_variant
-def test_every_variant_starts_from_the_baselines_values_and_computes_something_else(
+def test_every_variant_starts_from_the_baseline_and_computes_something_else(
     name: str, variant: str, src: Tensor, tgt: Tensor
 ) -> None:
     sizes = {"n_layers": 3} if name == "transformer" else {}
@@ -190,9 +183,7 @@ def has_no_effect(name: str, variant: str, path: str) -> bool:
 
 
 @each_variant
-def test_the_gradient_reaches_exactly_the_parameters_that_a_variant_uses(
-    name: str, variant: str, src: Tensor, tgt: Tensor
-) -> None:
+def test_the_gradient_reaches_exactly_the_parameters_in_use(name: str, variant: str, src: Tensor, tgt: Tensor) -> None:
     model = small(name, spread=0.1, **model_settings(variant))
     loss_of(model, src, tgt[:, :-1], tgt[:, 1:]).backward()
     # Without any residual, attention makes all positions equal, faster with depth (Dong et al. 2021), so the gradients of its
@@ -324,7 +315,7 @@ def test_columns_sum_to_1_over_the_visible_queries_and_to_0_without_any(softmax:
 
 @pytest.mark.parametrize("mask_value", [0.0, -2.0, -1e9])
 @pytest.mark.parametrize("softmax", ["queries", "batch"])
-def test_over_queries_or_batch_a_masked_score_takes_its_share_of_the_softmax_and_has_weight_0(
+def test_over_queries_or_batch_a_finite_mask_value_takes_its_share_of_the_softmax(
     softmax: SoftmaxOver, mask_value: float
 ) -> None:
     scores, mask = normal(5, 3, T, T), ~FUTURE
@@ -365,9 +356,8 @@ def test_learned_positions_are_rows_of_a_table_and_its_last_row_beyond_its_end()
     x = (model.src_embedding(src) + model.src_position.weight[row]) * math.sqrt(21)
     y = (model.tgt_embedding(tgt) + model.tgt_position.weight[row]) * math.sqrt(21)
     with torch.no_grad():
-        expected = decode_by_blocks(
-            model, x, y, (src != PAD)[:, None, None, :], torch.ones(long, long, dtype=torch.bool).tril()
-        )
+        src_mask, causal = (src != PAD)[:, None, None, :], torch.ones(long, long, dtype=torch.bool).tril()
+        expected = decode_by_blocks(model, x, y, src_mask, causal)
         close(model(src, tgt), expected)
         close(logits_in_chunks(model, src, tgt, [LEARNED_POSITIONS - 2, 1, 1, 1, 6]), model.output(expected))
 
@@ -389,22 +379,19 @@ def test_without_positions_reordered_source_words_only_reorder_the_memory() -> N
 
 
 @pytest.mark.parametrize(("padding", "future"), [(False, True), (True, False), (False, False)])
-def test_a_mask_that_is_taken_away_hides_nothing_from_any_attention(
-    src: Tensor, tgt: Tensor, padding: bool, future: bool
-) -> None:
+def test_a_mask_taken_away_hides_nothing(src: Tensor, tgt: Tensor, padding: bool, future: bool) -> None:
     model = small("transformer", spread=0.3, mask_padding=padding, mask_future=future)
     assert isinstance(model, Transformer)
     tgt[1:, 5:] = PAD
     x = model.src_embedding(src) * math.sqrt(21) + sinusoids(0, S, 21, like=normal(1))
     y = model.tgt_embedding(tgt) * math.sqrt(21) + sinusoids(0, T, 21, like=normal(1))
-    close(
-        model(src, tgt), decode_by_blocks(model, x, y, REAL[:, None, None, :] if padding else None, ~FUTURE if future else None)
-    )
+    src_mask, causal = REAL[:, None, None, :] if padding else None, ~FUTURE if future else None
+    close(model(src, tgt), decode_by_blocks(model, x, y, src_mask, causal))
 
 
 @pytest.mark.parametrize("sublayers", [["self"], ["self", "ff"], ["cross", "self"], ["self", "cross", "ff"]], ids=str)
 @pytest.mark.parametrize("kind", [EncoderBlock, DecoderBlock])
-def test_a_block_is_the_sublayers_it_has_one_after_the_other(kind: type[EncoderBlock | DecoderBlock], sublayers: Any) -> None:
+def test_a_block_applies_its_sublayers_one_after_the_other(kind: type[EncoderBlock | DecoderBlock], sublayers: Any) -> None:
     block = kind(lambda: MultiHeadAttention(21, 3), 21, 29, 0.0, sublayers=sublayers).double()
     disturb(block)
     names = {"self": "self_attention", "cross": "cross_attention", "ff": "ff"}
