@@ -141,7 +141,7 @@ def test_merged_maps_sum_over_source_pieces_and_average_over_rows(name: str, voc
 # Alignment error
 
 
-def test_error_rate_is_that_of_och_and_ney() -> None:
+def test_the_error_rate_follows_och_and_ney() -> None:
     gold = Gold([(0, 1)] * 4, [(0, 1)] * 4, frozenset({(0, 0), (1, 1), (2, 2)}), frozenset({(0, 0), (1, 1), (2, 2), (3, 2)}))
     found = links_agreement([([(0, 0), (1, 1), (3, 2), (0, 3), (0, 3)], gold)])
     assert found == pytest.approx((3 / 4, 2 / 3, 1 - (2 + 3) / (4 + 3)))
@@ -150,7 +150,7 @@ def test_error_rate_is_that_of_och_and_ney() -> None:
     assert links_agreement([]) == (1, 1, 0)
 
 
-def test_no_choice_of_one_link_a_word_beats_the_oracle() -> None:
+def test_no_choice_of_one_link_per_word_beats_the_oracle() -> None:
     """Compares the oracle with every possible choice, for small random gold alignments."""
     generator = random.Random(5)
     below_one = 0

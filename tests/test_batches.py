@@ -92,7 +92,7 @@ def test_the_order_is_a_function_of_seed_and_epoch() -> None:
     assert widths not in (sorted(widths), sorted(widths)[::-1])  # not sorted by length
 
 
-def test_pairs_too_long_to_train_on_are_dropped_and_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_pairs_too_long_to_train_on_are_dropped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     src, tgt = rows([3, 30, 4, 5, 31]), rows([4, 6, 5, 29, 30])
     with caplog.at_level(logging.INFO, logger="entente"):
         batches = TrainingBatches(Rows(src), Rows(tgt), max_tokens=29, seed=1)
@@ -164,7 +164,7 @@ def test_evaluation_reads_every_pair_once_with_its_row(lengths: list[tuple[int, 
     assert len(batches) == len(list(batches))
 
 
-def test_the_last_batches_of_an_evaluation_are_small_so_that_two_workers_end_together() -> None:
+def test_the_last_batches_of_an_evaluation_are_small_so_that_two_workers_finish_together() -> None:
     lengths = [5 + i % 31 for i in range(1009)]
     batches = list(EvaluationBatches(Rows(rows(lengths)), Rows(rows(lengths)), 2048))
     sizes = [batch.src.numel() for batch in batches]
@@ -212,7 +212,7 @@ def data(tmp_path: Path) -> TranslationData:
     return TranslationData(corpus, vocabulary, max_tokens=307, seed=5, eval_max_tokens=101)
 
 
-def test_batches_are_the_corpus_through_the_vocabulary(data: TranslationData) -> None:
+def test_batches_hold_the_encoded_corpus(data: TranslationData) -> None:
     for name in ("valid", "other"):
         for batch in data.evaluation(name):
             for ids, target, row in zip(batch.src, batch.tgt, batch.index.tolist(), strict=True):
@@ -224,7 +224,7 @@ def test_batches_are_the_corpus_through_the_vocabulary(data: TranslationData) ->
         data.corpus.split("dev")
 
 
-def test_overfit_is_one_batch_everywhere(data: TranslationData) -> None:
+def test_overfit_uses_one_batch_for_every_split(data: TranslationData) -> None:
     one = TranslationData(data.corpus, data.vocabulary, max_tokens=307, seed=5, overfit=True)
     expected = sorted(data.pairs("train").select(data.train_dataloader().epoch(0)[0])["src"])
     assert one.train_dataloader().batches_per_epoch == 1

@@ -28,7 +28,7 @@ def test_clean() -> None:
     assert clean(" \u00a0\t") == ""
 
 
-def test_only_newline_ends_a_line(tmp_path: Path) -> None:
+def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes("a\rb\r\n\u2028c\u2028d\x0c e\x0bf\x85g\n\n h ".encode())
     assert [*read_lines(path)] == ["a\rb", "c\u2028d\x0c e\x0bf\x85g", "", "h"]
@@ -96,7 +96,7 @@ def test_all_formats_give_the_same_pairs(pairs: list[Pair]) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if not name.endswith("parquet")])
-def test_text_may_be_compressed_and_begin_with_a_mark(tmp_path: Path, name: str) -> None:
+def test_text_may_be_compressed_and_have_a_byte_order_mark(tmp_path: Path, name: str) -> None:
     columns, encode = FORMATS[name]
     pairs = [("Va !", "Go."), ("été", "summer"), ("", "nothing")]
     for form in (name, f"{name}.gz", name.upper()):

@@ -503,7 +503,7 @@ def test_an_interruption_restores_threads_and_layers(two_threads: None) -> None:
     assert torch.get_num_threads() == 2 and "forward" not in vars(model)
 
 
-@pytest.mark.parametrize("how", [Search(), Search(beam=3, n_best=2)], ids=str)
+@pytest.mark.parametrize("how", [Search(length_factor=0.5), Search(beam=3, n_best=2, length_factor=0.5)], ids=str)
 def test_two_workers_translate_as_one_does(two_threads: None, tmp_path: Path, how: Search) -> None:
     """With packed float32 layers, in batches of different sizes."""
     write_corpus(tmp_path)
@@ -514,12 +514,12 @@ def test_two_workers_translate_as_one_does(two_threads: None, tmp_path: Path, ho
     generator = torch.Generator().manual_seed(7)
     for weight in (model.src_embedding.weight, model.tgt_embedding.weight, model.output.weight):
         nn.init.normal_(weight, generator=generator)  # large weights, so that translations differ
-    sentences = [" ".join(lines[0][i : i + 1 + i % 3]) for i in range(61)]
+    sentences = [" ".join(lines[0][i : i + 1 + i % 3]) for i in range(23)]
     found = translate(model, vocabulary, sentences, how, max_tokens=60)
     assert torch.get_num_threads() == 2
     torch.set_num_threads(1)
     alone = [translate(model, vocabulary, [sentence], how)[0] for sentence in sentences]
-    assert len({tuple(n_best[0].tokens) for n_best in found}) > 20
+    assert len({tuple(n_best[0].tokens) for n_best in found}) > 10
     for one, other in zip(found, alone, strict=True):
         assert [h.tokens for h in one] == [h.tokens for h in other]
         assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-4)

@@ -76,7 +76,7 @@ def test_long_and_unusual_training_lines_are_not_skipped(type: str) -> None:
 
 
 @each_type
-def test_one_letter_is_text_enough(type: str) -> None:
+def test_one_letter_is_enough_to_train_on(type: str) -> None:
     tokenizer = Tokenizer.train(["a"], vocab_size=313, type=type)
     assert tokenizer.decode(tokenizer.encode("a b")) == "a b"
 
@@ -112,7 +112,7 @@ def test_a_vocabulary_survives_a_safe_checkpoint(tmp_path: Path, joint: bool) ->
     assert (restored.src.model == restored.tgt.model) == joint
 
 
-def test_sides_learn_from_their_own_text_and_frame_their_rows(tmp_path: Path) -> None:
+def test_separate_tokenizers_are_trained_on_their_own_side(tmp_path: Path) -> None:
     vocabulary = Vocabulary.train(PAIRS, 300, "bpe", joint=False, cache_dir=tmp_path)
     assert vocabulary.src.model == Tokenizer.train(FRENCH, 300).model
     assert vocabulary.tgt.model == Tokenizer.train(ENGLISH, 300).model

@@ -74,7 +74,7 @@ def test_attention_is_named_and_its_rows_sum_to_one(model: entente.TrainedModel)
         assert torch.allclose(weights.sum(-1), torch.ones(()), atol=1e-5)
 
 
-def test_attention_without_a_target_is_of_the_greedy_translation(model: entente.TrainedModel) -> None:
+def test_attention_without_a_target_is_that_of_the_greedy_translation(model: entente.TrainedModel) -> None:
     [[best]] = translate(model.model, model.vocabulary, [SOURCE], fill(Search, "search", {**model.config["search"], "beam": 1}))
     assert model.attention(SOURCE).target == model.vocabulary.tgt.pieces([*best.tokens, EOS])
 
