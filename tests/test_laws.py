@@ -143,8 +143,8 @@ def sentences(rows: int, vocabulary: int, length: int, seed: int) -> tuple[Tenso
 def test_each_model_memorises_one_batch_and_translates_it(name: str) -> None:
     src, read, produced = sentences(rows=7, vocabulary=TGT_VOCAB, length=9, seed=3)
     model = small(name, src_vocab=TGT_VOCAB, dropout=0.0).float().train()
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(150):
+    optimiser = torch.optim.Adam(model.parameters(), lr=2e-2)
+    for _ in range(80):
         optimiser.zero_grad()
         loss = loss_of(model, src, read, produced)
         loss.backward()

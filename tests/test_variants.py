@@ -199,22 +199,11 @@ def test_the_gradient_reaches_exactly_the_parameters_in_use(name: str, variant: 
 # The attention of several heads
 
 
-Numbers = list[float]
-
-
-def additive(v: Any, q: Numbers, k: Numbers) -> float:
-    return sum(v[i] * math.tanh(q[i] + k[i]) for i in range(len(q)))
-
-
-def bilinear(m: Any, q: Numbers, k: Numbers) -> float:
-    return sum(q[i] * m[i][j] * k[j] for i in range(len(q)) for j in range(len(k)))
-
-
-def dot(_: Any, q: Numbers, k: Numbers) -> float:
-    return sum(q[i] * k[i] for i in range(len(q)))
-
-
-SCORES = {"additive": additive, "bilinear": bilinear, "dot": dot}
+SCORES: dict[str, Callable[[Any, list[float], list[float]], float]] = {  # of learned numbers, a query and a key
+    "additive": lambda v, q, k: sum(v[i] * math.tanh(q[i] + k[i]) for i in range(len(q))),
+    "bilinear": lambda m, q, k: sum(q[i] * m[i][j] * k[j] for i in range(len(q)) for j in range(len(k))),
+    "dot": lambda _, q, k: sum(q[i] * k[i] for i in range(len(q))),
+}
 MASKS: dict[str, tuple[int, int, Tensor | None]] = {  # queries, keys, the mask
     "none": (2, 5, None),
     "padded": (2, 5, (torch.arange(5) < torch.tensor([[5], [3]]))[:, None, None, :]),
