@@ -97,7 +97,7 @@ def test_holding_out_pairs_frees_what_was_read(monkeypatch: pytest.MonkeyPatch) 
     made = Pairs((f"phrase {i} " * 31, f"sentence {i} " * 31) for i in range(1009))
     gc.collect()
     before, size = pairs.POOL.bytes_allocated(), made.dataset().data.nbytes
-    held = corpora._held_out(made, {"valid": 101, "test": 0, "seed": 1}, with_test=True)
+    held = corpora._take_held_out(made, {"valid": 101, "test": 0, "seed": 1}, with_test=True)
     assert len(held["valid"]) == 101 and len(made) == 1009 - 101
     assert pairs.POOL.bytes_allocated() < before + 0.2 * size
 

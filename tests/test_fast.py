@@ -22,9 +22,9 @@ from conftest import PAD, SIZES, small
 from entente import process
 from entente.checkpoint import build
 from entente.data import tokenizer
-from entente.decoding.search import GROUP, Search, largest
-from entente.decoding.translate import translate, work_through
-from entente.fast.attach import ROWS, attach, is_standard, loss, packed
+from entente.decoding.search import GROUP_SIZE, Search, largest
+from entente.decoding.translate import parallel_map, translate
+from entente.fast.attach import LOSS_ROWS, attach, is_standard, loss, packed
 from entente.models import BiRNN, Seq2Seq, Transformer, attention
 from entente.models.attention import PROJECTIONS, MultiHeadAttention
 from entente.models.seq2seq import Loss, State, causal_mask, select
@@ -47,7 +47,7 @@ def projected_cross_entropy(hidden: Tensor, weight: Tensor, target: Tensor, labe
     return loss(model, hidden, target, label_smoothing)
 
 
-@pytest.mark.parametrize("n", [1, 7, ROWS, 2 * ROWS + 13])
+@pytest.mark.parametrize("n", [1, 7, LOSS_ROWS, 2 * LOSS_ROWS + 13])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 def test_projection_and_loss_in_blocks_equal_torchs_loss_of_all_logits(n: int, label_smoothing: float) -> None:
     generator = torch.Generator().manual_seed(n)
@@ -74,7 +74,9 @@ def test_an_output_projection_with_a_bias_has_the_plain_loss(model: Seq2Seq) -> 
 
 def test_gradients_that_underflow_in_float16_are_computed_with_the_loss_scale() -> None:
     generator = torch.Generator().manual_seed(7)
-    hidden, weight = (torch.randn(*shape, generator=generator).requires_grad_() for shape in ((2 * ROWS + 13, 11), (1009, 11)))
+    hidden, weight = (
+        torch.randn(*shape, generator=generator).requires_grad_() for shape in ((2 * LOSS_ROWS + 13, 11), (1009, 11))
+    )
     target = torch.randint(1009, (len(hidden),), generator=generator)
     expected = torch.autograd.grad(F.cross_entropy(hidden @ weight.T, target, label_smoothing=0.1), (hidden, weight))
     with torch.autocast("cpu", torch.float16):
@@ -108,7 +110,7 @@ def test_under_autocast_the_loss_is_computed_in_float32() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_without_autocast_products_keep_their_precision_and_the_loss_is_summed_in_float32(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(7)
-    hidden, weight = (torch.randn(rows, 11, generator=generator).to(dtype).requires_grad_() for rows in (ROWS + 13, 101))
+    hidden, weight = (torch.randn(rows, 11, generator=generator).to(dtype).requires_grad_() for rows in (LOSS_ROWS + 13, 101))
     target = torch.randint(101, (len(hidden),), generator=generator)
     found = projected_cross_entropy(hidden, weight, target, 0.1)
     assert found.smoothed.dtype == found.nll.dtype == torch.float32
@@ -181,7 +183,7 @@ def test_the_fused_attention_of_training_equals_the_steps(
     plain = results()
     called: list[Any] = []
     kernel = F.scaled_dot_product_attention
-    monkeypatch.setattr(fast, "STEP_BY_STEP", set())
+    monkeypatch.setattr(fast, "UNFUSED_DEVICES", set())
     monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: called.append(a) or kernel(*a, **k))
     for actual, expected in zip(results(), plain, strict=True):
         close(actual, expected)
@@ -206,7 +208,7 @@ def fused_calls(layer: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, A
     """Returns the keyword arguments with which a training step calls the fused kernel, on a device where it is enabled."""
     calls: list[dict[str, Any]] = []
     kernel = F.scaled_dot_product_attention
-    monkeypatch.setattr(fast, "STEP_BY_STEP", set())
+    monkeypatch.setattr(fast, "UNFUSED_DEVICES", set())
     monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: calls.append(k) or kernel(*a, **k))
     attach(layer)
     x = torch.randn(5, 7, 12)
@@ -266,7 +268,7 @@ def test_a_subclass_or_a_changed_layer_is_not_fused() -> None:
 
 def test_the_fused_kernel_drops_as_many_weights_as_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     rates: list[float] = []
-    monkeypatch.setattr(fast, "STEP_BY_STEP", set())
+    monkeypatch.setattr(fast, "UNFUSED_DEVICES", set())
     monkeypatch.setattr(F, "scaled_dot_product_attention", lambda q, *_, dropout_p: rates.append(dropout_p) or q)
     layer, x = attach(MultiHeadAttention(12, 3, dropout=0.25)), torch.randn(5, 7, 12)
     layer(x, layer.project(x), None)
@@ -376,7 +378,7 @@ def test_hypotheses_may_share_a_source_row(model: Seq2Seq, src: Tensor, tgt: Ten
         close(hidden, expected)
 
 
-@pytest.mark.parametrize("columns", [5, GROUP, 7 * GROUP, 11 * GROUP + 1, 13 * GROUP - 1])
+@pytest.mark.parametrize("columns", [5, GROUP_SIZE, 7 * GROUP_SIZE, 11 * GROUP_SIZE + 1, 13 * GROUP_SIZE - 1])
 @pytest.mark.parametrize("k", [1, 2, 5])
 def test_the_largest_values_equal_those_of_a_sort(columns: int, k: int) -> None:
     values = torch.randperm(17 * columns).view(17, columns).float()
@@ -449,7 +451,7 @@ def test_workers_run_in_parallel_and_return_results_in_order(two_threads: None) 
             time.sleep(0.01 * (7 - i))
         return i, torch.get_num_threads()
 
-    assert work_through(range(7), work, nn.Linear(2, 3)) == [(i, 1) for i in range(7)]
+    assert parallel_map(range(7), work, nn.Linear(2, 3)) == [(i, 1) for i in range(7)]
     assert torch.get_num_threads() == 2
 
 
@@ -461,7 +463,7 @@ def test_slow_work_does_not_block_the_other_workers(two_threads: None) -> None:
             others_done.set()
         return i > 0 or others_done.wait(timeout=10)
 
-    assert work_through(range(6), work, nn.Linear(2, 3)) == [True] * 6
+    assert parallel_map(range(6), work, nn.Linear(2, 3)) == [True] * 6
 
 
 def test_results_are_reported_as_they_come(two_threads: None) -> None:
@@ -475,7 +477,7 @@ def test_results_are_reported_as_they_come(two_threads: None) -> None:
     def work(i: int) -> bool:
         return i == 0 or first_reported.wait(timeout=10)
 
-    assert work_through(range(5), work, nn.Linear(2, 3), report) == [True] * 5
+    assert parallel_map(range(5), work, nn.Linear(2, 3), report) == [True] * 5
 
 
 def test_no_work_is_started_after_an_interruption(two_threads: None) -> None:
@@ -486,7 +488,7 @@ def test_no_work_is_started_after_an_interruption(two_threads: None) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        work_through(range(99), lambda i: started.append(i) or time.sleep(0.01 * i), nn.Linear(2, 3), report)
+        parallel_map(range(99), lambda i: started.append(i) or time.sleep(0.01 * i), nn.Linear(2, 3), report)
     assert 0 < len(started) < 9
 
 
@@ -499,7 +501,7 @@ def test_an_interruption_restores_threads_and_layers(two_threads: None) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        work_through(items(), lambda i: i, model)
+        parallel_map(items(), lambda i: i, model)
     assert torch.get_num_threads() == 2 and "forward" not in vars(model)
 
 
@@ -533,7 +535,7 @@ def test_an_error_in_a_worker_is_raised_and_threads_are_restored(two_threads: No
     for threads in (2, 1):
         torch.set_num_threads(threads)
         with pytest.raises(ZeroDivisionError):
-            work_through(range(11), work, model)
+            parallel_map(range(11), work, model)
         assert torch.get_num_threads() == threads
         assert "forward" not in vars(model)
 
@@ -542,9 +544,9 @@ def test_off_the_cpu_and_under_autocast_the_caller_does_the_work(two_threads: No
     def worker(_: int) -> threading.Thread:
         return threading.current_thread()
 
-    assert work_through([1], worker, nn.Linear(2, 3, device="meta")) == [threading.current_thread()]
+    assert parallel_map([1], worker, nn.Linear(2, 3, device="meta")) == [threading.current_thread()]
     with torch.autocast("cpu", torch.bfloat16):
-        assert work_through([1], worker, nn.Linear(2, 3)) == [threading.current_thread()]
+        assert parallel_map([1], worker, nn.Linear(2, 3)) == [threading.current_thread()]
 
 
 # Memory
