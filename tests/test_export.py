@@ -129,9 +129,7 @@ def test_unknown_arguments_and_models_are_refused() -> None:
         with pytest.raises(InputError, match=f"model.{name}="):
             refuse_other_models({"name": "transformer", **SIZES["transformer"], name: value})
     refuse_other_models({"name": "transformer", "residual": ["ff", "self", "cross"]})
-    with pytest.raises(
-        InputError, match="^engine=ctranslate2: model.name=birnn: CTranslate2 does not support this model; use engine=torch$"
-    ):
+    with pytest.raises(InputError, match="^engine=ctranslate2: model.name=birnn: CTranslate2 does not support this model; "):
         CTranslate2(loaded(name="birnn", d_embedding=7, d_hidden=11, d_attention=13), GREEDY)
 
 

@@ -74,9 +74,7 @@ def test_an_output_projection_with_a_bias_has_the_plain_loss(model: Seq2Seq) -> 
 
 def test_gradients_that_underflow_in_float16_are_computed_with_the_loss_scale() -> None:
     generator = torch.Generator().manual_seed(7)
-    hidden, weight = (
-        torch.randn(*shape, generator=generator).requires_grad_() for shape in ((2 * LOSS_ROWS + 13, 11), (1009, 11))
-    )
+    hidden, weight = (torch.randn(rows, 11, generator=generator).requires_grad_() for rows in (2 * LOSS_ROWS + 13, 1009))
     target = torch.randint(1009, (len(hidden),), generator=generator)
     expected = torch.autograd.grad(F.cross_entropy(hidden @ weight.T, target, label_smoothing=0.1), (hidden, weight))
     with torch.autocast("cpu", torch.float16):

@@ -191,8 +191,7 @@ class Table(Seq2Seq):
 
 @pytest.mark.parametrize(("length_penalty", "ends_at_once"), [(2.5, 0.55), (-1.5, 0.45)])
 def test_a_search_continues_while_an_unended_hypothesis_can_still_win(length_penalty: float, ends_at_once: float) -> None:
-    # Both searches would stop after one token: the first by the current score of the other beam, the second by its score at the
-    # limit.
+    # Both would stop after one token: the first by the current score of the other beam, the second by its score at the limit.
     e = 1e-9
     model = Table([[e, 1 - ends_at_once, ends_at_once, e], *[[e, 0.01, 0.99, e]] * 4])
     how = Search(beam=2, length_penalty=length_penalty, length_factor=0, length_offset=5)
