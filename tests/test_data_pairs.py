@@ -27,8 +27,8 @@ rows = st.lists(st.tuples(st.tuples(sentence, sentence), st.booleans()), max_siz
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "AT_ONCE", 7)
-    monkeypatch.setattr(tokenizer, "AT_ONCE", 7)
+    monkeypatch.setattr(pairs, "MAX_BLOCK_PAIRS", 7)
+    monkeypatch.setattr(tokenizer, "MAX_BLOCK_PAIRS", 7)
 
 
 @given(rows=rows)
@@ -51,8 +51,8 @@ def test_pairs_with_text_are_stored_in_order(rows: list[tuple[Pair, bool]]) -> N
 
 
 def test_a_corpus_is_never_held_as_python_strings_all_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "AT_ONCE", 101)
-    monkeypatch.setattr(tokenizer, "AT_ONCE", 101)
+    monkeypatch.setattr(pairs, "MAX_BLOCK_PAIRS", 101)
+    monkeypatch.setattr(tokenizer, "MAX_BLOCK_PAIRS", 101)
     monkeypatch.setattr(tokenizer, "SAMPLE", 503)
     generator = random.Random(1)
     words = ["".join(generator.choices("abcdefgé", k=11)) for _ in range(997)]
@@ -93,7 +93,7 @@ def test_a_tokenizer_learns_from_a_sample_of_a_large_corpus(tmp_path: Path, monk
 
 
 def test_holding_out_pairs_frees_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "AT_ONCE", 211)
+    monkeypatch.setattr(pairs, "MAX_BLOCK_PAIRS", 211)
     made = Pairs((f"phrase {i} " * 31, f"sentence {i} " * 31) for i in range(1009))
     gc.collect()
     before, size = pairs.POOL.bytes_allocated(), made.dataset().data.nbytes
@@ -114,7 +114,7 @@ def test_text_that_needs_more_than_half_the_memory_is_refused(monkeypatch: pytes
 
 def test_a_few_bytes_of_parquet_are_not_unpacked_beyond_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 5000}.__getitem__)
-    monkeypatch.setattr(pairs, "AT_ONCE", 10_000)  # only the number of characters ends a block
+    monkeypatch.setattr(pairs, "MAX_BLOCK_PAIRS", 10_000)  # only the number of characters ends a block
     monkeypatch.setattr(pairs, "LONGEST_BLOCK", 1 << 23)
     repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 101, pa.int32()), pa.array(["x" * 499_979]))
     table = pa.table({"fr": repeated.cast(pa.string()), "en": ["y"] * 101})

@@ -35,7 +35,7 @@ log = logging.getLogger("entente")
 PROFILED_STEPS = 3
 MARIAN = "Marian (transformers)"
 CPU_ONLY = "measured on the CPU, in float32 only"
-COMPUTE_TYPES = ("float32", "int8")  # of CTranslate2
+COMPUTE_TYPES = ("float32", "int8")  # precisions of CTranslate2 to measure
 PEER_PRECISIONS = ("32-true", "bf16-mixed")  # supported by the Marian training loop and the ceiling
 PRECISION = {"32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed", "64": "64-true"}  # Lightning's short names
 # Beam size, and whether the model is a trained checkpoint.
@@ -91,7 +91,7 @@ class Bench:
 
     @cached_property
     def batches(self) -> dict[str, Any]:
-        """The settings of a training contestant: the file with the batches of all bursts, and their longest sentence."""
+        """The settings of a training contestant: the file with the batches of all bursts, and the largest length."""
         steps = self.settings.steps * (self.settings.pairs + 1) + PROFILED_STEPS
         path = self.folder / "batches.npz"
         batches = islice(self.data.train_dataloader(), steps)
@@ -191,8 +191,8 @@ def profiles(bench: Bench) -> Result:
 
 
 def startup(bench: Bench) -> Result:
-    """Measures the seconds from the start of a process to the end of its first step. Token ids are prepared beforehand: ours
-    are in the cache, those of Marian in a file of batches."""
+    """Measures the seconds from the start of a process to the end of its first step. Token ids are prepared beforehand:
+    Entente reads them from its cache, Marian from a file of batches."""
     contestants = [bench.trainer(bench.config["model"]), bench.marian(**bench.batches)]
     return case_result("startup", "seconds", bench.measure(contestants, {"steps": 1}, fresh=True), count=None)
 
@@ -203,7 +203,7 @@ def preparation(bench: Bench) -> Result:
 
 
 def decoding(bench: Bench, case: str) -> Result:
-    """Measures decoding in sentences per second. An untrained model decodes exactly `length` target tokens per sentence, a
+    """Measures decoding in sentences per second. An untrained model decodes exactly `length` target tokens per sentence; a
     trained one stops at its end symbol."""
     beam, trained = DECODING[case]
     path, length = (bench.settings.checkpoint, 0) if trained else (None, bench.settings.length)

@@ -1,7 +1,7 @@
 """Divides the time of a training step into parts, by the operators that torch's profiler records. Imports only torch, because
 other programs import this module in their own environments.
 
-On the CPU, the time of a part is what the training thread spends in its operators, even if other threads work on them too.
+On the CPU, the time of a part is what the training thread spends in its operators, even if other threads help.
 On a GPU, it is the time of their kernels. The rest of the measured time, mostly Python, is `other`.
 """
 
@@ -88,7 +88,7 @@ class Profile:
 
 
 def _enclosing(event: Any, name: str) -> Any:
-    """Returns the innermost event, `event` itself included, with a name that starts with `name`, or None."""
+    """Returns the innermost event, starting with `event` itself, whose name starts with `name`, or None."""
     while event is not None and not event.name.startswith(name):
         event = event.cpu_parent
     return event

@@ -12,7 +12,7 @@ MIN_LABELLED_SHARE = 0.06  # smaller shares have no room for a label
 
 
 def picture(parts: Mapping[str, Mapping[str, float]]) -> Figure:
-    """Returns the figure. `parts` has, for each contestant, the seconds that each of PARTS takes in a step."""
+    """Returns the bar chart. `parts` has, for each contestant, the seconds that each of PARTS takes in a step."""
     figure = Figure(figsize=(9, 1.5 + 0.6 * len(parts)), dpi=100, layout="constrained")
     axes = figure.add_subplot()
     left = np.zeros(len(parts))

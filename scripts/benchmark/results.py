@@ -1,6 +1,6 @@
 """Summarises bursts: the median and range of the rates, and of the ratios of ours to another program.
 
-A ratio above 1 is in our favour. Both bursts of a ratio come from the same round: they do the same work one shortly after the
+A ratio above 1 is in our favour. Both bursts of a ratio come from the same round: they do the same work one right after the
 other, so the ratio is meaningful even if the speed of the machine varies.
 """
 
@@ -54,7 +54,7 @@ def ratios(ours: Sequence[float], other: Sequence[float]) -> list[float]:
 def case_result(
     case: str, unit: str, measured: Mapping[str, Measured], count: str | None = "tokens", notes: Mapping[str, str] | None = None
 ) -> Result:
-    """Returns the result of a case. Its figures are the bursts' entries `count` per second, or their seconds if it is None."""
+    """Returns the result of a case. The figure of a burst is its `count` per second, or its seconds if `count` is None."""
     there = {name: one for name, one in measured.items() if one.bursts}
     figures = {name: [b[count] / b["seconds"] if count else b["seconds"] for b in one.bursts] for name, one in there.items()}
     rows = []

@@ -18,7 +18,7 @@ from benchmark.wire import Answer
 from entente.errors import InputError
 
 OURS = "ours"
-SHUTDOWN_SECONDS = 10  # a contestant that is still running this long after its input is closed is killed
+SHUTDOWN_SECONDS = 10  # a contestant still running this long after its input was closed is killed
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Measured:
 
 
 class ContestantError(Exception):
-    """A contestant ended or could not start. The message is one line that says why."""
+    """Raised if a contestant ends or cannot start. The message is one line that says why."""
 
 
 class Worker:

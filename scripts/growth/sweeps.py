@@ -1,8 +1,8 @@
 """Measures the points of each sweep and writes tables with the slope of each line (growth.md), plots (growth.png, growth.svg),
 and all figures with the settings and the versions (growth.json, after each point).
 
-Every point is measured in a separate process on the CPU, so that its peak memory is its own. The process of a model trains on
-and decodes one batch of random ids. That of a corpus goes from generated text to the first training step; it is run twice, the
+Every point is measured in a separate process on the CPU, so that its peak memory is its own. For a model, it trains on and
+decodes one batch of random ids. For a corpus, it goes from generated text to the first training step and is run twice, the
 second time with the caches of the first.
 """
 
@@ -34,8 +34,8 @@ from entente.process import Threads
 from entente.training.run_directory import output_dir_problems
 from entente.training.settings import AtLeastOne, add_defaults
 
-HEADS, LAYERS = 4, 3  # of the Transformer; encoder and decoder have LAYERS layers each
-WORDS, PAIRS_PER_BLOCK = 50_000, 20_000  # different words of a generated corpus; pairs written at a time
+HEADS, LAYERS = 4, 3  # the Transformer's heads per layer, and layers in each of encoder and decoder
+WORDS, PAIRS_PER_BLOCK = 50_000, 20_000  # number of different words in a generated corpus; pairs written at a time
 OTHER_LANGUAGE = str.maketrans("aeiou", "eioua")  # turns a source sentence into a target sentence
 Length = Annotated[int, Interval(ge=2, le=MAX_PIECES)]
 Pieces = Annotated[int, Interval(ge=400, le=1_000_000)]  # SentencePiece needs 260 plus the letters of the text

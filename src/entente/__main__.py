@@ -1,7 +1,7 @@
 """The command `entente`, or `python -m entente`: a verb, Hydra's flags, and overrides of the verb's configuration.
 
 A verb has a file in configs/, whose first comment line describes it, and a function that takes its settings. The function is
-imported only once the overrides compose, since the import takes seconds.
+imported only after the overrides compose, since the import takes seconds.
 """
 
 import os
@@ -16,7 +16,7 @@ from entente.config.schema import fill, problems, suggestion
 from entente.console.endings import endings
 from entente.errors import InputError
 
-# The class of a verb's settings, or for training a function that checks the configuration; and the function that runs the verb.
+# For each verb: the class of its settings, or a function that checks the configuration; and the function that runs it.
 VERBS = {
     "train": ("entente.commands.train:check", "entente.commands.train:main"),
     "evaluate": ("entente.commands.evaluate:Evaluate", "entente.commands.evaluate:evaluate_checkpoint"),
@@ -28,7 +28,7 @@ VERBS = {
     "corpus": ("entente_grammar.show:Show", "entente_grammar.show:show"),
 }
 HERE = Path(__file__).resolve().parent
-# configs/ is inside the package in a wheel and at the top in a checkout. The variable is for the processes of a suite.
+# configs/ is in the package (wheel) or at the top level (checkout); ENTENTE_CONFIGS passes it to the processes of a suite.
 PLACES = [Path(os.environ.get("ENTENTE_CONFIGS", HERE / "configs")), HERE.parents[1] / "configs"]
 CONFIGS = next((folder for folder in PLACES if folder.is_dir()), PLACES[0])
 
@@ -60,7 +60,7 @@ def overview() -> str:
 def run_verb(verb: str, configs: Path = CONFIGS) -> None:
     """Runs a verb with the overrides in `sys.argv`."""
     os.environ["ENTENTE_CONFIGS"] = str(configs)
-    sys.argv[0] = f"entente {verb}"  # recorded by checkpoints and suites, however the program was called
+    sys.argv[0] = f"entente {verb}"  # checkpoints and suites record it, however the program was called
     if verb == "compare" and len(sys.argv) > 1 and "=" not in sys.argv[1] and not sys.argv[1].startswith("-"):
         sys.argv[1] = f"suite={sys.argv[1]}"
     given, command = VERBS[verb]

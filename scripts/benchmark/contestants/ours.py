@@ -162,7 +162,7 @@ def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
 
 
 def prepare(config: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
-    """Prepares the case `data`: from text to the first batch, without caches. Returns the same as `decode`."""
+    """Prepares the case `data`, which goes from text to the first batch, without caches. Returns the same as `decode`."""
 
     def burst(request: Answer) -> Answer:
         with tempfile.TemporaryDirectory() as name:

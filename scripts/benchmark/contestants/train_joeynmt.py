@@ -102,7 +102,7 @@ def main():
     settings = load_config(path)
     make_model_dir(folder, overwrite=True)
     bursts = Bursts(wire)
-    TrainManager._train_step = lambda manager, batch: bursts.train_step(manager, batch)  # there are no callbacks
+    TrainManager._train_step = lambda manager, batch: bursts.train_step(manager, batch)  # patched: JoeyNMT has no callbacks
     try:
         train(rank=0, world_size=None, cfg=settings, skip_test=True)
     except NoMoreRequests:

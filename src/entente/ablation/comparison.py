@@ -2,7 +2,7 @@
 
 p comes from sacreBLEU's paired bootstrap resampling (Koehn 2004), variant against baseline of the same seed. The largest p over
 the seeds counts, so that every seed must show a difference. It is doubled, since sacreBLEU counts one tail, and corrected for
-the number of variants (Holm 1979). p accounts for the choice of test sentences; for that of seeds, see the standard deviation.
+the number of variants (Holm 1979). p accounts for the choice of test sentences, the standard deviation for that of seeds.
 
 Verdicts:
     worse, better              on the first test split, every seed differs in this direction, and Holm's p < 0.05
@@ -51,12 +51,12 @@ class Compare:
 @dataclass(frozen=True)
 class Comparison:
     """The results of a suite. splits: the test splits; again: test splits decoded in other batches (test@alone). rows: one per
-    variant, the baseline first, with the columns of comparison.csv over its finished seeds; None if there is no number.
+    variant, the baseline first, with the columns of comparison.csv over its finished seeds; None for a missing number.
 
-    nll is on the first test split. steps: until validation BLEU is REACHED of the baseline's best, None if a seed stays below.
-    differs: the aspects of the proof. The other columns begin with the name of a split: bleu, chrf, and their sample standard
-    deviations *_sd; difference: mean BLEU less `baseline`, over the seeds that both have; lowest and highest: the range of the
-    difference over seeds; p: sacreBLEU's, one-tailed, the largest over seeds; p_holm: two-tailed and corrected.
+    nll is on the first test split. steps: until validation BLEU reaches REACHED of the baseline's best; None if a seed never
+    does. differs: the aspects that differ in the proof. The other columns begin with the name of a split: bleu and chrf, with
+    sample standard deviations *_sd; difference: mean BLEU minus `baseline`, over the seeds that both have; lowest and highest:
+    its range over seeds; p: sacreBLEU's, one-tailed, the largest over seeds; p_holm: two-tailed and corrected.
     """
 
     name: str
@@ -105,7 +105,7 @@ def compare(suite: Suite, samples: int = 1000) -> Comparison:
 
 
 def has_failed(row: Row, splits: Sequence[str]) -> bool:
-    """Returns whether a variant calls for an explanation: it failed, or keeps at most REACHED of the baseline's BLEU."""
+    """Returns whether a variant needs an explanation: it failed, or keeps at most REACHED of the baseline's BLEU."""
     verdict = row["verdict"].partition(";")[0]
     kept = verdict == WORSE and row[f"{splits[0]} difference"] > (REACHED - 1) * row[f"{splits[0]} baseline"]
     return verdict not in (BASELINE, AS_GOOD, BETTER) and not kept
@@ -123,7 +123,7 @@ def paired_bootstrap(found: Mapping[str, Translations], samples: int) -> dict[st
 
 
 def holm(ps: Mapping[str, float]) -> dict[str, float]:
-    """Returns p values corrected for their number n (Holm 1979): the smallest times n, the next times n - 1, never falling."""
+    """Returns p values corrected for their number n (Holm 1979): the smallest times n, the next times n - 1, made monotonic."""
     order = sorted(ps, key=lambda name: ps[name])
     corrected = [min(1.0, (len(ps) - rank) * ps[name]) for rank, name in enumerate(order)]
     return dict(zip(order, accumulate(corrected, max), strict=True))
@@ -131,7 +131,7 @@ def holm(ps: Mapping[str, float]) -> dict[str, float]:
 
 def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float | None]]:
     """Returns the scores of each variant on a split, and their difference from the baseline's."""
-    compared: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # p, BLEU, baseline's BLEU of each seed
+    compared: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # (p, BLEU, baseline's BLEU) of each seed
     for base in suite.of(suite.settings.variants[0]):
         others = [run for run in suite.runs if run.seed == base.seed and run is not base and split in run.metrics]
         if others and split in base.metrics:
@@ -198,7 +198,7 @@ def _failure(run: Run, first: str) -> str:
 
 
 def _steps(finished: Sequence[Run], baseline: Mapping[int, Run]) -> float | None:
-    """Returns the mean step at which seeds reach REACHED of the baseline's best validation BLEU; None if one never does."""
+    """Returns the mean step at which validation BLEU reaches REACHED of the baseline's best; None if a seed never does."""
     reached = []
     for run in finished:
         goal = max((bleu for _, bleu in baseline[run.seed].history.get("valid/bleu", []) if math.isfinite(bleu)), default=None)

@@ -74,8 +74,8 @@ def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
     return f"{value:{'+' * sign},.{digits}f}".replace("-", "−")
 
 
-def chance(p: float | None) -> str:
-    """Formats a p value for a table, where exact values below a thousandth would mean little."""
+def format_p(p: float | None) -> str:
+    """Formats a p value for a table; below a thousandth, exact values would mean little."""
     return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
@@ -89,7 +89,7 @@ def color(verdict: str) -> str:
 
 LOADER, ESCAPED = FileSystemLoader(Path(__file__).parent), select_autoescape(["html.j2"])
 TEMPLATES = Environment(loader=LOADER, autoescape=ESCAPED, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-TEMPLATES.globals |= {"number": number, "chance": chance, "spread": spread, "color": color, "reached": verdicts.REACHED}
+TEMPLATES.globals |= {"number": number, "format_p": format_p, "spread": spread, "color": color, "reached": verdicts.REACHED}
 
 
 def notes(comparison: Comparison) -> list[str]:
@@ -105,7 +105,7 @@ def _table(comparison: Comparison) -> list[list[str]]:
     lines = [[*heading, "NLL", "parameters", "tokens/s", f"steps to {verdicts.REACHED:.0%}"]]
     for row in comparison.rows:
         bleu = [spread(row[f"{split} bleu"], row[f"{split} bleu_sd"]) for split in comparison.splits]
-        compared = [number(row.get(f"{first} difference"), sign=True), chance(row.get(f"{first} p_holm"))]
+        compared = [number(row.get(f"{first} difference"), sign=True), format_p(row.get(f"{first} p_holm"))]
         others = [number(row[name], 0) for name in ("parameters", "tokens_per_second", "steps")]
         lines.append([row["variant"], row["verdict"], *bleu[:1], *compared, *bleu[1:], number(row["nll"], 3), *others])
     return lines
@@ -219,7 +219,7 @@ def _places(run: Run, aspect: str) -> dict[str, Points]:
 
 
 def _grid(panels: Mapping[str, Lines], most: int, height: float, x: str, y: str = "") -> tuple[Figure, list[Axes]]:
-    """Returns a figure of titled panels, and its axes. most: panels per row; height: of a row; y: label of a shared y axis."""
+    """Returns a figure of titled panels, and its axes. most: maximum per row. height: of a row. y: label of the y axes."""
     across = min(most, len(panels))
     down = math.ceil(len(panels) / across)
     figure = Figure((WIDTH, max(1.9, height * down)), layout="constrained")

@@ -30,8 +30,8 @@ Aspect = tuple[bool, str]  # whether it differs, and how
 
 
 def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.TranslationData) -> dict[str, Any]:
-    """Returns {"variant", "differs": [aspect, ...], "equal": [aspect, ...], aspect: how it differs, in words}. data: that of
-    the variant. Raises InputError if no behaviour differs."""
+    """Returns {"variant", "differs": [aspect, ...], "equal": [aspect, ...], aspect: how it differs, in words}. data: the
+    data of the variant. Raises InputError if no behaviour differs."""
     before, after = RunSettings.of(baseline), RunSettings.of(variant)
     shared = (before.data, before.overfit, before.seed) == (after.data, after.overfit, after.seed)
     one, two = Behaviour(before, data if shared else prepare_run(before)[0]), Behaviour(after, data)
@@ -118,7 +118,7 @@ class Behaviour:
         return train + [rows.values.tolist() for split in ("valid", *self.data.corpus.tests) for rows in self.data.ids(split)]
 
     def candidate_weights(self) -> str:
-        """Returns a description of the weights that may be chosen as the best: the same text for the same weights."""
+        """Returns a description of the weights that may be chosen as the best; equal weights have equal descriptions."""
         trainer, saved = self.settings.trainer, self.settings.checkpoint
         last, every = trainer.max_steps, min(trainer.validate_every, trainer.max_steps)
         words = f"the best of those after every {every} steps and step {last}"
@@ -132,7 +132,7 @@ def _compare_structure(one: nn.Module, two: nn.Module, name: str) -> dict[str, A
     """Compares parameters by name and shape, and modules by name and arguments."""
     before, after = dict(one.named_parameters()), dict(two.named_parameters())
     both = [path for path in after if path in before and before[path].shape == after[path].shape]
-    if unequal := [path for path in both if not torch.equal(before[path], after[path])]:  # shared ones must start equal
+    if unequal := [path for path in both if not torch.equal(before[path], after[path])]:  # parameters of both must start equal
         raise InputError(f"ablation {name}: {unequal[0]} does not start with the baseline's values; leave the seed as it is")
     counts = f"{parameter_count(one):,}, then {parameter_count(two):,}; {len(both)} matrices and vectors start equal"
     sizes = ({path: str([*parameter.shape]) for path, parameter in side.items()} for side in (before, after))
@@ -151,7 +151,7 @@ def _compare_named(one: Mapping[str, str], two: Mapping[str, str]) -> Aspect:
 
 
 def _compare_tensors(one: Mapping[str, Tensor], two: Mapping[str, Tensor], what: str) -> Aspect:
-    """Compares the tensors of each side as one vector, since a part that is zero up to rounding has no scale of its own. A
+    """Compares all tensors of each side as one vector: on its own, a tensor of rounding errors would always seem to differ. A
     tensor that one side lacks counts as 0. Tensors with different shapes on the two sides are left out."""
     paths = [path for path in {**one, **two} if not (path in one and path in two and one[path].shape != two[path].shape)]
     if not paths:
@@ -184,7 +184,7 @@ def _compare_translations(one: Behaviour, two: Behaviour) -> Aspect:
     with evaluating(one.model):
         for how in hows:
             best = [n_best[0] for n_best in search(one.model, one.batch.src, how, tokenizer.BOS, tokenizer.EOS)]
-            # Greedy search does not rank by score, so a different score alone is no effect.
+            # Greedy search does not rank by score, so a different score alone is not an effect.
             found.append([hypothesis if how.beam > 1 else hypothesis._replace(score=0.0) for hypothesis in best])
     changed = sum(a != b for a, b in zip(*found, strict=True))
     return changed > 0, f"{changed} of {len(found[0])} sentences with a different translation or score"

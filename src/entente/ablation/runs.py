@@ -111,7 +111,7 @@ class Run:
             raise InputError(f"{odd}: not a file, but named like one of TensorBoard's; remove it")
         if not found:
             return {}
-        logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it would log how many graphs it finds
+        logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it would log the number of graphs in the events
         events = EventAccumulator(str(self.directory), size_guidance={"scalars": 0, "images": 1, "tensors": 1}).Reload()
         tags = events.Tags()["scalars"]
         return {tag: [(event.step, _rounded(event.value)) for event in events.Scalars(tag)] for tag in tags}

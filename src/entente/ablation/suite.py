@@ -5,7 +5,7 @@ outputs/NAME/suite.yaml          what is trained: variants, seeds, overrides
                                  refused or interrupted; code: a digest of the code that trained it
              VARIANT-seedN/      a run's directory, as `train` writes it; VARIANT-seedN.log what it printed
 
-A run that fails is reported as such in the comparison. The same command resumes a suite: finished runs stay, interrupted ones
+A run that fails is reported in the comparison. The same command resumes a suite: finished runs are kept, interrupted ones
 resume from their last checkpoint, and crashed ones are retried. If a suite is killed, the processes of its runs save and stop.
 """
 
@@ -78,7 +78,7 @@ class SuiteSettings:
 
     suite: Annotated[
         Name | Annotated[Sequence[Name], MinLen(1)],
-        doc("one of `suites`, or variants, suite=[baseline,no_residual]; the others are compared with the first"),
+        doc("a name in `suites`, or a list of variants, suite=[baseline,no_residual]; the first is the baseline"),
     ] = "quick"
     seeds: Annotated[Sequence[Annotated[int, Interval(ge=0, lt=2**32)]], MinLen(1), doc("train each variant with these")] = (1,)
     jobs: Annotated[int, Ge(1), doc("runs in parallel, each on its share of the cores")] = 1
@@ -101,7 +101,7 @@ def check(config: Mapping[str, Any]) -> list[str]:
 
 @dataclass
 class Job:
-    """A run of a suite and its process. overrides: of its command line; code: see code_digest; budget: its number of steps."""
+    """A run of a suite and its process. overrides: those of its command line. code: see code_digest. budget: its steps."""
 
     directory: Path
     overrides: list[str]
@@ -135,7 +135,7 @@ class Job:
             self.step = max([int(step) for step in re.findall(r"step (\d+)/\d+", said)], default=0)
 
     def end(self, code: int) -> None:
-        """Sets the final state from the exit code of the process, which is minus the number of a signal that killed it."""
+        """Sets the final state from the exit code of the process, which is -N if signal N killed it."""
         self.process = None
         said = self.output.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2].strip()
         self.status.state = STATES.get(code, "killed" if code < 0 else "crashed")
@@ -172,7 +172,7 @@ def ablate(config: Mapping[str, Any]) -> None:
 
 
 def plan_jobs(root: Path, folder: str, variants: Sequence[str], seeds: Sequence[int], overrides: Sequence[str]) -> list[Job]:
-    """Returns a job per run, seeds outermost, to complete a first table early. Raises InputError with all that is wrong."""
+    """Returns a job per run, sorted by seed so that one seed's table is complete early. Raises InputError with all problems."""
     shared, budgets, found = {}, {}, []
     for variant in variants:
         sets = ablations.changes(variant)  # no override may change these settings, or the variant would not match its name
@@ -251,7 +251,7 @@ def wait_for_others(directory: Path) -> None:
 
 
 def train_all(root: Path, jobs: Sequence[Job], states: Mapping[str, Status], at_once: int, threads: int) -> None:
-    """Trains until every run has ended. On a signal, stops the current runs, which save, and raises Interrupted."""
+    """Trains until every run has ended. On a signal, makes the current runs save and stop, and raises Interrupted."""
     console = Console(markup=False, emoji=False)
     began = said = time.monotonic()
     first = sum(job.step for job in jobs)
@@ -294,8 +294,7 @@ def write_status(root: Path, states: Mapping[str, Status]) -> None:
 
 
 def progress(jobs: Sequence[Job], first: int, began: float) -> str:
-    """Describes how many runs have ended, the time since this command began, the time left at the average speed, and the steps
-    of the current runs. first: the number of steps that were done when the command began."""
+    """Describes the runs ended, the time passed and left, and the steps of current runs. first: total steps at the start."""
     elapsed = time.monotonic() - began
     to_do = [job for job in jobs if job.to_do]
     done, left = sum(job.step for job in jobs) - first, sum(job.budget - job.step for job in to_do)

@@ -23,8 +23,8 @@ def compose_run(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def baseline_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the configuration of the current run without its ablation. Raises InputError if `config`, that of the run,
-    contradicts the ablation, since the run would not match its name."""
+    """Returns the configuration of the current run without its ablation. Raises InputError if `config`, the run's own
+    configuration, contradicts the ablation, since the run would not match its name."""
     has, ablation = dict(flat(config)), chosen_ablation()
     wrong = [(key, value) for key, value in changes(ablation).items() if has.get(key) != value and "${" not in str(value)]
     if wrong:
@@ -56,7 +56,7 @@ def header(ablation: str) -> str:
 
 
 def refuse_unusable(ablations: Sequence[str]) -> None:
-    """Raises InputError with a line for each name that has no file in configs/ablation, or no valid one."""
+    """Raises InputError with a line for each name that has no valid file in configs/ablation."""
     known = GlobalHydra.instance().config_loader().get_group_options("ablation")
     if found := [problem for ablation in ablations if (problem := _problem_of(ablation, known))]:
         raise InputError(*found)

@@ -7,7 +7,7 @@ A target word is linked to the source word with the largest weight, or to none i
 the step that *produces* the word, or at the next one, which *reads* it and works better in Transformers (Chen et al. 2020). A
 word gets at most one link, so gold alignments with more cannot be matched fully; the oracle is the best possible choice.
 
-Shapes: P pieces, W source words (or words of either side), E target words, L layers, H heads, G heads plus the mean of several.
+Shapes: P pieces, W source words (or words of either side), E target words, L layers, H heads, G heads and their mean.
 """
 
 import re
@@ -44,7 +44,7 @@ class Pair(NamedTuple):
     gold: Gold | None
 
     def words(self, vocabulary: Vocabulary) -> tuple[Words, Words]:
-        """Returns the words of the source, without its end symbol, and of the target, as the gold links split them if any."""
+        """Returns the words of the source, without its end symbol, and of the target, split as in the gold links if any."""
         source, target = (self.gold.src, self.gold.tgt) if self.gold else (None, None)
         return words_of(vocabulary.src, self.src[:-1], source), words_of(vocabulary.tgt, self.tgt, target)
 
@@ -55,8 +55,8 @@ def word_spans(text: str) -> list[Span]:
 
 
 def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | None = None) -> Words:
-    """Splits a sentence, ids without start and end symbol, at the spans of its words (None: `word_spans`). A piece over several
-    words is divided by letters; one without letters (a lone space, the first bytes of a character) joins the next word."""
+    """Splits a sentence (ids without start and end symbol) into words at `spans` (None: `word_spans`). A piece in several words
+    is divided by letters; one without letters (a lone space, the first bytes of a character) joins the next word."""
     text, places = tokenizer.spans(ids)
     spans = list(word_spans(text) if spans is None else spans)
     if places and not spans:
@@ -88,7 +88,7 @@ def _with_symbol(side: Side, source: Words, target: Words) -> Words:
 
 
 def with_mean(weights: Tensor) -> Tensor:
-    """weights (L, H, ...) -> (L, G, ...): appends the mean over heads if there are several."""
+    """Appends the mean over heads, if there are several, to weights (L, H, ...), which gives (L, G, ...)."""
     return torch.cat([weights, weights.mean(1, keepdim=True)], dim=1) if weights.size(1) > 1 else weights
 
 
@@ -124,7 +124,7 @@ def oracle_links(gold: Gold) -> list[Link]:
 
 @dataclass(frozen=True)
 class Head:
-    """One attention to the source and the step used. layer and head count from 0; a head of None is the mean of the layer."""
+    """A head that attends to the source, and the step used. layer and head count from 0; a head of None is the layer's mean."""
 
     layer: int
     head: int | None

@@ -1,4 +1,4 @@
-"""Measures that show why a model learns or fails to: gradient norms, the effect of its sublayers, and its attention weights.
+"""Diagnoses why a model learns or fails to learn: measures gradient norms, the effect of sublayers, and attention weights.
 
 Shapes: B batch, S source length, T target length, H heads, D model width.
 """
@@ -34,7 +34,7 @@ def gradient_norms(model: nn.Module) -> dict[str, float]:
 
 @torch.no_grad()
 def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
-    """src (B, S), tgt (B, T) as the decoder reads it -> "MEASURE/PLACE": mean over real positions, in evaluation mode.
+    """Returns means over real positions by "MEASURE/PLACE", in evaluation mode. src (B, S), tgt (B, T) as the decoder reads it.
 
     For every residual connection, kept or not: `update_ratio`, the norm of the sublayer's output divided by the norm of x;
     `update_cosine`, the cosine between the two; `position_cosine`, the mean cosine between the states at two positions of a

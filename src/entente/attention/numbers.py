@@ -20,7 +20,7 @@ from entente.data.module import TranslationData, split_of
 from entente.data.tokenizer import BOS, EOS, SPECIAL, Vocabulary
 from entente.models.seq2seq import Seq2Seq, pad
 
-NEAR_UNIFORM = 0.95
+NEAR_UNIFORM = 0.95  # share of the maximum entropy from which a head counts as near-uniform
 BATCH = 32  # sentences recorded in one pass
 SOURCES = 64  # source variants read in one pass of `occlusion`
 ENDS = (SPECIAL[BOS], SPECIAL[EOS])
@@ -53,7 +53,7 @@ def numbers_of(map: record.AttentionMap) -> Tensor:
 
 
 def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tuple[dict[str, Numbers], Alignments]:
-    """Returns the numbers of every kind of attention, and the alignments that source attention implies, over the references."""
+    """Returns the statistics of each kind of attention, and the alignments that source attention implies, on the references."""
     sums: dict[str, Tensor] = {}
     rows: Counter[str] = Counter()
     links: dict[int, Tensor] = {}
@@ -74,8 +74,8 @@ def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tu
 
 
 def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Words, target: Words) -> Tensor:
-    """src with EOS, tgt without BOS and EOS, and their words -> (E, W), 0 to 1: the absolute change in the probability of each
-    target word, the product of those of its pieces, when a source word's pieces are left out. To compare with attention, which
+    """Returns the absolute change in the probability of each target word, the product of those of its pieces, when the pieces
+    of a source word are left out: (E, W), 0 to 1. src has its EOS; tgt has no BOS or EOS. It is compared with attention, which
     is not in itself an explanation (Jain & Wallace 2019)."""
     belongs = source.shares.argmax(-1).tolist()  # index of the word that each piece belongs to
     pieces = list(zip(src, belongs, strict=False))
@@ -92,9 +92,9 @@ def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Wo
 
 
 def correlations(attention: Tensor, change: Tensor) -> Tensor:
-    """attention (..., E, W), change (E, W) -> (..., 3), the CORRELATIONS between their rows, means over the target words:
-    `pearson`, `spearman` (of ranks), and `same_first`, how often both have their maximum at the same source word. Rows are
-    skipped if all values of either are equal; NaN if no row is left."""
+    """Returns the CORRELATIONS between the rows of attention (..., E, W) and change (E, W), as means over the target words
+    (..., 3): `pearson`, `spearman` (of ranks), and `same_first`, how often both have their maximum at the same source word.
+    Rows are skipped if all values of either are equal; NaN if no row is left."""
     a, c = attention.double(), change.double().expand(attention.shape)
     centred = ([x - x.mean(-1, keepdim=True) for x in both] for both in ((a, c), (ranks(a), ranks(c))))
     pearson, spearman = (F.cosine_similarity(x, y, dim=-1, eps=0) for x, y in centred)
@@ -117,7 +117,7 @@ def by_head(found: Tensor) -> list[dict[str, Any]]:
 
 def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     """Returns the correlations of each head: means over the target words of all sentences."""
-    found: list[Tensor] = []  # per target word, the means of its sentence
+    found: list[Tensor] = []  # for each target word, the correlations of its sentence
     for pair in pairs:
         source, target = pair.words(vocabulary)
         if len(source.labels) > 1 and target.labels:
@@ -132,7 +132,7 @@ class Measured(NamedTuple):
     """The measurements of one split.
 
     report: the content for metrics.json. links: the links of each sentence, by the best head. best: the head, or mean of a
-    layer's heads, with the lowest alignment error rate on the split used to choose it. best_head: the same, single heads only.
+    layer's heads, with the lowest alignment error rate on the split used to choose it. best_head: the same among single heads.
     """
 
     report: dict[str, Any]
@@ -144,7 +144,7 @@ class Measured(NamedTuple):
 def measure_split(
     model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair], occluded: int, chosen: Measured | None
 ) -> Measured:
-    """Measures a split. occluded: number of sentences for occlusion. chosen: the split that chose the best head; None: this."""
+    """Measures a split. occluded: sentences for occlusion. chosen: the split on which the best head was chosen; None: this."""
     numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
     if chosen:
         best, best_head, on = chosen.best, chosen.best_head, "valid"
@@ -164,7 +164,7 @@ def measure_split(
 
 
 def tables(report: Mapping[str, Any], of: str) -> Iterator[Table]:
-    """Yields the report of a `Measured` as tables for a terminal. of: the split or model that was measured."""
+    """Yields the report of a `Measured` as tables for a terminal. of: the name of the split or model measured."""
     kinds = {name: report[kind] for kind, name in record.NAME_OF_KIND.items() if kind in report}
     if kinds:
         legend = "LAYER.HEAD; entropy: 0 one piece, 1 uniform; end, punctuation: mass on </s> or <s>, on punctuation"

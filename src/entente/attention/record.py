@@ -31,7 +31,7 @@ NAME_OF_KIND = {kind: name for name, kind in KIND_NAMES.items()}
 # The kind of attention by the part of a module path that identifies it, see `kind_of`.
 KINDS = {"encoder.self": ENCODER, "decoder.self": DECODER, "decoder.cross": CROSS, "": ALIGNMENT}
 Side = Literal["source", "produced", "read"]
-EPSILON = 1e-12  # lower bound of divisors: a row of zeros stays finite
+EPSILON = 1e-12  # lower bound of divisors, so that a row of zeros stays finite
 
 
 class Operation(NamedTuple):
@@ -79,8 +79,8 @@ def observing(model: Seq2Seq) -> Iterator[tuple[Seq2Seq, torch.device]]:
 def capture(
     model: Seq2Seq, src: Tensor, tgt: Tensor, wanted: Callable[[str, nn.Module], bool], operations: bool = False
 ) -> dict[str, list[Call]]:
-    """src (B, S), tgt (B, T) as the decoder reads it -> the calls, in order, of each module for which `wanted(path, module)` is
-    true, by path. A recurrent decoder calls its attention once per step. RuntimeError if a wanted module was not called."""
+    """Returns the calls, in order, of each module for which `wanted(path, module)` is true, by path. src (B, S), tgt (B, T) as
+    read. A recurrent decoder calls its attention once per step. Raises RuntimeError if a wanted module was not called."""
     calls: dict[str, list[Call]] = {}
     running: list[list[Operation]] = []  # one list for each module that is being called, the innermost last
     with ExitStack() as stack:
@@ -115,7 +115,7 @@ class AttentionMap(NamedTuple):
     columns: list[str]
     unit: str = "piece"  # what a row or column is: piece or word
     as_decoded: bool = True  # False: rows depend on later target pieces, which decoding has not written yet
-    allowed: Tensor | None = None  # (rows, columns), True where a row could look; None: everywhere
+    allowed: Tensor | None = None  # (rows, columns), True for the keys that a row may see; None: all
 
 
 class Attention(NamedTuple):
@@ -200,7 +200,7 @@ def record_batch(
 
 
 def is_causal(model: Seq2Seq, src: Tensor, tgt: Tensor) -> bool:
-    """src (1, S), tgt (1, T) as read -> whether the decoder's output for the first half of tgt ignores the second half."""
+    """Returns whether the decoder's output for the first half of tgt (1, T) ignores the second half. src (1, S)."""
     half = max(1, tgt.size(1) // 2)
     with observing(model) as (plain, device):
         state, tgt = plain.encode(src.to(device)), tgt.to(device)
@@ -216,7 +216,7 @@ def entropy_share(weights: Tensor, allowed: Tensor) -> Tensor:
 
 
 def weights_of(calls: Sequence[Call]) -> tuple[Tensor, Tensor]:
-    """Returns the weights (B, H, T, S) of all calls of an AttentionWeights, joined along T, and where each row could look."""
+    """Returns the weights (B, H, T, S) of all calls of an AttentionWeights, joined along T, and which keys each row may see."""
     weights = torch.cat([call.output for call in calls], dim=-2)
     reachable = torch.cat([call.module.reachable(*call.inputs) for call in calls], dim=-2)
     heads = (len(weights), -1, *weights.shape[-2:])  # adds the dimension of heads, which a recurrent model does not have
@@ -224,7 +224,7 @@ def weights_of(calls: Sequence[Call]) -> tuple[Tensor, Tensor]:
 
 
 def kind_of(path: str) -> str:
-    """Returns the kind of the weights at a module path, as "encoder.0.self_attention.weights"; other paths are put in words."""
+    """Returns the kind of attention at a path such as "encoder.0.self_attention.weights"; puts an unknown path in words."""
     place = re.sub(r"\.\d+|_?attention\.weights$", "", path)
     return KINDS.get(place, re.sub(r"[._\d]+", " ", path.removesuffix(".weights")))
 

@@ -41,10 +41,10 @@ Kind = Literal["encoder", "decoder", "cross", "alignment"]
 class Attention:
     """The settings of `entente attention`."""
 
-    checkpoint: Annotated[str | Sequence[str], doc("a file or a run's directory: all its attention; several: side by side")]
+    checkpoint: Annotated[str | Sequence[str], doc("a file or a run's directory, or a list of them to compare side by side")]
     sentence: Annotated[str, doc("sentence in the source language")] = SENTENCE
     target: Annotated[str | None, doc("translation for the model to read; null: its own")] = None
-    beam: Annotated[int, Interval(ge=1, le=1000), doc("beam size for its own translation")] = 1
+    beam: Annotated[int, Interval(ge=1, le=1000), doc("beam size for the model's own translation")] = 1
     pair: Annotated[str | None, doc("SPLIT/NUMBER in its corpus, instead of sentence and target: pair=test/1")] = None
     trust_data: TrustData = False
     kind: Annotated[Kind | None, doc("Transformer: encoder, decoder or cross; BiRNN: alignment; null: all")] = None
@@ -124,7 +124,7 @@ def picture_attention(settings: Attention) -> None:
 
 
 def _output(path: str) -> Path:
-    """Returns `output` as a path: a folder, or a picture in a known format and an existing folder. InputError for any other."""
+    """Returns the path of `output`, a folder or a picture of a known format in an existing folder. InputError for any other."""
     output = path_of(path)
     if output.suffix and output.suffix.lower() not in FORMATS and not output.is_dir():
         raise InputError(f"output={path}: not a picture format; give a folder, or a name that ends in {', '.join(FORMATS)}")
@@ -171,7 +171,7 @@ def _figures(
 
 
 def _of_kind(kind: Kind | None, name: str, maps: Sequence[AttentionMap]) -> AttentionMap:
-    """Returns the map of a kind, or for None that to the source. name: of the model, for the InputError if it has none."""
+    """Returns the map of a kind (None: attention to the source). Raises InputError if the model, called `name`, has none."""
     kinds = (record.KIND_NAMES[kind],) if kind else record.TO_SOURCE
     if found := [map for map in maps if map.kind in kinds]:
         return found[0]

@@ -25,7 +25,7 @@ from entente.training.train import on_accelerator
 
 log = logging.getLogger("entente")
 
-ONE_TOKEN = Search(length_factor=0, length_offset=1)  # a search as short as possible, if another engine translates
+ONE_TOKEN = Search(length_factor=0, length_offset=1)  # the shortest possible search, for when another engine translates
 
 
 def check_alignment_files(src: str | None, alignments: str | None) -> None:
@@ -63,7 +63,7 @@ class Evaluate(Decoding):
 
 def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
     """Decodes and scores splits of the corpus a checkpoint was trained on, or the user's own pair of files. Prints the scores
-    and, if `output` is given, writes metrics.json and translations there. The NLL is always torch's, whatever the engine."""
+    and, if `output` is given, writes metrics.json and translations there. The NLL is computed by torch, whatever the engine."""
     output = path_of(settings.output) if settings.output else None
     if output and os.path.exists(output / "config.yaml"):  # would overwrite its metrics.json, which marks it as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")

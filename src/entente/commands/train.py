@@ -1,4 +1,4 @@
-"""`entente train`: trains one model. Before an ablation trains, its effect is proved against the baseline."""
+"""The command `entente train`. Before it trains an ablation, it proves that the ablation differs from the baseline."""
 
 import os
 from functools import partial

@@ -19,7 +19,7 @@ from entente.training.train import lightning_problems
 
 log = logging.getLogger("entente")
 
-TrustData = Annotated[bool, doc("read the files or the address that the checkpoint names as its corpus; grammar needs none")]
+TrustData = Annotated[bool, doc("read the corpus from the files or address in the checkpoint; not needed for grammar")]
 OutputDir = Annotated[str, doc("folder of the runs")]
 
 
@@ -37,7 +37,7 @@ def check_search(search: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """The settings of every command that decodes with a checkpoint. search: a null value means that of the run."""
+    """The settings of every command that decodes with a checkpoint. search: null values are replaced by the run's."""
 
     checkpoint: Annotated[str, doc("a file, or a run's directory (its best checkpoint)")]
     output_dir: OutputDir = "outputs"
@@ -76,7 +76,7 @@ def stored_corpus(run: checkpoint.Run, path: str, trusted: bool, setting: str = 
 
 
 def load_run(path: str, accelerator: str) -> checkpoint.Run:
-    """Loads a checkpoint, with defaults for missing settings. InputError if its settings or the accelerator cannot be used."""
+    """Loads a checkpoint, adding defaults. Raises InputError if its settings or the accelerator cannot be used."""
     run = checkpoint.load(path)
     if missing := ", ".join(part for part in ("data", "search", "trainer") if part not in run.config):
         raise InputError(f"{path}: its configuration lacks {missing}; give a checkpoint that this program wrote")

@@ -46,7 +46,7 @@ def translate_text(settings: Translate) -> None:
     if not settings.input and sys.stdin and sys.stdin.isatty():
         _prompt(run, how, engine)
         return
-    lines, total = _to_translate(settings.input, run.vocabulary.src)
+    lines, total = _input_lines(settings.input, run.vocabulary.src)
     with open_output(path_of(settings.output)) if settings.output else writable("standard output") as file:
         out = io.TextIOWrapper(file, encoding="utf-8") if file else standard_output()
         console = Console(stderr=True)
@@ -76,9 +76,9 @@ def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
         print()
 
 
-def _to_translate(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str], float | None]:
+def _input_lines(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str], float | None]:
     """Returns the lines of a file or of standard input, and their number in chunks. A file is first read to check and count its
-    lines, so that nothing is translated if one is too long. Streams are translated up to such a line; their number is None."""
+    lines, so that nothing is translated if one is too long. A stream is translated up to such a line; its number is None."""
     path = path_of(given) if given else None
     if not path and not sys.stdin:
         raise InputError("standard input is closed: give input=FILE")
@@ -92,7 +92,7 @@ def _to_translate(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str
 
 
 def standard_output() -> TextIO:
-    """Returns standard output, set to UTF-8 whatever the locale, like the input."""
+    """Returns standard output after setting it to UTF-8, like the input, whatever the locale."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     return sys.stdout

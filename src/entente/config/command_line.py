@@ -1,8 +1,8 @@
-"""Starts commands: Hydra composes the configuration, and all mistakes of the user are reported at once.
+"""Starts commands: composes the configuration with Hydra, and reports all mistakes of the user at once.
 
 The defaults, comments and allowed values of all settings are read from `schema.json`, so that help and suggestions for misspelt
 keys import neither torch nor the code that uses the settings. `python scripts/schema.py` generates that table from signatures.
-It is registered in Hydra's ConfigStore: its part "train" as `_train`, and "model/birnn" as `_birnn` in the group `model`. Each
+Its parts are registered in Hydra's ConfigStore: "train" as `_train`, and "model/birnn" as `_birnn` in the group `model`. Each
 file in configs/ names its part in its defaults list and contains only what differs from it.
 """
 
@@ -39,9 +39,9 @@ Check = Callable[[dict[str, Any]], Sequence[str]]
 
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)  # also raised by commands that compose
 FILE = Path(__file__).with_name("schema.json")
-Table = dict[str, dict[str, Any]]  # by dotted key: allowed and comment, in words, and default, except for keys inside a value
+Table = dict[str, dict[str, Any]]  # by dotted key: `allowed`, `comment` and, except for keys inside a value, `default`
 TABLES: dict[str, Table] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
-MOST_VALUES = 10_000  # per override in a sweep, since Hydra lists them all
+MOST_VALUES = 10_000  # limit on the values of one override in a sweep, since Hydra lists them all
 HYDRA_ERRORS = Exception  # Hydra raises errors of many types for a bad command line: KeyError, OSError, ...
 
 
@@ -59,7 +59,7 @@ def run(command: Command, configs: Path, name: str, check: Check = lambda config
 
 
 def usable_arguments() -> list[str]:
-    """Returns the arguments in `sys.argv`, quoted if Hydra's grammar requires it. InputError if some are not UTF-8."""
+    """Returns the arguments in `sys.argv`, quoted if Hydra's grammar requires it. Raises InputError if one is not UTF-8."""
     try:
         os.getcwd()
     except OSError:
@@ -122,7 +122,7 @@ def plain(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
 
 
 def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """Returns the stored configuration of the run in the directory `resume`, which continues unchanged. `trainer.threads` alone
+    """Returns the stored configuration of the run in the directory `resume`, with which it continues. Only `trainer.threads`
     may be overridden, since the machine may be a different one. Raises InputError if there is no such configuration."""
     directory = config["resume"]
     path = path_of(directory) / "config.yaml"
@@ -157,7 +157,7 @@ def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 class CommandLine:
     """The flags and overrides of one command, parsed before Hydra runs.
 
-    overrides: a sweep counts as one override for each value. unlisted: one line for each sweep whose values cannot be listed.
+    overrides: those given, with a sweep expanded to one per value. unlisted: a line for each sweep that cannot be expanded.
     """
 
     def __init__(self, configs: Path, name: str, check: Check) -> None:
@@ -170,7 +170,7 @@ class CommandLine:
         for override in self.flags.overrides:
             try:
                 self.overrides += self._values(override) if self.flags.multirun and not self.elsewhere else [override]
-            except HYDRA_ERRORS as error:  # raised when a sweep of the user is expanded
+            except HYDRA_ERRORS as error:  # expanding a sweep can raise errors of many types
                 self.unlisted.append(f"{override}: {why(error)}")
 
     def _values(self, override: str) -> list[str]:
@@ -267,16 +267,16 @@ class CommandLine:
         return list(dict.fromkeys([*lines, *found, *checked]))
 
     def _composed_one_by_one(self) -> tuple[list[str], set[str], DictConfig]:
-        """Returns a line for each override that does not compose, the keys of those that do, and what these compose. Choices of
-        groups come first, since they decide which settings exist. If a choice is invalid, the nearest valid name replaces it;
-        if no name is near, the settings of that group are not checked."""
+        """Returns a line for each override that does not compose, the keys of the others, and the configuration they compose.
+        Choices of groups come first, since they decide which settings exist. An invalid choice is replaced by the nearest valid
+        name; if none is near, the settings of that group are not checked."""
         config = hydra.compose(self.name)
         lines = list(self.unlisted)
         good: dict[str, str] = {}  # the overrides that compose, by key
         unclear: set[str] = set()  # groups whose choice is invalid
         for one in sorted(self.overrides, key=lambda one: key_of(one) not in self.choices):
             key, value = key_of(one), one.partition("=")[2]
-            if key.partition(".")[0] in unclear or not unclear <= config.keys():  # a group that is not a part may set anything
+            if key.partition(".")[0] in unclear or not unclear <= config.keys():  # a group such as `experiment` may set any key
                 continue
             try:
                 config = hydra.compose(self.name, [*{**good, key: one}.values()])
@@ -309,8 +309,8 @@ class CommandLine:
 
 
 def why(error: BaseException) -> str:
-    """Returns `errors.reason`, with the line of the YAML file or the key that an error of Hydra or OmegaConf is about."""
-    if error.__cause__ and (not str(error) or str(error).startswith("Error merging")):  # a wrapper by Hydra
+    """Returns `errors.reason`, preceded by the line in the YAML file or the key that an error of Hydra or OmegaConf names."""
+    if error.__cause__ and (not str(error) or str(error).startswith("Error merging")):  # Hydra wrapped the original error
         error = error.__cause__
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"line {error.problem_mark.line + 1}: {error.problem}"

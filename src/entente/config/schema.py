@@ -27,8 +27,8 @@ T = TypeVar("T")
 MISSING = "???"  # the value of a setting that the user must give
 REQUIRED = inspect.Parameter.empty  # the default of a setting that has none
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
-OTHER_THAN_TEXT = re.compile(r"\s*|null|true|false|[-+]?(\.?inf|\.?nan|[\d._]+(e[-+]?\d+)?)", re.IGNORECASE)
-LONGEST = 80  # the most characters shown of a value
+NEEDS_QUOTES = re.compile(r"\s*|null|true|false|[-+]?(\.?inf|\.?nan|[\d._]+(e[-+]?\d+)?)", re.IGNORECASE)
+LONGEST = 80  # maximum number of characters shown of a value
 TYPES = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "text", "null": "null"}
 LIMITS = {
     "minimum": "of at least {}",
@@ -51,7 +51,7 @@ def problems(target: Callable[..., Any], part: str, values: object, given: Colle
         key, value = _key(part, name), values.get(name, setting.default)
         if value is REQUIRED or (isinstance(value, str) and value == MISSING):
             found.append(unset(key))
-        elif name in values and (wrong := _wrong(setting.annotation, key, value)):
+        elif name in values and (wrong := _value_problems(setting.annotation, key, value)):
             found += wrong
         else:
             sound[name] = value
@@ -62,7 +62,7 @@ def problems(target: Callable[..., Any], part: str, values: object, given: Colle
                 relation(**{name: sound[name] for name in names})
             except InputError as error:
                 found += error.problems
-            except ValueError as error:  # expands its NAME=VALUE to the full keys
+            except ValueError as error:  # replace each NAME= in its message by the full key
                 found.append(re.sub(rf"\b({'|'.join(names)})=", lambda match: _key(part, match[0]), str(error)))
     return found
 
@@ -113,7 +113,7 @@ def unknown(key: str, value: str, known: Collection[str]) -> str:
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
-    """Returns the end of a line about an unknown name, which suggests the nearest known one, or an empty string."""
+    """Returns the suggestion that ends a line about an unknown name: the nearest known name. Empty if none is near."""
     return f"; did you mean {near}?" if (near := nearest(name, known)) else ""
 
 
@@ -130,7 +130,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def _siblings(key: str, known: Collection[str]) -> dict[str, str]:
-    """Returns the known keys of the same part, by the last component of the key."""
+    """Returns the known keys of the same part, by their last component."""
     parts = [other.rpartition(".") for other in known]
     return {last: f"{part}{dot}{last}" for part, dot, last in parts if part == key.rpartition(".")[0]}
 
@@ -145,12 +145,12 @@ def _yaml(value: object) -> str:
         case None | True | False:
             return "null" if value is None else str(value).lower()
         case str():
-            return f"'{value}'" if OTHER_THAN_TEXT.fullmatch(value) else value
+            return f"'{value}'" if NEEDS_QUOTES.fullmatch(value) else value
         case Mapping():
             return f"{{{', '.join(f'{key}: {_yaml(item)}' for key, item in value.items())}}}"
         case list() | tuple():
             return f"[{', '.join(map(_yaml, value))}]"
-        case int() if abs(value) >= 10**LONGEST:  # Python refuses to convert very long ones
+        case int() if abs(value) >= 10**LONGEST:  # Python refuses to convert very long integers to text
             return f"(a number of more than {LONGEST} digits)"
     return str(value)
 
@@ -159,7 +159,7 @@ def _key(part: str, name: object) -> str:
     return f"{part}.{name}" if part else str(name)
 
 
-def _wrong(annotation: Any, key: str, value: Any) -> list[str]:
+def _value_problems(annotation: Any, key: str, value: Any) -> list[str]:
     """Returns a line about an invalid value, or one for each invalid setting in a nested part."""
     part = part_of(annotation)
     by_setting = dataclasses.is_dataclass(part) or (part and isinstance(value, Mapping))
@@ -168,7 +168,7 @@ def _wrong(annotation: Any, key: str, value: Any) -> list[str]:
             return problems(part, key, value)
         names, item = get_args(part)
         odd = [f"{_key(key, to_text(name))}: not {allowed(names)}; rename it" for name in value if not _accepts(names, name)]
-        return odd or [line for name in value for line in _wrong(item, _key(key, name), value[name])]
+        return odd or [line for name in value for line in _value_problems(item, _key(key, name), value[name])]
     if part is not annotation and _accepts(annotation, value):
         return []
     words, choices = allowed(annotation), list(_choices(TypeAdapter(annotation).json_schema()))

@@ -67,7 +67,7 @@ class StopSignals:
 
 def occupy_standard_streams() -> None:
     """Opens /dev/null in place of a closed standard input, output or error, since otherwise the next file opened would take its
-    number. The replacement for output is read-only, so that printing to a closed stream is an error rather than lost."""
+    number. The replacement for output is read-only, so that printing to a closed stream raises an error."""
     for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(descriptor)
@@ -93,7 +93,7 @@ def endings() -> Iterator[None]:
     except Interrupted as interruption:
         _end(75, str(interruption))
     except Stopped as stopped:
-        if threading.current_thread() is threading.main_thread():  # or else a Ctrl-C during shutdown prints a traceback
+        if threading.current_thread() is threading.main_thread():  # otherwise a Ctrl-C during shutdown would print a traceback
             signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
         _end(128 + stopped.number, str(stopped))
     except KeyboardInterrupt:

@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-LONGEST = 4000  # the most characters shown in a line
+LONGEST = 4000  # maximum number of characters shown in a line
 CONTROL = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # Unicode categories: control and format characters, surrogates, line separators
 MARKUP = re.compile(r"[\\`*\[\]<>&|~]|(?<![^\W_])_|_(?![^\W_])")  # an underscore within a word is not markup
 FORMULA = re.compile(r"[=+\-@\t\r]")  # characters that start a formula in a spreadsheet
@@ -14,13 +14,13 @@ def line(text: str, longest: int = LONGEST) -> str:
     """Returns text as one line for a terminal or a log, with control characters escaped, shortened if long."""
     shown = "".join(
         character.encode("unicode_escape").decode() if unicodedata.category(character) in CONTROL else character
-        for character in text[: longest + 1]  # does not process the rest of a very long text
+        for character in text[: longest + 1]  # the rest of a very long text is not processed
     )
     return shown if len(shown) <= longest else f"{shown[: longest - 3]}..."
 
 
 def markdown(text: str) -> str:
-    """Returns text as one line of Markdown, as in a table cell; characters special to Markdown or HTML become references."""
+    """Returns text as one line of Markdown, as in a table cell; characters special to Markdown or HTML become entities."""
     return MARKUP.sub(lambda sign: f"&#{ord(sign[0])};", " ".join(text.split()))
 
 

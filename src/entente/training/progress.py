@@ -46,7 +46,7 @@ class TrainingProgress(ProgressBar):
         self._live.start()
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
-        # Not at the end of the batch: a step followed by a validation gets a single line, which includes its BLEU.
+        # Logged here, not at the end of the batch, so that a step with a validation gets one line, which includes its BLEU.
         if self._live.disable and trainer.global_step % self.every_n_steps == 0 and trainer.global_step != self._logged:
             self._log(trainer)
 
@@ -97,7 +97,7 @@ class TrainingProgress(ProgressBar):
 
 
 def clock(seconds: float) -> str:
-    """Returns a duration as minutes and seconds, with hours only if there are any: 2:10, 1:02:10."""
+    """Formats a duration as minutes and seconds, with hours only if there are any: 2:10, 1:02:10."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -1,10 +1,10 @@
-"""The directory of a run, which one process at a time writes, and its checkpoints.
+"""The directory of a run, written by one process at a time, and its checkpoints.
 
-A checkpoint is saved between two optimiser steps, after any validation that follows the first of them. It holds what Lightning
+A checkpoint is saved between two optimiser steps, after the validation that follows the first, if any. It holds what Lightning
 keeps (weights, optimiser, schedule, loops, callbacks) and what it does not: the random states of torch, NumPy and Python, and
 the number of batches consumed from our loader. TensorBoard's events are flushed before a checkpoint is written, and later
 events are purged when a run resumes from it, so no point is lost or shown twice. A run that is stopped at any time and resumed
-therefore ends with the same bits as one that is never stopped.
+therefore gives bit-identical results to one that is never stopped.
 """
 
 import errno
@@ -56,7 +56,7 @@ def output_dir_problems(output_dir: str) -> list[str]:
 
 
 def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: Mapping[str, Any] | None = None) -> Path:
-    """Creates root/name, or root/name-2, ... if that exists. It appears with its configuration and proof, or not at all."""
+    """Creates root/name, or root/name-2, ... if that exists, atomically with its configuration and proof."""
     path, number = root / name, 1
     try:
         with scratch(path.parent) as new:
@@ -124,7 +124,7 @@ def open_run(run_dir: Path) -> Iterator[None]:
 
 
 class LogFile(logging.FileHandler):
-    """A handler that also writes log records to train.log, with the time, until closed. Raises OSError if a write fails."""
+    """A handler that writes log records to train.log too, with the time, until closed. Raises OSError if a write fails."""
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__(run_dir / "train.log", encoding="utf-8")
@@ -156,14 +156,14 @@ class CheckpointSettings:
     ] = 1
 
     def steps_of_mean(self, last: int) -> list[int]:
-        """Returns the steps whose weights are averaged in a run of `last` steps, oldest first: those of regular checkpoints and
-        the last step. A checkpoint saved on an interrupt does not count, or the mean would depend on interrupts."""
+        """Returns the steps whose weights are averaged in a run of `last` steps, oldest first: the latest regular checkpoints
+        and the last step. Checkpoints saved on an interrupt are left out, so that the mean does not depend on interrupts."""
         regular = (last - 1) // self.every
         return [*(self.every * i for i in range(max(1, regular - self.average + 2), regular + 1)), last]
 
 
 class VerifiedCheckpoints(TorchCheckpointIO):
-    """Makes Lightning write checkpoints with our `write`: atomically and with a checksum."""
+    """A plugin that makes Lightning write checkpoints with our `write`: atomically and with a checksum."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         write(checkpoint, Path(path))
@@ -173,8 +173,8 @@ class Checkpoints(L.Callback):
     """Writes step-N.ckpt every `every` steps and at the end, keeps the last `keep` of them (`average`, if that is more), and
     writes best.ckpt when validation BLEU improves. The last step is always validated.
 
-    On SIGINT or SIGTERM, which `signals` holds back, the current step is completed and saved, and then `Interrupted` is raised.
-    A second SIGINT quits at once.
+    On SIGINT or SIGTERM, caught by `signals`, the current step is completed and saved, and then `Interrupted` is raised. A
+    second SIGINT quits at once.
     """
 
     def __init__(self, run_dir: Path, settings: CheckpointSettings) -> None:
@@ -196,7 +196,7 @@ class Checkpoints(L.Callback):
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint[RANDOM] = random_state()
         loops = checkpoint["loops"]["fit_loop"]
-        # Lightning counts a validation skipped after a start as a step, and the batch that follows this save as begun.
+        # Corrects two counts: Lightning counts a validation that it skips on resuming as a step, and the next batch as ready.
         loops["epoch_loop.state_dict"]["_batches_that_stepped"] = trainer.global_step
         for counted in (loops["epoch_loop.batch_progress"][which] for which in ("total", "current")):
             counted["ready"] = counted["completed"]
@@ -237,7 +237,7 @@ class Checkpoints(L.Callback):
         self.stop_if_asked(trainer.global_step)
 
     def write_best(self, translator: L.LightningModule) -> None:
-        """Writes the current weights to best.ckpt, which serves translation but cannot resume training."""
+        """Writes the current weights to best.ckpt, which is enough to translate but not to resume training."""
         content = {"state_dict": translator.state_dict(), "global_step": translator.global_step}
         write({**content, ENTRY: translator.checkpoint_entry}, self.folder / "best.ckpt")
 
@@ -304,8 +304,8 @@ class ResumePoint:
 
 
 def find_resume_point(run_dir: Path, settings: CheckpointSettings, last: int | None = None) -> ResumePoint:
-    """Returns the latest undamaged checkpoint from which training rewrites every missing file that the end of the run needs:
-    best.ckpt and the checkpoints to average. Logs damaged and missing files. last: the run's last step, if known."""
+    """Returns the latest undamaged checkpoint from which training can still write all files that the end of the run needs, that
+    is, best.ckpt and the checkpoints to average. Logs damaged and missing files. last: the run's last step, if known."""
     folder = run_dir / "checkpoints"
 
     @cache
@@ -334,7 +334,7 @@ def find_resume_point(run_dir: Path, settings: CheckpointSettings, last: int | N
 
 
 def remove_later_checkpoints(run_dir: Path, point: ResumePoint) -> None:
-    """Removes the checkpoints of later steps; training writes them again, like their points for TensorBoard."""
+    """Removes the checkpoints of later steps, which training will write again, as it does the TensorBoard events."""
     for step, path in steps(run_dir / "checkpoints").items():
         if step > point.step:
             path.unlink()

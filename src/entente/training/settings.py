@@ -23,7 +23,7 @@ from entente.training.views import Views
 
 TOKENIZER_GIVEN = {"corpus_train", "cache_dir"}  # arguments supplied by the program, not by the configuration
 BATCH_GIVEN = {"corpus", "vocabulary", "seed", "overfit", "limit_batches"}
-# Values for settings missing from older stored configurations, if today's default would change what the run does.
+# Values for settings that are missing from older stored configurations, if today's defaults would change the run's behaviour.
 OLD_DEFAULTS = {"optim": {"decay_from": 0}}
 
 
@@ -33,14 +33,14 @@ class TrainerSettings:
 
     suffix: Annotated[str, doc("appended to the run's name")] = ""
     max_steps: Annotated[AtLeastOne, doc("optimiser steps to train for")] = 1600
-    validate_every: Annotated[AtLeastOne, doc("steps")] = 400
+    validate_every: Annotated[AtLeastOne, doc("steps between validations")] = 400
     patience: Annotated[AtLeastOne | None, doc("validations without a better BLEU before training stops; null: never")] = None
     gradient_clip: Annotated[float, Ge(0), doc("maximum norm of the whole gradient; 0: no clipping")] = 1.0
     accumulate: Annotated[AtLeastOne, doc("batches per optimiser step")] = 1
     precision: Annotated[str | int, doc("as named by Lightning: bf16-mixed, 16-mixed, 64-true, ...")] = "32-true"
     accelerator: Annotated[str, doc("as named by Lightning: auto, cpu, gpu, ...")] = "auto"
     threads: Threads = None
-    log_every: Annotated[AtLeastOne, doc("steps")] = 20
+    log_every: Annotated[AtLeastOne, doc("steps between logged values")] = 20
     limit_batches: Annotated[
         AtLeastOne | Annotated[float, Interval(gt=0, le=1)], doc("share of each evaluated split, or number of its batches")
     ] = 1.0

@@ -49,8 +49,8 @@ FIXED_SENTENCES = {
 
 
 def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
-    """Trains, evaluates and writes a new run, or resumes one; returns its directory. User errors are raised before a
-    directory is created. prove: called before that with the configuration and the data; returns the content of proof.json."""
+    """Trains, evaluates and writes a new run, or resumes one; returns its directory. User errors are raised before a directory
+    is created. prove: a function called before then with the configuration and the data; returns the content of proof.json."""
     settings = usable_settings(config)
     prepare_process(settings.trainer.threads)
     root, name = Path(settings.output_dir), settings.name + ("-overfit" if settings.overfit else "")
@@ -83,7 +83,7 @@ def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
 
 
 def check_run(config: Mapping[str, Any]) -> list[str]:
-    """Returns everything that is wrong with the configuration of a run, one line each."""
+    """Returns a line for each problem in the configuration of a run."""
     try:
         usable_settings(config)
     except InputError as error:
@@ -92,7 +92,7 @@ def check_run(config: Mapping[str, Any]) -> list[str]:
 
 
 def usable_settings(config: Mapping[str, Any]) -> RunSettings:
-    """Returns the settings of a run that this machine can train, writing nothing. Raises InputError with all problems."""
+    """Returns the settings of a run that this machine can train; writes nothing. Raises InputError with all problems."""
     settings = RunSettings.of(config)
     if found := lightning_problems(settings.trainer) or run_directory.output_dir_problems(settings.output_dir):
         raise InputError(*found)
@@ -100,7 +100,7 @@ def usable_settings(config: Mapping[str, Any]) -> RunSettings:
 
 
 def lightning_problems(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
-    """Returns an error line if the accelerator or precision is not available here, which no signature can express."""
+    """Returns an error line if this machine cannot use the accelerator or precision, which no signature can express."""
     prepare_process(None)  # keeps Lightning quiet
     for key, tried in (("accelerator", replace(settings, precision="32-true")), ("precision", settings)):
         try:
@@ -111,7 +111,7 @@ def lightning_problems(settings: TrainerSettings, part: str = "trainer.") -> lis
 
 
 def prepare_run(settings: RunSettings) -> tuple[TranslationData, Translator]:
-    """Returns the data of a run and its model before the first step. Raises InputError if it cannot be trained on the data."""
+    """Returns the data of a run and its untrained model. Raises InputError if the model cannot be trained on the data."""
     log.info("reading the corpus: %s", settings.data["name"])
     corpus = read_corpus(settings.data)
     text = corpus.digest()
@@ -156,7 +156,7 @@ def fit(settings: RunSettings, data: TranslationData, translator: Translator, sa
 def build_trainer(
     settings: TrainerSettings, run_dir: Path | None, chosen: Iterable[Callback] = (), purge_step: int = 0
 ) -> L.Trainer:
-    """Returns Lightning's Trainer with our budget in steps. Without a run directory it logs nothing. purge_step: TensorBoard
+    """Returns a Lightning Trainer whose budget is in steps. Without a run directory it logs nothing. purge_step: TensorBoard
     discards older events from this step on, provided that the run's first writer was given a purge_step too."""
     return L.Trainer(
         accelerator=settings.accelerator,
@@ -181,7 +181,7 @@ def build_trainer(
 
 def callbacks(chosen: views.Views, patience: int | None, language: str) -> list[Callback]:
     """Returns the callbacks of a run. TensorBoard's views follow early stopping, so that they know which validation is the last
-    and draw it. language: of the source, and so of the fixed sentences."""
+    and draw it. language: that of the source, which selects the fixed sentences."""
     stopping = [EarlyStopping("valid/bleu", mode="max", patience=patience)] if patience else []
     return [TrainingProgress(), *stopping, views.TensorBoardViews(chosen, FIXED_SENTENCES.get(language, ()))]
 

@@ -89,7 +89,7 @@ class Translator(L.LightningModule):
         self.seconds = 0.0  # training time without validation, up to the last checkpoint
         self.last_loss: float | None = None
         self.valid: Evaluation | None = None  # the result of the last validation
-        self.bleu = 0.0  # of the last validation, in double precision, unlike Lightning's copy
+        self.bleu = 0.0  # BLEU of the last validation, in double precision, unlike Lightning's copy
         self._began = 0.0  # time.perf_counter() at the start, as if there had been no interruptions or validations
         self._step_loss = torch.zeros(2)  # smoothed loss and NLL of the current step's batches so far
 
@@ -117,7 +117,7 @@ class Translator(L.LightningModule):
 
     def on_train_start(self) -> None:
         self._began = time.perf_counter() - self.seconds
-        self._logged = self.tokens, self.seconds  # at the last logged step
+        self._logged = self.tokens, self.seconds  # tokens and seconds at the last logged step
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Returns the batch's share of the step's loss, the mean over the target tokens of all batches of the step."""
@@ -132,7 +132,7 @@ class Translator(L.LightningModule):
         return loss.smoothed * (share * accumulate)  # Lightning divides by `accumulate`
 
     def _log_step(self, loss: float, nll: float) -> None:
-        seconds = time.perf_counter() - self._began  # the losses were read, so a GPU has finished the work too
+        seconds = time.perf_counter() - self._began  # reading the losses has waited for the GPU to finish
         self.tokens_per_second = (self.tokens - self._logged[0]) / (seconds - self._logged[1])
         self._logged = self.tokens, seconds
         self.last_loss = loss
@@ -160,13 +160,13 @@ class Translator(L.LightningModule):
         scores = corpus_scores(self.valid.hypotheses, self.valid.references, ["bleu", "chrf"])
         self.bleu = scores["bleu"]
         metrics = {"valid/bleu": scores["bleu"], "valid/chrf": scores["chrf"], "valid/nll": self.valid.nll}
-        self.log_dict(metrics, logger=False, batch_size=1)  # for callbacks that monitor it, such as EarlyStopping
+        self.log_dict(metrics, logger=False, batch_size=1)  # for callbacks that monitor them, such as EarlyStopping
         self.write(metrics, step=self.global_step)
 
     def evaluate(self, split: EvaluationSplit) -> Evaluation:
         return evaluate(self.model, self.vocabulary, split, self.search, self.on_progress)
 
     def write(self, metrics: dict[str, float], step: int) -> None:
-        """Writes metrics to the loggers directly: Lightning's `log` would assign a validation to the step before its own."""
+        """Writes metrics to the loggers directly: Lightning's `log` would record a validation one step too early."""
         for logger in self.loggers:
             logger.log_metrics(metrics, step)

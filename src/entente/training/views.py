@@ -1,4 +1,4 @@
-"""TensorBoard's views besides curves: settings and final scores, attention maps, numbers for each head, translations."""
+"""TensorBoard's views besides curves: settings and final scores, attention maps, measurements of heads, translations."""
 
 import math
 import time
@@ -30,7 +30,7 @@ from entente.evaluation import Evaluation
 from entente.training.translator import Translator
 
 EVENTS = "events.out.tfevents."  # prefix of TensorBoard's files, followed by the time in seconds, host, process and a count
-SCORES = ("bleu", "chrf", "ter", "nll")  # of the final evaluation
+SCORES = ("bleu", "chrf", "ter", "nll")  # the scores of the final evaluation
 HEADLINE_SETTINGS = ("model.name", "seed", "variant")  # the settings that distinguish runs
 
 

@@ -30,8 +30,8 @@ from entente.errors import InputError
 from entente.models import MODELS, Seq2Seq, Transformer
 
 DECIMALS = 3
-LONGEST = 40  # the most rows of a table, and the most columns if they are tokens
-WIDEST = 80  # the most characters in a line of a table on a terminal
+LONGEST = 40  # maximum rows of a table, and maximum columns if they are tokens
+WIDEST = 80  # maximum characters in a line of a table on a terminal
 GAP = "  "  # between the columns of a table on a terminal
 SMALL = 8  # up to this width, parameters are shown in full and dot products are written out
 PLACES = {"encoder": ("encoder", "self"), "decoder": ("decoder", "self"), "cross": ("decoder", "cross")}  # stack, sublayer
@@ -70,7 +70,7 @@ def table(
     """Returns a title and a 2-D tensor as a Markdown table, split into several tables if one would be too wide.
 
     rows, columns: labels, in Markdown. If `columns` is None, columns are numbered and at most `most` of them are shown. hidden:
-    True where a number is put in brackets. sums: add the sums of rows and columns, which include the entries not shown.
+    True where a number is put in parentheses. sums: add the sums of rows and columns, which include the entries not shown.
     """
     height, width = tensor.shape
     high, wide = min(LONGEST, height), min(LONGEST if columns else most or width, width)
@@ -126,13 +126,13 @@ class View:
         self.scores, self.mask = self.call("weights").inputs  # (B, [H,] T, S); the mask may be None
         self.letters = "B H T S" if self.scores.dim() == 4 else "B T S"
         self.product = self.operation("matmul", which=-1)  # weights x values
-        self.row = min(1, len(self.queries[0]) - 1)  # worked out by hand; under a causal mask, the first sees only one key
+        self.row = min(1, len(self.queries[0]) - 1)  # the row worked out by hand; a causal mask leaves row 0 one key
         self.all = range(len(self.keys))
         # All sentences share a causal mask, so showing it for the first sentence is enough.
         self.shown = range(1) if self.mask is not None and self.mask.dim() == 2 else self.all
 
     def call(self, part: str = "") -> Call:
-        """Returns the call of the attention or a submodule at this step, or its only call if it is called once per sentence."""
+        """Returns the call of the attention or a submodule at this step, or its only call if it is called once per pass."""
         calls = self.calls[f"{self.path}.{part}" if part else self.path]
         return calls[self.step if len(calls) > 1 else 0]
 
@@ -176,7 +176,7 @@ class View:
         return "\n\n".join(["", *tables, ""])
 
     def show_parameter(self, name: str, matrix: Tensor, bias: Tensor | None = None, label: str = "") -> str:
-        """Returns a matrix as a table, the bias as its last row, or "" if it is large. label: the label of a single row."""
+        """Returns a matrix as a table with the bias as its last row, or "" if it is large. label: the label of a single row."""
         if max(matrix.shape) > SMALL:
             return ""
         rows = [label] if label else [str(i + 1) for i in range(len(matrix))]
@@ -205,8 +205,8 @@ def trace(
     step: int | None = None,
     columns: int | None = None,
 ) -> str:
-    """Returns one attention as Markdown. src (B, S) and tgt (B, T), the decoder's input: token ids, padded on the right. kind:
-    None is the attention to the source. layer, head, step: counted from 1. columns: the most columns shown of a tensor whose
+    """Traces one attention as Markdown. src (B, S) and tgt (B, T), the decoder's input: token ids, padded on the right. kind:
+    None means the attention to the source. layer, head, step: counted from 1. columns: maximum columns shown of a tensor whose
     columns are not tokens. Module modes, gradients and the random state do not change. Raises InputError if the model has no
     such attention, RuntimeError if a module or operation was not seen."""
     model = getattr(model, "_orig_mod", model)  # hooks see nothing inside a compiled module
