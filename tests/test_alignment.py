@@ -1,4 +1,4 @@
-"""Attention in words, as word alignment and in numbers, each against what is worked out by other means."""
+"""Attention between words, as word alignment and in numbers, each compared with an independent computation."""
 
 import itertools
 import math
@@ -64,7 +64,7 @@ def model_of(name: str, vocabulary: Vocabulary, **changes: Any) -> Seq2Seq:
     )
     model = MODELS[name](len(vocabulary.src), len(vocabulary.tgt), False, PAD, 7, **sizes, **changes).eval()
     generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():  # as large as after training: at the start every attention is nearly uniform
+    with torch.no_grad():  # large weights, as after training, because untrained attention is nearly uniform
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.7)
     return model
@@ -81,7 +81,7 @@ def pairs(vocabulary: Vocabulary, gold: bool = False) -> list[Pair]:
 # Words
 
 
-def test_words_are_those_of_the_text() -> None:
+def test_a_text_is_split_into_words_and_punctuation() -> None:
     text = "L'été, qu'il n'a pas vu aujourd'hui : « don't » est-ce 3,5 ?"
     assert [text[a:b] for a, b in word_spans(text)] == [
         *("L'", "été", ",", "qu'", "il", "n'", "a", "pas", "vu", "aujourd'hui", ":", "«", "don't", "»", "est-ce"),
@@ -129,7 +129,7 @@ def test_merged_maps_sum_over_source_pieces_and_average_over_rows(name: str, voc
         assert torch.allclose(words.weights.sum(-1), torch.ones(()), atol=1e-6)
         assert words.rows == [*(source if map.kind == ENCODER else target).labels, "</s>"]
         assert words.columns == (["<s>", *target.labels] if map.kind == DECODER else [*source.labels, "</s>"])
-        if map.kind == DECODER:  # the row of a word sees its own first pieces and no later word's
+        if map.kind == DECODER:  # a word's row has weight on its own first pieces and on no later word
             assert (words.weights.triu(2) == 0).all() and (words.weights.triu(1) > 0).any()
         row = [i for i, share in enumerate((source if map.kind == ENCODER else target).shares[:, 1]) if share]
         first = 1 if map.kind == DECODER else 0
@@ -141,7 +141,7 @@ def test_merged_maps_sum_over_source_pieces_and_average_over_rows(name: str, voc
 # Alignment error
 
 
-def test_error_rate_is_that_of_och_and_ney() -> None:
+def test_the_error_rate_follows_och_and_ney() -> None:
     gold = Gold([(0, 1)] * 4, [(0, 1)] * 4, frozenset({(0, 0), (1, 1), (2, 2)}), frozenset({(0, 0), (1, 1), (2, 2), (3, 2)}))
     found = links_agreement([([(0, 0), (1, 1), (3, 2), (0, 3), (0, 3)], gold)])
     assert found == pytest.approx((3 / 4, 2 / 3, 1 - (2 + 3) / (4 + 3)))
@@ -150,14 +150,14 @@ def test_error_rate_is_that_of_och_and_ney() -> None:
     assert links_agreement([]) == (1, 1, 0)
 
 
-def test_no_choice_of_one_link_a_word_beats_the_oracle() -> None:
-    """Of small random golds, against every such choice there is."""
-    chance = random.Random(5)
+def test_no_choice_of_one_link_per_word_beats_the_oracle() -> None:
+    """Compares the oracle with every possible choice, for small random gold alignments."""
+    generator = random.Random(5)
     below_one = 0
     for _ in range(30):
         everything = list(itertools.product(range(3), range(4)))
-        possible = frozenset(chance.sample(everything, chance.randint(0, 7)))
-        sure = frozenset(link for link in possible if chance.random() < 0.5)
+        possible = frozenset(generator.sample(everything, generator.randint(0, 7)))
+        sure = frozenset(link for link in possible if generator.random() < 0.5)
         gold = Gold([(0, 1)] * 3, [(0, 1)] * 4, sure, possible)
         rates = []
         for choice in itertools.product([None, 0, 1, 2], repeat=4):
@@ -165,16 +165,16 @@ def test_no_choice_of_one_link_a_word_beats_the_oracle() -> None:
         oracle = links_agreement([(oracle_links(gold), gold)]).aer
         assert oracle == pytest.approx(min(rates))
         below_one += 0 < oracle < 1
-    assert below_one > 3, "an oracle that is always 0 or 1 shows nothing"
+    assert below_one > 3, "the oracle is almost always 0 or 1, which tests nothing"
 
 
-def test_links_are_where_most_attention_is_at_either_step() -> None:
-    """By hand: three pieces of two target words, three of two source words."""
+def test_each_word_is_linked_to_the_word_with_most_attention_at_either_step() -> None:
+    """Compares with links worked out by hand: three pieces of two target words, three of two source words."""
     one = torch.tensor(
         [  # source pieces a, b1, b2, </s>
             [0.7, 0.1, 0.1, 0.1],  # reads <s>, produces x
-            [0.4, 0.3, 0.3, 0.0],  # reads x, produces y1: word b has more than a
-            [0.3, 0.0, 0.1, 0.6],  # reads y1, produces y2: together y is at b 0.35, a 0.35, </s> 0.3
+            [0.4, 0.3, 0.3, 0.0],  # reads x, produces y1: more on word b than on a
+            [0.3, 0.0, 0.1, 0.6],  # reads y1, produces y2: the mean of y is b 0.35, a 0.35, </s> 0.3
             [0.0, 0.2, 0.0, 0.8],  # reads y2, produces </s>
         ]
     )
@@ -199,7 +199,7 @@ def test_links_are_where_most_attention_is_at_either_step() -> None:
     assert Alignments().best() == Head(0, 0, "produced") and Alignments().links(Head(0, 0, "produced")) == []
 
 
-def test_the_links_of_a_mean_are_those_of_one_head_with_the_mean_weights() -> None:
+def test_the_links_of_a_mean_of_heads_are_those_of_the_mean_weights() -> None:
     weights = (2 * torch.randn(2, 5, 8, 7, generator=torch.Generator().manual_seed(3))).softmax(-1)
     source, target = (Words([*"abcdefg"[:n]], torch.eye(n)) for n in (6, 7))
     maps = [
@@ -209,7 +209,7 @@ def test_the_links_of_a_mean_are_those_of_one_head_with_the_mean_weights() -> No
     several, one = (Alignments([predicted_links(map, source, target)]) for map in maps)
     for head in one.heads():
         assert several.links(replace(head, head=None)) == one.links(head)
-    assert len({str(several.links(head)) for head in several.heads()}) == 4 * 6  # no head links as another does
+    assert len({str(several.links(head)) for head in several.heads()}) == 4 * 6  # all heads have different links
 
 
 def test_each_sentence_is_compared_with_its_own_gold() -> None:
@@ -225,7 +225,12 @@ def test_each_sentence_is_compared_with_its_own_gold() -> None:
 
 def test_the_best_head_has_the_lowest_error_rate_and_not_the_highest_recall() -> None:
     first = [[0.6, 0.2, 0.2, 0.0], [0.1, 0.4, 0.5, 0.0], [0.1, 0.5, 0.4, 0.0], [0.0, 0.0, 0.0, 1.0]]  # finds the sure link
-    second = [[0.4, 0.1, 0.0, 0.5], [0.1, 0.9, 0.0, 0.0], [0.1, 0.0, 0.9, 0.0], [0.0, 0.0, 0.0, 1.0]]  # the two possible ones
+    second = [
+        [0.4, 0.1, 0.0, 0.5],
+        [0.1, 0.9, 0.0, 0.0],
+        [0.1, 0.0, 0.9, 0.0],
+        [0.0, 0.0, 0.0, 1.0],
+    ]  # finds the two possible links
     source, target = (Words([*letters], torch.eye(3)) for letters in ("abc", "xyz"))
     map = AttentionMap(CROSS, torch.tensor([[first, second]]), ["x", "y", "z", "</s>"], ["a", "b", "c", "</s>"])
     gold = Gold([(0, 1)] * 3, [(0, 1)] * 3, frozenset({(0, 0)}), frozenset({(0, 0), (1, 1), (2, 2)}))
@@ -235,18 +240,18 @@ def test_the_best_head_has_the_lowest_error_rate_and_not_the_highest_recall() ->
     assert alignments.agreement(Head(0, 0, "produced")).recall == 1 > alignments.agreement(Head(0, 1, "produced")).recall
 
 
-def test_the_grammar_knows_its_links_in_both_directions() -> None:
+def test_the_grammar_has_links_in_both_directions() -> None:
     fr, en = grammar("fr", "en", 1, 20, 31, 7), grammar("en", "fr", 1, 20, 31, 7)
     assert set(fr.gold) == {"valid", "test", "test_long", "test_compositional"}
     for pair, gold, turned in zip(fr.valid, fr.gold["valid"], en.gold["valid"], strict=True):
         words = [pair["src"][a:b] for a, b in gold.src], [pair["tgt"][a:b] for a, b in gold.tgt]
         assert "".join(words[0]) == "".join(pair["src"].split()) and "".join(words[1]) == "".join(pair["tgt"].split())
-        assert (len(words[0]) - 1, len(words[1]) - 1) in gold.sure, "the marks at the end"
+        assert (len(words[0]) - 1, len(words[1]) - 1) in gold.sure, "the punctuation marks at the end are linked"
         assert gold.sure <= gold.possible
         assert turned.src == gold.tgt and turned.sure == {(j, i) for i, j in gold.sure}
 
 
-def test_pharaoh_is_read_as_it_is_written(tmp_path: Path) -> None:
+def test_pharaoh_links_are_read_and_written(tmp_path: Path) -> None:
     path = tmp_path / "gold"
     path.write_text("0-1 1?0 2p2\n\n1-0\n")
     src, tgt = ["a b c", "x", "l' un"], ["d e f", "y", "z"]
@@ -263,8 +268,8 @@ def test_pharaoh_is_read_as_it_is_written(tmp_path: Path) -> None:
 # Numbers
 
 
-def sharpened(model: Seq2Seq, factor: float) -> Seq2Seq:
-    """With scores so many times as large."""
+def scale_scores(model: Seq2Seq, factor: float) -> Seq2Seq:
+    """Multiplies the scores of every attention by a factor, in place, and returns the model."""
     with torch.no_grad():
         for path, parameter in model.named_parameters():
             if "attention.query." in path or path == "attention.score.weight":
@@ -278,7 +283,7 @@ def sharpened(model: Seq2Seq, factor: float) -> Seq2Seq:
     [
         ("birnn", {}),
         ("transformer", {}),
-        ("transformer", {"mask_value": -1e9}),  # hides
+        ("transformer", {"mask_value": -1e9}),  # hides everything masked
         ("transformer", {"mask_value": -1e-9}),  # hides nothing
         ("transformer", {"mask_future": False}),
         ("transformer", {"mask_padding": False}),
@@ -286,12 +291,11 @@ def sharpened(model: Seq2Seq, factor: float) -> Seq2Seq:
     ],
     ids=str,
 )
-def test_numbers_are_means_over_rows_worked_out_one_by_one(
-    name: str, changes: dict[str, Any], sharpness: float, vocabulary: Vocabulary
-) -> None:
+def test_numbers_are_means_over_rows(name: str, changes: dict[str, Any], sharpness: float, vocabulary: Vocabulary) -> None:
     model = model_of(name, vocabulary, **changes)
-    of = sorted(pairs(vocabulary), key=lambda pair: len(pair.src))  # as a batch of `measure`: saturated scores feel rounding
-    sharpened(model, sharpness)
+    # The order of `measure`, because saturated scores amplify the rounding, which depends on the batch.
+    of = sorted(pairs(vocabulary), key=lambda pair: len(pair.src))
+    scale_scores(model, sharpness)
     numbers, alignments = measure(model, vocabulary, of)
     assert set(numbers) == ({ENCODER, DECODER, CROSS} if name == "transformer" else {ALIGNMENT})
     layer, head = (2, 1) if name == "transformer" else (0, 0)
@@ -333,7 +337,7 @@ def test_a_saturated_row_over_two_equal_keys_of_ten_has_a_third_of_the_entropy()
 def test_the_diagnosis_has_the_entropy_of_the_numbers(
     name: str, changes: dict[str, Any], sharpness: float, vocabulary: Vocabulary
 ) -> None:
-    model = sharpened(model_of(name, vocabulary, **changes), sharpness)
+    model = scale_scores(model_of(name, vocabulary, **changes), sharpness)
     for pair in pairs(vocabulary):
         numbers, _ = measure(model, vocabulary, [pair])
         found = diagnose(model, torch.tensor([pair.src]), torch.tensor([[BOS, *pair.tgt]]))
@@ -357,7 +361,7 @@ def test_uniform_heads_are_counted(vocabulary: Vocabulary) -> None:
     assert numbers[CROSS].entropy[1].tolist() == pytest.approx([1, 1]) and (numbers[CROSS].end[1] < 0.3).all()
 
 
-def test_the_head_is_chosen_where_it_is_said(vocabulary: Vocabulary) -> None:
+def test_the_best_head_is_chosen_on_this_split_or_given_from_another(vocabulary: Vocabulary) -> None:
     model = model_of("transformer", vocabulary)
     here = measure_split(model, vocabulary, pairs(vocabulary, gold=True), 0, None)
     alignments = measure(model, vocabulary, pairs(vocabulary, gold=True))[1]
@@ -382,9 +386,7 @@ def test_links_are_in_the_order_of_the_pairs(vocabulary: Vocabulary) -> None:
     assert any(len(set(map(str, together.links(head)))) == len(of) for head in together.heads())
 
 
-def test_the_best_of_all_may_be_a_mean_and_the_best_head_is_none(
-    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_choice_may_be_a_mean_unlike_the_best_head(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Alignments, "best", lambda _, means=True: Head(0, None if means else 1, "read"))
     found = measure_split(model_of("transformer", vocabulary), vocabulary, pairs(vocabulary, gold=True), 0, None)
     assert (found.best.head, found.best_head.head) == (None, 1)
@@ -395,7 +397,7 @@ def test_a_head_is_near_uniform_from_95_percent_on() -> None:
     assert Numbers(*[values] * 4).near_uniform() == 0.5
 
 
-def test_pairs_to_measure_on_are_the_first_ones_without_start_and_with_one_end(vocabulary: Vocabulary) -> None:
+def test_measured_pairs_are_the_first_of_the_split_with_an_end_and_no_start_symbol(vocabulary: Vocabulary) -> None:
     sentences = Dataset.from_dict({"src": FRENCH, "tgt": ENGLISH})
     gold = [Gold([(0, 1)], [(0, 1)], frozenset({(i, i)}), frozenset({(i, i)})) for i in range(3)]
     data = TranslationData(Corpus("three", sentences, sentences, {"test": sentences}, gold={"test": gold}), vocabulary, 100, 1)
@@ -403,15 +405,15 @@ def test_pairs_to_measure_on_are_the_first_ones_without_start_and_with_one_end(v
     assert pairs_of(data, "test@alone", 2) == [p._replace(gold=g) for p, g in zip(pairs(vocabulary)[:2], gold, strict=False)]
 
 
-# Leaving words out
+# Occlusion: leaving words out
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_occlusion_is_the_change_of_a_words_probability(name: str, vocabulary: Vocabulary) -> None:
-    """Worked out a source and a piece at a time, by decoding the prefix anew."""
+    """Compares with probabilities computed per source and per piece, decoding each prefix from the start."""
     model, pair = model_of(name, vocabulary), pairs(vocabulary)[1]
     how = Search(length_factor=0, length_offset=6)
-    pair = pair._replace(tgt=translate(model, vocabulary, [FRENCH[1]], how)[0][0].tokens)  # what it thinks likely
+    pair = pair._replace(tgt=translate(model, vocabulary, [FRENCH[1]], how)[0][0].tokens)  # a target likely to the model
     source = words_of(vocabulary.src, pair.src[:-1])
     target = words_of(vocabulary.tgt, pair.tgt, [(i, i + 1) for i in range(len(vocabulary.tgt.decode(pair.tgt)))])
 
@@ -431,14 +433,14 @@ def test_occlusion_is_the_change_of_a_words_probability(name: str, vocabulary: V
             for e in range(len(target.labels)):
                 expected = abs(probability(pair.src, e) - probability([*kept, pair.src[-1]], e))
                 assert float(change[e, w]) == pytest.approx(expected, abs=1e-5)
-    assert change.max() > 0.003, "nothing changes"
+    assert change.max() > 0.003, "the model ignores the source, so this tests nothing"
 
 
 def test_correlations_of_rows() -> None:
     a = torch.tensor([[0.1, 0.2, 0.7], [0.2, 0.2, 0.6], [0.5, 0.3, 0.2], [0.1, 0.1, 0.1]])
     c = torch.tensor([[0.0, 0.3, 0.4], [0.0, 0.1, 0.9], [0.1, 0.2, 0.3], [0.1, 0.5, 0.2]])
     found = dict(zip(CORRELATIONS, correlations(a, c).tolist(), strict=True))
-    assert found["same_first"] == pytest.approx(2 / 3), "a row whose values are all equal says nothing"
+    assert found["same_first"] == pytest.approx(2 / 3), "a row of equal values has no first word and is left out"
     expected = [float(torch.corrcoef(torch.stack([x, y]))[0, 1]) for x, y in zip(a[:3], c[:3], strict=True)]
     assert found["pearson"] == pytest.approx(sum(expected) / 3, abs=1e-5)
     assert found["spearman"] == pytest.approx((1 + math.sqrt(3) / 2 - 1) / 3)
@@ -458,8 +460,8 @@ def test_correlations_of_a_layer_are_those_of_its_heads_and_of_their_mean() -> N
     assert [(row["layer"], row["head"]) for row in single] == [(1, 1), (2, 1)]
 
 
-def test_a_mean_over_sentences_is_over_those_that_have_a_value(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each sentence counts as often as it has target words."""
+def test_a_mean_leaves_out_sentences_without_a_value(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sentences are weighted by their number of target words."""
     of = pairs(vocabulary)
     words = [len(word_spans(text)) for text in ENGLISH]
 

@@ -1,8 +1,6 @@
-"""Attention: its weights are distributions over what may be seen, and every layer equals an independent implementation."""
+"""Attention weights are distributions over the visible tokens, and every layer equals an independent implementation."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -16,35 +14,7 @@ from entente.models import BiRNN, Seq2Seq, Transformer
 from entente.models.attention import AdditiveAttention, AttentionWeights, MultiHeadAttention, SoftmaxOver, dot_product_scores
 from entente.models.seq2seq import causal_mask
 from entente.models.transformer import DecoderBlock, EncoderBlock, sinusoids
-
-B, S = len(LENGTHS), max(LENGTHS)
-REAL = torch.arange(S) < torch.tensor(LENGTHS)[:, None]  # (B, S)
-FUTURE = torch.ones(T, T, dtype=torch.bool).triu(1)  # (T, T)
-
-
-def close(actual: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def disturb(module: nn.Module, scale: float = 0.3) -> None:
-    """Noise on every parameter, so that no bias is 0 and no gain is 1."""
-    with torch.no_grad():
-        for i, parameter in enumerate(module.parameters()):
-            parameter += scale * normal(*parameter.shape, seed=i)
-
-
-@contextmanager
-def recorded(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
-    """The weights each attention of the model used, call by call, by the name of its module."""
-    seen: dict[str, list[Tensor]] = {n: [] for n, m in model.named_modules() if isinstance(m, AttentionWeights)}
-    handles = [model.get_submodule(n).register_forward_hook(lambda _, __, w, n=n: seen[n].append(w)) for n in seen]
-    yield seen
-    for handle in handles:
-        handle.remove()
+from numerics import FUTURE, REAL, B, S, close, disturb, normal, recorded
 
 
 def assert_distributions(weights: Tensor, allowed: Tensor) -> None:
@@ -54,12 +24,10 @@ def assert_distributions(weights: Tensor, allowed: Tensor) -> None:
     assert bool((weights[allowed] > 0).all())
 
 
-# The weights: law 5
+# Law 5: weights
 
 
-def test_each_attention_of_the_transformer_is_recorded_once_and_spreads_over_real_tokens_and_the_past_only(
-    src: Tensor, tgt: Tensor
-) -> None:
+def test_each_attention_of_the_transformer_sees_real_tokens_and_the_past_only(src: Tensor, tgt: Tensor) -> None:
     model = small("transformer", spread=0.3)
     with recorded(model) as seen:
         model(src, tgt)
@@ -87,7 +55,7 @@ def test_the_birnn_records_one_alignment_for_each_target_token(src: Tensor, tgt:
         assert_distributions(weights, REAL[:, None, :])
 
 
-def test_what_is_recorded_is_what_stands_before_dropout() -> None:
+def test_weights_are_recorded_before_dropout() -> None:
     attention = MultiHeadAttention(21, 3, dropout=0.5).double().train()
     x = normal(B, S, 21)
     dropped: list[Tensor] = []
@@ -114,7 +82,7 @@ def test_a_softmax_over_the_queries_does_not_give_distributions_over_the_keys() 
 @pytest.mark.parametrize("softmax", ["keys", "queries", "batch"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("mask_value", [-1e9, -1e300])
-def test_a_mask_value_below_the_range_of_the_scores_hides_as_minus_infinity_does(
+def test_a_mask_value_out_of_range_hides_like_minus_infinity(
     mask_value: float, dtype: torch.dtype, softmax: SoftmaxOver
 ) -> None:
     scores = 3 * normal(B, 3, T, S).to(dtype)
@@ -130,7 +98,7 @@ def test_the_causal_mask_lets_each_new_token_see_the_past_and_itself() -> None:
         assert mask.tolist() == [[key <= past + query for key in range(past + new)] for query in range(new)]
 
 
-# References: law 7
+# Law 7: independent implementations
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -149,7 +117,8 @@ def copy_attention(theirs: nn.MultiheadAttention, ours: MultiHeadAttention) -> N
     theirs.out_proj.load_state_dict(ours.out.state_dict())
 
 
-def both_multi_heads() -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
+def equal_attentions() -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
+    """Returns our attention and torch's, with equal weights."""
     ours, theirs = MultiHeadAttention(21, 3).double(), nn.MultiheadAttention(21, 3, batch_first=True).double()
     disturb(ours)
     copy_attention(theirs, ours)
@@ -157,7 +126,7 @@ def both_multi_heads() -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
 
 
 def test_multi_head_attention_to_a_padded_source_equals_torchs() -> None:
-    ours, theirs = both_multi_heads()
+    ours, theirs = equal_attentions()
     query, source = normal(B, T, 21, seed=1), normal(B, S, 21, seed=2)
     close(
         ours(query, ours.project(source), REAL[:, None, None, :]),
@@ -166,12 +135,12 @@ def test_multi_head_attention_to_a_padded_source_equals_torchs() -> None:
 
 
 def test_multi_head_attention_to_the_past_equals_torchs() -> None:
-    ours, theirs = both_multi_heads()
+    ours, theirs = equal_attentions()
     x = normal(B, T, 21)
     close(ours(x, ours.project(x), ~FUTURE), theirs(x, x, x, attn_mask=FUTURE, need_weights=False)[0])
 
 
-def test_a_width_that_the_heads_cannot_share_is_refused() -> None:
+def test_a_width_that_the_heads_do_not_divide_is_refused() -> None:
     with pytest.raises(ValueError, match="d_model=20.*n_heads=3"):
         MultiHeadAttention(20, 3)
 
@@ -214,10 +183,10 @@ def test_the_birnns_decoder_equals_torchs_cell_run_step_by_step(src: Tensor, tgt
     (hidden,) = state.written
     for t in range(T):
         embedded = model.tgt_embedding(tgt[:, t])
-        context = model.attention(hidden[:, None], state.source.memory, REAL[:, None, :])[:, 0]  # of the state before
+        context = model.attention(hidden[:, None], state.source.memory, REAL[:, None, :])[:, 0]  # of the previous state
         hidden = model.cell(torch.cat([embedded, context], dim=-1), hidden)
         readout = model.readout(torch.cat([hidden, embedded, context], dim=-1))
-        close(actual[:, t], torch.maximum(readout[:, 0::2], readout[:, 1::2]))  # A.2.2: the maximum of each two
+        close(actual[:, t], torch.maximum(readout[:, 0::2], readout[:, 1::2]))  # A.2.2: the maximum of each pair
     close(after.written[0], hidden)
 
 
@@ -247,7 +216,7 @@ def test_positions_equal_the_formula_of_section_3_5(d_model: int) -> None:
     assert actual.shape == (23, d_model)
     for position in range(23):
         for i in range(d_model):
-            angle = position / 10_000 ** ((i - i % 2) / d_model)  # dimension 2i is the sine, 2i + 1 the cosine
+            angle = position / 10_000 ** ((i - i % 2) / d_model)  # dimension 2i is a sine, 2i + 1 a cosine
             assert actual[position, i].item() == pytest.approx(math.cos(angle) if i % 2 else math.sin(angle), abs=1e-10)
 
 
@@ -266,12 +235,12 @@ def test_positions_in_narrow_types_are_rounded_once(d_model: int, start: int, dt
     actual = sinusoids(start, 300, d_model, like=torch.empty(0, dtype=dtype))
     assert actual.dtype == dtype
     exact = sinusoids(start, 300, d_model, like=normal(1))
-    of_angles = 0 if dtype == torch.float64 else 2e-7 * (start + 300)  # float32's, of angles in radians
-    assert (actual.double() - exact).abs().max() <= tolerance / 2 + of_angles
+    angle_error = 0 if dtype == torch.float64 else 2e-7 * (start + 300)  # float32 rounds angles, which are in radians
+    assert (actual.double() - exact).abs().max() <= tolerance / 2 + angle_error
 
 
-def copy_shared(theirs: nn.Module, ours: EncoderBlock | DecoderBlock, norm: str) -> None:
-    """What an encoder layer of torch has, from ours: self-attention, feed-forward network, norms in the order of sublayers."""
+def copy_block(theirs: nn.Module, ours: EncoderBlock | DecoderBlock, norm: str) -> None:
+    """Copies self-attention, feed-forward network and norms of our block to torch's layer."""
     norms = ours.before if norm == "pre" else ours.after
     copy_attention(theirs.get_submodule("self_attn"), ours.self_attention)  # type: ignore[arg-type]
     for i, module in enumerate(norms.values(), start=1):
@@ -285,7 +254,7 @@ def test_an_encoder_block_equals_torchs(norm: str) -> None:
     ours = EncoderBlock(partial(MultiHeadAttention, 21, 3), 21, 29, 0.0, norm=norm).double()
     disturb(ours)
     theirs = nn.TransformerEncoderLayer(21, 3, 29, dropout=0.0, batch_first=True, norm_first=norm == "pre").double()
-    copy_shared(theirs, ours, norm)
+    copy_block(theirs, ours, norm)
     x = normal(B, S, 21)
     close(ours(x, REAL[:, None, None, :])[REAL], theirs(x, src_key_padding_mask=~REAL)[REAL])
 
@@ -295,7 +264,7 @@ def test_a_decoder_block_equals_torchs(norm: str) -> None:
     ours = DecoderBlock(partial(MultiHeadAttention, 21, 3), 21, 29, 0.0, norm=norm).double()
     disturb(ours)
     theirs = nn.TransformerDecoderLayer(21, 3, 29, dropout=0.0, batch_first=True, norm_first=norm == "pre").double()
-    copy_shared(theirs, ours, norm)
+    copy_block(theirs, ours, norm)
     copy_attention(theirs.multihead_attn, ours.cross_attention)
     x, memory = normal(B, T, 21, seed=1), normal(B, S, 21, seed=2)
     nothing = ours.self_attention.project(x[:, :0])
@@ -304,7 +273,7 @@ def test_a_decoder_block_equals_torchs(norm: str) -> None:
     assert past.key.shape == past.value.shape == (B, 3, T, 7)
 
 
-def test_the_transformer_is_its_blocks_between_embeddings_and_final_norms(src: Tensor, tgt: Tensor) -> None:
+def test_the_transformer_equals_its_blocks_between_embeddings_and_final_norms(src: Tensor, tgt: Tensor) -> None:
     model = small("transformer", spread=0.3)
     assert isinstance(model, Transformer)
 

@@ -1,4 +1,4 @@
-"""Batches: nothing lost, nothing twice, nothing too wide, and an order that a number brings back."""
+"""Batches hold every pair exactly once, respect the token limit, and resume in the same order from a position."""
 
 import itertools
 import logging
@@ -40,11 +40,12 @@ def same(one: Batch, other: Batch) -> bool:
 lengths = st.lists(st.tuples(st.integers(1, 17), st.integers(2, 19)), min_size=1, max_size=61)
 
 
-@settings(max_examples=101, deadline=None)
-def order(batches: TrainingBatches, n: int) -> list[list[int]]:
+def rows_of_epoch(batches: TrainingBatches, n: int) -> list[list[int]]:
+    """Returns the row numbers of each batch of an epoch."""
     return [rows.tolist() for rows in batches.epoch(n)]
 
 
+@settings(max_examples=101, deadline=None)
 @given(lengths=lengths, max_tokens=st.integers(19, 97), seed=st.integers(0, 5), n=st.integers(0, 3))
 def test_an_epoch_holds_every_pair_once_and_no_batch_is_too_wide(
     lengths: list[tuple[int, int]], max_tokens: int, seed: int, n: int
@@ -78,20 +79,20 @@ def test_a_batch_holds_exactly_as_many_as_fit() -> None:
 def test_the_order_is_a_function_of_seed_and_epoch() -> None:
     src, tgt = random_rows(seed=5, pairs=307)
     orders = {
-        (seed, n): order(TrainingBatches(Rows(src), Rows(tgt), max_tokens=101, seed=seed), n)
+        (seed, n): rows_of_epoch(TrainingBatches(Rows(src), Rows(tgt), max_tokens=101, seed=seed), n)
         for seed in (1, 2)
         for n in (0, 1, 2)
     }
     one = TrainingBatches(Rows(src), Rows(tgt), max_tokens=101, seed=1)
-    assert [order(one, n) for n in (2, 0, 1)] == [orders[1, n] for n in (2, 0, 1)]  # whatever was asked before
+    assert [rows_of_epoch(one, n) for n in (2, 0, 1)] == [orders[1, n] for n in (2, 0, 1)]  # in any order of calls
     for a, b in itertools.combinations(orders.values(), 2):
         assert a != b
-        assert sorted(map(sorted, a)) != sorted(map(sorted, b))  # not only the batches' order: who is with whom
+        assert sorted(map(sorted, a)) != sorted(map(sorted, b))  # other pairs share a batch
     widths = [max(len(tgt[i]) for i in batch) for batch in orders[1, 0]]
-    assert widths not in (sorted(widths), sorted(widths)[::-1])  # not from short to long
+    assert widths not in (sorted(widths), sorted(widths)[::-1])  # not sorted by length
 
 
-def test_pairs_too_long_to_train_on_are_dropped_and_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_pairs_too_long_to_train_on_are_dropped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     src, tgt = rows([3, 30, 4, 5, 31]), rows([4, 6, 5, 29, 30])
     with caplog.at_level(logging.INFO, logger="entente"):
         batches = TrainingBatches(Rows(src), Rows(tgt), max_tokens=29, seed=1)
@@ -104,15 +105,15 @@ def test_pairs_too_long_to_train_on_are_dropped_and_said(caplog: pytest.LogCaptu
 
 @pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("stop", [0, 1, 5, 13, 29])
-def test_from_a_held_position_the_rest_is_the_same(stop: int, accumulate: int) -> None:
+def test_from_a_saved_position_the_rest_is_the_same(stop: int, accumulate: int) -> None:
     src, tgt = random_rows(seed=7, pairs=61)
     whole = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11, accumulate=accumulate)
-    assert 2 * whole.batches_per_epoch < 29 < 5 * whole.batches_per_epoch  # so the longest goes over ends of epochs
+    assert 2 * whole.batches_per_epoch < 29 < 5 * whole.batches_per_epoch  # so the longest stop is after several epochs
     expected = list(itertools.islice(whole, 41))
 
     first = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11, accumulate=accumulate)
     stream = iter(first)
-    seen = [next(stream) for _ in range(stop + 2)][:stop]  # asking ahead moves nothing
+    seen = [next(stream) for _ in range(stop + 2)][:stop]  # prefetching does not move the position
     for _ in seen:
         first.consume()
     state = first.state_dict()
@@ -136,7 +137,7 @@ def test_each_batch_says_how_many_tokens_its_step_predicts(accumulate: int) -> N
 def test_epochs_follow_each_other() -> None:
     src, tgt = random_rows(seed=7, pairs=61)
     batches = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11)
-    expected = [rows for n in (0, 1, 2) for rows in order(batches, n)]
+    expected = [rows for n in (0, 1, 2) for rows in rows_of_epoch(batches, n)]
     assert [batch.index.tolist() for batch in itertools.islice(batches, len(expected))] == expected
 
 
@@ -150,7 +151,7 @@ def test_collate_pads_on_the_right() -> None:
 
 @settings(max_examples=101, deadline=None)
 @given(lengths=lengths, max_tokens=st.integers(1, 97))
-def test_evaluation_meets_every_pair_once_with_its_row(lengths: list[tuple[int, int]], max_tokens: int) -> None:
+def test_evaluation_reads_every_pair_once_with_its_row(lengths: list[tuple[int, int]], max_tokens: int) -> None:
     src, tgt = rows([a for a, _ in lengths]), rows([b for _, b in lengths])
     batches = EvaluationBatches(Rows(src), Rows(tgt), max_tokens)
     seen = []
@@ -163,28 +164,28 @@ def test_evaluation_meets_every_pair_once_with_its_row(lengths: list[tuple[int, 
     assert len(batches) == len(list(batches))
 
 
-def test_the_last_batches_of_an_evaluation_are_small_so_that_two_workers_end_together() -> None:
+def test_the_last_batches_of_an_evaluation_are_small_so_that_two_workers_finish_together() -> None:
     lengths = [5 + i % 31 for i in range(1009)]
     batches = list(EvaluationBatches(Rows(rows(lengths)), Rows(rows(lengths)), 2048))
     sizes = [batch.src.numel() for batch in batches]
     left = sum(lengths) - np.cumsum([0, *(int((batch.src != PAD).sum()) for batch in batches)])[:-1]
-    assert max(sizes) <= 2048 and 2 * min(sizes[:3]) > 2048  # while much is left, they are full
+    assert max(sizes) <= 2048 and 2 * min(sizes[:3]) > 2048  # the first batches are full
     assert all(size <= max(1024, tokens / 4) for size, tokens in zip(sizes, left, strict=True))
-    assert all(size > 1024 - max(lengths) for size in sizes[:-1])  # and not smaller than they need be
+    assert all(size > 1024 - max(lengths) for size in sizes[:-1])  # and no smaller than necessary
     workers = [0, 0]
     for size in sizes:
-        workers[workers.index(min(workers))] += size  # the next batch goes to whom is free first
+        workers[workers.index(min(workers))] += size  # the next batch goes to the worker that is free first
     assert max(workers) - min(workers) <= 1024
 
 
-def test_evaluation_reads_the_longest_first_and_like_with_like() -> None:
+def test_evaluation_reads_pairs_sorted_by_length_longest_first() -> None:
     src, tgt = random_rows(seed=3, pairs=211)
     order = [row for batch in EvaluationBatches(Rows(src), Rows(tgt), max_tokens=101) for row in batch.index.tolist()]
     sizes = [(max(len(src[i]), len(tgt[i])), len(src[i])) for i in order]
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_evaluation_of_mixed_lengths_has_an_order_of_its_own_and_keeps_to_the_limit() -> None:
+def test_evaluation_of_mixed_lengths_has_a_fixed_random_order_and_keeps_to_the_limit() -> None:
     src, tgt = random_rows(seed=3, pairs=211)
     batches, again = (
         [batch.index.tolist() for batch in EvaluationBatches(Rows(src), Rows(tgt), 101, "mixed")] for _ in range(2)
@@ -211,7 +212,7 @@ def data(tmp_path: Path) -> TranslationData:
     return TranslationData(corpus, vocabulary, max_tokens=307, seed=5, eval_max_tokens=101)
 
 
-def test_batches_are_the_corpus_through_the_vocabulary(data: TranslationData) -> None:
+def test_batches_hold_the_encoded_corpus(data: TranslationData) -> None:
     for name in ("valid", "other"):
         for batch in data.evaluation(name):
             for ids, target, row in zip(batch.src, batch.tgt, batch.index.tolist(), strict=True):
@@ -223,7 +224,7 @@ def test_batches_are_the_corpus_through_the_vocabulary(data: TranslationData) ->
         data.corpus.split("dev")
 
 
-def test_overfit_is_one_batch_everywhere(data: TranslationData) -> None:
+def test_overfit_uses_one_batch_for_every_split(data: TranslationData) -> None:
     one = TranslationData(data.corpus, data.vocabulary, max_tokens=307, seed=5, overfit=True)
     expected = sorted(data.pairs("train").select(data.train_dataloader().epoch(0)[0])["src"])
     assert one.train_dataloader().batches_per_epoch == 1
@@ -232,7 +233,7 @@ def test_overfit_is_one_batch_everywhere(data: TranslationData) -> None:
 
 
 class Recorder(L.LightningModule):
-    """Learns next to nothing; notes which pairs it steps on, and saves when Lightning's ModelCheckpoint would."""
+    """Records the pairs of each step, and saves a checkpoint when Lightning's ModelCheckpoint would."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -289,7 +290,7 @@ def test_lightning_trains_on_them_and_resumes_at_the_next_batch(
     data: TranslationData, folders: Iterator[Path], accumulate: int
 ) -> None:
     batches = data.train_dataloader()
-    epochs = itertools.chain.from_iterable(order(batches, n) for n in itertools.count())
+    epochs = itertools.chain.from_iterable(rows_of_epoch(batches, n) for n in itertools.count())
     expected = list(itertools.islice(epochs, 23 * accumulate))
     assert batches.batches_per_epoch < len(expected)
 

@@ -1,4 +1,4 @@
-"""Files in, clean pairs out; what cannot be read is said in one line with its place."""
+"""Corpora are read from files into clean pairs; a file that cannot be read gives one line with the place of the error."""
 
 import gzip
 import inspect
@@ -30,7 +30,7 @@ def write(tmp_path: Path) -> Callable[..., Sides]:
 
 @pytest.fixture
 def read(tmp_path: Path, write: Callable[..., Sides]) -> Callable[..., Corpus]:
-    """A corpus of good files but for what a test says."""
+    """Returns a function that reads a corpus of good files, in which a test replaces some."""
     good = {
         "train": write("train", "un\ndeux\ntrois\n", "one\ntwo\nthree\n"),
         "valid": write("valid", "a\nb\n", "c\nd\n"),
@@ -63,22 +63,22 @@ def test_test_sets_may_be_none_one_or_several(read: Callable[..., Corpus], write
         read(test={"valid": one})
 
 
-def test_what_is_dropped_is_counted(read: Callable[..., Corpus], write: Callable[..., Sides]) -> None:
+def test_dropped_pairs_are_counted(read: Callable[..., Corpus], write: Callable[..., Sides]) -> None:
     src = "un deux trois\nun deux trois quatre\n\nb\nc\u00a0d\u00a0e\u00a0f\n \u202f\nz"
     tgt = "one two three\nx\nb\n\ny\n\na b c d"
     corpus = read(train=write("t", src, tgt), valid=write("v", src, tgt), test=write("s", src, tgt), max_words=3)
     assert corpus.train.to_dict() == {"src": ["un deux trois"], "tgt": ["one two three"]}
-    assert len(corpus.valid) == len(corpus.tests["test"]) == 4  # a score is over long sentences too
+    assert len(corpus.valid) == len(corpus.tests["test"]) == 4  # evaluation includes long sentences
     assert corpus.dropped == {"train: empty": 3, "train: over-long": 3, "valid: empty": 3, "test: empty": 3}
     uneven = read(train=write("u", "un deux trois\nun deux\nun", "one\none\none two three"), max_ratio=2.5)
     assert uneven.train.to_dict() == {"src": ["un deux"], "tgt": ["one"]}
     assert uneven.dropped == {"train: uneven": 2}
     for some in (corpus, uneven):
-        assert complete(some)
+        assert is_complete(some)
 
 
-def complete(corpus: Corpus) -> bool:
-    """Whether every pair that was read is in a split or counted as dropped."""
+def is_complete(corpus: Corpus) -> bool:
+    """Returns whether every pair that was read is in a split or counted as dropped."""
     splits = [corpus.train, corpus.valid, *corpus.tests.values()]
     return sum(corpus.read.values()) == sum(map(len, splits)) + sum(corpus.dropped.values())
 
@@ -103,7 +103,7 @@ GZ = gzip.compress(b"un\ndeux\ntrois\n" * 97, mtime=0)
         (GZ + b"rubbish", "bad.fr: damaged or truncated gzip file"),
     ],
 )
-def test_a_bad_file_is_said(
+def test_a_bad_file_is_an_error_with_its_place(
     read: Callable[..., Corpus], write: Callable[..., Sides], tmp_path: Path, src: bytes, message: str
 ) -> None:
     bad = write("bad", src, "one\ntwo\nthree\n")
@@ -114,7 +114,7 @@ def test_a_bad_file_is_said(
         assert "\n" not in str(error.value)
 
 
-def test_a_wrong_path_is_said(read: Callable[..., Corpus], tmp_path: Path) -> None:
+def test_a_wrong_path_is_an_error(read: Callable[..., Corpus], tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for wrong, message in {
         "gone.fr": "gone.fr: no such file$",
@@ -127,7 +127,7 @@ def test_a_wrong_path_is_said(read: Callable[..., Corpus], tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("missing", ["???", None, ""])
-def test_a_path_not_given_is_said(read: Callable[..., Corpus], missing: str | None) -> None:
+def test_a_missing_path_is_an_error(read: Callable[..., Corpus], missing: str | None) -> None:
     with pytest.raises(InputError, match=r"^data\.valid\.tgt is not set: give the file, data\.valid\.tgt=FILE$"):
         read(valid={"src": "valid.fr", "tgt": missing})
     with pytest.raises(InputError, match=r"^data\.train\.src is not set"):
@@ -136,7 +136,7 @@ def test_a_path_not_given_is_said(read: Callable[..., Corpus], missing: str | No
         read(test={"src": "valid.fr", "tgt": missing})
 
 
-def test_a_file_of_pairs_stands_for_two_parallel_ones(read: Callable[..., Corpus], tmp_path: Path) -> None:
+def test_a_file_of_pairs_replaces_two_parallel_files(read: Callable[..., Corpus], tmp_path: Path) -> None:
     (tmp_path / "pairs.tsv").write_text("one\tun\tby me\ntwo\tdeux\tby you\n", encoding="utf-8")
     (tmp_path / "more.tsv").write_text("a\tb\nc\td\n", encoding="utf-8")
     columns = {"src": 2, "tgt": 1}
@@ -166,7 +166,7 @@ def test_without_a_validation_set_one_is_held_out(
         corpus = read(train=numbers, valid=None, split=SPLIT)
     assert [record.getMessage() for record in caplog.records] == ["86 pairs, split at random: train 66, valid 13, test 7"]
     assert [len(corpus.valid), len(corpus.tests["test"])] == [13, 7]
-    assert corpus.read == {"train": 101} and complete(corpus)
+    assert corpus.read == {"train": 101} and is_complete(corpus)
     assert not set(corpus.train["src"]) & set(corpus.valid["src"]) | set(corpus.valid["src"]) & set(corpus.tests["test"]["src"])
 
     nothing: Sides = {"src": None, "tgt": None}
@@ -181,7 +181,7 @@ def test_without_a_validation_set_one_is_held_out(
         assert (again.valid[:] == corpus.valid[:]) == (seed == 1)
 
 
-def test_a_split_that_cannot_be_is_said(read: Callable[..., Corpus], write: Callable[..., Sides], numbers: Sides) -> None:
+def test_an_impossible_split_is_an_error(read: Callable[..., Corpus], write: Callable[..., Sides], numbers: Sides) -> None:
     with pytest.raises(InputError, match=r"^data\.valid is not set: give the files"):
         read(valid=None)
     with pytest.raises(InputError, match=r"^data.split.valid=80 data.split.test=7: of 86 pairs none is left for train; "):
@@ -190,7 +190,7 @@ def test_a_split_that_cannot_be_is_said(read: Callable[..., Corpus], write: Call
         read(train=write("one", "a\na\na", "b\nc\nd"), valid=None, split={"valid": 2, "test": 1, "seed": 1})
 
 
-def test_what_is_known_from_training_is_said(
+def test_sentences_shared_with_training_are_logged(
     read: Callable[..., Corpus], write: Callable[..., Sides], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="entente"):
@@ -203,14 +203,14 @@ def test_what_is_known_from_training_is_said(
 
 
 @pytest.mark.parametrize("name", sorted(CORPORA))
-def test_a_configuration_gives_its_corpus_what_it_takes(name: str) -> None:
+def test_a_configuration_has_exactly_the_arguments_of_its_corpus(name: str) -> None:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         data = compose("train", [f"data={name}"]).data
     assert data.name == name
     assert set(data) - {"name", "tokenizer", "batch"} == set(inspect.signature(CORPORA[name]).parameters)
 
 
-def test_one_file_takes_the_place_of_two_on_the_command_line() -> None:
+def test_one_file_of_pairs_replaces_two_on_the_command_line() -> None:
     overrides = ["data.train=a.tsv", "data.valid=b.tsv", "+data.test.news=c.tsv", "data.columns.src=2", "data.columns.tgt=en"]
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         data = compose("train", ["data=files", *overrides]).data
@@ -218,7 +218,7 @@ def test_one_file_takes_the_place_of_two_on_the_command_line() -> None:
     assert data.test == {"src": None, "tgt": None, "news": "c.tsv"}
 
 
-def test_languages_must_fit(read: Callable[..., Corpus]) -> None:
+def test_unusable_pairs_of_languages_are_refused(read: Callable[..., Corpus]) -> None:
     with pytest.raises(InputError, match=r"^data\.src=fr data\.tgt=fr: source and target language are the same$"):
         read(tgt="fr")
     for src, tgt in (("fr", "de"), ("en", "en")):
@@ -237,7 +237,7 @@ def test_relative_paths_start_from_root_and_absolute_ones_do_not(
     assert read(root="~").train["src"][:] == ["un", "deux", "trois"]
 
 
-def test_thousands_of_pairs_are_read_at_once(read: Callable[..., Corpus], write: Callable[..., Sides]) -> None:
+def test_thousands_of_pairs_are_read_in_seconds(read: Callable[..., Corpus], write: Callable[..., Sides]) -> None:
     text = "\n".join(f"Un homme numéro {i} marche dans la rue ." for i in range(29_000))
     sides = write("big", gzip.compress(text.encode(), 1), text)
     start = time.perf_counter()

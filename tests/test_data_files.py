@@ -1,4 +1,4 @@
-"""One corpus in every form that files of pairs have: the same pairs; and a line with the place for what is no such file."""
+"""Files of pairs in every format give the same pairs, and a bad file gives one line with the place of the error."""
 
 import csv
 import gzip
@@ -28,16 +28,16 @@ def test_clean() -> None:
     assert clean(" \u00a0\t") == ""
 
 
-def test_only_newline_ends_a_line(tmp_path: Path) -> None:
+def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes("a\rb\r\n\u2028c\u2028d\x0c e\x0bf\x85g\n\n h ".encode())
     assert [*read_lines(path)] == ["a\rb", "c\u2028d\x0c e\x0bf\x85g", "", "h"]
-    path.write_bytes(path.read_bytes() + b"\n")  # a newline at the end begins no line
+    path.write_bytes(path.read_bytes() + b"\n")  # a newline at the end does not start another line
     assert len([*read_lines(path)]) == 4
 
 
 @pytest.mark.parametrize("name", ["text", "text.gz"])
-def test_plain_and_gzip_are_told_by_content(tmp_path: Path, name: str) -> None:
+def test_plain_text_and_gzip_are_distinguished_by_content(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     for data in (b"", b"\xef\xbb\xbf"):  # without and with a byte order mark
         path.write_bytes(data + "é\nb".encode())
@@ -65,7 +65,7 @@ def as_parquet(pairs: list[Pair], nested: bool) -> bytes:
     return out.getvalue()
 
 
-FORMS: dict[str, tuple[Columns, Callable[[list[Pair]], bytes]]] = {
+FORMATS: dict[str, tuple[Columns, Callable[[list[Pair]], bytes]]] = {
     "pairs.tsv": (BY_NUMBER, lambda pairs: "".join(f"{src}\t{tgt}\tby me\n" for src, tgt in pairs).encode()),
     "swapped.txt": (SWAPPED, lambda pairs: "".join(f"{tgt}\t{src}\n" for src, tgt in pairs).encode()),
     "headed.tsv": (BY_NAME, lambda pairs: ("en\tfr\n" + "".join(f"{tgt}\t{src}\n" for src, tgt in pairs)).encode()),
@@ -77,30 +77,30 @@ FORMS: dict[str, tuple[Columns, Callable[[list[Pair]], bytes]]] = {
     "flat.parquet": (BY_NAME, lambda pairs: as_parquet(pairs, nested=False)),
     "nested.parquet": (BY_NAME, lambda pairs: as_parquet(pairs, nested=True)),
 }
-# What some reader takes for a line's end, a cell's end or a quote; what cleaning changes; and letters.
+# Characters that a reader could take for the end of a line, the end of a cell or a quote, or that cleaning changes; letters.
 sentence = st.text("\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029,;\"'\\ \u00a0\u202fe\u0301éœ😀", max_size=7)
 
 
 @settings(max_examples=61, deadline=None)
 @given(pairs=st.lists(st.tuples(sentence, sentence), min_size=1, max_size=5))
-def test_every_reader_counts_and_reads_alike(pairs: list[Pair]) -> None:
+def test_all_formats_give_the_same_pairs(pairs: list[Pair]) -> None:
     expected = [(clean(src), clean(tgt)) for src, tgt in pairs]
     with TemporaryDirectory() as name:
         folder = Path(name)
         for place, side in enumerate(("fr", "en")):
             (folder / side).write_bytes("".join(f"{pair[place]}\n" for pair in pairs).encode())
         assert list(read_parallel(folder / "fr", folder / "en")) == expected
-        for name, (columns, written) in FORMS.items():
-            (folder / name).write_bytes(written(pairs))
+        for name, (columns, encode) in FORMATS.items():
+            (folder / name).write_bytes(encode(pairs))
             assert list(read_pairs(folder / name, columns)) == expected, name
 
 
-@pytest.mark.parametrize("name", [name for name in FORMS if not name.endswith("parquet")])
-def test_text_may_be_compressed_and_begin_with_a_mark(tmp_path: Path, name: str) -> None:
-    columns, written = FORMS[name]
+@pytest.mark.parametrize("name", [name for name in FORMATS if not name.endswith("parquet")])
+def test_text_may_be_compressed_and_have_a_byte_order_mark(tmp_path: Path, name: str) -> None:
+    columns, encode = FORMATS[name]
     pairs = [("Va !", "Go."), ("été", "summer"), ("", "nothing")]
     for form in (name, f"{name}.gz", name.upper()):
-        for data in (written(pairs), b"\xef\xbb\xbf" + written(pairs)):
+        for data in (encode(pairs), b"\xef\xbb\xbf" + encode(pairs)):
             for stored in (data, gzip.compress(data, mtime=0)):
                 (tmp_path / form).write_bytes(stored)
                 assert list(read_pairs(tmp_path / form, columns)) == pairs
@@ -122,7 +122,7 @@ def test_a_line_without_text_is_a_pair_without_text(read: Callable[..., list[Pai
     assert read("x.jsonl", '{"fr":"a","en":"b"}\n\n{"fr":"","en":""}\n{"fr":"c","en":"d"}\n\n') == expected
 
 
-def test_csv_has_quotes_and_lines_within_them(read: Callable[..., list[Pair]]) -> None:
+def test_quotes_in_csv_may_enclose_line_breaks(read: Callable[..., list[Pair]]) -> None:
     text = 'fr,en\r\n"Il dit ""oui"", puis\r\nnon.","He said\n""yes""."\r\nun\rdeux,"a\rb"\n5" de neige,x\n'
     expected = [('Il dit "oui", puis non.', 'He said "yes".'), ("un\rdeux", "a\rb"), ('5" de neige', "x")]
     assert read("x.csv", text) == expected
@@ -136,18 +136,18 @@ def test_csv_has_quotes_and_lines_within_them(read: Callable[..., list[Pair]]) -
         (BY_NAME, "fr\ten\na\tb", [("a", "b")]),
         (BY_NAME, "tgt\tsrc\na\tb", [("b", "a")]),
         (BY_NAME, "id\t en \tfr\n1\ta\tb", [("b", "a")]),
-        (BY_NAME, "src\ttgt\tfr\ten\na\tb\tc\td", [("c", "d")]),  # the language first
+        (BY_NAME, "src\ttgt\tfr\ten\na\tb\tc\td", [("c", "d")]),  # languages come before src and tgt
         (Columns(("fr", "en"), "French", "English"), "English\tby\tFrench\na\tx\tb", [("b", "a")]),
         (Columns(("fr", "en"), "French", 1), "English\tFrench\na\tb", [("b", "a")]),
         (Columns(("fr", "en"), None, 1), "English\tfr\na\tb", [("b", "a")]),
         (SWAPPED, "a\tb\tc", [("b", "a")]),
         (SWAPPED, "en\tfr\na\tb", [("b", "a")]),
         (SWAPPED, "tgt\tsrc\na\tb", [("b", "a")]),
-        (SWAPPED, "fr\ten\na\tb", [("en", "fr"), ("b", "a")]),  # these stand the other way round: no heading
+        (SWAPPED, "fr\ten\na\tb", [("en", "fr"), ("b", "a")]),  # in the wrong order, so not a heading
         (Columns(("fr", "en"), 3, 1), "a\tb\tc\td", [("c", "a")]),
     ],
 )
-def test_what_a_heading_is(read: Callable[..., list[Pair]], columns: Columns, text: str, expected: list[Pair]) -> None:
+def test_headings_are_recognised(read: Callable[..., list[Pair]], columns: Columns, text: str, expected: list[Pair]) -> None:
     assert read("x.tsv", text, columns) == expected
     assert read("x.csv", text.replace("\t", ","), columns) == expected
 
@@ -211,7 +211,7 @@ INVALID = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1
         ("x.parquet.zip", "a\n", BY_NAME, r": unknown format; "),
     ],
 )  # fmt: skip
-def test_a_bad_file_is_said(
+def test_a_bad_file_is_an_error_with_its_place(
     read: Callable[..., list[Pair]], tmp_path: Path, name: str, content: str | bytes, columns: Columns, message: str
 ) -> None:
     with pytest.raises(InputError, match=message) as error:
@@ -221,7 +221,7 @@ def test_a_bad_file_is_said(
 
 
 @pytest.mark.parametrize("form", ["tsv", "csv", "jsonl", "parquet"])
-def test_what_cannot_be_opened_is_said(tmp_path: Path, form: str) -> None:
+def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path, form: str) -> None:
     (tmp_path / f"folder.{form}").mkdir()
     (tmp_path / "file").touch()
     for name, message in {
@@ -233,7 +233,7 @@ def test_what_cannot_be_opened_is_said(tmp_path: Path, form: str) -> None:
             list(read_pairs(tmp_path / name, BY_NUMBER if form in ("tsv", "csv") else BY_NAME))
 
 
-def test_a_damaged_parquet_file_is_said_or_read(read: Callable[..., list[Pair]]) -> None:
+def test_a_damaged_parquet_file_is_an_error_or_is_read(read: Callable[..., list[Pair]]) -> None:
     whole = parquet(pa.table({"fr": [f"phrase {i}" for i in range(101)], "en": [f"sentence {i}" for i in range(101)]}))
     for stop in (1, 3, 4, 11, len(whole) // 2, len(whole) - 1):
         with pytest.raises(InputError, match="not a Parquet file, or a damaged one"):

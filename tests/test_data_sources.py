@@ -1,4 +1,4 @@
-"""Public corpora in the form in which they are published: from a folder, from a server, from the hub's own format."""
+"""Public corpora are read in their published formats: from a folder, from a server, and in the format of the hub."""
 
 import gzip
 import shutil
@@ -22,7 +22,7 @@ SIZES = {"train": 13, "val": 5, "test_2016_flickr": 3, "test_2017_flickr": 2}
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Multi30k's layout, in which every line says what it is."""
+    """Returns a folder with the layout of Multi30k. Every line names its file, number and language."""
     folder = tmp_path / "dataset" / RAW
     folder.mkdir(parents=True)
     for name, size in SIZES.items():
@@ -41,7 +41,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def address(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Of a server that publishes the repository; downloads are kept in a folder of the test."""
+    """Yields the address of a server of the repository. Downloads go to a folder of the test."""
     monkeypatch.setattr(datasets.config, "DOWNLOADED_DATASETS_PATH", tmp_path / "downloads")
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(repository))) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -74,7 +74,7 @@ def test_multi30k_from_a_relative_path_and_from_home(repository: Path, monkeypat
         assert len(multi30k(root).train) == 13
 
 
-def test_multi30k_from_an_address_once(repository: Path, address: str) -> None:
+def test_multi30k_is_downloaded_from_an_address_once(repository: Path, address: str) -> None:
     here = multi30k(repository)
     for root in (address, f"{address}/data/task1/raw/"):
         there = multi30k(root)
@@ -85,7 +85,7 @@ def test_multi30k_from_an_address_once(repository: Path, address: str) -> None:
     assert Quiet.requests == before
 
 
-def test_what_multi30k_lacks_is_said(repository: Path, address: str, tmp_path: Path) -> None:
+def test_what_multi30k_lacks_is_an_error(repository: Path, address: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^data\.root=\S+: there is no train\.fr\.gz in it, nor in data/task1/raw below it$"):
         multi30k(tmp_path)
     with pytest.raises(InputError, match=r"train\.cs\.gz in it"):
@@ -100,7 +100,7 @@ def test_what_multi30k_lacks_is_said(repository: Path, address: str, tmp_path: P
         with pytest.raises(InputError, match=f"^data.tests: {name} is the name of another split"):
             multi30k(repository, tests=(name,))
     gone = f"{address}/gone"
-    unreachable = "http://127.0.0.1:9"  # the port of the discard service, which nobody runs
+    unreachable = "http://127.0.0.1:9"  # the port of the discard service, on which nothing listens
     for root, why in {gone: "404", unreachable: "127.0.0.1:9", "http://[": "cannot be fetched"}.items():
         with pytest.raises(InputError) as error:
             multi30k(root)
@@ -126,7 +126,7 @@ def opus_books(path: object, subset: str | None = "en-fr", **more: object) -> Co
     return CORPORA["opus_books"](**{**plain, "path": str(path), "subset": subset, **more})
 
 
-def test_a_set_of_the_hub_is_split(books: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_data_set_in_the_format_of_the_hub_is_split(books: Callable[..., Path], tmp_path: Path) -> None:
     file = books("books/en-fr/train-00000-of-00002.parquet", 0, 61)
     books("books/en-fr/train-00001-of-00002.parquet", 61, 101)
     books("books/de-en/train-00000-of-00001.parquet", 0, 3)
@@ -140,7 +140,9 @@ def test_a_set_of_the_hub_is_split(books: Callable[..., Path], tmp_path: Path) -
     assert (back.valid["src"][:], back.valid["tgt"][:]) == (corpus.valid["tgt"][:], corpus.valid["src"][:])
 
 
-def test_a_set_that_cannot_be_had_is_said(books: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_data_set_is_an_error(
+    books: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match=r"^data\.path=nobody/nothing data\.subset=en-fr: neither a local path nor .* \(.+\)$"):
         opus_books("nobody/nothing")
@@ -158,9 +160,7 @@ def test_a_set_that_cannot_be_had_is_said(books: Callable[..., Path], tmp_path: 
         opus_books(file)
 
 
-def test_a_hub_set_is_read_as_the_library_loads_it(
-    books: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_hub_is_read_by_its_library(books: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = books("books.parquet", 0, 101)
 
     def loaded(path: str, subset: str, split: str) -> datasets.Dataset:

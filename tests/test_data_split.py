@@ -1,4 +1,4 @@
-"""A split that does not leak: whatever the pairs, a sentence stands in one part only."""
+"""A split does not leak: each sentence is in one part only."""
 
 import random
 
@@ -20,7 +20,7 @@ def held_out(pairs: list[Pair], sizes: dict[str, int], seed: int) -> dict[str, l
 
 @settings(max_examples=151, deadline=None)
 @given(pairs=some_pairs, sizes=sizes, seed=st.integers(0, 3))
-def test_no_sentence_of_either_side_stands_in_two_parts(pairs: list[Pair], sizes: dict[str, int], seed: int) -> None:
+def test_no_sentence_of_either_side_is_in_two_parts(pairs: list[Pair], sizes: dict[str, int], seed: int) -> None:
     parts = held_out(pairs, sizes, seed)
     assert parts.keys() == {"train", "valid", "test"}
     assert sorted(pair for part in parts.values() for pair in part) == sorted(pairs)
@@ -40,7 +40,7 @@ def test_a_split_depends_on_the_pairs_and_not_on_their_order(
     shuffle.shuffle(shuffled)
     again = held_out(shuffled, sizes, seed=5)
     assert {name: sorted(part) for name, part in again.items()} == {name: sorted(part) for name, part in parts.items()}
-    for part in again.values():  # within a part the order of the corpus stays
+    for part in again.values():  # within a part, pairs keep the order of the corpus
         rest = iter(shuffled)
         assert all(pair in rest for pair in part)
 
@@ -53,18 +53,18 @@ def test_pairs_that_share_nothing_fill_the_parts() -> None:
     parts = {seed: held_out(numbers(211), {"valid": 31, "test": 17}, seed) for seed in (1, 2, 3)}
     assert all([len(part) for part in parts[seed].values()] == [163, 31, 17] for seed in parts)
     assert parts[1] != parts[2] != parts[3] != parts[1]
-    # The same in every process, whatever PYTHONHASHSEED, and on every machine.
+    # The same in every process and on every machine, whatever PYTHONHASHSEED is.
     assert held_out(numbers(7), {"valid": 2}, seed=1)["valid"] == [("numéro 4", "number 4"), ("numéro 6", "number 6")]
 
 
 def test_a_group_too_big_goes_to_train() -> None:
-    chain = [(f"a{i // 2}", f"b{(i + 1) // 2}") for i in range(23)]  # each shares a side with the next
+    chain = [(f"a{i // 2}", f"b{(i + 1) // 2}") for i in range(23)]  # each pair shares a side with the next
     parts = held_out(chain + numbers(5), {"valid": 5, "test": 3}, seed=1)
     assert parts["train"] == chain
     assert (len(parts["valid"]), parts["test"]) == (5, [])
 
 
-def test_case_and_white_space_make_no_new_sentence() -> None:
+def test_sentences_that_differ_in_case_and_white_space_are_one() -> None:
     pairs = [("Va  !", "Go."), ("va !", "Move."), ("Bouge !", "MOVE."), ("Straße", "x"), ("STRASSE", "y")]
     for seed in range(13):
         parts = held_out(pairs, {"valid": 3, "test": 2}, seed)
@@ -78,7 +78,7 @@ def test_a_sentence_is_the_same_on_both_sides() -> None:
         assert held_out(pairs, {"valid": 2}, seed)["train"] == pairs
 
 
-def test_a_large_corpus_is_split_at_once() -> None:
+def test_a_large_corpus_is_split() -> None:
     generator = random.Random(1)
     pairs = [(f"f{generator.randrange(40_000)}", f"e{i}") for i in range(50_000)]
     parts = held_out(pairs, {"valid": 1009, "test": 1013}, seed=1)

@@ -1,4 +1,4 @@
-"""Token ids are those of the vocabulary, whatever the blocks they are made in, and are made once."""
+"""Texts are encoded once, in blocks of any size, to the ids of the vocabulary."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def data(pairs: Dataset, vocabulary: Vocabulary) -> TranslationData:
 
 
 @given(expected=st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=3), max_size=23))
-def test_rows_are_those_that_went_in(expected: Ids) -> None:
+def test_rows_are_stored_in_order(expected: Ids) -> None:
     rows = Rows(iter(expected))
     assert [row.tolist() for row in rows] == expected
     assert [rows[i - len(expected)].tolist() for i in range(len(expected))] == expected
@@ -58,7 +58,7 @@ def test_a_row_is_a_view_that_cannot_be_written_to() -> None:
     assert rows[1].dtype == np.int32 and np.shares_memory(rows[1], rows.values) and not rows[1].flags.writeable
 
 
-def test_ids_are_those_of_the_vocabulary_and_made_once(data: TranslationData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_are_those_of_the_vocabulary_and_are_computed_once(data: TranslationData, monkeypatch: pytest.MonkeyPatch) -> None:
     splits = {name: data.pairs(name) for name in ("train", "valid", "test")}
     encode = data.vocabulary.encode_src, data.vocabulary.encode_tgt
     expected = {name: (encode[0](pairs["src"][:]), encode[1](pairs["tgt"][:])) for name, pairs in splits.items()}

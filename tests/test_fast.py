@@ -1,4 +1,4 @@
-"""The fast implementations against the plain ones."""
+"""The fast implementations compute the same as the plain ones."""
 
 import ctypes
 import inspect
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import entente.fast.attach as fast
-from conftest import LENGTHS, PAD, SIZES, small
+from conftest import PAD, SIZES, small
 from entente import process
 from entente.checkpoint import build
 from entente.data import tokenizer
@@ -28,17 +28,12 @@ from entente.fast.attach import LOSS_ROWS, attach, is_standard, loss, packed
 from entente.models import BiRNN, Seq2Seq, Transformer, attention
 from entente.models.attention import PROJECTIONS, MultiHeadAttention
 from entente.models.seq2seq import Loss, State, causal_mask, select
+from numerics import B, close
 from tiny import write_corpus
-
-B = len(LENGTHS)
-
-
-def close(actual: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
 
 
 def plain_and_fast(model: Any) -> Iterator[Any]:
-    """The model as it was built, then with its fast implementations."""
+    """Yields the model as it was built, then with its fast implementations."""
     yield model
     yield attach(model)
 
@@ -47,7 +42,7 @@ def plain_and_fast(model: Any) -> Iterator[Any]:
 
 
 def projected_cross_entropy(hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float) -> Loss:
-    """Of a model with this output projection."""
+    """Returns the loss of a model with this output projection."""
     model: Any = SimpleNamespace(output=SimpleNamespace(weight=weight, bias=None))
     return loss(model, hidden, target, label_smoothing)
 
@@ -77,11 +72,9 @@ def test_an_output_projection_with_a_bias_has_the_plain_loss(model: Seq2Seq) -> 
     close(loss(model, hidden, target).nll, F.cross_entropy(model.output(hidden), target))
 
 
-def test_gradients_that_float16_could_not_say_wait_for_its_loss_scale() -> None:
+def test_gradients_that_underflow_in_float16_are_computed_with_the_loss_scale() -> None:
     generator = torch.Generator().manual_seed(7)
-    hidden, weight = (
-        torch.randn(*shape, generator=generator).requires_grad_() for shape in ((2 * LOSS_ROWS + 13, 11), (1009, 11))
-    )
+    hidden, weight = (torch.randn(rows, 11, generator=generator).requires_grad_() for rows in (2 * LOSS_ROWS + 13, 1009))
     target = torch.randint(1009, (len(hidden),), generator=generator)
     expected = torch.autograd.grad(F.cross_entropy(hidden @ weight.T, target, label_smoothing=0.1), (hidden, weight))
     with torch.autocast("cpu", torch.float16):
@@ -91,14 +84,14 @@ def test_gradients_that_float16_could_not_say_wait_for_its_loss_scale() -> None:
         assert (actual / scale - plain).norm() < 2e-3 * plain.norm()
 
 
-def test_the_loss_stays_finite_where_probabilities_vanish() -> None:
+def test_the_loss_stays_finite_when_probabilities_underflow() -> None:
     hidden, weight = torch.tensor([[1.0]], requires_grad=True), torch.tensor([[0.0], [500.0], [-500.0]])
     found = projected_cross_entropy(hidden, weight, torch.tensor([2]), 0.0)
     assert found.smoothed.item() == 1000
     assert torch.autograd.grad(found.smoothed, hidden)[0].item() == 1000
 
 
-def test_under_autocast_the_loss_is_compared_in_float32() -> None:
+def test_under_autocast_the_loss_is_computed_in_float32() -> None:
     hidden, weight = torch.randn(23, 11, requires_grad=True), torch.randn(101, 11, requires_grad=True)
     target = torch.randint(101, (23,))
     with torch.autocast("cpu", torch.bfloat16):
@@ -112,9 +105,6 @@ def test_under_autocast_the_loss_is_compared_in_float32() -> None:
         torch.testing.assert_close(actual, plain, rtol=0.05, atol=2e-3)
 
 
-# Dropout
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_without_autocast_products_keep_their_precision_and_the_loss_is_summed_in_float32(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(7)
@@ -126,10 +116,13 @@ def test_without_autocast_products_keep_their_precision_and_the_loss_is_summed_i
     torch.testing.assert_close(found.smoothed, expected, rtol=1e-5, atol=1e-5)
 
 
+# Dropout
+
+
 @pytest.mark.parametrize("fast", [True, False], ids=["fast", "plain"])
 @pytest.mark.parametrize("p", [0.1, 0.25, 0.9])
 @pytest.mark.parametrize("shape", [(1009, 101), (503, 3, 67)], ids=str)
-def test_dropout_drops_so_many_and_keeps_the_mean(p: float, shape: tuple[int, ...], fast: bool) -> None:
+def test_dropout_drops_the_asked_share_and_keeps_the_mean(p: float, shape: tuple[int, ...], fast: bool) -> None:
     torch.manual_seed(7)
     x = torch.full(shape, 2.0, requires_grad=True)
     y = attach(nn.Dropout(p))(x) if fast else nn.Dropout(p)(x)
@@ -138,14 +131,14 @@ def test_dropout_drops_so_many_and_keeps_the_mean(p: float, shape: tuple[int, ..
     assert abs(dropped.mean().item() - p) < 5 * math.sqrt(p * (1 - p) / n)
     rounded = round(p * 65536) / 65536 if fast else p
     torch.testing.assert_close(y[y != 0].unique(), torch.tensor([2 / (1 - rounded)]))
-    for lag in (1, 2, 3, 4, 101):  # values that share a random number are as independent as others
+    for lag in (1, 2, 3, 4, 101):  # neighbours share a random number, and must be independent all the same
         flat = dropped.flatten() - dropped.mean()
         assert abs((flat[lag:] * flat[:-lag]).mean().item()) < 5 * p * (1 - p) / math.sqrt(n)
     (gradient,) = torch.autograd.grad(y.sum(), x)
     torch.testing.assert_close(gradient, y.detach() / 2)
 
 
-def test_dropout_of_one_in_65536_is_that_at_both_ends() -> None:
+def test_extreme_rates_of_dropout_are_exact() -> None:
     torch.manual_seed(7)
     x = torch.ones(64 * 65536)
     for p, count in [(2**-16, lambda y: (y == 0).sum()), (1 - 2**-16, lambda y: (y != 0).sum())]:
@@ -172,7 +165,7 @@ def test_dropout_is_a_function_of_the_random_state_and_leaves_evaluation_alone()
 def test_the_fused_attention_of_training_equals_the_steps(
     kind: str | None, d_model: int, n_heads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    layer = MultiHeadAttention(d_model, n_heads, projections=[*PROJECTIONS]).double()  # a list, as a configuration gives it
+    layer = MultiHeadAttention(d_model, n_heads, projections=[*PROJECTIONS]).double()  # a list, as in a configuration
     attach(layer)
     nn.init.normal_(layer.query.bias)
     x, y = (torch.randn(5, n, d_model, dtype=torch.float64, requires_grad=True) for n in (7, 11))
@@ -195,12 +188,12 @@ def test_the_fused_attention_of_training_equals_the_steps(
     assert called
     called.clear()
     close(layer.eval()(x, layer.project(y), mask), plain[0])
-    assert not called  # evaluation keeps the steps apart
+    assert not called  # evaluation computes step by step
 
 
-# Other values than the defaults, of every argument but those with which the fused kernel is shown to compute the same.
+# Values other than the default, of each argument that the fused kernel does not support.
 NOT_FUSED: dict[str, list[Any]] = {
-    "d_k": [3, 5],  # 4 is what null means here, and gives the same layer
+    "d_k": [3, 5],  # null means 4 here, which gives the same layer
     "score": ["additive", "bilinear"],
     "scale": ["none", "n_keys"],
     "projections": [[], ["query", "value"]],
@@ -210,7 +203,7 @@ NOT_FUSED: dict[str, list[Any]] = {
 
 
 def fused_calls(layer: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """How a training step calls the fused kernel, on a device where it is the faster one."""
+    """Returns the keyword arguments with which a training step calls the fused kernel, on a device where it is enabled."""
     calls: list[dict[str, Any]] = []
     kernel = F.scaled_dot_product_attention
     monkeypatch.setattr(fast, "UNFUSED_DEVICES", set())
@@ -222,11 +215,11 @@ def fused_calls(layer: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, A
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in NOT_FUSED.items() for value in values], ids=str)
-def test_another_attention_than_the_standard_one_is_never_fused(name: str, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_other_than_the_standard_one_is_never_fused(name: str, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not fused_calls(MultiHeadAttention(12, 3, **{name: value}), monkeypatch)
 
 
-def test_every_argument_of_attention_is_fused_as_it_should_be_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_argument_of_attention_is_passed_to_the_kernel_or_prevents_fusion(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = inspect.signature(MultiHeadAttention).parameters
     assert set(arguments) == {"d_model", "n_heads", "dropout", *NOT_FUSED}
     assert all(arguments[name].default not in values for name, values in NOT_FUSED.items())
@@ -242,8 +235,8 @@ def test_every_argument_of_attention_is_fused_as_it_should_be_or_not_at_all(monk
         "self.out = nn.Linear(d_model, d_model, bias=tomorrow < 0.6)",
     ],
 )
-def test_an_argument_added_tomorrow_is_not_fused(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever in the layer it is kept."""
+def test_an_argument_added_later_prevents_fusion(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whichever way the layer stores it."""
     source = inspect.getsource(MultiHeadAttention)
     names = vars(attention)
     monkeypatch.setitem(names, "MultiHeadAttention", MultiHeadAttention)
@@ -261,7 +254,7 @@ def test_an_argument_added_tomorrow_is_not_fused(kept: str, monkeypatch: pytest.
     assert not is_standard(extended(12, 3, tomorrow=0.7))
 
 
-def test_a_layer_that_computes_something_else_is_not_fused() -> None:
+def test_a_subclass_or_a_changed_layer_is_not_fused() -> None:
     class Doubled(MultiHeadAttention):
         pass
 
@@ -333,8 +326,17 @@ def test_a_model_with_its_fast_implementations_equals_the_plain_one(
     assert {path: id(parameter) for path, parameter in model.named_parameters()} == before
 
 
-def replaced(model: nn.Module) -> set[tuple[str, str]]:
-    """The module and the name of each method that `attach` has replaced."""
+def test_the_loss_reaches_all_parameters(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:
+    """The loss in blocks gives every parameter a gradient, including the output projection."""
+    model.train()
+    nn.Module.zero_grad(model)
+    hidden = model(src, tgt[:, :-1]).flatten(0, 1)
+    projected_cross_entropy(hidden, model.output.weight, tgt[:, 1:].flatten(), 0.1).smoothed.backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+def replaced_methods(model: nn.Module) -> set[tuple[str, str]]:
+    """Returns the path of the module and the name of each method that `attach` has replaced."""
     methods = ("forward", "attend", "read", "write", "loss")
     return {(path, method) for path, module in model.named_modules() for method in methods if method in vars(module)}
 
@@ -342,28 +344,28 @@ def replaced(model: nn.Module) -> set[tuple[str, str]]:
 def test_attaching_twice_changes_nothing(name: str, src: Tensor, tgt: Tensor) -> None:
     model = small(name, spread=0.3)
     plain = model(src, tgt)
-    assert not replaced(model)
+    assert not replaced_methods(model)
     assert attach(model) is model
-    once = replaced(model)
+    once = replaced_methods(model)
     dropouts = {(path, "forward") for path, module in model.named_modules() if isinstance(module, nn.Dropout)}
     attentions = {(path, "attend") for path, module in model.named_modules() if isinstance(module, MultiHeadAttention)}
     loops = {("", "read"), ("", "write")} if isinstance(model, BiRNN) else set()
     assert once == dropouts | attentions | loops | {("", "loss")}
     attach(model)
-    assert replaced(model) == once
+    assert replaced_methods(model) == once
     close(model(src, tgt), plain)
 
 
 def test_every_model_built_from_a_configuration_has_its_fast_implementations(name: str, tmp_path: Path) -> None:
     words = Dataset.from_dict({"src": ["un mot", "deux mots"], "tgt": ["one word", "two words"]})
     vocabulary = tokenizer.Vocabulary.train(words, 300, "bpe", True, tmp_path)
-    assert {("", "loss")} <= replaced(build({"name": name, **SIZES[name]}, vocabulary, seed=1))
+    assert {("", "loss")} <= replaced_methods(build({"name": name, **SIZES[name]}, vocabulary, seed=1))
 
 
 # Search
 
 
-def test_hypotheses_that_share_a_source_row_get_what_rows_of_their_own_would(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:
+def test_hypotheses_may_share_a_source_row(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:
     state = model.encode(src)
     repeated = torch.arange(B).repeat_interleave(3)
     written, tokens = select(state.written, repeated), tgt[torch.arange(3 * B) % B]
@@ -376,32 +378,32 @@ def test_hypotheses_that_share_a_source_row_get_what_rows_of_their_own_would(mod
 
 @pytest.mark.parametrize("columns", [5, GROUP_SIZE, 7 * GROUP_SIZE, 11 * GROUP_SIZE + 1, 13 * GROUP_SIZE - 1])
 @pytest.mark.parametrize("k", [1, 2, 5])
-def test_the_largest_are_those_that_a_sort_finds(columns: int, k: int) -> None:
+def test_the_largest_values_equal_those_of_a_sort(columns: int, k: int) -> None:
     values = torch.randperm(17 * columns).view(17, columns).float()
     values[3] = -torch.inf
     values[3, -2:] = torch.tensor([7.0, 3.0])  # fewer than k are finite
-    values[5, 0], values[5, -1] = 1e6, 1e5  # in the first group and in the last, which may be short
+    values[5, 0], values[5, -1] = 1e6, 1e5  # in the first group, and in the last, which may be shorter
     found, at = largest(values, k)
     torch.testing.assert_close(found, values.sort(dim=1, descending=True).values[:, :k])
     torch.testing.assert_close(values.gather(1, at), found)
 
 
-# Weights laid out for products
+# Packed weights
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch was built without oneDNN")
 @pytest.mark.parametrize("rows", [1, 2, 300])
-def test_packed_layers_give_what_plain_ones_give(rows: int) -> None:
+def test_packed_layers_equal_plain_ones(rows: int) -> None:
     model = nn.Sequential(nn.Linear(17, 31), nn.Tanh(), nn.Linear(31, 13, bias=False))
     nn.init.normal_(model[0].bias)
     x = torch.randn(rows, 3, 17)
     with torch.no_grad():
         expected = model(x)
         with packed(model):
-            assert {"forward"} <= vars(model[0]).keys() & vars(model[2]).keys()  # else there is nothing to compare
+            assert {"forward"} <= vars(model[0]).keys() & vars(model[2]).keys()  # both layers are packed
             torch.testing.assert_close(model(x), expected, rtol=0, atol=1e-5)
         model[2].weight.mul_(2)
-        torch.testing.assert_close(model(x), 2 * expected)  # the copy is forgotten
+        torch.testing.assert_close(model(x), 2 * expected)  # the packed copy is no longer used
 
 
 class Doubled(nn.Linear):
@@ -437,12 +439,12 @@ def two_threads() -> Any:
     torch.set_num_threads(before)
 
 
-def test_workers_work_side_by_side_in_the_order_given(two_threads: None) -> None:
+def test_workers_run_in_parallel_and_return_results_in_order(two_threads: None) -> None:
     together = threading.Barrier(2, timeout=30)
 
     def work(i: int) -> tuple[int, int]:
         if i < 2:
-            together.wait()  # returns only if two are here at once
+            together.wait()  # returns only if two workers wait at the same time
         else:
             time.sleep(0.01 * (7 - i))
         return i, torch.get_num_threads()
@@ -451,7 +453,7 @@ def test_workers_work_side_by_side_in_the_order_given(two_threads: None) -> None
     assert torch.get_num_threads() == 2
 
 
-def test_a_slow_piece_of_work_keeps_nobody_else_waiting(two_threads: None) -> None:
+def test_slow_work_does_not_block_the_other_workers(two_threads: None) -> None:
     others_done = threading.Event()
 
     def work(i: int) -> bool:
@@ -476,19 +478,19 @@ def test_results_are_reported_as_they_come(two_threads: None) -> None:
     assert parallel_map(range(5), work, nn.Linear(2, 3), report) == [True] * 5
 
 
-def test_after_an_interruption_no_work_is_begun(two_threads: None) -> None:
-    begun = []
+def test_no_work_is_started_after_an_interruption(two_threads: None) -> None:
+    started = []
 
     def report(results: Iterator[int]) -> Iterator[int]:
         yield next(results)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        parallel_map(range(99), lambda i: begun.append(i) or time.sleep(0.01 * i), nn.Linear(2, 3), report)
-    assert 0 < len(begun) < 9
+        parallel_map(range(99), lambda i: started.append(i) or time.sleep(0.01 * i), nn.Linear(2, 3), report)
+    assert 0 < len(started) < 9
 
 
-def test_work_broken_off_leaves_threads_and_layers_as_before(two_threads: None) -> None:
+def test_an_interruption_restores_threads_and_layers(two_threads: None) -> None:
     model = nn.Linear(2, 3)
 
     def items() -> Iterator[int]:
@@ -501,9 +503,9 @@ def test_work_broken_off_leaves_threads_and_layers_as_before(two_threads: None) 
     assert torch.get_num_threads() == 2 and "forward" not in vars(model)
 
 
-@pytest.mark.parametrize("how", [Search(), Search(beam=3, n_best=2)], ids=str)
+@pytest.mark.parametrize("how", [Search(length_factor=0.5), Search(beam=3, n_best=2, length_factor=0.5)], ids=str)
 def test_two_workers_translate_as_one_does(two_threads: None, tmp_path: Path, how: Search) -> None:
-    """In float32, with packed layers, in batches of all sizes."""
+    """With packed float32 layers, in batches of different sizes."""
     write_corpus(tmp_path)
     lines = [(tmp_path / f"train.{side}").read_text(encoding="utf-8").splitlines() for side in ("fr", "en")]
     vocabulary = tokenizer.Vocabulary.train(Dataset.from_dict({"src": lines[0], "tgt": lines[1]}), 340, "bpe", True, tmp_path)
@@ -511,19 +513,19 @@ def test_two_workers_translate_as_one_does(two_threads: None, tmp_path: Path, ho
     model = Transformer(size, size, True, tokenizer.PAD, 3, d_model=24, n_heads=2, n_layers=2, d_ff=32, tied=False)
     generator = torch.Generator().manual_seed(7)
     for weight in (model.src_embedding.weight, model.tgt_embedding.weight, model.output.weight):
-        nn.init.normal_(weight, generator=generator)  # so that it says various things
-    sentences = [" ".join(lines[0][i : i + 1 + i % 3]) for i in range(61)]
+        nn.init.normal_(weight, generator=generator)  # large weights, so that translations differ
+    sentences = [" ".join(lines[0][i : i + 1 + i % 3]) for i in range(23)]
     found = translate(model, vocabulary, sentences, how, max_tokens=60)
     assert torch.get_num_threads() == 2
     torch.set_num_threads(1)
     alone = [translate(model, vocabulary, [sentence], how)[0] for sentence in sentences]
-    assert len({tuple(n_best[0].tokens) for n_best in found}) > 20
+    assert len({tuple(n_best[0].tokens) for n_best in found}) > 10
     for one, other in zip(found, alone, strict=True):
         assert [h.tokens for h in one] == [h.tokens for h in other]
         assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-4)
 
 
-def test_what_goes_wrong_in_a_worker_is_told_and_threads_are_as_before(two_threads: None) -> None:
+def test_an_error_in_a_worker_is_raised_and_threads_are_restored(two_threads: None) -> None:
     def work(i: int) -> int:
         return 1 // (i - 1)
 
@@ -536,7 +538,7 @@ def test_what_goes_wrong_in_a_worker_is_told_and_threads_are_as_before(two_threa
         assert "forward" not in vars(model)
 
 
-def test_elsewhere_than_on_a_cpu_the_caller_works(two_threads: None) -> None:
+def test_off_the_cpu_and_under_autocast_the_caller_does_the_work(two_threads: None) -> None:
     def worker(_: int) -> threading.Thread:
         return threading.current_thread()
 
@@ -549,7 +551,7 @@ def test_elsewhere_than_on_a_cpu_the_caller_works(two_threads: None) -> None:
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="the C library is not glibc")
-def test_freed_memory_is_not_asked_of_the_system_again() -> None:
+def test_freed_memory_is_reused_without_new_page_faults() -> None:
     assert process.keep_freed_memory()
 
     def faults() -> int:
@@ -559,18 +561,9 @@ def test_freed_memory_is_not_asked_of_the_system_again() -> None:
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
     faults()
-    assert faults() < 5 * 50_000_000 / 4096 / 10  # else about one for each page
+    assert faults() < 5 * 50_000_000 / 4096 / 10  # without the setting, there is about one fault per page
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     assert not process.keep_freed_memory()
-
-
-def test_model_parameters_of_every_kind_are_reached_by_the_loss(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:
-    """The loss in blocks gives the projection its gradient, tied or not."""
-    model.train()
-    nn.Module.zero_grad(model)
-    hidden = model(src, tgt[:, :-1]).flatten(0, 1)
-    projected_cross_entropy(hidden, model.output.weight, tgt[:, 1:].flatten(), 0.1).smoothed.backward()
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())

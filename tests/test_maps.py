@@ -1,4 +1,4 @@
-"""Recorded attention is what the model used; pictures show it under the right labels."""
+"""Recorded attention weights are those that the model used; pictures show them under the right labels."""
 
 import math
 import warnings
@@ -41,7 +41,7 @@ def build(name: str, vocabulary: Vocabulary, dropout: float = 0.3, attention_dro
     else:
         model = BiRNN(*common, D, 10, 14, dropout)
     generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():  # as large as after training: at the start every attention is nearly uniform
+    with torch.no_grad():  # large weights, as after training, because untrained attention is nearly uniform
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.8)
     return model
@@ -61,7 +61,7 @@ def test_kinds_sizes_and_labels_at_both_ends(name: str, vocabulary: Vocabulary, 
     maps = {map.kind: map for map in record(build(name, vocabulary), vocabulary, src, tgt)}
     assert set(maps) == EXPECTED[name]
     source, target = vocabulary.src.pieces(src), vocabulary.tgt.pieces(tgt)
-    assert len(source) != len(target) + 1, "the sizes must tell rows from columns"
+    assert len(source) != len(target) + 1, "rows and columns must differ in number, or a swap would go unnoticed"
     for kind, map in maps.items():
         stack = (1, 1) if kind == ALIGNMENT else (LAYERS, HEADS)
         assert map.weights.shape == (*stack, len(map.rows), len(map.columns))
@@ -81,7 +81,7 @@ def test_rows_are_distributions_and_the_future_is_exactly_zero(name: str, vocabu
                 assert (map.weights.triu(1) == 0).all() and (map.weights.tril() > 0).any()
 
 
-def test_what_is_cut_is_padding_and_exactly_zero(name: str, vocabulary: Vocabulary, ids: Any) -> None:
+def test_the_columns_cut_off_are_padding_and_exactly_zero(name: str, vocabulary: Vocabulary, ids: Any) -> None:
     model, seen = build(name, vocabulary), []
     paths = [path for path, module in model.named_modules() if isinstance(module, AttentionWeights)]
     for path in paths:
@@ -95,20 +95,20 @@ def test_what_is_cut_is_padding_and_exactly_zero(name: str, vocabulary: Vocabula
             assert torch.allclose(weights[n, ..., : len(row)].sum(-1), torch.ones(()), atol=1e-6)
 
 
-def test_equals_weights_worked_out_from_the_parameters(name: str, vocabulary: Vocabulary, ids: Any) -> None:
-    """Only what enters the projections is taken from the model; projections, scores, mask and softmax are done here."""
+def test_weights_equal_those_recomputed_from_the_parameters(name: str, vocabulary: Vocabulary, ids: Any) -> None:
+    """Only the inputs of the projections are taken from the model; projections, scores, mask and softmax are computed here."""
     model = build(name, vocabulary)
-    entered: dict[str, list[Tensor]] = {}
+    inputs_of: dict[str, list[Tensor]] = {}
     for path, module in model.named_modules():
         if path.endswith(("attention.query", "attention.key")):
-            entered[path] = []
-            module.register_forward_pre_hook(lambda module, inputs, path=path: entered[path].append(inputs[0][0]))
+            inputs_of[path] = []
+            module.register_forward_pre_hook(lambda module, inputs, path=path: inputs_of[path].append(inputs[0][0]))
     maps = {map.kind: map for map in record(model, vocabulary, ids[0][0], ids[1][0])}
     parameters = dict(model.named_parameters())
     compared = 0
-    for path in {path.rpartition(".")[0] for path in entered}:
-        query, key = torch.cat(entered[f"{path}.query"]), torch.cat(entered[f"{path}.key"])
-        project = {
+    for path in {path.rpartition(".")[0] for path in inputs_of}:
+        query, key = torch.cat(inputs_of[f"{path}.query"]), torch.cat(inputs_of[f"{path}.key"])
+        projected = {
             side: x @ parameters[f"{path}.{side}.weight"].T + parameters.get(f"{path}.{side}.bias", torch.zeros(()))
             for side, x in (("query", query), ("key", key))
         }
@@ -118,9 +118,9 @@ def test_equals_weights_worked_out_from_the_parameters(name: str, vocabulary: Vo
                 keys = t + 1 if map.kind == DECODER else len(map.columns)
                 if name == "transformer":
                     part = slice(head * D // HEADS, (head + 1) * D // HEADS)
-                    scores = project["key"][:keys, part] @ project["query"][t, part] / math.sqrt(D / HEADS)
+                    scores = projected["key"][:keys, part] @ projected["query"][t, part] / math.sqrt(D / HEADS)
                 else:
-                    scores = torch.tanh(project["query"][t] + project["key"][:keys]) @ parameters[f"{path}.score.weight"][0]
+                    scores = torch.tanh(projected["query"][t] + projected["key"][:keys]) @ parameters[f"{path}.score.weight"][0]
                 expected = scores.exp() / scores.exp().sum()
                 layer = int(path.split(".")[1]) if name == "transformer" else 0
                 assert torch.allclose(map.weights[layer, head, t, :keys], expected, atol=1e-5)
@@ -136,25 +136,25 @@ def test_a_batch_equals_its_sentences(name: str, vocabulary: Vocabulary, ids: An
             assert torch.allclose(one.weights, other.weights, atol=1e-6)
 
 
-def test_taken_before_dropout(vocabulary: Vocabulary, ids: Any) -> None:
+def test_weights_are_recorded_before_dropout(vocabulary: Vocabulary, ids: Any) -> None:
     plain, dropping = (build("transformer", vocabulary, attention_dropout=p) for p in (0.0, 0.5))
     for one, other in zip(*(record(m.train(), vocabulary, ids[0][1], ids[1][1]) for m in (plain, dropping)), strict=True):
         assert one.kind == other.kind and torch.equal(one.weights, other.weights)
     dropping.train()
-    for module in dropping.modules():  # were dropout left on, the layers above would see it
+    for module in dropping.modules():  # if dropout stayed on, the layers above would get other inputs
         module.eval = lambda module=module: module  # type: ignore[method-assign]
     changed = record(dropping, vocabulary, ids[0][1], ids[1][1])
     assert not torch.equal(changed[0].weights, record(plain, vocabulary, ids[0][1], ids[1][1])[0].weights)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_training_step_does_not_notice(name: str, precision: str, vocabulary: Vocabulary, ids: Any) -> None:
+def test_recording_does_not_change_a_training_step(name: str, precision: str, vocabulary: Vocabulary, ids: Any) -> None:
     src = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in ids[0]], batch_first=True)
     tgt = nn.utils.rnn.pad_sequence([torch.tensor([BOS, *row]) for row in ids[1]], batch_first=True)
 
     def step(recorded: bool) -> tuple[list[Tensor], Tensor, list[AttentionMap]]:
         model, maps = build(name, vocabulary).train(), []
-        model.output.eval()  # not every module is in the mode of the whole
+        model.output.eval()  # one module is in another mode than the rest
         modes = [module.training for module in model.modules()]
         torch.manual_seed(5)
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
@@ -176,7 +176,7 @@ def test_a_training_step_does_not_notice(name: str, precision: str, vocabulary: 
     assert torch.equal(state, other_state)
     still = record(build(name, vocabulary).eval(), vocabulary, ids[0][0], ids[1][0])
     for one, other in zip(maps, still, strict=True):
-        assert torch.equal(one.weights, other.weights), "evaluation mode and full precision, whatever is around"
+        assert torch.equal(one.weights, other.weights), "not recorded in evaluation mode and full precision"
         assert not one.weights.requires_grad
 
 
@@ -219,7 +219,7 @@ def test_labels_that_do_not_fit_are_an_error(vocabulary: Vocabulary, ids: Any, m
 @pytest.mark.parametrize(
     ("changes", "as_decoded"), [({}, True), ({"mask_future": False}, False), ({"softmax": "queries"}, False)]
 )
-def test_a_map_that_decoding_did_not_see_says_so(
+def test_a_map_that_decoding_does_not_use_is_marked(
     changes: dict[str, Any], as_decoded: bool, vocabulary: Vocabulary, ids: Any
 ) -> None:
     model = build("transformer", vocabulary, **changes)
@@ -229,8 +229,8 @@ def test_a_map_that_decoding_did_not_see_says_so(
             assert (NOT_AS_DECODED in " ".join(" ".join(t.get_text() for t in texts(figure)).split())) == (not map.as_decoded)
 
 
-def test_fused_attention_used_the_weights_that_are_recorded(vocabulary: Vocabulary, ids: Any) -> None:
-    """torch's fused kernel, given the layer's own queries and keys and the identity for values, hands out its weights."""
+def test_fused_attention_uses_the_recorded_weights(vocabulary: Vocabulary, ids: Any) -> None:
+    """With the identity as values, torch's fused kernel returns its weights."""
     model = build("transformer", vocabulary)
     seen: dict[str, Any] = {}
     for path, module in model.named_modules():
@@ -245,7 +245,7 @@ def test_fused_attention_used_the_weights_that_are_recorded(vocabulary: Vocabula
     assert len(seen) == 3 * LAYERS
 
 
-def test_a_compiled_model_is_recorded_plain(vocabulary: Vocabulary, ids: Any) -> None:
+def test_a_compiled_model_is_recorded_uncompiled(vocabulary: Vocabulary, ids: Any) -> None:
     model = build("transformer", vocabulary)
     compiled: Any = torch.compile(model, backend="eager")
     for one, other in zip(*(record(m, vocabulary, ids[0][0], ids[1][0]) for m in (model, compiled)), strict=True):
@@ -265,12 +265,13 @@ def fake(kind: str, layers: int, heads: int, rows: list[str], columns: list[str]
 
 
 def texts(figure: Any, **wanted: Any) -> list[Any]:
+    """Returns the texts of a figure that have the wanted properties."""
     found = [*figure.texts, *(text for axes in figure.axes for text in axes.texts)]
     return [t for t in found if all(getattr(t, f"get_{key}")() == value for key, value in wanted.items())]
 
 
 def panels(figure: Any) -> list[Any]:
-    """The images of weights."""
+    """Returns the images that show weights."""
     return [image for axes in figure.axes for image in axes.images]
 
 
@@ -289,19 +290,19 @@ def test_every_layer_and_head_is_drawn_under_its_labels(tmp_path: Any) -> None:
         assert image.get_clim() == (0, 1)
         above = [name for text, name in titles if left < text.get_position()[0] < right and text.get_position()[1] < top]
         assert above[-1] == f"layer {layer + 1}, head {head + 1}"
-    for layer in range(3):  # each row of panels has its pieces at its left, each at the middle of its row of weights
+    for layer in range(3):  # the labels of each row of panels are to its left, each at the middle of its row of weights
         left, _, bottom, top = places[4 * layer]
-        beside = [t for t in texts(figure, ha="right") if top < t.get_position()[1] < bottom]
-        assert [t.get_text() for t in beside] == ["·Jane", "·visits", "</s>"]
-        for k, text in enumerate(beside):
+        left_labels = [t for t in texts(figure, ha="right") if top < t.get_position()[1] < bottom]
+        assert [t.get_text() for t in left_labels] == ["·Jane", "·visits", "</s>"]
+        for k, text in enumerate(left_labels):
             assert text.get_position()[1] == pytest.approx(top + (k + 0.5) / 3 * (bottom - top))
             assert text.get_position()[0] < left
     for head in range(4):
         left, right, bottom, _ = places[8 + head]
-        beneath = [t for t in texts(figure, rotation=90) if left < t.get_position()[0] < right]
-        assert [t.get_text() for t in beneath] == [piece_label(piece) for piece in columns]
-        assert all(t.get_position()[1] > bottom for t in beneath)
-        assert beneath[0].get_position()[0] == pytest.approx(left + 0.1 * (right - left))
+        labels_below = [t for t in texts(figure, rotation=90) if left < t.get_position()[0] < right]
+        assert [t.get_text() for t in labels_below] == [piece_label(piece) for piece in columns]
+        assert all(t.get_position()[1] > bottom for t in labels_below)
+        assert labels_below[0].get_position()[0] == pytest.approx(left + 0.1 * (right - left))
     figure.savefig(tmp_path / "map.png")
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
 

@@ -1,4 +1,4 @@
-"""Text survives the tokenizer, whatever it is; the same text gives the same tokenizer, from the cache or not."""
+"""Any text survives encoding and decoding; the same text gives the same tokenizer, from the cache or not."""
 
 import logging
 import random
@@ -39,7 +39,7 @@ lines = st.lists(pieces_of_lines, max_size=7).map(lambda parts: unicodedata.norm
 @example(line="<s> </s> <unk> <pad> <0x41>")
 @example(line="\u0301 alone")
 @example(line="▅")
-def test_any_line_comes_back(type: str, line: str) -> None:
+def test_decoding_restores_any_line(type: str, line: str) -> None:
     line = line.replace("\u2581", "")  # the piece marker itself
     tokenizer = TOKENIZERS[type]
     ids = tokenizer.encode(line)
@@ -49,7 +49,7 @@ def test_any_line_comes_back(type: str, line: str) -> None:
 
 
 @each_type
-def test_special_ids_are_no_text_but_have_labels(type: str) -> None:
+def test_special_ids_decode_to_nothing_but_have_labels(type: str) -> None:
     tokenizer = TOKENIZERS[type]
     ids = tokenizer.encode("Le chat €")
     assert tokenizer.decode([BOS, *ids, EOS, PAD, UNK]) == "Le chat €"
@@ -65,7 +65,7 @@ def test_the_same_lines_give_the_same_model(type: str) -> None:
 
 
 @each_type
-def test_awkward_training_lines_are_learned_from_not_skipped(type: str) -> None:
+def test_long_and_unusual_training_lines_are_not_skipped(type: str) -> None:
     long = "zzzyx " * 709  # longer than the trainer's default limit
     lines = [*["a\0b", "c\td", "e\nf", "g▅h", "i▁j", ""] * 97, long]
     tokenizer = Tokenizer.train(lines, vocab_size=313, type=type)
@@ -76,7 +76,7 @@ def test_awkward_training_lines_are_learned_from_not_skipped(type: str) -> None:
 
 
 @each_type
-def test_one_letter_is_text_enough(type: str) -> None:
+def test_one_letter_is_enough_to_train_on(type: str) -> None:
     tokenizer = Tokenizer.train(["a"], vocab_size=313, type=type)
     assert tokenizer.decode(tokenizer.encode("a b")) == "a b"
 
@@ -92,7 +92,7 @@ def test_a_vocabulary_too_small_names_the_smallest_that_works(type: str) -> None
         Tokenizer.train(FRENCH, vocab_size=smallest - 1, type=type)
 
 
-def test_bytes_that_are_no_model_of_ours_are_refused() -> None:
+def test_bytes_that_are_not_a_tokenizer_of_this_package_are_refused() -> None:
     with pytest.raises(InputError, match="damaged"):
         Tokenizer(b"not a model")
     with pytest.raises(InputError, match="damaged"):
@@ -112,7 +112,7 @@ def test_a_vocabulary_survives_a_safe_checkpoint(tmp_path: Path, joint: bool) ->
     assert (restored.src.model == restored.tgt.model) == joint
 
 
-def test_sides_learn_from_their_own_text_and_frame_their_rows(tmp_path: Path) -> None:
+def test_separate_tokenizers_are_trained_on_their_own_side(tmp_path: Path) -> None:
     vocabulary = Vocabulary.train(PAIRS, 300, "bpe", joint=False, cache_dir=tmp_path)
     assert vocabulary.src.model == Tokenizer.train(FRENCH, 300).model
     assert vocabulary.tgt.model == Tokenizer.train(ENGLISH, 300).model
@@ -120,7 +120,7 @@ def test_sides_learn_from_their_own_text_and_frame_their_rows(tmp_path: Path) ->
     assert vocabulary.encode_tgt(["cat", ""]) == [[BOS, *vocabulary.tgt.encode("cat"), EOS], [BOS, EOS]]
 
 
-def test_a_vocabulary_larger_than_the_text_is_fitted_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_vocabulary_too_large_for_the_text_is_reduced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):  # trained, then from the cache
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="entente"):
@@ -131,7 +131,7 @@ def test_a_vocabulary_larger_than_the_text_is_fitted_and_said(tmp_path: Path, ca
         ]
 
 
-def test_the_cache_is_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokenizers_are_cached_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = []
     train = Tokenizer.train
 
@@ -154,7 +154,7 @@ def test_the_cache_is_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert trained == [300, 301, 300, 301, 301]
 
     data = bytearray(first.src.model)
-    for damaged in (b"", bytes(data[:101]), _flipped(data)):
+    for damaged in (b"", bytes(data[:101]), flip_bit(data)):
         file.write_bytes(damaged)
         assert Vocabulary.train(PAIRS, 300, "bpe", True, tmp_path).src.model == first.src.model
         assert file.read_bytes() == first.src.model
@@ -162,12 +162,13 @@ def test_the_cache_is_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(list(tmp_path.iterdir())) == 5
 
 
-def _flipped(data: bytearray) -> bytes:
+def flip_bit(data: bytearray) -> bytes:
+    """Returns the data with one bit inverted, at a random place."""
     place = random.Random(3).randrange(len(data))
     return bytes([*data[:place], data[place] ^ 1, *data[place + 1 :]])
 
 
-def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match="the tokenizer in .+: cannot be written"):
         Vocabulary.train(PAIRS, 300, "bpe", True, tmp_path / "file")

@@ -1,4 +1,4 @@
-"""A trace shows what the model computed, all of it, says what the model really does, and leaves nothing behind."""
+"""A trace shows all that the attention computed, describes ablated models as they are, and leaves the model unchanged."""
 
 import html
 import math
@@ -13,7 +13,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from bad_inputs import run
-from conftest import BOS, PAD, SRC_VOCAB, TGT_VOCAB, real_ids, small
+from conftest import BOS, PAD, SIZES, SRC_VOCAB, TGT_VOCAB, real_ids, small
 from entente.attention import trace as package
 from entente.attention.record import KIND_NAMES, record
 from entente.attention.trace import Labels, examples, trace
@@ -24,7 +24,7 @@ from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import pad
 
 S, T = 7, 5
-LAYER, HEAD, STEP = 2, 2, 3  # of 2 layers and 3 heads, from 1
+LAYER, HEAD, STEP = 2, 2, 3  # one-based; there are 2 layers and 3 heads
 TRANSFORMER: tuple[str, ...] = ("encoder", "decoder", "cross")
 CASES: list[tuple[str, str]] = [*((kind, "transformer") for kind in TRANSFORMER), ("alignment", "birnn")]
 
@@ -37,7 +37,7 @@ class Batch(NamedTuple):
 
 @pytest.fixture
 def batch() -> Batch:
-    """Two sentences; the second is shorter on both sides. One token has the signs of Markdown and of rich in it."""
+    """Two sentences; the second is shorter on both sides. Labels contain the markup characters of Markdown, HTML and rich."""
     src = pad([real_ids([S], SRC_VOCAB, 1).tolist(), real_ids([4], SRC_VOCAB, 2).tolist()], PAD)
     tgt = pad([[BOS, *real_ids([T - 1], TGT_VOCAB, 3).tolist()], [BOS, *real_ids([2], TGT_VOCAB, 4).tolist()]], PAD)
     labels = [
@@ -49,12 +49,12 @@ def batch() -> Batch:
 
 @pytest.fixture(autouse=True)
 def exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers are read from what is written, with enough decimals to compare them."""
+    """Prints numbers with enough decimals to compare them."""
     monkeypatch.setattr(package, "DECIMALS", 13)
 
 
 class Table(NamedTuple):
-    """A table as a reader sees it; its pieces are one. title: with the shape, the sentence, and so on."""
+    """A printed table, its parts joined. The title includes the shape, the sentence, and so on."""
 
     title: str
     grid: list[list[str]]
@@ -73,7 +73,7 @@ class Table(NamedTuple):
 
     @property
     def cells(self) -> list[list[str]]:
-        """Without labels and sums."""
+        """The cells without labels and sums."""
         return [row[1 : len(self.columns) + 1] for row in self.grid[1 : len(self.rows) + 1]]
 
     @property
@@ -99,13 +99,13 @@ class Trace(NamedTuple):
 
 
 def read(written: str) -> list[Trace]:
-    """The traces in a Markdown text."""
+    """Returns the traces in a Markdown text."""
     found: list[Trace] = []
-    pieces = False
+    joining = False
     for block in written.split("\n\n"):
         if block.startswith("# "):
             found.append(Trace(html.unescape(block[2:]), []))
-            said: list[str] = []  # what is said before the first step
+            said: list[str] = []  # sentences since the last heading
         elif block.startswith("## "):
             steps = found[-1].steps
             steps.append(Step(*html.unescape(block).removeprefix(f"## {len(steps) + 1}. ").split(": ", 1), [], said := []))
@@ -113,56 +113,56 @@ def read(written: str) -> list[Trace]:
             lines = [[html.unescape(cell.strip()) for cell in line[1:-1].split("|")] for line in block.splitlines()]
             del lines[1]
             seen = found[-1].steps[-1].tables
-            if pieces:
+            if joining:
                 seen[-1].grid[:] = [[*row, *more[1:]] for row, more in zip(seen[-1].grid, lines, strict=True)]
             else:
                 seen.append(Table(said.pop(), lines))
         else:
             assert "\n" not in block
             said.append(html.unescape(block))
-        pieces = block.startswith("|")
+        joining = block.startswith("|")
     return found
 
 
-def written(model: Seq2Seq, batch: Batch, kind: str, columns: int | None = None) -> str:
+def markdown_of(model: Seq2Seq, batch: Batch, kind: str, columns: int | None = None) -> str:
     if kind == "alignment":
         return trace(model, *batch, step=STEP, columns=columns)
     return trace(model, *batch, kind, LAYER, HEAD, columns=columns)
 
 
-def traced(model: Seq2Seq, batch: Batch, kind: str) -> Trace:
-    [found] = read(written(model, batch, kind))
+def trace_of(model: Seq2Seq, batch: Batch, kind: str) -> Trace:
+    [found] = read(markdown_of(model, batch, kind))
     return found
 
 
-def names(found: Trace) -> set[str]:
+def table_names(found: Trace) -> set[str]:
     return {table.name for step in found.steps for table in step.tables}
 
 
 def table_of(found: Trace, name: str, sentence: int = 0) -> Table:
-    """The table of that name; of several sentences, that of the one given."""
+    """Returns the table of that name, of the sentence with that index."""
     return [table for step in found.steps for table in step.tables if table.name == name][sentence]
 
 
 def text(found: Trace, title: str) -> str:
-    """What stands at the step of that title."""
+    """Returns the formula and the sentences of the step with that title."""
     [step] = [step for step in found.steps if step.title == title]
     return " ".join([step.formula, *step.sentences])
 
 
-def worked_out(model: Any, batch: Batch, kind: str) -> dict[str, list[Tensor]]:
-    """All numbers of a Transformer's attention by name, of both sentences, from the layer's own parameters: only what enters
-    is taken from the model."""
-    entered: dict[str, Any] = {}
+def recompute(model: Any, batch: Batch, kind: str) -> dict[str, list[Tensor]]:
+    """Returns all numbers of a Transformer's attention by name, for both sentences, recomputed from the layer's parameters;
+    only the input of the layer is taken from the model."""
+    captured: dict[str, Any] = {}
     block = (model.encoder if kind == "encoder" else model.decoder)[LAYER - 1]
     name = "cross" if kind == "cross" else "self"
-    handles = [block.residual[name].register_forward_pre_hook(lambda module, inputs: entered.update(x=inputs[0]))]
-    handles += [model.encoder_norm.register_forward_hook(lambda module, inputs, out: entered.update(memory=out))]
+    handles = [block.residual[name].register_forward_pre_hook(lambda module, inputs: captured.update(x=inputs[0]))]
+    handles += [model.encoder_norm.register_forward_hook(lambda module, inputs, out: captured.update(memory=out))]
     with torch.no_grad():
         model(batch.src, batch.tgt)
     for handle in handles:
         handle.remove()
-    x, p = entered["x"], dict(block.named_parameters())
+    x, p = captured["x"], dict(block.named_parameters())
 
     def linear(part: str, source: Tensor) -> Tensor:
         at = f"{name}_attention.{part}"
@@ -175,7 +175,7 @@ def worked_out(model: Any, batch: Batch, kind: str) -> dict[str, list[Tensor]]:
         return centred / deviation * p[f"{at}.weight"] + p[f"{at}.bias"]
 
     h = norm("before", x) if f"before.{name}.weight" in p else x
-    source = entered["memory"] if kind == "cross" else h
+    source = captured["memory"] if kind == "cross" else h
     k = x.size(-1) // model.n_heads
     cut = slice((HEAD - 1) * k, HEAD * k)
     q, key, v = linear("query", h), linear("key", source), linear("value", source)
@@ -218,16 +218,18 @@ def worked_out(model: Any, batch: Batch, kind: str) -> dict[str, list[Tensor]]:
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("kind", TRANSFORMER)
-def test_a_transformers_numbers_equal_those_worked_out_from_its_parameters(kind: str, norm: str, batch: Batch) -> None:
+def test_a_transformers_numbers_equal_those_recomputed_from_its_parameters(kind: str, norm: str, batch: Batch) -> None:
     model = small("transformer", spread=0.3, norm=norm)
-    expected = worked_out(model, batch, kind)
-    found = traced(model, batch, kind)
-    assert expected.keys() - names(found) == ({"h"} if norm == "post" else set()) | ({"memory"} if kind != "cross" else set())
-    compared(found, expected)
+    expected = recompute(model, batch, kind)
+    found = trace_of(model, batch, kind)
+    not_shown = ({"h"} if norm == "post" else set()) | ({"memory"} if kind != "cross" else set())
+    assert expected.keys() - table_names(found) == not_shown
+    assert_tables(found, expected)
     assert len([t for step in found.steps for t in step.tables if t.name == "weights"]) == 2
 
 
-def compared(found: Trace, expected: dict[str, list[Tensor]]) -> None:
+def assert_tables(found: Trace, expected: dict[str, list[Tensor]]) -> None:
+    """Asserts that every table of a trace has the expected numbers."""
     seen: set[str] = set()
     for step in found.steps:
         for table in step.tables:
@@ -239,15 +241,15 @@ def compared(found: Trace, expected: dict[str, list[Tensor]]) -> None:
     assert len(seen) > 7
 
 
-def test_the_birnns_numbers_equal_those_worked_out_from_its_parameters(batch: Batch) -> None:
+def test_the_birnns_numbers_equal_those_recomputed_from_its_parameters(batch: Batch) -> None:
     model: Any = small("birnn", spread=0.3)
-    found = traced(model, batch, "alignment")
+    found = trace_of(model, batch, "alignment")
     p = dict(model.named_parameters())
     memory = model.encode(batch.src).source.memory.value
-    _, state = model.decode(batch.tgt[:, : STEP - 1], model.encode(batch.src))  # what is before the third step
+    _, state = model.decode(batch.tgt[:, : STEP - 1], model.encode(batch.src))  # the state before the third step
     query = state.written[0][:, None]
-    asked, keys = query @ p["attention.query.weight"].T, memory @ p["attention.key.weight"].T
-    added = asked + keys
+    queries, keys = query @ p["attention.query.weight"].T, memory @ p["attention.key.weight"].T
+    added = queries + keys
     e = added.tanh() @ p["attention.score.weight"][0]
     masked = torch.where(batch.src != PAD, e, -torch.inf)[:, None]
     weights = masked.exp() / masked.exp().sum(-1, keepdim=True)
@@ -255,7 +257,7 @@ def test_the_birnns_numbers_equal_those_worked_out_from_its_parameters(batch: Ba
     expected = {
         "query": query,
         "h": memory,
-        "W q": asked,
+        "W q": queries,
         "U k": keys,
         "W q + U k": added,
         "tanh(W q + U k)": added.tanh(),
@@ -266,28 +268,28 @@ def test_the_birnns_numbers_equal_those_worked_out_from_its_parameters(batch: Ba
         "context": weights @ memory,
         f"s_{STEP}, the next query": after.written[0][:, None],
     }
-    assert names(found) == expected.keys()
-    compared(found, {name: list(values.detach()) for name, values in expected.items()})
+    assert table_names(found) == expected.keys()
+    assert_tables(found, {name: list(values.detach()) for name, values in expected.items()})
 
 
 @pytest.mark.parametrize(("score", "readout"), [("bilinear", "residual"), ("dot", "context")])
 def test_the_birnns_other_scores(score: str, readout: str, batch: Batch) -> None:
     model: Any = small("birnn", spread=0.3, score=score, readout=readout)
-    found = traced(model, batch, "alignment")
+    found = trace_of(model, batch, "alignment")
     memory = table_of(found, "h").tensor
     key = memory @ model.attention.key.weight.T if score == "bilinear" else memory[:, :19] + memory[:, 19:]
     assert torch.allclose(table_of(found, "k").tensor, key)
     assert torch.allclose(table_of(found, "q . k").tensor, table_of(found, "query").tensor @ key.T)
     assert torch.equal(table_of(found, "q . k").tensor, table_of(found, "scores").tensor)
     assert "not scaled" in text(found, "The scale")
-    brought = model.context(table_of(found, "context").tensor)
+    projected = model.context(table_of(found, "context").tensor)
     state = table_of(found, f"s_{STEP}, the next query").tensor
     shown = table_of(found, "s_i + U c_i" if readout == "residual" else "U c_i").tensor
-    assert torch.allclose(shown, brought + state if readout == "residual" else brought)
+    assert torch.allclose(shown, projected + state if readout == "residual" else projected)
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
-def test_weights_are_those_that_are_recorded(kind: str, name: str) -> None:
+def test_weights_equal_the_recorded_weights(kind: str, name: str) -> None:
     vocabulary: Any = SimpleNamespace(src=SimpleNamespace(pieces=list), tgt=SimpleNamespace(pieces=list))
     model = MODELS[name](29, 31, False, 0, 1, **SIZES[name])
     src, tgt = [5, 7, 11, 13, 3], [17, 19, 23]
@@ -304,21 +306,15 @@ def test_weights_are_those_that_are_recorded(kind: str, name: str) -> None:
             assert torch.equal(table_of(found, "weights").tensor[0].float(), recorded[step - 1])
 
 
-SIZES: dict[str, dict[str, Any]] = {
-    "transformer": {"d_model": 21, "n_heads": 3, "n_layers": 2, "d_ff": 13},
-    "birnn": {"d_embedding": 17, "d_hidden": 19, "d_attention": 23},
-}
-
-
-# What is printed.
+# The printed text
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
-def test_what_is_printed_are_these_numbers(kind: str, name: str, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_printed_numbers_are_rounded(kind: str, name: str, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small(name, spread=0.3)
-    whole = [table for step in traced(model, batch, kind).steps for table in step.tables]
+    whole = [table for step in trace_of(model, batch, kind).steps for table in step.tables]
     monkeypatch.undo()
-    text = written(model, batch, kind)
+    text = markdown_of(model, batch, kind)
     [found] = read(text)
     printed = [table for step in found.steps for table in step.tables]
     masked = {table.title: table.tensor == 0 for table in whole if table.name == "weights"}
@@ -351,11 +347,11 @@ def on_terminal(text: str, width: int) -> str:
 
 
 @pytest.mark.parametrize("width", [40, 80])
-def test_a_narrow_terminal_cuts_no_number(width: int, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_terminal_cuts_off_no_number(width: int, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small("transformer", spread=0.3)
-    weights = table_of(traced(model, batch, "encoder"), "weights")
+    weights = table_of(trace_of(model, batch, "encoder"), "weights")
     monkeypatch.undo()
-    said = on_terminal(written(model, batch, "encoder", 8), width)
+    said = on_terminal(markdown_of(model, batch, "encoder", 8), width)
     assert max(map(len, said.splitlines())) <= width
     printed = re.findall(r"-?\d+\.\d+|\(0\)", said.partition("7. The softmax")[2])
     for value in weights.tensor.flatten().tolist():
@@ -375,7 +371,7 @@ def test_wide_and_long_tables_say_how_much_is_left_out() -> None:
     table, n = only("w", labels, 3, sums=True), package.LONGEST
     assert table.title == f"w, the first {n} of 50 rows, the first {n} of 50 columns"
     assert table.grid[0] == ["", *labels[:n], "sum"] and table.rows == labels[:n] and table.grid[-1][0] == "sum"
-    assert table.sums == pytest.approx(values.sum(1)[:n].tolist()), "of the whole rows"
+    assert table.sums == pytest.approx(values.sum(1)[:n].tolist()), "sums are of whole rows, shown or not"
     assert [*map(float, table.grid[-1][1:-1])] == pytest.approx(values.sum(0)[:n].tolist())
     table = only("x", None, 3)
     assert table.columns == ["1", "2", "3"] and table.title.endswith("the first 3 of 50 columns")
@@ -384,29 +380,30 @@ def test_wide_and_long_tables_say_how_much_is_left_out() -> None:
         assert len(line[2:-2].replace(" | ", package.GAP)) <= package.WIDEST or line.startswith("| ---")
 
 
-# The model is left as it was.
+# The model is left unchanged
 
 
-def state(model: nn.Module) -> tuple[Any, ...]:
+def mutable_state(model: nn.Module) -> tuple[Any, ...]:
+    """Returns what a trace could change: the number of hooks, the training modes, the random state, and the gradient mode."""
     hooks = sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
     return hooks, [module.training for module in model.modules()], torch.get_rng_state().tolist(), torch.is_grad_enabled()
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
-def test_nothing_is_left_behind(kind: str, name: str, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_is_left_unchanged(kind: str, name: str, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small(name, spread=0.3, dropout=0.4).train()
     model.output.eval()
     loss = model(batch.src, batch.tgt).sum()
-    before = state(model)
+    before = mutable_state(model)
     values = {key: value.clone() for key, value in model.state_dict().items()}
-    found = written(model, batch, kind)
-    assert state(model) == before and before[0] == 0
+    found = markdown_of(model, batch, kind)
+    assert mutable_state(model) == before and before[0] == 0
     assert all(torch.equal(value, values[key]) for key, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     loss.backward()
-    assert written(model.eval(), batch, kind) == found, "no dropout"
+    assert markdown_of(model.eval(), batch, kind) == found, "dropout was not off"
     model.train()
-    before = state(model)
+    before = mutable_state(model)
     decode = model.decode
 
     def broken(*arguments: Any) -> None:
@@ -415,31 +412,31 @@ def test_nothing_is_left_behind(kind: str, name: str, batch: Batch, monkeypatch:
 
     monkeypatch.setattr(model, "decode", broken)
     with pytest.raises(ZeroDivisionError):
-        traced(model, batch, kind)
-    assert state(model) == before
+        trace_of(model, batch, kind)
+    assert mutable_state(model) == before
     assert not torch.overrides._get_current_function_mode_stack()
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
-def test_what_was_not_seen_is_an_error(kind: str, name: str, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_was_not_captured_is_an_error(kind: str, name: str, batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small(name, spread=0.3)
     monkeypatch.setattr(model, "decode", lambda tgt, state: (None, state))
     if kind == "encoder":
         monkeypatch.setattr(model, "encode", lambda src: None)
     with pytest.raises(RuntimeError, match="was not seen"):
-        traced(model, batch, kind)
+        trace_of(model, batch, kind)
     other: Any = small(name, spread=0.3)
     attention = other.attention if name == "birnn" else other.decoder[LAYER - 1].cross_attention
-    if kind in ("cross", "alignment"):  # a layer that computes in another way than is described
+    if kind in ("cross", "alignment"):  # a layer that does not compute what the trace describes
         monkeypatch.setattr(attention.weights, "forward", lambda scores, mask: torch.ones_like(scores))
         with pytest.raises(RuntimeError, match="masked_fill was not seen"):
-            traced(other, batch, kind)
+            trace_of(other, batch, kind)
 
 
-def test_a_compiled_model_is_traced_plain(batch: Batch) -> None:
+def test_a_compiled_model_is_traced_uncompiled(batch: Batch) -> None:
     model = small("transformer", spread=0.3)
-    compiled: Any = SimpleNamespace(_orig_mod=model)  # as torch.compile wraps it; test_maps.py has a real one
-    assert written(model, batch, "cross") == written(compiled, batch, "cross")
+    compiled: Any = SimpleNamespace(_orig_mod=model)  # the attribute that torch.compile adds; test_maps.py compiles a model
+    assert markdown_of(model, batch, "cross") == markdown_of(compiled, batch, "cross")
 
 
 @pytest.mark.parametrize(
@@ -465,39 +462,39 @@ def test_an_attention_that_is_not_there_is_refused(
     assert re.fullmatch(line, problem)
 
 
-# An ablated model is told as it is.
+# Ablated models are described as they are
 
 
-def ablated(batch: Batch, kind: str = "cross", **changes: Any) -> Trace:
-    return traced(small("transformer", spread=0.3, **changes), batch, kind)
+def ablated_trace(batch: Batch, kind: str = "cross", **changes: Any) -> Trace:
+    return trace_of(small("transformer", spread=0.3, **changes), batch, kind)
 
 
 def test_no_residual(batch: Batch) -> None:
-    found = ablated(batch, residual=["self", "ff"])
+    found = ablated_trace(batch, residual=["self", "ff"])
     assert "no residual connection" in text(found, "The residual connection")
     assert torch.equal(table_of(found, "after the residual").tensor, table_of(found, "out").tensor)
     assert "x + out" not in text(found, "The residual connection") + text(found, "The norm")
-    assert "keeps its own token" in text(ablated(batch, "decoder", residual=["self"]), "The residual connection")
+    assert "keeps its own token" in text(ablated_trace(batch, "decoder", residual=["self"]), "The residual connection")
 
 
 @pytest.mark.parametrize("kind", TRANSFORMER)
 def test_scales(kind: str, batch: Batch) -> None:
-    none = ablated(batch, kind, scale="none")
+    none = ablated_trace(batch, kind, scale="none")
     assert "does not scale" in text(none, "The scale") and "sqrt" not in none.steps[4].formula
     assert torch.equal(table_of(none, "scaled scores").tensor, table_of(none, "Q K^T").tensor)
-    misread = ablated(batch, kind, scale="n_keys")
+    misread = ablated_trace(batch, kind, scale="n_keys")
     assert "misreading" in text(misread, "The scale")
     factor, scores = table_of(misread, "factor").tensor, table_of(misread, "Q K^T").tensor
     assert torch.allclose(table_of(misread, "scaled scores").tensor, scores * factor)
     seen = torch.arange(1, T + 1)[:, None] if kind == "decoder" else torch.tensor([[S]])
     assert torch.allclose(factor, seen.double().rsqrt())
-    usual = ablated(batch, kind)
+    usual = ablated_trace(batch, kind)
     assert "variance d_k" in text(usual, "The scale") and "whatever the number of tokens" in text(usual, "The scale")
 
 
 @pytest.mark.parametrize("softmax", ["queries", "batch"])
 def test_softmax_over_another_axis(softmax: str, batch: Batch) -> None:
-    found = ablated(batch, softmax=softmax)
+    found = ablated_trace(batch, softmax=softmax)
     one, other = table_of(found, "weights", 0), table_of(found, "weights", 1)
     said = text(found, "The softmax")
     assert f"softmax: {softmax}" in said
@@ -514,25 +511,25 @@ def test_softmax_over_another_axis(softmax: str, batch: Batch) -> None:
 
 
 def test_norms(batch: Batch) -> None:
-    post, none, pre = (ablated(batch, norm=norm) for norm in ("post", "none", "pre"))
-    assert "post-norm" in text(post, "The norm") and "after the norm" in names(post) and "h" not in names(post)
-    assert "no norm at all" in text(none, "The norm") and not {"after the norm", "h"} & names(none)
+    post, none, pre = (ablated_trace(batch, norm=norm) for norm in ("post", "none", "pre"))
+    assert "post-norm" in text(post, "The norm") and "after the norm" in table_names(post) and "h" not in table_names(post)
+    assert "no norm at all" in text(none, "The norm") and not {"after the norm", "h"} & table_names(none)
     assert "pre-norm" in text(pre, "The input") and "none here" in text(pre, "The norm")
     assert "pre-norm" not in " ".join(text(none, step.title) for step in none.steps)
 
 
 def test_other_scores_in_the_transformer(batch: Batch) -> None:
     model: Any = small("transformer", spread=0.3, score="additive")
-    found = traced(model, batch, "cross")
+    found = trace_of(model, batch, "cross")
     v = model.decoder[LAYER - 1].cross_attention.score.weight[HEAD - 1]
     q, k = table_of(found, "Q").tensor, table_of(found, "K").tensor
     assert torch.allclose(table_of(found, "q + k").tensor, q[0] + k)
     assert torch.allclose(table_of(found, "tanh(q + k)").tensor, (q[0] + k).tanh())
     assert torch.allclose(table_of(found, "v^T tanh(q + k)").tensor, (q[:, None] + k).tanh() @ v)
     assert "Bahdanau" in text(found, "The scores") and "no scale" in text(found, "The scale")
-    assert "Q K^T" not in names(found)
+    assert "Q K^T" not in table_names(found)
     model = small("transformer", spread=0.3, score="bilinear")
-    found = traced(model, batch, "cross")
+    found = trace_of(model, batch, "cross")
     matrix = model.decoder[LAYER - 1].cross_attention.score.weight[HEAD - 1]
     q, k = table_of(found, "Q").tensor, table_of(found, "K").tensor
     assert torch.allclose(table_of(found, "Q M K^T").tensor, q @ matrix @ k.T)
@@ -540,7 +537,7 @@ def test_other_scores_in_the_transformer(batch: Batch) -> None:
 
 
 def test_no_projections(batch: Batch) -> None:
-    found = ablated(batch, "encoder", projections=["value"])
+    found = ablated_trace(batch, "encoder", projections=["value"])
     assert "no W_q, W_k" in text(found, "The projections' weights")
     k = table_of(found, "Q").tensor.size(1)
     part = table_of(found, "h").tensor[:, (HEAD - 1) * k : HEAD * k]
@@ -549,20 +546,20 @@ def test_no_projections(batch: Batch) -> None:
 
 
 def test_masks(batch: Batch) -> None:
-    assert "no causal mask" in text(ablated(batch, "decoder", mask_future=False), "The mask")
-    seen = ablated(batch, mask_padding=False)
+    assert "no causal mask" in text(ablated_trace(batch, "decoder", mask_future=False), "The mask")
+    seen = ablated_trace(batch, mask_padding=False)
     assert "does not hide" in text(seen, "The mask") and table_of(seen, "mask", 1).tensor.all()
     assert "source's padding mask" not in text(seen, "The mask")
-    weak = ablated(batch, mask_value=-1.0)
+    weak = ablated_trace(batch, mask_value=-1.0)
     assert "leaks" in text(weak, "The mask") and "exactly 0" not in text(weak, "The mask")
     assert table_of(weak, "weights", 1).tensor.min() > 0 and (table_of(weak, "masked scores", 1).tensor[:, -1] == -1).all()
-    bare = traced(small("birnn", spread=0.3, mask_padding=False), batch, "alignment")
+    bare = trace_of(small("birnn", spread=0.3, mask_padding=False), batch, "alignment")
     assert "does not hide" in text(bare, "The mask")
 
 
-# The example, and what people ask.
+# The example, and its answers to common questions
 
-ASKED = {
+ANSWERS = {
     "transformer": {
         "The input": "loop over the batch? No.",
         "The projections' weights": "Not in equation 1 of Vaswani et al. 2017",
@@ -581,11 +578,11 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(ASKED))
-def test_the_example_answers_what_people_ask_and_says_nothing_twice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", sorted(ANSWERS))
+def test_the_example_answers_common_questions_and_repeats_no_sentence(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     traces = read(examples(name))
     assert len(traces) == (3 if name == "transformer" else 1)
-    for title, wanted in ASKED[name].items():
+    for title, wanted in ANSWERS[name].items():
         there = " ".join(text(one, title) for one in traces)
         assert [phrase for phrase in wanted.split("|") if phrase not in there] == []
     said = [sentence for one in traces for step in one.steps for sentence in step.sentences]
@@ -596,46 +593,46 @@ def test_the_example_answers_what_people_ask_and_says_nothing_twice(name: str, m
         for n in range(2):
             weights = table_of(one, "weights", n).tensor
             assert torch.allclose(weights.sum(-1), torch.ones(()).double())
-            assert weights.max() < 1 or one is traces[1], "a row that looks at one key teaches little"
-        follows_from_matrices(one)
+            assert weights.max() < 1 or one is traces[1], "a row with all its weight on one key explains little"
+        assert_follows_from_matrices(one)
     monkeypatch.undo()
     by_hand = [line for line in examples(name).split("\n\n") if line.startswith("By hand: ")]
     assert len(by_hand) > 2
     for line in by_hand:
-        comes_to_what_it_says(line)
+        assert_sum(line)
 
 
-def follows_from_matrices(one: Trace) -> None:
-    """What a reader works out from the matrices that are shown is what is shown."""
+def assert_follows_from_matrices(one: Trace) -> None:
+    """Asserts that the shown results can be computed from the shown matrices."""
 
     def times(x: str, matrix: str) -> Tensor:
         w = table_of(one, f"{matrix}, b").tensor
         return table_of(one, x).tensor @ w[:-1] + w[-1]
 
-    if "W" in names(one):  # of the BiRNN
+    if "W" in table_names(one):  # of the BiRNN
         assert torch.allclose(table_of(one, "W q").tensor, table_of(one, "query").tensor @ table_of(one, "W").tensor, atol=1e-6)
         assert torch.allclose(table_of(one, "U k").tensor, table_of(one, "h").tensor @ table_of(one, "U").tensor, atol=1e-6)
-        compared = table_of(one, "tanh(W q + U k)").tensor @ table_of(one, "v").tensor[0]
-        assert torch.allclose(table_of(one, "e").tensor[0], compared, atol=1e-6)
+        scores = table_of(one, "tanh(W q + U k)").tensor @ table_of(one, "v").tensor[0]
+        assert torch.allclose(table_of(one, "e").tensor[0], scores, atol=1e-6)
         return
-    source = "memory" if "memory" in names(one) else "h"
+    source = "memory" if "memory" in table_names(one) else "h"
     for name, x, matrix in (("Q", "h", "W_q"), ("K", source, "W_k"), ("V", source, "W_v"), ("out", "weights x V", "W_o")):
         assert torch.allclose(table_of(one, name).tensor, times(x, matrix), atol=1e-5), name
 
 
-def comes_to_what_it_says(line: str) -> None:
-    """The line's sum comes to what it says, up to rounding."""
+def assert_sum(line: str) -> None:
+    """Asserts that the sum in a line has the result that the line gives, up to rounding."""
     _, terms, result = line.rsplit(" = ", 2)
     terms = terms.replace("·", "*").replace("exp(-inf)", "0")
     assert eval(terms, {"exp": math.exp, "__builtins__": {}}) == pytest.approx(float(result), abs=0.006), line
 
 
-# The command.
+# The command
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Checkpoints that were never trained: of both models, and one without cross-attention."""
+    """Returns a folder with untrained checkpoints of both models, and one of a Transformer without cross-attention."""
     place = tmp_path_factory.mktemp("trace")
     lines = ["Le chat dort.", "Jane visite l'Afrique.", "The cat sleeps.", "Jane visits Africa."]
     tokenizer = Tokenizer.train(lines * 3, 300)
@@ -646,7 +643,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "no_cross": ("transformer", {"sublayers": ["self", "ff"]}),
     }
     for file, (name, changes) in variants.items():
-        settings = {**SIZES[name], **changes}
+        settings: dict[str, Any] = {**SIZES[name], **changes}
         size = len(tokenizer)
         model = MODELS[name](size, size, True, 0, 1, **settings)
         content = entry({"model": {"name": name, **settings}, "seed": 1}, vocabulary, text="")
@@ -670,7 +667,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("example=true kind=encoder", "Encoder self-attention"),
     ],
 )
-def test_the_command_prints_and_writes_the_same(arguments: str, first: str, folder: Path) -> None:
+def test_the_command_prints_and_writes_the_same_trace(arguments: str, first: str, folder: Path) -> None:
     ended = run(f"trace {arguments} output=trace.md columns=null threads=1", folder)
     assert (ended.code, ended.err) == (0, "") and ended.out.startswith(first)
     text = (folder / "trace.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`entente.load` against the commands and the evaluation that it shares its code with."""
+"""`entente.load` gives the same results as search and evaluation."""
 
 import subprocess
 import sys
@@ -43,7 +43,7 @@ def model(run: Path) -> entente.TrainedModel:
     return entente.load(run, device="cpu")
 
 
-def test_it_translates_as_search_does(model: entente.TrainedModel) -> None:
+def test_its_translations_are_those_of_search(model: entente.TrainedModel) -> None:
     how = fill(Search, "search", {**model.config["search"], "beam": 3})
     expected = [
         model.vocabulary.tgt.decode(found[0].tokens) for found in translate(model.model, model.vocabulary, [SOURCE, ""], how)
@@ -74,12 +74,12 @@ def test_attention_is_named_and_its_rows_sum_to_one(model: entente.TrainedModel)
         assert torch.allclose(weights.sum(-1), torch.ones(()), atol=1e-5)
 
 
-def test_attention_without_a_target_is_of_the_greedy_translation(model: entente.TrainedModel) -> None:
+def test_attention_without_a_target_is_that_of_the_greedy_translation(model: entente.TrainedModel) -> None:
     [[best]] = translate(model.model, model.vocabulary, [SOURCE], fill(Search, "search", {**model.config["search"], "beam": 1}))
     assert model.attention(SOURCE).target == model.vocabulary.tgt.pieces([*best.tokens, EOS])
 
 
-def test_what_cannot_be_read_is_one_line(model: entente.TrainedModel, tmp_path: Path) -> None:
+def test_bad_arguments_are_refused(model: entente.TrainedModel, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         entente.load(tmp_path)
     with pytest.raises(InputError, match="source sentence is empty"):

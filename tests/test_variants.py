@@ -1,61 +1,29 @@
-"""The ablations: each variant computes what its definition says, and breaks exactly the laws that it takes away."""
+"""Each ablation computes what its definition says, and breaks exactly the laws that it is expected to break."""
 
 import math
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import yaml
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from broken_laws import ABLATION_FILES, BREAKS, BROKEN, KEEPS_ALL, model_settings
 from conftest import LENGTHS, PAD, TGT_VOCAB, T, real_ids, small, sources
 from entente.models import MODELS, BiRNN, Seq2Seq, Transformer
 from entente.models.attention import AXIS, PROJECTIONS, AttentionWeights, MultiHeadAttention, SoftmaxOver
 from entente.models.seq2seq import select
 from entente.models.transformer import LEARNED_POSITIONS, DecoderBlock, EncoderBlock, sinusoids
-from test_attention import FUTURE, REAL, disturb, normal, recorded
-from test_laws import B, S, close, in_chunks, logits, loss_of, tensors
+from numerics import FUTURE, REAL, B, S, close, disturb, logits, logits_in_chunks, loss_of, normal, recorded, tensors
 
-FILES = {file.stem: file.read_text() for file in sorted(Path(__file__).parents[1].glob("configs/ablation/*.yaml"))}
-
-# What each variant breaks, of LAWS below.
-ATTENTION = {"attention"}
-NO_FUTURE = {"causality", "chunks", "target padding"}  # what a decoder that looks ahead cannot keep
-NO_PADDING = {"source padding", "alone"}
-KEEPS_ALL = {
-    "transformer": """additive_score baseline bilinear_score d_k_256 d_k_256_unscaled layers_1 layers_1_no_residual layers_2
-        layers_2_no_residual layers_4 layers_4_no_residual learned_positions no_dropout no_feed_forward no_label_smoothing
-        no_norm no_projections no_residual no_residual_cross no_residual_ff no_residual_self no_warmup one_head post_norm
-        scaled_by_keys unscaled untied""",
-    "birnn": """baseline bilinear_score dot_score lstm no_attention no_dropout no_label_smoothing no_warmup one_direction
-        readout_context readout_residual untied""",
-}
-BREAKS: dict[tuple[str, str], set[str]] = {
-    ("transformer", "no_causal_mask"): NO_FUTURE | ATTENTION,
-    ("transformer", "no_cross_attention"): {"source words", "source order"},
-    ("transformer", "no_padding_mask"): NO_PADDING | ATTENTION,
-    ("transformer", "no_positions"): {"source order"},
-    ("transformer", "softmax_batch"): {"alone", "neighbours"} | ATTENTION,
-    ("transformer", "softmax_queries"): NO_FUTURE | NO_PADDING | ATTENTION,  # padded queries take their share of a key too
-    ("transformer", "weak_mask"): NO_FUTURE | NO_PADDING | ATTENTION,
-    ("birnn", "no_padding_mask"): NO_PADDING | ATTENTION,
-    ("birnn", "softmax_batch"): {"alone", "neighbours"} | ATTENTION,
-}
-BROKEN = {(name, variant): set[str]() for name, variants in KEEPS_ALL.items() for variant in variants.split()} | BREAKS
 each_variant = pytest.mark.parametrize(("name", "variant"), sorted(BROKEN))
-
-
-def change(variant: str) -> dict[str, Any]:
-    return yaml.safe_load(FILES[variant]).get("model", {})
 
 
 def test_the_table_has_every_file_with_each_model_that_its_command_names() -> None:
     expected = set()
-    for variant, text in FILES.items():
+    for variant, text in ABLATION_FILES.items():
         command = re.search(r"# Command: (.*)", text)
         only, either = "model=birnn ablation=", "(or model=birnn)"
         if command is None or only not in command[1]:
@@ -63,72 +31,78 @@ def test_the_table_has_every_file_with_each_model_that_its_command_names() -> No
         if command is None or only in command[1] or either in command[1]:
             expected.add(("birnn", variant))
     assert set(BROKEN) == expected
-    assert sum(len(variants.split()) for variants in KEEPS_ALL.values()) + len(BREAKS) == len(expected)  # nothing twice
+    # No variant is listed twice.
+    assert sum(len(variants.split()) for variants in KEEPS_ALL.values()) + len(BREAKS) == len(expected)
 
 
-# Laws: how far a model is from keeping each
+# Laws: each function returns how far a model is from obeying the law in its docstring
 
 
-def far(actual: Tensor, expected: Tensor) -> float:
+def max_difference(actual: Tensor, expected: Tensor) -> float:
     return (actual - expected).abs().max().item()
 
 
 def chunks(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    return max(far(in_chunks(model, src, tgt, sizes), logits(model, src, tgt)) for sizes in ([1] * T, [5, 8]))
+    """Decoding in chunks equals decoding at once."""
+    return max(max_difference(logits_in_chunks(model, src, tgt, sizes), logits(model, src, tgt)) for sizes in ([1] * T, [5, 8]))
 
 
 def source_padding(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    return far(logits(model, F.pad(src, (0, 7), value=PAD), tgt), logits(model, src, tgt))
+    """More padding of the source changes nothing."""
+    return max_difference(logits(model, F.pad(src, (0, 7), value=PAD), tgt), logits(model, src, tgt))
 
 
 def target_padding(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    return far(logits(model, src, F.pad(tgt, (0, 5), value=PAD))[:, :T], logits(model, src, tgt))
+    """Padding after the target changes nothing in it."""
+    return max_difference(logits(model, src, F.pad(tgt, (0, 5), value=PAD))[:, :T], logits(model, src, tgt))
 
 
 def alone(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
+    """A sentence alone gets the logits that it gets in a batch."""
     together = logits(model, src, tgt)
-    return max(far(logits(model, src[b, None, :n], tgt[b, None])[0], together[b]) for b, n in enumerate(LENGTHS))
+    return max(max_difference(logits(model, src[b, None, :n], tgt[b, None])[0], together[b]) for b, n in enumerate(LENGTHS))
 
 
 def neighbours(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    """Other words in all other sentences of the batch, of the same lengths."""
+    """Other words in the other sentences of the batch change nothing."""
     other_src, other_tgt = sources(seed=9), real_ids([B, T], TGT_VOCAB, seed=8)
     other_src[1], other_tgt[1] = src[1], tgt[1]
-    return far(logits(model, other_src, other_tgt)[1], logits(model, src, tgt)[1])
+    return max_difference(logits(model, other_src, other_tgt)[1], logits(model, src, tgt)[1])
 
 
 def causality(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
+    """A target token changes no logits before it."""
     changed = tgt.clone()
     changed[:, 7] = (tgt[:, 7] + 5) % TGT_VOCAB
-    return far(logits(model, src, changed)[:, :7], logits(model, src, tgt)[:, :7])
+    return max_difference(logits(model, src, changed)[:, :7], logits(model, src, tgt)[:, :7])
 
 
 def attention(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    """The weights of a query sum to 1 over the source's real tokens, over the target up to itself."""
+    """The weights of a query sum to 1 over the real tokens of the source, or over the target up to the query."""
     with recorded(model) as seen:
         model(src, tgt)
     off = [0.0]
     for module, calls in seen.items():
-        looks_back = module.startswith("decoder") and "self_attention" in module
-        allowed = ~FUTURE if looks_back else REAL[:, None, None]
+        of_decoder = module.startswith("decoder") and "self_attention" in module
+        allowed = ~FUTURE if of_decoder else REAL[:, None, None]
         off += [((w.view(B, -1, *w.shape[-2:]) * allowed).sum(-1) - 1).abs().max().item() for w in calls]
     return max(off)
 
 
 def source_words(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    """Each word of the source reaches the logits: 1 where one does not."""
+    """Every source word changes the logits (1 if not, else 0)."""
     before = logits(model, src, tgt)
     reach = []
     for s in range(S):
         changed = torch.where(REAL & (torch.arange(S) == s), torch.where(src == 4, 5, 4), src)
-        reach += [far(after, before[b]) for b, after in enumerate(logits(model, changed, tgt)) if s < LENGTHS[b]]
+        reach += [max_difference(after, before[b]) for b, after in enumerate(logits(model, changed, tgt)) if s < LENGTHS[b]]
     return float(min(reach) < 1e-6)
 
 
 def source_order(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    """The source read backwards is another sentence: 1 where it is the same one."""
+    """Reversing the source changes the logits (1 if not, else 0)."""
     one = src[:1]
-    return float(far(logits(model, one.flip(1), tgt[:1]), logits(model, one, tgt[:1])) < 1e-6)
+    return float(max_difference(logits(model, one.flip(1), tgt[:1]), logits(model, one, tgt[:1])) < 1e-6)
 
 
 LAWS: dict[str, Callable[[Seq2Seq, Tensor, Tensor], float]] = {
@@ -145,10 +119,8 @@ LAWS: dict[str, Callable[[Seq2Seq, Tensor, Tensor], float]] = {
 
 
 @each_variant
-def test_each_variant_breaks_the_laws_of_its_definition_and_keeps_all_others(
-    name: str, variant: str, src: Tensor, tgt: Tensor
-) -> None:
-    model = small(name, spread=0.1, **change(variant))
+def test_each_variant_breaks_exactly_the_expected_laws(name: str, variant: str, src: Tensor, tgt: Tensor) -> None:
+    model = small(name, spread=0.1, **model_settings(variant))
     with torch.no_grad():
         distance = {law: measure(model, src, tgt) for law, measure in LAWS.items()}
     assert {law for law, off in distance.items() if not off <= 1e-10} == BROKEN[name, variant], distance
@@ -157,7 +129,7 @@ def test_each_variant_breaks_the_laws_of_its_definition_and_keeps_all_others(
 
 @each_variant
 def test_the_rows_of_every_variants_state_can_be_reordered(name: str, variant: str, src: Tensor, tgt: Tensor) -> None:
-    model = small(name, spread=0.1, **change(variant))
+    model = small(name, spread=0.1, **model_settings(variant))
     order = torch.tensor([3, 0, 4, 2, 1])
     for read in (0, 5):
         state = model.decode(tgt[:, :read], model.encode(src))[1] if read else model.encode(src)
@@ -168,26 +140,27 @@ def test_the_rows_of_every_variants_state_can_be_reordered(name: str, variant: s
 # Equal start
 
 
-NOT_OF_THE_MODEL = {"baseline", "no_dropout", "no_label_smoothing", "no_warmup"}  # other losses, schedules, or training only
+# These have the same model in evaluation: they change nothing, or only the loss, the schedule or training.
+SAME_MODEL = {"baseline", "no_dropout", "no_label_smoothing", "no_warmup"}
 
 
 @each_variant
-def test_every_variant_starts_from_the_baselines_values_and_computes_something_else(
+def test_every_variant_starts_from_the_baseline_and_computes_something_else(
     name: str, variant: str, src: Tensor, tgt: Tensor
 ) -> None:
     sizes = {"n_layers": 3} if name == "transformer" else {}
-    baseline, model = small(name, **sizes), small(name, **{**sizes, **change(variant)})
+    baseline, model = small(name, **sizes), small(name, **{**sizes, **model_settings(variant)})
     theirs, ours = dict(baseline.named_parameters()), dict(model.named_parameters())
     both = [path for path in ours if path in theirs and ours[path].shape == theirs[path].shape]
     assert any(ours[path].dim() > 1 for path in both)
     assert all(torch.equal(ours[path], theirs[path]) for path in both)
-    distance = far(logits(model, src, tgt), logits(baseline, src, tgt))
-    assert distance == 0 if variant in NOT_OF_THE_MODEL else distance > 1e-6
+    distance = max_difference(logits(model, src, tgt), logits(baseline, src, tgt))
+    assert distance == 0 if variant in SAME_MODEL else distance > 1e-6
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_without_dropout_training_computes_what_evaluation_does(name: str, src: Tensor, tgt: Tensor) -> None:
-    model, dropping = (small(name, spread=0.1, **change(variant)) for variant in ("no_dropout", "baseline"))
+    model, dropping = (small(name, spread=0.1, **model_settings(variant)) for variant in ("no_dropout", "baseline"))
     expected = model(src, tgt)
     assert torch.equal(model.train()(src, tgt), expected)
     assert not torch.allclose(dropping.train()(src, tgt), expected)
@@ -196,10 +169,10 @@ def test_without_dropout_training_computes_what_evaluation_does(name: str, src: 
 # Gradients
 
 
-def silent(name: str, variant: str, path: str) -> bool:
-    """Whether this parameter cannot be felt. A softmax does not feel what shifts all it runs over alike: over the keys the
-    key's bias; over the queries the query's, and that of the norm before, where keys and values come from elsewhere; over the
-    batch neither. Additive scores feel all, and so do scores that stand beside others in masked places."""
+def has_no_effect(name: str, variant: str, path: str) -> bool:
+    """Returns whether the parameter cannot change the loss. A softmax is invariant to a constant added to all its inputs: over
+    the keys, to the bias of the key; over the queries, to the bias of the query and, in cross-attention, of the norm before it.
+    A softmax over the batch and additive scores have no such bias, nor have scores that compete with a finite mask value."""
     if variant == "no_cross_attention" and path.startswith(("src_", "encoder")):
         return True
     if name == "birnn" or variant in {"additive_score", "softmax_batch", "weak_mask"}:
@@ -210,41 +183,28 @@ def silent(name: str, variant: str, path: str) -> bool:
 
 
 @each_variant
-def test_the_gradient_reaches_exactly_the_parameters_that_a_variant_uses(
-    name: str, variant: str, src: Tensor, tgt: Tensor
-) -> None:
-    model = small(name, spread=0.1, **change(variant))
+def test_the_gradient_reaches_exactly_the_parameters_in_use(name: str, variant: str, src: Tensor, tgt: Tensor) -> None:
+    model = small(name, spread=0.1, **model_settings(variant))
     loss_of(model, src, tgt[:, :-1], tgt[:, 1:]).backward()
-    # With no residual at all, attention makes all positions one, ever faster with depth (Dong et al. 2021), and what chooses
-    # between them has almost no gradient.
-    least = 0.0 if change(variant).get("residual") == [] else 1e-9
+    # Without any residual, attention makes all positions equal, faster with depth (Dong et al. 2021), so the gradients of its
+    # queries and keys almost vanish.
+    least = 0.0 if model_settings(variant).get("residual") == [] else 1e-9
     for path, parameter in model.named_parameters():
         gradient = torch.zeros(1) if parameter.grad is None else parameter.grad
         assert bool(gradient.isfinite().all()), path
         size = gradient.abs().max().item()
-        assert size < 1e-12 if silent(name, variant, path) else size > least, path
+        assert size < 1e-12 if has_no_effect(name, variant, path) else size > least, path
 
 
 # The attention of several heads
 
 
-Numbers = list[float]
-
-
-def additive(v: Any, q: Numbers, k: Numbers) -> float:
-    return sum(v[i] * math.tanh(q[i] + k[i]) for i in range(len(q)))
-
-
-def bilinear(m: Any, q: Numbers, k: Numbers) -> float:
-    return sum(q[i] * m[i][j] * k[j] for i in range(len(q)) for j in range(len(k)))
-
-
-def dot(_: Any, q: Numbers, k: Numbers) -> float:
-    return sum(q[i] * k[i] for i in range(len(q)))
-
-
-COMPARE = {"additive": additive, "bilinear": bilinear, "dot": dot}
-MASKS: dict[str, tuple[int, int, Tensor | None]] = {  # queries, keys, who sees whom
+SCORES: dict[str, Callable[[Any, list[float], list[float]], float]] = {  # of learned numbers, a query and a key
+    "additive": lambda v, q, k: sum(v[i] * math.tanh(q[i] + k[i]) for i in range(len(q))),
+    "bilinear": lambda m, q, k: sum(q[i] * m[i][j] * k[j] for i in range(len(q)) for j in range(len(k))),
+    "dot": lambda _, q, k: sum(q[i] * k[i] for i in range(len(q))),
+}
+MASKS: dict[str, tuple[int, int, Tensor | None]] = {  # queries, keys, the mask
     "none": (2, 5, None),
     "padded": (2, 5, (torch.arange(5) < torch.tensor([[5], [3]]))[:, None, None, :]),
     "past": (5, 5, torch.ones(5, 5, dtype=torch.bool).tril()),
@@ -255,7 +215,7 @@ MASKS: dict[str, tuple[int, int, Tensor | None]] = {  # queries, keys, who sees 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("d_k", [None, 5])
 @pytest.mark.parametrize("scale", ["d_k", "none", "n_keys"])
-@pytest.mark.parametrize("score", COMPARE)
+@pytest.mark.parametrize("score", SCORES)
 def test_each_score_and_scale_equals_its_scalars_head_by_head(score: Any, scale: Any, d_k: int | None, mask: str) -> None:
     queries, keys, allowed = MASKS[mask]
     layer = MultiHeadAttention(21, 3, d_k=d_k, score=score, scale=scale).double()
@@ -275,7 +235,7 @@ def test_each_score_and_scale_equals_its_scalars_head_by_head(score: Any, scale:
             factor = {"d_k": width**-0.5, "none": 1.0, "n_keys": len(s) ** -0.5}[scale] if score != "additive" else 1.0
             heads = []
             for h in range(3):
-                e = [COMPARE[score](learned[h], q[b, t, h].tolist(), k[b, j, h].tolist()) * factor for j in s]
+                e = [SCORES[score](learned[h], q[b, t, h].tolist(), k[b, j, h].tolist()) * factor for j in s]
                 alpha = [math.exp(e_j) / sum(map(math.exp, e)) for e_j in e]
                 heads.append(sum(a * v[b, j, h] for a, j in zip(alpha, s, strict=True)))
             close(actual[b, t], layer.out(torch.cat(heads)))
@@ -327,14 +287,14 @@ def test_every_attention_of_a_transformer_is_the_one_asked_for(asked: dict[str, 
 
 @pytest.mark.parametrize("hidden", ["padding", "future", "both"])
 @pytest.mark.parametrize("softmax", ["queries", "batch"])
-def test_columns_sum_to_1_over_what_they_may_see_and_to_0_where_they_see_nothing(softmax: SoftmaxOver, hidden: str) -> None:
-    real = (torch.arange(T) < torch.tensor(LENGTHS)[:, None])[:, None, None, :]  # the last two columns are all padding
+def test_columns_sum_to_1_over_the_visible_queries_and_to_0_without_any(softmax: SoftmaxOver, hidden: str) -> None:
+    real = (torch.arange(T) < torch.tensor(LENGTHS)[:, None])[:, None, None, :]  # the last two columns are padding in every row
     mask = {"padding": real, "future": ~FUTURE, "both": real & ~FUTURE}[hidden]
     scores = (3 * normal(B, 2, T, T)).requires_grad_()
     weights = AttentionWeights(softmax)(scores, mask)
     shares = scores.exp() * mask
     total = shares.sum(AXIS[softmax], keepdim=True)
-    assert bool((total == 0).any()) != (softmax == "queries" and hidden == "future")  # the last query sees every key
+    assert bool((total == 0).any()) != (softmax == "queries" and hidden == "future")  # the last query sees all keys
     close(weights, shares / total.where(total > 0, 1.0))
     assert bool((weights[~mask.expand_as(weights)] == 0).all())
     (gradient,) = torch.autograd.grad((weights * normal(B, 2, T, T, seed=1)).sum(), scores)
@@ -344,7 +304,7 @@ def test_columns_sum_to_1_over_what_they_may_see_and_to_0_where_they_see_nothing
 
 @pytest.mark.parametrize("mask_value", [0.0, -2.0, -1e9])
 @pytest.mark.parametrize("softmax", ["queries", "batch"])
-def test_over_queries_or_batch_a_masked_score_takes_the_share_of_its_value_and_gives_nothing(
+def test_over_queries_or_batch_a_finite_mask_value_takes_its_share_of_the_softmax(
     softmax: SoftmaxOver, mask_value: float
 ) -> None:
     scores, mask = normal(5, 3, T, T), ~FUTURE
@@ -353,7 +313,7 @@ def test_over_queries_or_batch_a_masked_score_takes_the_share_of_its_value_and_g
 
 
 @pytest.mark.parametrize("mask", [REAL[:, None, None, :], FUTURE[:, :S].flip(1)], ids=["padding", "future"])
-def test_a_mask_value_near_zero_hides_nothing_and_a_very_low_one_everything(mask: Tensor) -> None:
+def test_a_mask_value_near_zero_hides_nothing_and_a_very_low_mask_value_everything(mask: Tensor) -> None:
     scores = normal(B, 3, T, S)
     weak = AttentionWeights(mask_value=-1e-9)(scores, mask)
     torch.testing.assert_close(weak, scores.where(mask, 0.0).softmax(-1), rtol=0, atol=1e-8)
@@ -365,8 +325,8 @@ def test_a_mask_value_near_zero_hides_nothing_and_a_very_low_one_everything(mask
 # The Transformer's other parts
 
 
-def by_blocks(model: Transformer, x: Tensor, y: Tensor, src_mask: Tensor | None, causal: Tensor | None) -> Tensor:
-    """Hidden vectors from embedded source and target."""
+def decode_by_blocks(model: Transformer, x: Tensor, y: Tensor, src_mask: Tensor | None, causal: Tensor | None) -> Tensor:
+    """Returns the hidden vectors of the decoder, computed block by block from the embedded source and target."""
     for block in model.encoder:
         x = block(x, src_mask)
     memory = model.encoder_norm(x)
@@ -376,7 +336,7 @@ def by_blocks(model: Transformer, x: Tensor, y: Tensor, src_mask: Tensor | None,
     return model.decoder_norm(y)
 
 
-def test_learned_positions_are_rows_of_a_table_and_beyond_it_the_last_row() -> None:
+def test_learned_positions_are_rows_of_a_table_and_its_last_row_beyond_its_end() -> None:
     model = small("transformer", spread=0.3, n_layers=1, positions="learned")
     assert isinstance(model, Transformer)
     long = LEARNED_POSITIONS + 7
@@ -385,12 +345,13 @@ def test_learned_positions_are_rows_of_a_table_and_beyond_it_the_last_row() -> N
     x = (model.src_embedding(src) + model.src_position.weight[row]) * math.sqrt(21)
     y = (model.tgt_embedding(tgt) + model.tgt_position.weight[row]) * math.sqrt(21)
     with torch.no_grad():
-        expected = by_blocks(model, x, y, (src != PAD)[:, None, None, :], torch.ones(long, long, dtype=torch.bool).tril())
+        src_mask, causal = (src != PAD)[:, None, None, :], torch.ones(long, long, dtype=torch.bool).tril()
+        expected = decode_by_blocks(model, x, y, src_mask, causal)
         close(model(src, tgt), expected)
-        close(in_chunks(model, src, tgt, [LEARNED_POSITIONS - 2, 1, 1, 1, 6]), model.output(expected))
+        close(logits_in_chunks(model, src, tgt, [LEARNED_POSITIONS - 2, 1, 1, 1, 6]), model.output(expected))
 
 
-def test_without_positions_the_order_of_source_words_is_that_of_the_memory_and_nothing_else() -> None:
+def test_without_positions_reordered_source_words_only_reorder_the_memory() -> None:
     model = small("transformer", spread=0.3, positions="none")
     src, tgt = sources(lengths=(7, 7)), real_ids([2, T], TGT_VOCAB, seed=2)
     order = torch.tensor([4, 0, 6, 2, 1, 5, 3])
@@ -403,24 +364,23 @@ def test_without_positions_the_order_of_source_words_is_that_of_the_memory_and_n
     y = model.get_submodule("tgt_embedding")(tgt) * math.sqrt(21)
     x = model.get_submodule("src_embedding")(src) * math.sqrt(21)
     assert isinstance(model, Transformer)
-    close(model(src, tgt), by_blocks(model, x, y, None, ~FUTURE))
+    close(model(src, tgt), decode_by_blocks(model, x, y, None, ~FUTURE))
 
 
 @pytest.mark.parametrize(("padding", "future"), [(False, True), (True, False), (False, False)])
-def test_a_mask_that_is_taken_away_hides_nothing_from_any_attention(
-    src: Tensor, tgt: Tensor, padding: bool, future: bool
-) -> None:
+def test_a_mask_taken_away_hides_nothing(src: Tensor, tgt: Tensor, padding: bool, future: bool) -> None:
     model = small("transformer", spread=0.3, mask_padding=padding, mask_future=future)
     assert isinstance(model, Transformer)
     tgt[1:, 5:] = PAD
     x = model.src_embedding(src) * math.sqrt(21) + sinusoids(0, S, 21, like=normal(1))
     y = model.tgt_embedding(tgt) * math.sqrt(21) + sinusoids(0, T, 21, like=normal(1))
-    close(model(src, tgt), by_blocks(model, x, y, REAL[:, None, None, :] if padding else None, ~FUTURE if future else None))
+    src_mask, causal = REAL[:, None, None, :] if padding else None, ~FUTURE if future else None
+    close(model(src, tgt), decode_by_blocks(model, x, y, src_mask, causal))
 
 
 @pytest.mark.parametrize("sublayers", [["self"], ["self", "ff"], ["cross", "self"], ["self", "cross", "ff"]], ids=str)
 @pytest.mark.parametrize("kind", [EncoderBlock, DecoderBlock])
-def test_a_block_is_the_sublayers_it_has_one_after_the_other(kind: type[EncoderBlock | DecoderBlock], sublayers: Any) -> None:
+def test_a_block_applies_its_sublayers_one_after_the_other(kind: type[EncoderBlock | DecoderBlock], sublayers: Any) -> None:
     block = kind(lambda: MultiHeadAttention(21, 3), 21, 29, 0.0, sublayers=sublayers).double()
     disturb(block)
     names = {"self": "self_attention", "cross": "cross_attention", "ff": "ff"}
@@ -453,7 +413,7 @@ def test_a_block_is_the_sublayers_it_has_one_after_the_other(kind: type[EncoderB
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused_by_its_name(asked: dict[str, Any], message: str) -> None:
+def test_impossible_arguments_are_refused_by_name(asked: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         small("transformer", **asked)
 
@@ -461,8 +421,9 @@ def test_what_cannot_be_is_refused_by_its_name(asked: dict[str, Any], message: s
 # The BiRNN
 
 
-def read(model: BiRNN, words: Tensor, suffix: str) -> tuple[list[Tensor], Tensor]:
-    """The states (D) of one direction of the encoder in the order of the words, by a cell of torch; and the last one read."""
+def encode_by_cell(model: BiRNN, words: Tensor, suffix: str) -> tuple[list[Tensor], Tensor]:
+    """Returns the states (D) of one direction of the encoder, in the order of the words, and the last state that was read,
+    computed by a cell of torch. suffix: `_reverse` for the backward direction, else empty."""
     cell: nn.Module = nn.LSTMCell(17, 19) if isinstance(model.encoder, nn.LSTM) else nn.GRUCell(17, 19)
     weights = model.encoder.state_dict()
     cell.double().load_state_dict({n: weights[f"{n}_l0{suffix}"] for n in cell.state_dict()})
@@ -487,10 +448,10 @@ def test_every_birnn_equals_torchs_cells_run_step_by_step(score: str, cell: str,
     actual = model(src, tgt)
     at = model.attention
     for b, length in enumerate([5, 1, 3]):
-        right, last = read(model, src[b, :length], "")
+        right, last = encode_by_cell(model, src[b, :length], "")
         lasts, h = [last], [[state] for state in right]
         if bidirectional:
-            left, last = read(model, src[b, :length], "_reverse")
+            left, last = encode_by_cell(model, src[b, :length], "_reverse")
             lasts, h = [*lasts, last], [[r, l] for r, l in zip(right, left, strict=True)]
         s = torch.tanh(model.first_hidden(last))
         c = torch.zeros_like(s)

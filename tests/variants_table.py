@@ -1,4 +1,4 @@
-"""What each ablation sets, the line that reads it, its proof of effect, and the laws it breaks, as a table:
+"""Writes a table of the ablations: their settings, the lines that read them, their proofs of effect, and the laws they break.
 
 python tests/variants_table.py outputs/published/grammar outputs/published/grammar/variants.md
 """
@@ -11,13 +11,13 @@ from typing import Any
 
 import yaml
 
+from broken_laws import BREAKS, BROKEN
 from entente.config.schema import flat
 from entente.console import escape
-from test_variants import BREAKS, BROKEN
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "entente"
-# Where each setting of an ablation takes effect: a file for each model that has it, and the beginning of its line.
+# The file and the beginning of the line in which each setting of an ablation takes effect, for each model that has it.
 ATTENTION, TRANSFORMER, BIRNN = "models/attention.py", "models/transformer.py", "models/birnn.py"
 READ: dict[tuple[str, str], tuple[str, str]] = {
     ("transformer", "model.residual"): (TRANSFORMER, "self.residual = nn.ModuleDict({n: Residual(keep=n in residual"),
@@ -59,14 +59,14 @@ READ: dict[tuple[str, str], tuple[str, str]] = {
 
 
 def settings(variant: str) -> dict[str, object]:
-    """What an ablation sets of model and optimiser."""
+    """Returns the settings of the model and of the optimiser that an ablation changes."""
     content = yaml.safe_load((ROOT / "configs" / "ablation" / f"{variant}.yaml").read_text(encoding="utf-8"))
     parts = {part: content[part] for part in ("model", "optim") if part in content}
     return {key: value for key, value in flat(parts) if "." in key}
 
 
 def line_that_reads(model: str, key: str) -> str:
-    """FILE:LINE of the setting; a ValueError unless there is exactly one such line."""
+    """Returns the FILE:LINE that reads a setting. Raises a ValueError unless there is exactly one such line."""
     file, beginning = READ[model, key]
     lines = (SOURCE / file).read_text(encoding="utf-8").splitlines()
     [number] = [i for i, line in enumerate(lines, 1) if line.strip().startswith(beginning)]
@@ -85,7 +85,7 @@ def row(proof: dict[str, Any], model: str, variant: str) -> list[str]:
 
 
 def table(published: Path, model: str) -> str:
-    """Of every variant of a model that the published suite has."""
+    """Returns a table of all variants of a model in the published suite."""
     with gzip.open(published / model / "runs.jsonl.gz", "rt", encoding="utf-8") as lines:
         runs = map(json.loads, lines)
         proofs = {run["variant"]: run["proof"] for run in runs if run["seed"] == 1 and run["proof"]["differs"]}

@@ -1,0 +1,67 @@
+"""Helpers for tests that compare models in float64: random tensors, comparisons, and forward passes."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from conftest import LENGTHS, PAD, T
+from entente.models import Seq2Seq
+from entente.models.attention import AttentionWeights
+
+B, S = len(LENGTHS), max(LENGTHS)
+REAL = torch.arange(S) < torch.tensor(LENGTHS)[:, None]  # (B, S): True at real source tokens, False at padding
+FUTURE = torch.ones(T, T, dtype=torch.bool).triu(1)  # (T, T): True where a key is after its query
+
+
+def close(actual: Tensor, expected: Tensor) -> None:
+    """Asserts that two tensors are equal up to the rounding of float64."""
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    """Returns float64 values drawn from a standard normal distribution."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def disturb(module: nn.Module, scale: float = 0.3) -> None:
+    """Adds noise to every parameter, so that no bias is 0 and no gain is 1."""
+    with torch.no_grad():
+        for i, parameter in enumerate(module.parameters()):
+            parameter += scale * normal(*parameter.shape, seed=i)
+
+
+@contextmanager
+def recorded(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
+    """Yields a dictionary from the name of each attention module to the weights of each of its calls inside the block."""
+    seen: dict[str, list[Tensor]] = {n: [] for n, m in model.named_modules() if isinstance(m, AttentionWeights)}
+    handles = [model.get_submodule(n).register_forward_hook(lambda _, __, w, n=n: seen[n].append(w)) for n in seen]
+    yield seen
+    for handle in handles:
+        handle.remove()
+
+
+def logits(model: Seq2Seq, src: Tensor, tgt: Tensor) -> Tensor:
+    return model.output(model(src, tgt))
+
+
+def logits_in_chunks(model: Seq2Seq, src: Tensor, tgt: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Returns the logits of a target that is decoded in chunks of the given sizes."""
+    state = model.encode(src)
+    parts = []
+    for chunk in tgt.split(list(sizes), dim=1):
+        hidden, state = model.decode(chunk, state)
+        parts.append(model.output(hidden))
+    return torch.cat(parts, dim=1)
+
+
+def tensors(state: Any) -> list[Tensor]:
+    """Returns all tensors of a decoder's state."""
+    return [state] if isinstance(state, Tensor) else [tensor for part in state for tensor in tensors(part)]
+
+
+def loss_of(model: Seq2Seq, src: Tensor, read: Tensor, produced: Tensor) -> Tensor:
+    return F.cross_entropy(logits(model, src, read).flatten(0, 1), produced.flatten(), ignore_index=PAD)
