@@ -1,6 +1,7 @@
-"""A full disk, wherever it is met: a line and an exit code, nothing half-written or left behind, and the same bits in the end.
+"""After a fault (no disk space, no memory, unreadable files), there is one error message and no partly written file, and the
+resumed run ends with the same bits.
 
-ALL_FAULTS=1 tries every operation instead of some of them.
+ALL_FAULTS=1 makes every disk operation fail in turn, instead of some of them.
 """
 
 import json
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bad_inputs import ROOT, Ended, arguments, prepare, run
+from bad_inputs import ROOT, Result, arguments, prepare, run
 from entente.checkpoint import read
 from entente.files import whole
 from entente.training.translator import Translator
@@ -38,17 +39,19 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def points(operations: list[str], every: int) -> list[int]:
-    """Which operations fail: all, or (of a stretch of writes to one file the first, the second and the last) every few."""
+def choose_operations(operations: list[str], every: int) -> list[int]:
+    """Returns the numbers of the operations to fail: one in `every`, where a sequence of writes to a file counts as three (the
+    first, the second and the last). With ALL_FAULTS it returns all of these."""
     alike = [one == after for one, after in zip(operations, operations[1:], strict=False)]
     repeated = {i + 2 for i in range(1, len(alike) - 1) if alike[i - 1] and alike[i] and alike[i + 1]}
     left = [n for n in range(1, len(operations) + 1) if n not in repeated]
     return left if ALL else left[len(left) % every :: every]
 
 
-def on_a_full_disk(command: str, folder: Path, n: int) -> tuple[Ended, list[str]]:
-    disk = FullDisk(folder, n, for_good=n % 2 == 1)  # every other time, the next operation succeeds again
-    with disk.mounted():
+def run_on_a_full_disk(command: str, folder: Path, n: int) -> tuple[Result, list[str]]:
+    """Runs a command whose n-th disk operation fails, and checks its error message. Also returns the operations."""
+    disk = FullDisk(folder, n, for_good=n % 2 == 1)  # if n is even, only this operation fails
+    with disk.mount():
         ended = run(command, folder)
     if n:
         assert "Traceback" not in ended.err and ended.code == 2, (disk.operations[n - 1], ended)
@@ -57,8 +60,8 @@ def on_a_full_disk(command: str, folder: Path, n: int) -> tuple[Ended, list[str]
     return ended, disk.operations
 
 
-def sound(folder: Path) -> None:
-    """What there is, is whole; nothing temporary is left."""
+def assert_files_are_complete(folder: Path) -> None:
+    """Checks that every file is complete and that no temporary file is left."""
     names = [str(path.relative_to(folder)) for path in folder.rglob("*")]
     assert not [name for name in names if name.endswith(".new") or "/tmp" in name]
     for path in folder.rglob("*.ckpt"):
@@ -71,34 +74,34 @@ def sound(folder: Path) -> None:
         assert path.read_text().endswith("\n") and path.read_text().count("\n") in (24, 30)
 
 
-# datasets leaves a file that it could not write to the garbage collector.
+# datasets does not close a file that it could not write; the garbage collector does, with a warning.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_training_on_a_full_disk(base: Path, tmp_path: Path) -> None:
     def fresh(name: str) -> Path:
         return Path(shutil.copytree(base, tmp_path / name))
 
-    _, operations = on_a_full_disk(f"{TRAIN}a", fresh("counted"), 0)
+    _, operations = run_on_a_full_disk(f"{TRAIN}a", fresh("counted"), 0)
     assert len(operations) > 40 and {one.split()[0] for one in operations} >= {"create", "write", "fsync", "replace", "rename"}
-    for n in points(operations, 13):
+    for n in choose_operations(operations, 13):
         folder = fresh(str(n))
-        on_a_full_disk(f"{TRAIN}a", folder, n)
-        sound(folder / "out")
+        run_on_a_full_disk(f"{TRAIN}a", folder, n)
+        assert_files_are_complete(folder / "out")
         again = run(f"{TRAIN}a resume=auto", folder)
         assert (again.code, again.err) == (0, ""), operations[n - 1]
         assert differences(folder / "out" / "whole", folder / "out" / "a") == [], operations[n - 1]
-        sound(folder / "out")
+        assert_files_are_complete(folder / "out")
         shutil.rmtree(folder)
 
 
 def test_evaluating_on_a_full_disk(base: Path, tmp_path: Path) -> None:
-    _, operations = on_a_full_disk(EVALUATE, Path(shutil.copytree(base, tmp_path / "whole")), 0)
-    for n in points(operations, 3):
+    _, operations = run_on_a_full_disk(EVALUATE, Path(shutil.copytree(base, tmp_path / "whole")), 0)
+    for n in choose_operations(operations, 3):
         folder = Path(shutil.copytree(base, tmp_path / str(n)))
-        on_a_full_disk(EVALUATE, folder, n)
+        run_on_a_full_disk(EVALUATE, folder, n)
         assert not (folder / "scores" / "new" / "metrics.json").exists() or n == len(operations)
         if not list(folder.glob("scores/**/*.*")):
             assert not (folder / "scores").exists()
-        sound(folder / "run")
+        assert_files_are_complete(folder / "run")
         assert run(EVALUATE, folder).code == 0
         for name in ("metrics.json", "translations/valid.fr.tsv"):
             assert (folder / "scores/new" / name).read_bytes() == (tmp_path / "whole/scores/new" / name).read_bytes()
@@ -146,7 +149,7 @@ def test_a_cache_that_cannot_be_read_is_a_line(base: Path, tmp_path: Path) -> No
     run(f"{TRAIN}a", folder)
     [model] = folder.glob("out/cache/tokenizer/*.model")
     model.unlink()
-    model.mkdir()  # as unreadable to root as to anyone
+    model.mkdir()  # root cannot read it either
     ended = run(f"{TRAIN}b", folder)
     assert ended.code == 2
     assert re.fullmatch(
@@ -163,7 +166,7 @@ def test_a_start_clears_what_a_dead_writer_left_and_only_that(base: Path, tmp_pa
     left = [*folder.glob("*/.*.new"), *folder.glob("run/checkpoints/.*.new")]
     assert len(left) == 2
     (folder / "run" / "metrics.json").unlink()
-    with whole(folder / "run" / "checkpoints" / "step-11.ckpt") as file:  # alive
+    with whole(folder / "run" / "checkpoints" / "step-11.ckpt") as file:  # this writer is alive
         file.write(b"half")
         assert run("train resume=run", folder).code == 0
         assert run(f"{TRAIN}a", folder).code == 0

@@ -1,4 +1,4 @@
-"""No name from a command line or a file becomes a path outside its folder."""
+"""No name from the command line or a file leads to a path outside its folder."""
 
 import json
 import shutil
@@ -25,11 +25,11 @@ SCORED = Evaluation(["un"], ["one"], ["one"], 1.0)
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a small corpus and `run`."""
+    """A folder with a small corpus and a trained `run`."""
     return prepare(tmp_path_factory.mktemp("names") / "base")
 
 
-@settings(deadline=None)  # a busy machine is no error
+@settings(deadline=None)  # a busy machine must not fail the test
 @given(text=NAMES)
 def test_a_name_that_is_taken_is_one_file_of_its_folder(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("names")
@@ -38,7 +38,7 @@ def test_a_name_that_is_taken_is_one_file_of_its_folder(text: str, tmp_path_fact
         write_translations(folder, {text: SCORED})
     except InputError:
         assert [path for path in folder.rglob("*") if path.is_file()] == []
-        assert refused or "/" in text  # a run may lie in a folder below output_dir
+        assert refused or "/" in text  # the name of a run may contain folders
     else:
         assert [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()] == [Path(f"translations/{text}.tsv")]
         assert not refused

@@ -1,4 +1,4 @@
-"""What a new model takes: a file in models/, a line in models/__init__.py and a YAML file. Then the commands know it."""
+"""A new model needs a file in models/, a line in models/__init__.py and a YAML file; then every command accepts it."""
 
 import json
 import os
@@ -18,7 +18,7 @@ LINE = "from entente.models.mean import Mean as Mean\n"
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project with one more model."""
+    """A copy of the project with a model added."""
     folder = tmp_path_factory.mktemp("checkout")
     for part in ("src", "configs", "scripts"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
@@ -38,7 +38,7 @@ def run(checkout: Path, *arguments: str) -> None:
 
 
 def test_a_new_model_is_trained_and_translates(checkout: Path) -> None:
-    run(checkout, "scripts/schema.py")  # the table of settings, which a test compares with the signatures
+    run(checkout, "scripts/schema.py")  # writes the table of settings
     table = json.loads((checkout / "src" / "entente" / "config" / "schema.json").read_text(encoding="utf-8"))
     assert table["model/mean"]["d_model"]["default"] == 64
     corpus = write_corpus(checkout)

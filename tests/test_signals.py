@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end every command promptly, with an exit code that says so and nothing half-written."""
+"""Ctrl-C and SIGTERM end every command promptly, with the exit code of an interruption and no partly written file."""
 
 import importlib
 import os
@@ -13,25 +13,25 @@ from unittest.mock import patch
 
 import pytest
 
-from bad_inputs import Ended, content, prepare, run
+from bad_inputs import Result, content, prepare, run
 from interruptions import differences
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 DECODE = "entente.decoding.search.padding_mask"  # called once a batch
-# A real command that has itself sent a signal; last, it says how often the function was called.
+# Calls `run_with_signal` in a process of its own, which prints last how many times the function was called.
 DRIVER = """
 import sys
 from pathlib import Path
 import bad_inputs, test_signals
-ended, calls = test_signals.signalled(sys.argv[1], Path.cwd(), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+ended, calls = test_signals.run_with_signal(sys.argv[1], Path.cwd(), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
 print(ended.err, end="", file=sys.stderr)
 print("calls", calls)
 sys.exit(ended.code)
 """
 
 
-def signalled(command: str, folder: Path, function: str, n: int, number: int) -> tuple[Ended, int]:
-    """Runs a command that is sent a signal in the n-th call of a function; how it ended, and how often that was called."""
+def run_with_signal(command: str, folder: Path, function: str, n: int, number: int) -> tuple[Result, int]:
+    """Runs a command, sends a signal at the n-th call of a function, and returns the result and the number of calls."""
     module, _, name = function.rpartition(".")
     owner = importlib.import_module(module)
     original, calls = getattr(owner, name), []
@@ -46,11 +46,12 @@ def signalled(command: str, folder: Path, function: str, n: int, number: int) ->
         return run(command, folder), len(calls)
 
 
-def signalled_for_real(command: str, folder: Path, function: str, n: int, number: int) -> tuple[Ended, int]:
+def run_process_with_signal(command: str, folder: Path, function: str, n: int, number: int) -> tuple[Result, int]:
+    """Does the same in a process of its own."""
     driver = [sys.executable, "-c", DRIVER, command, function, str(n), str(int(number))]
     path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(driver, cwd=folder, env=path, capture_output=True, text=True, check=False)
-    return Ended(done.returncode, done.stdout, done.stderr), int(done.stdout.rpartition("calls ")[2] or 0)
+    return Result(done.returncode, done.stdout, done.stderr), int(done.stdout.rpartition("calls ")[2] or 0)
 
 
 @pytest.fixture(scope="module")
@@ -79,16 +80,18 @@ COMMANDS = {
 def test_a_signal_ends_a_command_within_a_batch(name: str, number: signal.Signals, folder: Path) -> None:
     before = content(folder)
     n = 1 if name == "attention" else 3
-    ended, calls = (signalled_for_real if name == "evaluate" else signalled)(COMMANDS[name], folder, DECODE, n, number)
+    ended, calls = (run_process_with_signal if name == "evaluate" else run_with_signal)(
+        COMMANDS[name], folder, DECODE, n, number
+    )
     assert (ended.code, ended.err) == (128 + number, f"stopped by {number.name}\n")
-    assert calls <= n + 2  # what the other worker was at, and had taken
+    assert calls <= n + 2  # the other worker may finish its batch and the next, which it had already taken
     assert content(folder) == before
 
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_before_there_is_a_run_leaves_none(number: signal.Signals, folder: Path) -> None:
     before = content(folder)
-    ended, _ = signalled("train FILES name=new output_dir=.", folder, "entente.training.train.read_corpus", 1, number)
+    ended, _ = run_with_signal("train FILES name=new output_dir=.", folder, "entente.training.train.read_corpus", 1, number)
     assert (ended.code, ended.err) == (128 + number, f"stopped by {number.name}\n")
     assert content(folder) == before
 
@@ -105,12 +108,12 @@ def test_a_signal_before_there_is_a_run_leaves_none(number: signal.Signals, fold
 def test_a_run_can_be_resumed_wherever_a_signal_ends_it(function: str, n: int, folder: Path) -> None:
     train = "train FILES data.test.src=test.fr data.test.tgt=test.en output_dir=. checkpoint.average=2"
     train += " checkpoint.every=1 search.beam=1 data.batch.eval_max_tokens=100"
-    whole, calls = signalled(f"{train} name=whole", folder, function, 0, 0)
+    whole, calls = run_with_signal(f"{train} name=whole", folder, function, 0, 0)
     assert (whole.code, whole.err) == (0, "")
     n = n if n > 0 else calls
     for number in SIGNALS:
         one = f"{train} name={number.name}"
-        ended, again = (signalled_for_real if (function, number) == (DECODE, signal.SIGTERM) else signalled)(
+        ended, again = (run_process_with_signal if (function, number) == (DECODE, signal.SIGTERM) else run_with_signal)(
             one, folder, function, n, number
         )
         assert (ended.code, again) == (75, n)
@@ -123,7 +126,7 @@ def test_a_run_can_be_resumed_wherever_a_signal_ends_it(function: str, n: int, f
 
 
 def test_a_second_ctrl_c_does_not_wait(folder: Path) -> None:
-    """The first one finds a worker that never ends its batch."""
+    """The worker never finishes its batch, so that the first Ctrl-C cannot end the command."""
     program = "import os, threading, entente.decoding.search\nwait = threading.Event().wait\n"
     program += "entente.decoding.search.padding_mask = lambda *_: (os.write(1, b'.'), wait())\n" + DRIVER
     path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
@@ -133,5 +136,5 @@ def test_a_second_ctrl_c_does_not_wait(folder: Path) -> None:
         process.stdout.read(1)
         while process.poll() is None:
             process.send_signal(signal.SIGINT)
-        # One more signal may end the interpreter on its way out: to a shell that is 130 too.
+        # Another signal may end the interpreter while it exits; a shell reports that as 130 too.
         assert process.returncode in (130, -signal.SIGINT) and b"Traceback" not in process.stderr.read()
