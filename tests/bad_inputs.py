@@ -103,10 +103,18 @@ def spoil_files(case: Case, folder: Path) -> None:
             act()
 
 
-def content(folder: Path) -> dict[str, bytes | None]:
-    """Returns the bytes of each file by its path, None for a folder. Leaves out the cache, which a refused command may fill."""
+def content(folder: Path) -> dict[str, object]:
+    """Returns the bytes of each file by its path (for a large one, size and time of change) and None for a folder. Leaves out
+    the cache, which a refused command may fill."""
+
+    def state(path: Path) -> object:
+        if not path.is_file():
+            return None
+        size, changed = path.stat().st_size, path.stat().st_mtime_ns
+        return path.read_bytes() if size < 10**7 else (size, changed)
+
     paths = [path for path in folder.rglob("*") if "cache" not in path.relative_to(folder).parts]
-    found = {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in paths}
+    found = {str(path.relative_to(folder)): state(path) for path in paths}
     if "outputs" in found and not any(name.startswith("outputs/") for name in found):
         del found["outputs"]
     return found
@@ -867,7 +875,6 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "an unknown suite",
         "ablate suite=quik",
         "suite=quik: choose one of quick, transformer, birnn, or give a list of variants, .+; did you mean quick\\?",
-        real=True,
     ),
     Case(
         "an unknown variant",

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-
 import pytest
 
 from bad_inputs import BEST, CASES, ROOT, WORDS, Case, Result, arguments, content, prepare, run, spoil_files
@@ -49,7 +48,15 @@ def test_bad_input_gets_its_line_and_leaves_nothing_behind(case: Case, folder: P
     assert content(folder) == before
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.real], ids=lambda case: case.what)
+# The cases that are also run in a separate process. Those that import torch, which takes seconds, are slow.
+REAL = [
+    pytest.param(case, id=case.what, marks=[pytest.mark.slow] * case.command.startswith(("TRANSLATE", "translate", "ablate")))
+    for case in CASES
+    if case.real
+]
+
+
+@pytest.mark.parametrize("case", REAL)
 def test_bad_input_is_refused_in_a_process_of_its_own(case: Case, folder: Path) -> None:
     spoil_files(case, folder)
     before = content(folder)
