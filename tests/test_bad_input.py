@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
 import pytest
 
 from bad_inputs import BEST, CASES, ROOT, WORDS, Case, Result, arguments, content, prepare, run, spoil_files

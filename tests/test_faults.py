@@ -76,13 +76,14 @@ def assert_files_are_complete(folder: Path) -> None:
 
 # datasets does not close a file that it could not write; the garbage collector does, with a warning.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_training_on_a_full_disk(base: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [40, pytest.param(17, marks=pytest.mark.slow)])
+def test_training_on_a_full_disk(every: int, base: Path, tmp_path: Path) -> None:
     def fresh(name: str) -> Path:
         return Path(shutil.copytree(base, tmp_path / name))
 
     _, operations = run_on_a_full_disk(f"{TRAIN}a", fresh("counted"), 0)
     assert len(operations) > 40 and {one.split()[0] for one in operations} >= {"create", "write", "fsync", "replace", "rename"}
-    for n in choose_operations(operations, 13):
+    for n in choose_operations(operations, every):
         folder = fresh(str(n))
         run_on_a_full_disk(f"{TRAIN}a", folder, n)
         assert_files_are_complete(folder / "out")
@@ -95,7 +96,7 @@ def test_training_on_a_full_disk(base: Path, tmp_path: Path) -> None:
 
 def test_evaluating_on_a_full_disk(base: Path, tmp_path: Path) -> None:
     _, operations = run_on_a_full_disk(EVALUATE, Path(shutil.copytree(base, tmp_path / "whole")), 0)
-    for n in choose_operations(operations, 3):
+    for n in choose_operations(operations, 6):
         folder = Path(shutil.copytree(base, tmp_path / str(n)))
         run_on_a_full_disk(EVALUATE, folder, n)
         assert not (folder / "scores" / "new" / "metrics.json").exists() or n == len(operations)
@@ -176,30 +177,62 @@ def test_a_start_clears_what_a_dead_writer_left_and_only_that(base: Path, tmp_pa
 BAD_OUTPUT = {"full": (">/dev/full", "No space left on device"), "closed": (">&-", "Bad file descriptor")}
 
 
-@pytest.mark.parametrize(("redirection", "reason"), BAD_OUTPUT.values(), ids=BAD_OUTPUT)
+TRANSLATE = "translate checkpoint=run input=in.txt accelerator=cpu"
+
+
+def shell_command(command: str) -> str:
+    name, *overrides = arguments(command)
+    return shlex.join([sys.executable, str(ROOT / "scripts" / f"{name}.py"), *overrides])
+
+
+def run_in_shell(line: str, folder: Path, **variables: str) -> Result:
+    done = subprocess.run(line, shell=True, cwd=folder, env={**os.environ, **variables}, capture_output=True, check=False)
+    return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@pytest.mark.parametrize(
+    ("command", "how"),
+    [
+        ("train --help", "full"),
+        ("train --help", "closed"),
+        pytest.param(f"{TRAIN}a", "full", marks=pytest.mark.slow),
+        pytest.param(TRANSLATE, "closed", marks=pytest.mark.slow),
+    ],
+)
 def test_output_that_cannot_be_printed_is_a_line_and_training_is_not_lost(
-    redirection: str, reason: str, base: Path, tmp_path: Path
+    command: str, how: str, base: Path, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(base, tmp_path / "folder"))
-    for command in (f"{TRAIN}a", "translate checkpoint=run input=in.txt accelerator=cpu"):
-        name, *overrides = arguments(command)
-        line = shlex.join([sys.executable, str(ROOT / "scripts" / f"{name}.py"), *overrides])
-        done = subprocess.run(f"{line} {redirection}", shell=True, cwd=folder, stderr=subprocess.PIPE, text=True, check=False)
-        assert done.returncode == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
-        assert reason in done.stderr
-    assert differences(folder / "out" / "whole", folder / "out" / "a") == []
+    redirection, reason = BAD_OUTPUT[how]
+    done = run_in_shell(f"{shell_command(command)} {redirection}", folder)
+    assert done.code == 2 and done.err.startswith("error: ") and done.err.count("\n") == 1 and reason in done.err
+    if command.startswith(TRAIN):
+        assert differences(folder / "out" / "whole", folder / "out" / "a") == []
 
 
-def test_a_terminal_without_letters_and_a_working_directory_that_is_gone(base: Path, tmp_path: Path) -> None:
+ASCII = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
+
+
+def test_letters_that_the_terminal_lacks_are_escaped(tmp_path: Path) -> None:
+    program = "from pathlib import Path; from entente.config.command_line import run; "
+    program += f"run(lambda config: print('\\xe9t\\xe9'), Path({str(ROOT / 'configs')!r}), 'corpus')"
+    done = run_in_shell(shlex.join([sys.executable, "-c", program]), tmp_path, **ASCII)
+    assert done == (0, "\\xe9t\\xe9\n", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "written", "lines"),
+    [(f"{TRANSLATE} output=out.txt", "out.txt", 2), (EVALUATE, "scores/new/translations/valid.fr.tsv", 24)],
+    ids=["translate", "evaluate"],
+)
+def test_files_are_in_utf8_on_any_terminal(command: str, written: str, lines: int, base: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(base, tmp_path / "folder"))
-    translate = [sys.executable, str(ROOT / "scripts" / "translate.py"), "checkpoint=run", "input=in.txt", "output=out.txt"]
-    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
-    evaluate = [*translate[:1], str(ROOT / "scripts" / "evaluate.py"), *EVALUATE.split()[1:]]
-    corpus = [*translate[:1], str(ROOT / "scripts" / "show_corpus.py"), "n=2"]
-    for command in (corpus, translate, evaluate):
-        done = subprocess.run(command, cwd=folder, env=ascii_only, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr) == (0, "")
-    assert (folder / "out.txt").read_text(encoding="utf-8").count("\n") == 2
-    gone = f"mkdir gone && cd gone && rmdir ../gone && {shlex.join(translate)}"
-    done = subprocess.run(gone, shell=True, cwd=folder, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (2, "error: the working directory has been deleted; change to another one\n")
+    done = run_in_shell(shell_command(command), folder, **ASCII)
+    assert (done.code, done.err) == (0, "")
+    assert (folder / written).read_text(encoding="utf-8").count("\n") == lines
+
+
+def test_a_deleted_working_directory_is_a_line(tmp_path: Path) -> None:
+    done = run_in_shell(f"mkdir gone && cd gone && rmdir ../gone && {shell_command(TRANSLATE)}", tmp_path)
+    assert (done.code, done.err) == (2, "error: the working directory has been deleted; change to another one\n")
