@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,6 +18,8 @@ from bad_inputs import Result, content, prepare, run
 from interruptions import differences
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+TRAIN = "train FILES data.test.src=test.fr data.test.tgt=test.en output_dir=. checkpoint.average=2 checkpoint.every=1"
+TRAIN += " search.beam=1 data.batch.eval_max_tokens=100"
 DECODE = "entente.decoding.search.padding_mask"  # called once a batch
 # Calls `run_with_signal` in a process of its own, which prints last how many times the function was called.
 DRIVER = """
@@ -63,11 +66,20 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def whole_calls(base: Path) -> int:
+    """The number of batches that a run without a signal, base/whole, decodes."""
+    whole, calls = run_with_signal(f"{TRAIN} name=whole", base, DECODE, 0, 0)
+    assert (whole.code, whole.err) == (0, "")
+    return calls
+
+
 @pytest.fixture
 def folder(base: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(base, tmp_path / "folder"))
 
 
+Run = Callable[[str, Path, str, int, int], tuple[Result, int]]
 COMMANDS = {
     "evaluate": "evaluate checkpoint=run src=my.fr tgt=my.en output=scores search.beam=1 threads=2",
     "translate": "translate checkpoint=run input=my.fr output=out.txt search.beam=1 threads=2",
@@ -76,13 +88,17 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_signal_ends_a_command_within_a_batch(name: str, number: signal.Signals, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        *((name, run_with_signal) for name in COMMANDS),
+        pytest.param("evaluate", run_process_with_signal, marks=pytest.mark.slow),
+    ],
+)
+def test_a_signal_ends_a_command_within_a_batch(name: str, how: Run, number: signal.Signals, folder: Path) -> None:
     before = content(folder)
     n = 1 if name == "attention" else 3
-    ended, calls = (run_process_with_signal if name == "evaluate" else run_with_signal)(
-        COMMANDS[name], folder, DECODE, n, number
-    )
+    ended, calls = how(COMMANDS[name], folder, DECODE, n, number)
     assert (ended.code, ended.err) == (128 + number, f"stopped by {number.name}\n")
     assert calls <= n + 2  # the other worker may finish its batch and the next, which it had already taken
     assert content(folder) == before
@@ -97,38 +113,46 @@ def test_a_signal_before_there_is_a_run_leaves_none(number: signal.Signals, fold
 
 
 @pytest.mark.parametrize(
-    ("function", "n"),
+    ("function", "n", "number", "how"),
     [
-        ("entente.training.views.log_settings", 1),  # before the first step
-        ("lightning.pytorch.trainer.call._call_teardown_hook", 1),  # after the last step
-        (DECODE, -1),  # in the final evaluation
-        ("entente.training.train.write_translations", 1),
+        ("entente.training.views.log_settings", 1, signal.SIGINT, run_with_signal),  # before the first step
+        ("lightning.pytorch.trainer.call._call_teardown_hook", 1, signal.SIGTERM, run_with_signal),  # after the last step
+        (DECODE, -1, signal.SIGINT, run_with_signal),  # in the final evaluation
+        pytest.param(DECODE, -1, signal.SIGTERM, run_process_with_signal, marks=pytest.mark.slow),
+        ("entente.training.train.write_translations", 1, signal.SIGTERM, run_with_signal),
     ],
 )
-def test_a_run_can_be_resumed_wherever_a_signal_ends_it(function: str, n: int, folder: Path) -> None:
-    train = "train FILES data.test.src=test.fr data.test.tgt=test.en output_dir=. checkpoint.average=2"
-    train += " checkpoint.every=1 search.beam=1 data.batch.eval_max_tokens=100"
-    whole, calls = run_with_signal(f"{train} name=whole", folder, function, 0, 0)
-    assert (whole.code, whole.err) == (0, "")
-    n = n if n > 0 else calls
-    for number in SIGNALS:
-        one = f"{train} name={number.name}"
-        ended, again = (run_process_with_signal if (function, number) == (DECODE, signal.SIGTERM) else run_with_signal)(
-            one, folder, function, n, number
-        )
-        assert (ended.code, again) == (75, n)
-        assert re.fullmatch(
-            rf"stopped by {number.name}.*; go on: entente train resume={number.name}", ended.err.splitlines()[-1]
-        )
-        assert not list(folder.glob("*/**/.*.new")) and not (folder / number.name / "metrics.json").exists()
-        assert run(f"{one} resume=auto", folder).code == 0
-        assert differences(folder / "whole", folder / number.name) == []
+def test_a_run_can_be_resumed_wherever_a_signal_ends_it(
+    function: str, n: int, number: signal.Signals, how: Run, whole_calls: int, base: Path, folder: Path
+) -> None:
+    n = n if n > 0 else whole_calls
+    one = f"{TRAIN} name={number.name}"
+    ended, again = how(one, folder, function, n, number)
+    assert (ended.code, again) == (75, n)
+    assert re.fullmatch(rf"stopped by {number.name}.*; go on: entente train resume={number.name}", ended.err.splitlines()[-1])
+    assert not list(folder.glob("*/**/.*.new")) and not (folder / number.name / "metrics.json").exists()
+    assert run(f"{one} resume=auto", folder).code == 0
+    assert differences(base / "whole", folder / number.name) == []
 
 
-def test_a_second_ctrl_c_does_not_wait(folder: Path) -> None:
-    """The worker never finishes its batch, so that the first Ctrl-C cannot end the command."""
-    program = "import os, threading, entente.decoding.search\nwait = threading.Event().wait\n"
-    program += "entente.decoding.search.padding_mask = lambda *_: (os.write(1, b'.'), wait())\n" + DRIVER
+# Programs with a thread that never ends, so that the first Ctrl-C cannot end them.
+ENDLESS = """
+import os, threading, time
+from entente.console.endings import StopSignals, endings
+threading.Thread(target=threading.Event().wait).start()
+with endings(), StopSignals():
+    os.write(1, b".")
+    time.sleep(600)
+"""
+ENDLESS_BATCH = f"""
+import os, threading, entente.decoding.search
+wait = threading.Event().wait
+entente.decoding.search.padding_mask = lambda *_: (os.write(1, b"."), wait())
+{DRIVER}"""
+
+
+@pytest.mark.parametrize("program", [ENDLESS, pytest.param(ENDLESS_BATCH, marks=pytest.mark.slow)], ids=["thread", "batch"])
+def test_a_second_ctrl_c_does_not_wait(program: str, folder: Path) -> None:
     path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
     driver = [sys.executable, "-c", program, COMMANDS["translate"], "os.replace", "0", "0"]
     with subprocess.Popen(driver, cwd=folder, env=path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
