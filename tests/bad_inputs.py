@@ -33,7 +33,7 @@ BEST = "run/checkpoints/best.ckpt"
 TRAIN, VALID = "data.train.src=train.fr data.train.tgt=train.en", "data.valid.src=valid.fr data.valid.tgt=valid.en"
 # If a mistake goes unnoticed and training starts, it ends after two steps.
 QUICK = "data.tokenizer.vocab_size=340 model.d_model=32 model.n_heads=2 model.n_layers=1 model.d_ff=48 trainer.max_steps=2"
-QUICK += " trainer.validate_every=1 trainer.accelerator=cpu trainer.threads=1 views.attention=false"
+QUICK += " trainer.validate_every=1 trainer.accelerator=cpu trainer.threads=1 views.attention=false search.length_factor=1"
 SHORT = {
     "FILES": f"data=files {TRAIN} {VALID} {QUICK}",
     "PAIRS": f"data=files {VALID} {QUICK}",  # with data.train=FILE

@@ -1,7 +1,9 @@
 """Small models of both kinds, in float64. Their sizes are distinct, and prime if possible, so that swapping two dimensions
 fails; the padding symbol is not 0, so that a constant in place of the pad id fails too."""
 
+import copy
 import gc
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -10,7 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.hydra import Hydra
+from omegaconf import DictConfig
 from torch import Tensor
 
 import entente.config.command_line  # noqa: F401  registers the default settings with Hydra
@@ -25,6 +29,25 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Hydra composes each configuration twice, at first only to read hydra.mode, which is None in these tests.
 Hydra.get_mode = lambda *_, **__: None
+SEARCH_PATH = ["pkg://hydra.conf", str(Path(__file__).parents[1] / "configs"), "structured://"]
+compose = ConfigLoaderImpl._load_configuration_impl
+composed: dict[str, DictConfig] = {}
+
+
+def compose_once(loader: ConfigLoaderImpl, **request: Any) -> DictConfig:
+    """Returns a copy of what Hydra has composed from configs/ for the same request before; composing takes most of the time of
+    a command that is refused."""
+    if [place.path for place in loader.config_search_path.get_path()] != SEARCH_PATH:
+        return compose(loader, **request)
+    key = repr(request)
+    if key not in composed:
+        composed[key] = compose(loader, **request)
+    config = copy.deepcopy(composed[key])
+    config.hydra.runtime.cwd = os.getcwd()
+    return config
+
+
+ConfigLoaderImpl._load_configuration_impl = compose_once
 
 
 def pytest_collection_finish() -> None:

@@ -332,14 +332,6 @@ def test_a_reader_that_closes_the_pipe_causes_no_error() -> None:
         assert writer.stderr.read() == ""
 
 
-def test_a_real_command_exits_with_2_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "translate.py"), "checkpoint=nowhere.ckpt"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr == "error: checkpoint=nowhere.ckpt: no such file, and no run with checkpoints/best.ckpt in it\n"
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_line_for_the_terminal_is_cut_and_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit), endings():
         raise InputError("\x1b]0;owned\x07" + "x" * 10**6)
