@@ -211,10 +211,8 @@ def write_malicious_checkpoint() -> None:
 
 
 WORDS = "chat " * 10_000
-TOO_LONG = r"10,000 words are [\d,]+ pieces, more than the 1,024 a sentence may have; split it"
-NO_CHECKPOINT = (
-    "not a checkpoint that can be read, or a damaged one \\(.+\\); take another copy, or give one that training wrote here"
-)
+TOO_LONG = r"10,000 words are [\d,]+ pieces, more than the 1,024 allowed; split it"
+NO_CHECKPOINT = "not a checkpoint, or a damaged one \\(.+\\); take another copy, or give one that this program wrote"
 NAME = r"a name \(1 to 200 bytes, .+\)"
 FOLDER = r"give the name of a folder under output_dir \(.+\)"
 TRUST = "add trust_data=true to read the corpus that this checkpoint names"
@@ -223,13 +221,13 @@ FILES_NAMED = (
 )
 NO_PROC = r"/proc/x: cannot be read or written \(No such file or directory\)"
 BILLION_LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
-NO_HOME = "no user has this home folder; write the path out, or with ~/ for your own"
+NO_HOME = "no user has this home folder; write out the path, or use ~/ for your own"
 TOO_MUCH = "longer than 1,000,000 bytes, the most that is read at a time; break it into sentences"
 WHOLE = "a whole number of at least"
 SEED = f"{WHOLE} 0 and less than 4294967296"
 APART = "pairs that share a sentence stay together"
-CODE = "damaged, or with code in it, of which nothing was run; give one that training wrote here"
-RESUME_LEAVE = "resume=run goes on with that run's own settings; leave out"
+CODE = "it is damaged, or contains code, none of which was run; give one that this program wrote"
+RESUME_LEAVE = "resume=run continues with that run's own settings; leave out"
 
 CASES = [
     # Files of text.
@@ -370,13 +368,13 @@ CASES = [
     Case(
         "CSV whose quote is never closed",
         "train PAIRS data.train=x.csv",
-        r"x\.csv, line 3: no proper CSV \(.+\)",
+        r"x\.csv, line 3: not valid CSV \(.+\)",
         put("x.csv", 'fr,en\nun,one\n"deux,two\n'),
     ),
     Case(
         "JSON lines that are not JSON",
         "train PAIRS data.train=x.jsonl",
-        r"x\.jsonl, line 2: no JSON object; each line is one, with both sides of a pair",
+        r"x\.jsonl, line 2: not a JSON object; each line must be one, with both sides of a pair",
         put("x.jsonl", '{"fr": "un", "en": "one"}\nfr: deux\n'),
     ),
     Case(
@@ -394,7 +392,7 @@ CASES = [
     Case(
         "truncated Parquet",
         "train PAIRS data.train=x.parquet",
-        r"x\.parquet: damaged or no Parquet file \(.+\); fetch it again",
+        r"x\.parquet: not a Parquet file, or a damaged one \(.+\); fetch it again",
         (parquet("x.parquet", fr=["un"], en=["one"]), cut("x.parquet", 0.9)),
     ),
     Case(
@@ -406,7 +404,7 @@ CASES = [
     Case(
         "CSV with a row that never ends",
         "train PAIRS data.train=x.csv",
-        rf"x\.csv, line 333334: a row whose quote may be left open, with its lines before: {TOO_MUCH}",
+        rf"x\.csv, line 333334: the row up to here, perhaps with an unclosed quote: {TOO_MUCH}",
         put("x.csv", 'fr,en\nun,"' + '","\n' * 400_000),
     ),
     Case(
@@ -424,7 +422,7 @@ CASES = [
     Case(
         "an unknown file format",
         "train PAIRS data.train=x.docx",
-        r"x\.docx: in which form\? A file of pairs is named \.tsv, .+; two parallel files are given as \.src=FILE \.tgt=FILE",
+        r"x\.docx: unknown format; a file of pairs ends in \.tsv, .+; two parallel files are given as \.src=FILE \.tgt=FILE",
         put("x.docx", "PK"),
     ),
     Case(
@@ -445,14 +443,14 @@ CASES = [
     ),
     Case("an empty choice", "train model=", "model=: choose one of birnn, transformer"),
     Case("a new key", "train +foo=1", "foo=1: no such setting; there are seed, name, .+"),
-    Case("a key alone", "train seed", "seed: this is no override; write KEY=VALUE, with quotes around special characters"),
+    Case("a key alone", "train seed", "seed: not an override; write KEY=VALUE, with quotes around special characters"),
     Case("an equals sign alone", "train =", "=: .+"),
     Case("no configuration of this name", "train --config-name trian", "Cannot find primary config 'trian'.+", real=True),
     Case("a removed part", "train ~search", "search: no such part in the configuration; leave it in"),
     Case(
         "a removed part that others refer to",
         "train ~model",
-        r"name: Interpolation key 'model\.name' not found; correct the reference, or leave in what it refers to",
+        r"name: Interpolation key 'model\.name' not found; correct the reference, or keep what it refers to",
     ),
     Case("a part that is a number", "train search=3", r"search=3: give settings, each as search\.KEY=VALUE"),
     Case("a removed key", "train ~name", "name is not set: give it as name=VALUE"),
@@ -496,7 +494,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "less than one batch",
         "train FILES trainer.limit_batches=0.1",
-        r"trainer\.limit_batches=0\.1: that is no whole batch of valid, which has 1; give a larger share, or .+",
+        r"trainer\.limit_batches=0\.1: that is less than one batch of valid, which has 1; give a larger share, or .+",
     ),
     Case("heads that do not divide", "train model.n_heads=3", r"model\.d_model=128 is not divisible by model\.n_heads=3"),
     Case(
@@ -520,7 +518,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "batches smaller than any sentence",
         "train FILES data.batch.max_tokens=2",
-        r"data\.batch\.max_tokens=2: no training pair is as short as that, the shortest has \d+ tokens .+; give more",
+        r"data\.batch\.max_tokens=2: no training pair is that short, the shortest has \d+ tokens .+; give more",
     ),
     Case("batches of 0 tokens", "train data.batch.max_tokens=0", rf"data\.batch\.max_tokens=0: give {WHOLE} 1"),
     Case(
@@ -568,7 +566,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "resuming something that is not a run",
         "train resume=in.txt",
-        r"resume=in\.txt: no directory of a run, with a config\.yaml in it; give one, or auto",
+        r"resume=in\.txt: not the directory of a run with a config\.yaml in it; give one, or auto",
     ),
     Case("a new setting for a resumed run", "train resume=run seed=2", f"{RESUME_LEAVE} seed=2"),
     Case(
@@ -580,7 +578,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "an empty config.yaml",
         "train resume=run",
-        r"resume=run: run/config\.yaml is no configuration of a run",
+        r"resume=run: run/config\.yaml is not the configuration of a run",
         put("run/config.yaml", ""),
     ),
     Case(
@@ -606,7 +604,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             f"a config.yaml that {what}", "train resume=run", rf"resume=run: run/config\.yaml cannot be read \({line}\)", spoil
         )
         for what, line, spoil in (
-            ("is a pipe", "a pipe or a device, no file", pipe("run/config.yaml")),
+            ("is a pipe", "a pipe or a device, not a file", pipe("run/config.yaml")),
             ("is 100 MB large", "larger than 10,000,000 bytes", grow("run/config.yaml")),
             ("is nested too deeply", "nested too deeply", put("run/config.yaml", "[" * 10_000)),
             ("expands to billions of values", "more than 100,000 values", put("run/config.yaml", BILLION_LAUGHS)),
@@ -625,7 +623,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a checkpoint of another program",
         "evaluate checkpoint=foreign.ckpt",
-        r"foreign\.ckpt: a checkpoint of another program; give one that training wrote here",
+        r"foreign\.ckpt: a checkpoint of another program; give one that this program wrote",
         lambda: torch.save({"state_dict": {}}, "foreign.ckpt"),
     ),
     Case(
@@ -643,7 +641,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "such a pickle inside a checkpoint",
         "TRANSLATE checkpoint=evil.ckpt",
-        rf"evil\.ckpt: not a checkpoint that can be read: {CODE}",
+        rf"evil\.ckpt: not a readable checkpoint: {CODE}",
         write_malicious_checkpoint,
         real=True,
     ),
@@ -656,7 +654,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a checkpoint without a corpus",
         "evaluate checkpoint=run",
-        "run: its configuration has no part data; give a checkpoint that training wrote here",
+        "run: its configuration lacks data; give a checkpoint that this program wrote",
         edit_checkpoint(f"{ENTRY}/config/data"),
     ),
     Case(
@@ -716,9 +714,9 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "an unknown split",
         "evaluate checkpoint=run trust_data=true split=tset",
-        "split=tset: this corpus has train, valid; choose of these",
+        "split=tset: this corpus has train, valid; choose one of these",
     ),
-    Case("no split", "evaluate checkpoint=run trust_data=true split=[]", r"split=\[\]: give one at least, or all"),
+    Case("no split", "evaluate checkpoint=run trust_data=true split=[]", r"split=\[\]: give at least one, or all"),
     Case(
         "a deleted corpus",
         "evaluate checkpoint=run trust_data=true output=scores",
@@ -794,7 +792,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "more translations than the beam is wide",
         "TRANSLATE search.n_best=9",
-        r"search\.n_best=9 and search\.beam=5: allowed is 1 <= n_best <= beam",
+        r"search\.n_best=9 and search\.beam=5: n_best must be between 1 and beam",
     ),
     Case("an unknown accelerator to translate on", "TRANSLATE accelerator=gpus", r"accelerator=gpus: choose another \(.+\)"),
     Case("a mistyped input", "translate checkpoint=run inptu=in.txt", r"inptu=in\.txt: no such setting; did you mean input\?"),
@@ -805,7 +803,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     ),
     # Attention.
     Case("an empty sentence", "attention checkpoint=run sentence='  '", "sentence is empty: give one as sentence='...'"),
-    Case("an empty list of models", "attention checkpoint=[]", r"checkpoint=\[\]: give one at least"),
+    Case("an empty list of models", "attention checkpoint=[]", r"checkpoint=\[\]: give at least one"),
     Case("the attention of 10,000 words", f"attention checkpoint=run sentence='{WORDS}'", f"sentence: {TOO_LONG}"),
     Case("a layer that does not exist", "attention checkpoint=run layer=2", "layer=2: choose from 1 to 1"),
     Case("a head that does not exist", "attention checkpoint=run head=3", "head=3: choose from 1 to 2"),
@@ -813,12 +811,12 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "an unknown picture format",
         "attention checkpoint=run output=map.txt",
-        r"output=map\.txt: no kind of picture; give a folder, or a name that ends in \.png, \.svg, \.pdf, .+",
+        r"output=map\.txt: not a picture format; give a folder, or a name that ends in \.png, \.svg, \.pdf, .+",
     ),
     Case(
         "a picture into a missing folder",
         "attention checkpoint=run output=maps/map.png",
-        r"output=maps/map\.png: cannot be written, maps is no folder; make it, or give another",
+        r"output=maps/map\.png: cannot be written, maps is not a folder; create it, or give another",
     ),
     Case(
         "a kind of attention that the model lacks",
@@ -833,7 +831,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a pair of an unknown split",
         "attention checkpoint=run trust_data=true pair=dev/1",
-        "split=dev: this corpus has .+; choose of these",
+        "split=dev: this corpus has .+; choose one of these",
     ),
     Case(
         "links for fewer sentences",
@@ -850,20 +848,20 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a malformed link",
         "OWN attention=true alignments=links.txt",
-        r"links\.txt, line 2: '0:1' is no link; write i-j for a sure one, i\?j for a possible one, from 0",
+        r"links\.txt, line 2: '0:1' is not a link; write i-j for a sure one, i\?j for a possible one, from 0",
         (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-0\n0-0 0:1\n")),
     ),
     Case(
         "a link to a word that does not exist",
         "OWN attention=true alignments=links.txt",
-        r"links\.txt, line 1: 0-99 links words that are not there; the sentences have \d+ and \d+, counted from 0",
+        r"links\.txt, line 1: 0-99 links words that do not exist; the sentences have \d+ and \d+, counted from 0",
         (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-99\n\n")),
     ),
     Case("a trace of nothing", "trace", "checkpoint is not set: give checkpoint=FILE, or example=true .+"),
     Case(
         "links without files",
         "evaluate checkpoint=run attention=true alignments=links.txt",
-        r"alignments=links\.txt goes with src=FILE and tgt=FILE; give these too, or leave it out",
+        r"alignments=links\.txt needs src=FILE and tgt=FILE; give these too, or leave it out",
     ),
     Case(
         "occlusion without attention",
@@ -879,7 +877,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "an unknown variant",
         "ablate suite=[baseline,no_residul]",
-        "no_residul: no file of configs/ablation; did you mean no_residual\\?",
+        "no_residul: not a file of configs/ablation; did you mean no_residual\\?",
         real=True,
     ),
     Case("no seeds", "ablate seeds=[]", r"seeds=\[\]: .+"),
@@ -906,7 +904,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a setting that contradicts the ablation",
         "train FILES ablation=no_dropout model.dropout=0.5",
-        r"model\.dropout=0\.5: ablation=no_dropout sets it to 0\.0; leave out one of both",
+        r"model\.dropout=0\.5: ablation=no_dropout sets it to 0\.0; leave out one of the two",
     ),
     *(
         Case(what, "ablate --config-dir=own suite=[baseline,mine]", line, put("own/ablation/mine.yaml", text))
@@ -919,12 +917,12 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             (
                 "an ablation file without a name",
                 "# @package _global_\nmodel: {scale: none}\n",
-                r".+mine\.yaml: has to say `variant: mine`, .+",
+                r".+mine\.yaml: must set `variant: mine`, .+",
             ),
             (
                 "an ablation file with another name",
                 "# @package _global_\nvariant: baseline\nmodel: {scale: none}\n",
-                r".+mine\.yaml: has to say `variant: mine`, .+",
+                r".+mine\.yaml: must set `variant: mine`, .+",
             ),
             (
                 "an ablation file that is not YAML",
@@ -941,7 +939,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a missing suite",
         "compare nowhere",
-        r"nowhere: no suite, it has no suite\.yaml; give the directory of one",
+        r"nowhere: not a suite, since it has no suite\.yaml; give the directory of a suite",
         real=True,
     ),
     Case(
@@ -960,7 +958,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         for what, line, spoil in (
             (
                 "settings are a pipe",
-                r"suite/suite\.yaml: cannot be read \(a pipe or a device, no file\); .+",
+                r"suite/suite\.yaml: cannot be read \(a pipe or a device, not a file\); .+",
                 pipe("suite/suite.yaml"),
             ),
             (
@@ -975,7 +973,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             ),
             (
                 "event file is a folder",
-                r"suite/baseline-seed1/events\.out\.tfevents\.9: no file, and named like one of events; remove it",
+                r"suite/baseline-seed1/events\.out\.tfevents\.9: not a file, but named like one of TensorBoard's; remove it",
                 (
                     lambda: shutil.copytree("run", "suite/baseline-seed1"),
                     lambda: Path("suite/baseline-seed1/events.out.tfevents.9").mkdir(),

@@ -165,7 +165,7 @@ def rounds(model: str, folder: Path, plan: list[signal.Signals], generator: rand
         else:
             wrong += differences(folder / "reference", run)
         verdict = f"DIFFERENT: {', '.join(wrong[:5])}" if wrong else "equal"
-        went_on = re.search("goes on from.*|has trained.*|has no checkpoint.*", again.output)
+        went_on = re.search("resumes from.*|has trained.*|has no checkpoint.*", again.output)
         where = went_on[0] if went_on else "?"
         return f"{verdict}  {model} {number.name} {after:.1f} s after the start, exit code {stopped.code}; {where}"
 

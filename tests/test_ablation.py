@@ -33,8 +33,8 @@ from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.models.attention import MultiHeadAttention
 from entente.training import settings as run_settings
-from entente.training.settings import RunSettings, completed
-from entente.training.train import prepared, train
+from entente.training.settings import RunSettings, add_defaults
+from entente.training.train import prepare_run, train
 from tiny import SMALL, write_corpus
 from variants_table import line_that_reads, settings
 
@@ -65,7 +65,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 def composed(*overrides: str) -> dict[str, Any]:
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        return completed(plain(compose("train", list(overrides)))[0])
+        return add_defaults(plain(compose("train", list(overrides)))[0])
 
 
 # Proof of effect
@@ -84,7 +84,7 @@ def prove(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable
         baseline, variant = composed(*own), composed(*own, f"ablation={ablation}", *more)
         read = str((variant["data"], variant["overfit"]))
         if read not in data:
-            data[read] = prepared(RunSettings.of({**variant, "model": baseline["model"]}))[0]
+            data[read] = prepare_run(RunSettings.of({**variant, "model": baseline["model"]}))[0]
         return proof(baseline, variant, data[read])
 
     return of
@@ -242,7 +242,7 @@ def test_a_variant_that_takes_nothing_away_is_refused(prove: Callable[..., dict[
 
 
 def test_a_variant_of_another_seed_is_refused(prove: Callable[..., dict[str, Any]]) -> None:
-    with pytest.raises(InputError, match="weight does not start equal to the baseline's; leave the seed as it is"):
+    with pytest.raises(InputError, match="weight does not start with the baseline's values; leave the seed as it is"):
         prove("transformer", "no_residual", "seed=2")
 
 
@@ -270,7 +270,7 @@ def test_a_variant_whose_harm_hides_is_decoded_in_other_batches_too(base: list[s
         assert metrics[f"test@{how}"]["nll"] == pytest.approx(metrics["test"]["nll"], rel=1e-6)
     again = evaluate_checkpoint(Evaluate(trust_data=True, checkpoint=str(harmed), split=["test@mixed"]))
     assert again["test@mixed"]["bleu"] == json.loads((harmed / "metrics.json").read_text())["test@mixed"]["bleu"]
-    with pytest.raises(InputError, match="test@odd: after the @ stands one of alike, mixed, alone"):
+    with pytest.raises(InputError, match="test@odd: the part after @ must be one of alike, mixed, alone"):
         evaluate_checkpoint(Evaluate(trust_data=True, checkpoint=str(harmed), split="test@odd"))
 
 
@@ -279,7 +279,7 @@ def test_a_model_without_attention_trains_and_shows_none(base: list[str], tmp_pa
         directory = run(base, tmp_path, f"model={model}", *SMALL[model], f"ablation={ablation}")
         events = EventAccumulator(str(directory), size_guidance={"images": 0, "scalars": 0}).Reload()
         assert len({tag.split("/")[1] for tag in events.Tags()["images"]}) == kinds
-        with pytest.raises(InputError, match="has no attention to its source"):
+        with pytest.raises(InputError, match="this model has no attention"):
             picture_attention(Attention(checkpoint=str(directory), output=str(tmp_path / "map.png")))
 
 
@@ -404,7 +404,7 @@ def test_an_ablation_is_the_last_word(project: Path, base: list[str]) -> None:
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stderr) == (
         2,
-        "error: model.n_heads=2: ablation=one_head sets it to 1; leave out one of both\n",
+        "error: model.n_heads=2: ablation=one_head sets it to 1; leave out one of the two\n",
     )
 
 
@@ -433,7 +433,7 @@ def test_runs_of_other_code_are_said(project: Path, base: list[str]) -> None:
 def test_what_is_in_the_way_of_a_run_is_named(project: Path, base: list[str]) -> None:
     (project / "outputs" / "way" / "baseline-seed1").mkdir(parents=True)
     said = ablate(project, base, "suite=[baseline]", "name=way", code=2)
-    assert "baseline-seed1: in the way, it is no run" in said
+    assert "baseline-seed1: in the way, but not a run" in said
     (project / "outputs" / "file").write_text("")
     assert "cannot be written" in ablate(project, base, "suite=[baseline]", "name=file", code=2)
 

@@ -97,7 +97,7 @@ def test_what_was_read_is_freed_where_pairs_are_held_out(monkeypatch: pytest.Mon
     made = Pairs((f"phrase {i} " * 31, f"sentence {i} " * 31) for i in range(2011))
     gc.collect()
     before, size = pairs.POOL.bytes_allocated(), made.dataset().data.nbytes
-    held = corpora._held_out(made, {"valid": 101, "test": 0, "seed": 1}, with_test=True)
+    held = corpora._take_held_out(made, {"valid": 101, "test": 0, "seed": 1}, with_test=True)
     assert len(held["valid"]) == 101 and len(made) == 2011 - 101
     assert pairs.POOL.bytes_allocated() < before + 0.2 * size
 

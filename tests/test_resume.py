@@ -22,7 +22,7 @@ from sacrebleu.metrics.bleu import BLEUScore
 from entente.checkpoint import read, write
 from entente.config.command_line import plain
 from entente.errors import InputError, Interrupted
-from entente.training.run_directory import CheckpointSettings, newest, random_state, restore_random_state, steps
+from entente.training.run_directory import CheckpointSettings, find_resume_point, random_state, restore_random_state, steps
 from entente.training.train import train
 from entente.training.translator import Translator
 from interruptions import command, differences, points, rounds
@@ -105,12 +105,12 @@ def test_a_run_stopped_by_signals_ends_with_the_same_bits(
         name = f"stopped{step}"
         with pytest.raises(Interrupted, match=f"{number.name} after step {step}, which is saved"):
             run(base, model, name)
-        assert newest(whole.parent / name, CheckpointSettings()).step == step
+        assert find_resume_point(whole.parent / name, CheckpointSettings()).step == step
         at_batch(0, die)
         stopped = run(base, model, name, "resume=auto")
         assert stopped.name == name
         assert differences(whole, stopped) == []
-        said = f"goes on from step {step} to {STEPS}" if step < STEPS else f"has trained its {STEPS} steps"
+        said = f"resumes from step {step} of {STEPS}" if step < STEPS else f"has trained its {STEPS} steps"
         assert said in capsys.readouterr().out
 
 
@@ -123,7 +123,7 @@ def test_a_run_that_died_loses_no_more_than_since_its_last_checkpoint(
         at_batch(batch, die)
         with pytest.raises(Killed):
             run(base, model, f"died{batch}")
-        assert newest(whole.parent / f"died{batch}", CheckpointSettings()).step == step
+        assert find_resume_point(whole.parent / f"died{batch}", CheckpointSettings()).step == step
         at_batch(0, die)
         assert differences(whole, run(base, model, f"died{batch}", "resume=auto")) == []
 
@@ -146,7 +146,7 @@ def test_tensorboard_shows_every_point_once(base: list[str], at_batch: Callable[
 def test_patience_comes_back(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
     more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # learns nothing: stops at the third validation
     whole = run(base, "birnn", "whole", *more)
-    assert newest(whole, CheckpointSettings()).step == 15
+    assert find_resume_point(whole, CheckpointSettings()).step == 15
     at_batch(12, send(signal.SIGTERM))
     with pytest.raises(Interrupted):
         run(base, "birnn", "stopped", *more)
@@ -160,7 +160,7 @@ def test_an_interrupt_before_the_first_step_says_so(base: list[str], monkeypatch
     whole, original = run(base, "birnn", "whole"), Translator.on_train_start
     with monkeypatch.context() as patched:
         patched.setattr(Translator, "on_train_start", lambda self: (original(self), send(signal.SIGINT)()))
-        with pytest.raises(Interrupted, match="^stopped by SIGINT before the first step; go on: "):
+        with pytest.raises(Interrupted, match="^stopped by SIGINT before the first step; resume it with: "):
             run(base, "birnn", "stopped")
     assert differences(whole, run(base, "birnn", "stopped", "resume=auto")) == []
 
@@ -223,7 +223,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     saved[-1].write_bytes(content)
     resumed = run(base, "birnn", "stopped", "resume=auto")
     out = capsys.readouterr().out
-    assert "step-11.ckpt: damaged" in out and "goes on from step 9" in out
+    assert "step-11.ckpt: damaged" in out and "resumes from step 9" in out
     assert differences(whole, resumed) == []
 
 
@@ -265,7 +265,7 @@ def test_the_mean_is_the_same_wherever_a_run_was_stopped(base: list[str], model:
             at_batch(1, send(signal.SIGTERM))
             with pytest.raises(Interrupted):
                 run(base, model, name, *AVERAGED, "resume=auto")
-        assert newest(whole.parent / name, CheckpointSettings()).step == stops[-1]
+        assert find_resume_point(whole.parent / name, CheckpointSettings()).step == stops[-1]
         at_batch(0, die)
         assert differences(whole, run(base, model, name, *AVERAGED, "resume=auto")) == []
 
@@ -283,9 +283,9 @@ def test_what_the_end_needs_and_has_lost_is_trained_again(
     whole = run(base, "birnn", "whole", *AVERAGED)
     for name, spoil, said in (
         ("step-24.ckpt", damage, "step-24.ckpt: damaged.*: going back.* starts again from step 0"),
-        ("step-28.ckpt", Path.unlink, "step-28.ckpt: .*: going back.* goes on from step 24"),
-        ("step-30.ckpt", damage, "step-30.ckpt: damaged.*: going back.* goes on from step 28"),
-        ("best.ckpt", damage, "best.ckpt: damaged.*: going back.* (goes on|starts again) from step"),
+        ("step-28.ckpt", Path.unlink, "step-28.ckpt: .*: going back.* resumes from step 24"),
+        ("step-30.ckpt", damage, "step-30.ckpt: damaged.*: going back.* resumes from step 28"),
+        ("best.ckpt", damage, "best.ckpt: damaged.*: going back.* (resumes|starts again) from step"),
     ):
         spoilt = tmp_path / f"spoilt-{name}"
         shutil.copytree(whole, spoilt)
@@ -309,10 +309,10 @@ def test_only_what_the_mean_needs_has_to_be_there(base: list[str], at_batch: Cal
     assert [path.stem for path in saved] == ["step-16", "step-20", "step-24", "step-26"]
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     damage(tmp_path / "a" / "checkpoints" / "step-20.ckpt")
-    assert newest(tmp_path / "a", MEAN, last=30).step == 26
-    assert newest(tmp_path / "a", MEAN).step == 0
+    assert find_resume_point(tmp_path / "a", MEAN, last=30).step == 26
+    assert find_resume_point(tmp_path / "a", MEAN).step == 0
     damage(tmp_path / "b" / "checkpoints" / "step-24.ckpt")
-    assert newest(tmp_path / "b", MEAN, last=30).step == newest(tmp_path / "b", MEAN).step == 20
+    assert find_resume_point(tmp_path / "b", MEAN, last=30).step == find_resume_point(tmp_path / "b", MEAN).step == 20
 
 
 def test_the_end_is_always_validated(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
@@ -452,7 +452,7 @@ def test_a_second_interrupt_quits_at_once(tmp_path: Path) -> None:
             time.sleep(1)
             process.send_signal(signal.SIGINT)
         said = process.stderr.read().decode()
-    assert (process.returncode, said.count("once more to quit"), "Traceback" in said) == (128 + signal.SIGINT, 1, False)
+    assert (process.returncode, said.count("again to quit"), "Traceback" in said) == (128 + signal.SIGINT, 1, False)
     assert not list(tmp_path.glob("a/checkpoints/step-*"))
 
 

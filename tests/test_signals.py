@@ -129,7 +129,8 @@ def test_a_run_can_be_resumed_wherever_a_signal_ends_it(
     one = f"{TRAIN} name={number.name}"
     ended, again = how(one, folder, function, n, number)
     assert (ended.code, again) == (75, n)
-    assert re.fullmatch(rf"stopped by {number.name}.*; go on: entente train resume={number.name}", ended.err.splitlines()[-1])
+    said = ended.err.splitlines()[-1]
+    assert re.fullmatch(rf"stopped by {number.name}.*; resume it with: entente train resume={number.name}", said)
     assert not list(folder.glob("*/**/.*.new")) and not (folder / number.name / "metrics.json").exists()
     assert run(f"{one} resume=auto", folder).code == 0
     assert differences(base / "whole", folder / number.name) == []

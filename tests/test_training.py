@@ -311,7 +311,7 @@ def test_all_attention_of_a_checkpoint_becomes_pictures(base: list[str], tmp_pat
         picture_attention(settings(Attention, [*arguments, "words=true", "target='The bird seeks the horse.'", "head=1"]))
         text = (folder / f"{names[0]}.svg").read_text()
         assert "given, not translated: The bird" in text and "<!-- seeks -->" in text
-    with pytest.raises(InputError, match="kind=cross: this model has alignment; choose of these"):
+    with pytest.raises(InputError, match="kind=cross: this model has alignment; choose one of these"):
         picture_attention(settings(Attention, [*arguments, "kind=cross"]))
 
 
@@ -341,7 +341,7 @@ def test_attention_is_measured_against_a_users_own_links(
     again = links_agreement(zip(links, read_pharaoh(tmp_path / "gold", *texts), strict=True))
     assert again.aer == pytest.approx(found["word_alignment"]["best"]["aer"])
     said = " ".join(capsys.readouterr().out.split())
-    for words in ("oracle: the best of one", "near-uniform heads", "these sentences themselves", "same_first"):
+    for words in ("oracle: best choice of one", "near-uniform heads", "these sentences themselves", "same_first"):
         assert words in said, said[-3000:]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from entente.files import clear, scratch, whole, write_json
+from entente.files import open_atomic, remove_leftovers, scratch, write_json
 
 
 def test_a_file_that_fails_on_the_way_leaves_what_was_there(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_a_file_that_fails_on_the_way_leaves_what_was_there(tmp_path: Path) -> N
     write_json(path, {"bleu": 11.5, "of": "œuvre"})
     before = path.read_text(encoding="utf-8")
     assert before == '{\n  "bleu": 11.5,\n  "of": "œuvre"\n}\n'
-    with pytest.raises(RuntimeError), whole(path) as file:
+    with pytest.raises(RuntimeError), open_atomic(path) as file:
         file.write(b"half")
         file.flush()
         assert path.read_text(encoding="utf-8") == before
@@ -27,12 +27,12 @@ def test_a_file_that_fails_on_the_way_leaves_what_was_there(tmp_path: Path) -> N
 
 
 def test_what_a_dead_writer_left_is_removed_and_a_live_one_is_left_alone(tmp_path: Path) -> None:
-    program = "import os, sys; from pathlib import Path; from entente.files import scratch, whole\n"
-    program += "with whole(Path('a')), scratch(Path()): os.kill(os.getpid(), 9)"
+    program = "import os, sys; from pathlib import Path; from entente.files import open_atomic, scratch\n"
+    program += "with open_atomic(Path('a')), scratch(Path()): os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False).returncode == -signal.SIGKILL
     assert len(list(tmp_path.iterdir())) == 4  # a file, a folder, and a lock of each
-    with whole(tmp_path / "b"), scratch(tmp_path) as folder:
-        clear(tmp_path)
+    with open_atomic(tmp_path / "b"), scratch(tmp_path) as folder:
+        remove_leftovers(tmp_path)
         assert folder.is_dir() and len(list(tmp_path.iterdir())) == 4
     assert os.listdir(tmp_path) == ["b"]
 
@@ -42,7 +42,7 @@ def test_several_may_write_one_file_at_once(tmp_path: Path) -> None:
     contents = [bytes([letter]) * 10_007 for letter in range(11)]
 
     def write(content: bytes) -> bytes:
-        with whole(path) as file:
+        with open_atomic(path) as file:
             for start in range(0, len(content), 1009):
                 file.write(content[start : start + 1009])
         return path.read_bytes()
@@ -54,7 +54,7 @@ def test_several_may_write_one_file_at_once(tmp_path: Path) -> None:
 
 def test_folders_made_for_a_file_that_fails_are_removed(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
-    with pytest.raises(RuntimeError), whole(tmp_path / "kept" / "new" / "newer" / "file"):
+    with pytest.raises(RuntimeError), open_atomic(tmp_path / "kept" / "new" / "newer" / "file"):
         raise RuntimeError
     assert [*tmp_path.rglob("*")] == [tmp_path / "kept"]
 
