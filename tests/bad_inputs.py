@@ -883,9 +883,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case("no seeds", "ablate seeds=[]", r"seeds=\[\]: .+"),
     Case("no jobs", "ablate jobs=0", f"jobs=0: give {WHOLE} 1"),
     Case(
-        "a seed for a suite",
-        "ablate seed=3",
-        "seed=3: a suite sets it for each of its runs; leave it out, see suite and seeds",
+        "a seed for a suite", "ablate seed=3", "seed=3: a suite sets it for each of its runs; leave it out, see suite and seeds"
     ),
     Case("an ablation for a suite", "ablate ablation=no_residual", "ablation=no_residual: a suite sets it .+"),
     Case("a suite at an absolute path", "ablate name=/place", f"name=/place: {FOLDER} or null"),

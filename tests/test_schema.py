@@ -147,10 +147,7 @@ GOOD = {"side": {"src": "a", "tgt": "b"}, "how": {"beam": 5}}
         ({"tests": {"news": {"src": "a", "tgt": "b"}, "talks": {"src": "c", "tgt": "d"}}}, []),
         ({"tests": {"news": {"src": "a"}}}, ["top.tests.news.tgt is not set: give it as top.tests.news.tgt=VALUE"]),
         ({"tests": {"news": {"src": 1, "tgt": "b"}}}, ["top.tests.news.src=1: give text"]),
-        (
-            {"tests": 3},
-            ["top.tests=3: give settings by name, each the settings src, tgt or null"],
-        ),
+        ({"tests": 3}, ["top.tests=3: give settings by name, each the settings src, tgt or null"]),
         ({"side": "x"}, ["top.side=x: give the settings src, tgt"]),
         (
             {"side": {"src": "a", "tgt": None, "tg": "c"}},
