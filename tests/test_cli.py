@@ -1,6 +1,5 @@
 """Commands as a user types them: all mistakes are reported together, one line each, with exit code 2."""
 
-import io
 import logging
 import re
 import subprocess
@@ -16,7 +15,6 @@ import yaml
 from entente.config import command_line as cli
 from entente.config.schema import problems
 from entente.console.endings import endings
-from entente.data.files import read_lines
 from entente.decoding.search import Search
 from entente.errors import InputError, Interrupted
 from entente.process import prepare_process
@@ -64,7 +62,6 @@ def refused(command: Command, name: str, *overrides: str, **options: Any) -> lis
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["model=transfomer"], "did you mean transformer?"),
         (["model=birnn", "model.d_hiden=3"], "did you mean model.d_hidden?"),
         (["model.d_modle=3"], "did you mean model.d_model?"),
         (["modle=birnn"], "did you mean model?"),
@@ -83,7 +80,6 @@ def refused(command: Command, name: str, *overrides: str, **options: Any) -> lis
         (["seed=1,2"], "seed=1,2: to try several values, add -m; a list is written seed=[...]"),
         (["seed"], "seed: not an override"),
         (["name=${modle.name}"], "name: Interpolation key 'modle.name' not found"),
-        (["--config-name", "trian"], "Cannot find primary config 'trian'"),
         (["--config-dir", "configs", "trainer.max_stepz=4"], "Could not override 'trainer.max_stepz'"),
     ],
     ids=str,
@@ -312,14 +308,6 @@ def test_a_sentence_is_taken_as_it_is_typed(sentence: str, monkeypatch: pytest.M
     assert isinstance(config, dict)
     assert (config["sentence"], config["target"]) == (sentence, target)
     assert (config["checkpoint"], config["output"]) == (["a", "b"], "a b'c.png")
-
-
-def test_text_that_is_not_utf8_on_standard_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO("un\nété\n".encode("latin-1")))))
-    lines = read_lines(None)
-    assert next(lines) == "un"
-    with pytest.raises(InputError, match="standard input, line 2: not UTF-8"):
-        next(lines)
 
 
 def test_a_reader_that_closes_the_pipe_causes_no_error() -> None:

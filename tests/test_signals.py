@@ -17,6 +17,7 @@ import pytest
 from bad_inputs import Result, content, prepare, run
 from interruptions import differences
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 TRAIN = "train FILES data.test.src=test.fr data.test.tgt=test.en output_dir=. checkpoint.average=2 checkpoint.every=1"
 TRAIN += " search.beam=1 data.batch.eval_max_tokens=100"
@@ -52,8 +53,7 @@ def run_with_signal(command: str, folder: Path, function: str, n: int, number: i
 def run_process_with_signal(command: str, folder: Path, function: str, n: int, number: int) -> tuple[Result, int]:
     """Does the same in a process of its own."""
     driver = [sys.executable, "-c", DRIVER, command, function, str(n), str(int(number))]
-    path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(driver, cwd=folder, env=path, capture_output=True, text=True, check=False)
+    done = subprocess.run(driver, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     return Result(done.returncode, done.stdout, done.stderr), int(done.stdout.rpartition("calls ")[2] or 0)
 
 
@@ -154,9 +154,8 @@ entente.decoding.search.padding_mask = lambda *_: (os.write(1, b"."), wait())
 
 @pytest.mark.parametrize("program", [ENDLESS, pytest.param(ENDLESS_BATCH, marks=pytest.mark.slow)], ids=["thread", "batch"])
 def test_a_second_ctrl_c_does_not_wait(program: str, folder: Path) -> None:
-    path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
     driver = [sys.executable, "-c", program, COMMANDS["translate"], "os.replace", "0", "0"]
-    with subprocess.Popen(driver, cwd=folder, env=path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(driver, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout and process.stderr
         process.stdout.read(1)
         while process.poll() is None:
