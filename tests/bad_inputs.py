@@ -996,6 +996,14 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
 ]
 
 
+PAGE = """# Bad inputs and their error messages
+
+Written by `python tests/bad_inputs.py`; `tests/test_bad_input.py` tests every row. Each exit code is 2, and
+nothing is left behind. Commands are given in a folder with a small corpus (`train.fr`, `train.en`, ...), a text
+`in.txt` and a trained run, `run`. In them
+"""
+
+
 def table() -> str:
     """Runs every case, and returns the Markdown table of their error messages."""
     rows = []
@@ -1008,31 +1016,11 @@ def table() -> str:
             if ended.code != 2:
                 raise SystemExit(f"{case.what}: ended with {ended.code}\n{ended.err}")
             said = ended.err.replace(str(place), "FOLDER").strip().replace("|", r"\|").replace("\n", "<br>")
-            command = (
-                case.command.encode(errors="backslashreplace")
-                .decode()
-                .replace(WORDS, "chat chat ... chat")
-                .replace(QUICK, "...")
-                .replace("|", r"\|")
-            )
+            command = case.command.encode(errors="backslashreplace").decode().replace("|", r"\|")
+            command = command.replace(WORDS, "chat chat ... chat").replace(QUICK, "...")
             rows.append(f"| {case.what} | `{re.sub('x{9,}', 'xxx...', command)}` | {re.sub('x{9,}', 'xxx...', said)} |")
     shorts = [f"- `{name}`: `{text.replace(QUICK, '...')}`" for name, text in SHORT.items()]
-    return "\n".join(
-        [
-            "# Bad inputs, and the line each one gets",
-            "",
-            "Written by `python tests/bad_inputs.py`; `tests/test_bad_input.py` tests every row. Each exit code is 2, and",
-            "nothing is left behind. Commands are given in a folder with a small corpus (`train.fr`, `train.en`, ...), a text",
-            "`in.txt` and a trained run, `run`. In them",
-            "",
-            *shorts,
-            "",
-            "| what is wrong | command | what it says |",
-            "|---|---|---|",
-            *rows,
-            "",
-        ]
-    )
+    return "\n".join([PAGE, *shorts, "", "| what is wrong | command | what it says |", "|---|---|---|", *rows, ""])
 
 
 if __name__ == "__main__":

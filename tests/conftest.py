@@ -35,12 +35,10 @@ composed: dict[str, DictConfig] = {}
 
 
 def compose_once(loader: ConfigLoaderImpl, **request: Any) -> DictConfig:
-    """Returns a copy of what Hydra has composed from configs/ for the same request before; composing takes most of the time of
-    a command that is refused."""
+    """Composes a request from configs/ only once, which is most of the time of a refused command, and returns copies."""
     if [place.path for place in loader.config_search_path.get_path()] != SEARCH_PATH:
         return compose(loader, **request)
-    key = repr(request)
-    if key not in composed:
+    if (key := repr(request)) not in composed:
         composed[key] = compose(loader, **request)
     config = copy.deepcopy(composed[key])
     config.hydra.runtime.cwd = os.getcwd()
