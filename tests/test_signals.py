@@ -87,15 +87,14 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize(
-    ("name", "how"),
+    ("name", "number", "how"),
     [
-        *((name, run_with_signal) for name in COMMANDS),
-        pytest.param("evaluate", run_process_with_signal, marks=pytest.mark.slow),
+        *((name, number, run_with_signal) for name in COMMANDS for number in SIGNALS),
+        pytest.param("evaluate", signal.SIGTERM, run_process_with_signal, marks=pytest.mark.slow),
     ],
 )
-def test_a_signal_ends_a_command_within_a_batch(name: str, how: Run, number: signal.Signals, folder: Path) -> None:
+def test_a_signal_ends_a_command_within_a_batch(name: str, number: signal.Signals, how: Run, folder: Path) -> None:
     before = content(folder)
     n = 1 if name == "attention" else 3
     ended, calls = how(COMMANDS[name], folder, DECODE, n, number)
