@@ -183,7 +183,7 @@ def test_a_name_that_cannot_be_leaves_nothing_behind(base: list[str], tmp_path: 
     with pytest.raises(InputError, match="give the name of a folder"):
         trained(base, "birnn", f"name={'x' * 300}")
     assert not (tmp_path / "outputs").exists()
-    with pytest.raises(InputError, match="no directory of this name"):
+    with pytest.raises(InputError, match="cannot create a directory of this name"):
         new_run_directory(tmp_path / "outputs", "x" * 300, {})
     assert not (tmp_path / "outputs").exists()
 

@@ -14,7 +14,7 @@ __all__ = ["TrainedModel", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports torch only when a public name is first used, so that commands can answer quickly."""
+    """Imports a public name, and with it torch, when it is first used, so that commands start quickly."""
     if name in __all__:
         from entente import trained
 

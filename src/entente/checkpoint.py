@@ -1,8 +1,8 @@
 """Checkpoints: the weights, configuration, vocabulary and provenance of a run, in one file.
 
 The file is Lightning's own checkpoint, so that training can resume from it, plus an entry of ours and a SHA-256 of the content.
-It is read as data, never as code: with `weights_only=True`, and the model is one of our classes, whose arguments are checked
-and whose shapes are compared before memory is allocated.
+It is read as data, never as code: torch loads it with `weights_only=True`, and the model is built from one of our classes. Its
+arguments are checked, and its shapes compared with those of the weights, before memory is allocated.
 """
 
 import hashlib
@@ -40,10 +40,10 @@ log = logging.getLogger("entente")
 ENTRY = "entente"
 CHECKSUM = "sha256"
 SCHEMA = 2  # format 1 had no checksum
-READ_BY = "entente>=0.1"  # the versions that read this format, for those that do not; CHANGELOG.md lists all formats
+READ_BY = "entente>=0.1"  # the versions that read this format, named in the error of those that do not; see CHANGELOG.md
 MODEL_PREFIX = "model."  # begins the names of the model's parameters in the LightningModule's state
 MAX_DEPTH = 50  # levels of nesting in a checkpoint; ours have 10
-EXPANSION = 16  # most hashed bytes per byte of the file: a pickle needs 1 byte for "None\n", and stores a tied weight once
+EXPANSION = 16  # most hashed bytes per byte of the file: None takes 1 byte in a pickle, 14 hashed; tied weights are stored once
 DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool}
 STORAGES = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Byte", "Bool")
 ADVICE = "give one that this program wrote"
@@ -63,8 +63,8 @@ class Run:
 
 
 def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2Seq:
-    """Builds the model that a configuration's `model` section describes, which is checked against the constructor's signature.
-    `attach` replaces some of its methods, among them the loss, by those of fast/."""
+    """Builds the model that a configuration's `model` section describes, after checking it against the constructor's signature.
+    `attach` replaces some of the model's methods, among them the loss, by those of fast/."""
     arguments = dict(config)
     if not isinstance(name := arguments.pop("name", None), str) or name not in MODELS:
         raise InputError(f"model.name={to_text(name)}: choose one of {', '.join(MODELS)}")
@@ -109,22 +109,22 @@ def provenance() -> dict[str, str]:
 
 def refuse_other_text(path: Path, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Raises InputError if the entry `stored` in a checkpoint has a different corpus than the entry `given`, or a different
-    vocabulary, so that the weights would belong to other pieces."""
+    vocabulary, whose pieces the weights do not fit."""
     if "text" not in stored:
         log.info("%s has no digest of its text, so only its vocabulary is compared", path)
     if stored.get("text", given["text"]) != given["text"]:
-        wrong, give = "the training or validation text has changed since this was written", "its own text"
+        wrong, give = "the training or validation text has changed since this was written", "that text"
     elif checksum(stored["vocabulary"]) != checksum(given["vocabulary"]):
-        wrong, give = "its vocabulary is not the one that the text gives now", "its own text and SentencePiece"
+        wrong, give = "its vocabulary is not the one that the text gives now", "its text and version of SentencePiece"
     else:
         return
-    raise InputError(f"{path}: {wrong}; give the run {give} again, or begin a new one without resume")
+    raise InputError(f"{path}: {wrong}; restore {give}, or start a new run without resume")
 
 
 def find(checkpoint: str) -> Path:
     """Returns the path of a checkpoint file, or of the best checkpoint in a run's directory."""
     path = path_of(checkpoint)
-    if os.path.isdir(path):  # unlike Path.is_dir, False without permission
+    if os.path.isdir(path):  # Path.is_dir may raise PermissionError
         path = path / "checkpoints" / "best.ckpt"
     if not os.path.isfile(path):
         raise InputError(f"checkpoint={checkpoint}: no such file, and no run with checkpoints/best.ckpt in it")
@@ -144,7 +144,7 @@ def write(content: dict[str, Any], path: Path) -> None:
 
 @contextmanager
 def _as_input_error(path: Path, what: str) -> Iterator[None]:
-    """Turns any error that the content of a file causes into an InputError of one line, which names the file."""
+    """Turns an error caused by the content of a file into an InputError that names it, except Diverged and MemoryError."""
     try:
         yield
     except (Diverged, MemoryError):
@@ -218,7 +218,7 @@ def _parts(value: object, place: tuple[object, ...]) -> Iterator[bytes | memoryv
         dense = type(value) is Tensor and value.layout is torch.strided and value.dtype in DTYPES and value.is_contiguous()
         if not dense or value.requires_grad or value.is_neg() or value.is_meta:  # in a view, many elements may share one byte
             raise TypeError(f"{_path(place)} is not a dense tensor of numbers that owns its memory")
-        yield f"tensor {value.dtype} {tuple(value.shape)} True\n".encode()  # True: contiguous, part of this format
+        yield f"tensor {value.dtype} {tuple(value.shape)} True\n".encode()  # True (contiguous) is part of the format
         yield value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data
     elif isinstance(value, Mapping):
         yield f"mapping {len(value)}\n".encode()

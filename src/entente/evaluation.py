@@ -43,7 +43,7 @@ class Evaluation:
     nll: float
 
     def metrics(self) -> dict[str, Any]:
-        """Returns the entry of metrics.json for the split."""
+        """Returns the split's entry in metrics.json."""
         scores = corpus_scores(self.hypotheses, self.references, METRICS)
         by_length = bleu_by_length(self.sources, self.hypotheses, self.references)
         return {**scores, "nll": self.nll, "sentences": len(self.references), "bleu_by_source_length": by_length}

@@ -3,7 +3,7 @@
 The name of a run, suite, variant, test set or language comes from the command line or from a file that others wrote.
 
 A file is prepared next to its destination, in a folder named `.entente-*.new`. Its writer holds the lock `.entente-*.lock`,
-which is released when the process ends, so the next writer can tell what a dead one left behind, and removes it.
+which is released when the process ends, so that the next writer can recognise and remove what a dead one left behind.
 """
 
 import json
@@ -29,7 +29,7 @@ NAME = f"a name ({RULE})"
 SPLIT = f"a name ({RULE}, and no @)"  # "test@alone" is the split test with its sentences grouped differently
 FOLDER = f"the name of a folder under output_dir (each part {RULE}; parts are separated by /)"
 FORBIDDEN = re.compile(r"[/\\]|\A\.|\A\Z")
-MAX_FILE_BYTES = 10_000_000  # of a file of settings or results; ours have a few thousand
+MAX_FILE_BYTES = 10_000_000  # limit for a file of settings or results; ours have a few thousand
 MAX_YAML_VALUES = 100_000  # with aliases, a few lines of YAML can expand to billions of values
 
 
@@ -137,7 +137,7 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
         with new.open("rb+") as file:  # reopened, since the caller may have closed it
             os.fsync(file.fileno())
         new.replace(path)
-    if os.name == "posix":  # the rename is on disk once its folder is; Windows cannot open a folder
+    if os.name == "posix":  # puts the rename on disk too; Windows cannot open a folder
         folder_descriptor = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder_descriptor)
@@ -147,8 +147,8 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """Makes a temporary folder in `folder`, to prepare files that are then moved, and removes it at the end. `folder` and its
-    parents are created if missing; those that this call created are removed again if they are still empty."""
+    """Creates a temporary folder in `folder`, for files that are prepared there and then moved, and removes it at the end.
+    `folder` and its parents are created if missing; those that this call created are removed again if they are still empty."""
     made = [one for one in (folder, *folder.parents) if not one.exists()]
     new = folder / f".entente-{secrets.token_hex(8)}.new"
     lock = new.with_suffix(".lock")
@@ -197,8 +197,8 @@ def writable(what: str, instead: str = "place") -> Iterator[None]:
 
 @contextmanager
 def open_output(path: Path) -> Iterator[BinaryIO]:
-    """Opens the file that the setting `output` names, with `open_atomic`, in an existing folder; turns an OSError into an
-    InputError. A pipe or a device (/dev/null) is opened as it is."""
+    """Opens the file named by the setting `output` with `open_atomic`, or directly if it is a pipe or a device (/dev/null). Its
+    folder must exist. Turns an OSError into an InputError."""
     with writable(f"output={path}"):
         os.stat(path.parent)
         with path.open("wb") if path.exists() and not path.is_file() else open_atomic(path) as file:

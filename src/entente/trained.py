@@ -64,7 +64,7 @@ class TrainedModel(checkpoint.Run):
         return Score(self.vocabulary.tgt.pieces(produced.tolist()), found.cpu())
 
     def _search(self, **chosen: float) -> Search:
-        """Returns the search settings of the run, changed by `chosen`, with a single hypothesis per sentence."""
+        """Returns the run's search settings, overridden by `chosen`, with one hypothesis per sentence."""
         return fill(Search, "search", {**self.config.get("search", {}), **chosen, "n_best": 1})
 
     def _ids(self, source: str, target: str | None) -> tuple[list[int], list[int]]:

@@ -15,7 +15,7 @@ from entente_grammar.times import set_time
 def action(
     draft: Draft, subject: Nominal | None = None, bare: bool = False, verb: Verb | None = None, negation: float = 0.16
 ) -> Clause:
-    """Draws a clause in which someone does something. A `bare` one has no modal verb, and no date unless it is progressive."""
+    """Draws a clause in which someone does something. A bare clause has no modal verb, and no date unless it is progressive."""
     subject = subject or draw_actor(draft)
     verb = verb or draft.pick(choices.LEXICAL)
     clause = Clause(draft.key(), subject, verb)
@@ -54,7 +54,7 @@ def set_modal(draft: Draft, clause: Clause) -> None:
 
 
 def reconcile(draft: Draft, clause: Clause) -> None:
-    """Changes negation, adverb, objects and clitic of a finished clause so that they fit each other and the tense."""
+    """Adjusts the negation, adverb, objects and clitic of a finished clause to each other and to the tense."""
     verb, negation = clause.verb, clause.negation
     if negation in ("jamais", "plus"):
         clause.adverb = None
@@ -180,7 +180,7 @@ def draw_topic(draft: Draft, verb: Verb, subject: Nominal) -> Nominal:
 
 
 def add_liking(draft: Draft, clause: Clause) -> None:
-    """Adds the object of "like" or a similar verb: likes apples, likes cheese, likes to dance."""
+    """Adds the object of "like" or a similar verb: likes apples, likes cheese, likes dancing."""
     draft.note("generic")
     if draft.chance(0.3) and clause.verb.fr != "préférer":
         clause.infinitive = draw_infinitive(draft, clause.subject, choices.PLEASURES)
@@ -197,7 +197,7 @@ def add_infinitive(draft: Draft, clause: Clause) -> None:
     verbs = choices.INFINITIVES.get(clause.verb.fr, choices.PLANS)
     clause.infinitive = draw_infinitive(draft, clause.subject, verbs)
     if clause.negation and any(phrase.det == "some" for phrase in clause.infinitive.noun_phrases):
-        clause.negation = ""  # did not start to pick *some* strawberries
+        clause.negation = ""  # avoids "did not start to pick some strawberries"
 
 
 def draw_infinitive(draft: Draft, subject: Nominal, verbs: Sequence[Verb]) -> Clause:

@@ -1,5 +1,5 @@
-"""Tables, built from the lexicon, of words that a derivation can draw and that suit each other. Their order determines the
-corpus."""
+"""Tables of the words that a derivation can draw, and of words that suit each other, built from the lexicon. Their order
+determines the corpus."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -83,13 +83,13 @@ SKILLS, PLANS, PLEASURES, TRADES, ACTIVITIES, EVENTS, INDOORS, OUTDOORS, JOURNEY
     _verbs, ("skills", "plans", "pleasures", "trades", "activities", "events", "indoors", "outdoors", "journeys")
 )
 INFINITIVES = {"savoir": SKILLS, "apprendre à": SKILLS, "commencer à": ACTIVITIES, "continuer à": ACTIVITIES}
-# The verbs of questions (what, where, how, how many), and of "rien".
+# The verbs for questions with what, where, how and how many, and for statements with "rien".
 WHAT, WHERE, HOW, COUNTED, EMPTY_HANDED = map(_verbs, ("what", "where", "how", "counted", "empty_handed"))
 LUXURIES = tuple(expand(GROUPS["luxuries"]))
 WEALTHY = [VERB["acheter"]._replace(objects=LUXURIES), *_verbs("rich")]
 
-COMPANY = _names("company")  # verbs of what people do together
-CITY_LIFE = _names("city_life")  # verbs of what people do in a city
+COMPANY = _names("company")  # verbs for what people do together
+CITY_LIFE = _names("city_life")  # verbs for what people do in a city
 ENDURING = _names("enduring")  # states that may be in the future tense
 MISHAPS = _names("mishaps")  # verbs of unplanned events, which are not put in the future tense
 DEFINITE = _names("definite")  # verbs with a definite object
@@ -126,7 +126,8 @@ COMPARABLE = [
     for adjective, nouns in PREDICABLE
     if adjective.fr not in ABSOLUTE and (several := [noun for noun in nouns if noun.countable and noun.fr not in ALWAYS_PLURAL])
 ]
-COMPARABLE += 4 * [(adjective, several) for adjective, several in COMPARABLE if adjective.fr == "bon"]  # for meilleur
+# Repeats bon, so that meilleur is drawn more often.
+COMPARABLE += 4 * [(adjective, several) for adjective, several in COMPARABLE if adjective.fr == "bon"]
 RICH = next(adjective for adjective in ADJECTIVE_LIST if adjective.fr == "riche")
 
 LEMMAS = tuple(

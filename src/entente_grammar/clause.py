@@ -75,7 +75,7 @@ class Existence:
 
 
 class Clitic(NamedTuple):
-    """An object pronoun before the verb. It always stands for a person."""
+    """An object pronoun before the verb. It always refers to a person."""
 
     person: int
     gender: str
@@ -84,7 +84,7 @@ class Clitic(NamedTuple):
 
 @dataclass(slots=True)
 class Clause:
-    """A verb with subject, tense, negation, objects and adjuncts. `gap` is what the pronoun of a relative clause replaces."""
+    """A verb with subject, tense, negation, objects and adjuncts. `gap` is what a relative pronoun replaces."""
 
     key: int
     subject: Nominal
@@ -110,8 +110,8 @@ class Clause:
         return [node for node in self.rest if isinstance(node, NounPhrase)]
 
     def _tail(self, words: Sequence[str], others: int, function_words: Collection[str]) -> Cells:
-        """Returns the words of a verb phrase after its verb: faim, besoin de; for, hungry. Counted from the right, `others` of
-        them are linked to words of the other language and the rest to the verb, function words weakly."""
+        """Returns the words of a verb phrase after its verb: faim, besoin de; for, hungry. The last `others` of them are linked
+        to words after the verb in the other language, and the rest to the verb, function words weakly."""
         head = (self.key + HEAD,)
         cells = []
         for number, word in zip(range(len(words), 0, -1), words, strict=True):

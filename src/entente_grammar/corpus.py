@@ -22,7 +22,7 @@ HELD_OUT_FEATURES = frozenset(f"{lexeme}+{name}" for name, lexemes in HELD_OUT.i
 
 
 def derive_one(number: int, long: bool = False, style: Style | None = None) -> Pair:
-    """Returns the sentence derived from a number, always the same one. `style` replaces the style that is drawn."""
+    """Returns the sentence derived from a number, the same one at every call. `style` replaces the style that is drawn."""
     draft = Draft(random.Random(number))
     parts, mark = (long_sentence if long else sentence)(draft)
     return pair_of(parts, mark, style or draft.style, frozenset(draft.features), (number, long))
@@ -40,9 +40,9 @@ def derive(seed: int, long: bool = False) -> Iterator[Pair]:
 
 
 def splits(seed: int = 1, train: int = 30_000, valid: int = 1_000, test: int = 1_000) -> dict[str, list[Pair]]:
-    """Returns splits that share no sentence of either language. test_long and test_compositional are as large as test.
+    """Returns the splits, which share no sentence in either language. test_long and test_compositional are as large as test.
 
-    The last 5 % of train are reserved for lemmas that are still rare in it, as long as there are any.
+    The last 5 % of train are reserved for sentences with lemmas that are still rare in it, as long as there are such lemmas.
     """
     sizes = {"test": test, "valid": valid, "train": train}
     parts: dict[str, list[Pair]] = {name: [] for name in ("train", "valid", "test", "test_long", "test_compositional")}

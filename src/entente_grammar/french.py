@@ -15,7 +15,7 @@ ELIDING = frozenset({"je", "me", "te", "se", "le", "la", "de", "ne", "que", "ce"
 
 @cache
 def starts_with_vowel(word: str) -> bool:
-    """Checks whether je, le, de ... lose their vowel before this word, as before "y", but not before an aspirated h."""
+    """Returns whether je, le, de ... are elided before this word. They are before "y", but not before an aspirated h."""
     if word[0] in "hH":
         return not word.lower().startswith(ASPIRATED)
     return word == "y" or word[0] in VOWELS and word != "onze"
@@ -33,7 +33,7 @@ FUTURE_ENDINGS = ("ai", "as", "a", "ons", "ez", "ont")
 
 
 class Conjugation(NamedTuple):
-    """The forms of a French verb. A tense has six, from je to ils."""
+    """The forms of a French verb. Each tense has six, from je to ils."""
 
     present: tuple[str, ...]
     imparfait: tuple[str, ...]

@@ -13,7 +13,7 @@ from entente_grammar.tables import read_table, read_words
 
 
 class Noun(NamedTuple):
-    """A noun. A countable one has a plural and takes un or une; the others are mass nouns."""
+    """A noun in both languages. A countable noun has a plural and takes un or une; the others are mass nouns."""
 
     fr: str
     gender: str
@@ -96,7 +96,7 @@ def expand(names: Iterable[str]) -> list[Noun]:
 
 
 def _read_adjectives() -> tuple[list[Adjective], dict[str, list[Adjective]]]:
-    """Returns all adjectives, and those of each noun. The translations of a French adjective have different nouns."""
+    """Returns all adjectives, and those of each noun. The translations of one French adjective apply to different nouns."""
     adjectives = []
     by_noun: dict[str, list[Adjective]] = {noun: [] for noun in NOUN}
     for row in read_table("adjectives"):

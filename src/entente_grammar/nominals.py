@@ -120,7 +120,7 @@ class NounPhrase:
     number: Term | None = None
     owner: "Nominal | None" = None
     relative: Relative | None = None
-    profession: bool = False  # il est médecin / he is a doctor
+    profession: bool = False  # without an article in French: il est médecin / he is a doctor
 
     @property
     def person(self) -> int:
@@ -257,7 +257,7 @@ class Prepositional:
 
 @dataclass(slots=True)
 class Quality:
-    """A predicate adjective, with a degree (plus, moins, aussi) and the nominal of the comparison, if any."""
+    """A predicate adjective, with a degree (plus, moins, aussi) and a nominal to compare with, if any."""
 
     key: int
     adjective: Adjective

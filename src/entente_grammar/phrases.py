@@ -65,7 +65,7 @@ def draw_person(draft: Draft, subject: Nominal | None = None) -> Nominal:
 
 
 def draw_familiar(draft: Draft, subject: Nominal | None = None, names: float = 0.5) -> Nominal:
-    """Draws a first name (with probability `names`) or a relative of the subject or, without one, of me, you or us."""
+    """Draws a first name, with probability `names`, or a relative (see `draw_kin`)."""
     return draw_name(draft) if draft.chance(names) else draw_kin(draft, subject)
 
 
@@ -98,7 +98,7 @@ def draw_other(draft: Draft, subject: Nominal) -> Nominal:
 
 
 def draw_clitic(draft: Draft, verb: Verb, subject: Nominal, hidden: bool = False, direct: bool = True) -> Clitic:
-    """Draws an object pronoun, but never lui, and not l' if `hidden`, that is, if no participle shows its gender."""
+    """Draws an object pronoun: never lui, and never l' if `hidden`, that is, if no participle shows its gender."""
     persons = [p for p in choices.PERSONS if p[0] != subject.person and {p[0], subject.person} != {ME, WE}]
     if not direct or hidden and starts_with_vowel(verb.fr):
         persons = [p for p in persons if p[0] != HE]

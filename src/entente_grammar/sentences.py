@@ -11,7 +11,7 @@ from entente_grammar.lexicon import ADJECTIVES_OF, VERB, Verb
 from entente_grammar.nominals import Both, Nominal, NounPhrase, Pronoun
 from entente_grammar.phrases import draw_clitic, draw_other, draw_subject
 from entente_grammar.questions import question
-from entente_grammar.statements import STATEMENTS, copula, described_person, feeling, located, note_weather, quality
+from entente_grammar.statements import STATEMENTS, copula, described_person, feeling, location, note_weather, quality
 
 AND, BUT, IF, THAT = "et:1 | and:1", ",:1 mais:2 | ,:1 but:2", "si:1 | if:1", "que:1 | that:1"
 WHILE, WHEN, BECAUSE = "pendant:1 que:1 | while:1", "quand:1 | when:1", "parce:1 que:1 | because:1"
@@ -24,12 +24,12 @@ def sentence(draft: Draft) -> tuple[list[Node], str]:
     return draft.weighted(SENTENCES)(draft), "."
 
 
-def alone(draft: Draft) -> list[Node]:
+def single_clause(draft: Draft) -> list[Node]:
     """Draws a statement of one clause."""
     return [draft.weighted(STATEMENTS)(draft)]
 
 
-def joined(draft: Draft) -> list[Node]:
+def joined_clauses(draft: Draft) -> list[Node]:
     """Draws two clauses and a conjunction: X et Y; X, mais Y; X pendant que Y."""
     draft.mode = draft.pick(("past", "future"))
     conjunction = draft.weighted(((0.4, AND), (0.3, BUT), (0.3, WHILE)))
@@ -73,7 +73,7 @@ def contrast(draft: Draft, first: Clause) -> Clause:
     return second
 
 
-def interrupted(draft: Draft) -> list[Node]:
+def interrupted_activity(draft: Draft) -> list[Node]:
     """Draws an activity and an event: Paul dormait quand Jane est arrivée."""
     draft.mode = "background"
     first = draw_activity(draft)
@@ -86,7 +86,7 @@ def interrupted(draft: Draft) -> list[Node]:
     return [first, draft.conjunction(WHEN), event]
 
 
-def reasoned(draft: Draft) -> list[Node]:
+def action_and_reason(draft: Draft) -> list[Node]:
     """Draws a past action or state and its reason: Il dormait parce qu'il était fatigué."""
     verb, states = draft.pick(choices.REASONS)
     draft.mode = draft.pick(("past", "background"))
@@ -141,7 +141,7 @@ def conditional(draft: Draft) -> list[Node]:
     return [draft.conjunction(IF), first, draft.comma(), main]
 
 
-def reported(draft: Draft) -> list[Node]:
+def reported_speech(draft: Draft) -> list[Node]:
     """Draws reported speech or thought: Je pense que Jane est malade; il a dit qu'il viendrait."""
     verb = draft.pick(choices.FRAMES["that"])
     draft.use("verb:" + verb.fr, "that_clause")
@@ -149,7 +149,7 @@ def reported(draft: Draft) -> list[Node]:
     head = Clause(draft.key(), draw_subject(draft), verb, "pc" if in_past else "present")
     draft.mode = "would" if in_past else draft.pick(("past", "future", "future"))
     if not in_past and draft.chance(0.4):
-        content = draft.pick((described_person, located, feeling_now))(draft)
+        content = draft.pick((described_person, location, feeling_now))(draft)
         content.negation = ""
     else:
         content = action(draft, bare=True)
@@ -164,7 +164,7 @@ def feeling_now(draft: Draft) -> Clause:
     return feeling(draft)
 
 
-def rainy(draft: Draft) -> list[Node]:
+def bad_weather_activity(draft: Draft) -> list[Node]:
     """Draws bad weather and an activity indoors: Quand il pleut, Jane lit un roman."""
     draft.mode, draft.indoors, draft.related = "present", True, False
     clause = action(draft, bare=True, verb=draft.pick(choices.INDOORS), negation=0.0)
@@ -215,11 +215,11 @@ def draw_series(draft: Draft, length: int) -> list[Clause]:
 
 
 SENTENCES = (
-    (0.60, alone),
-    (0.16, joined),
-    (0.05, interrupted),
-    (0.04, reasoned),
+    (0.60, single_clause),
+    (0.16, joined_clauses),
+    (0.05, interrupted_activity),
+    (0.04, action_and_reason),
     (0.05, conditional),
-    (0.07, reported),
-    (0.03, rainy),
+    (0.07, reported_speech),
+    (0.03, bad_weather_activity),
 )

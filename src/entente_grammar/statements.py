@@ -34,7 +34,7 @@ def quality(draft: Draft, adjective: Adjective, degree: str = "", than: Nominal 
 
 
 def described_subject(draft: Draft, subject: Nominal) -> Clause:
-    """Draws an adjective for a person and returns the clause that says it."""
+    """Draws a clause that describes the subject, a person, with an adjective."""
     noun = subject.noun if isinstance(subject, NounPhrase) else NOUN["cousin"]
     return copula(draft, subject, quality(draft, draft.pick(ADJECTIVES_OF[noun.fr])))
 
@@ -117,7 +117,7 @@ def profession(draft: Draft) -> Clause:
     return negate(draft, copula(draft, subject, phrase))
 
 
-def located(draft: Draft) -> Clause:
+def location(draft: Draft) -> Clause:
     """Draws a statement about where someone or something is."""
     if draft.chance(0.6):
         subject = phrases.draw_subject(draft)
@@ -131,10 +131,10 @@ def located(draft: Draft) -> Clause:
 
 def draw_whereabouts(draft: Draft) -> Prepositional:
     """Draws the place of a person: in Rome, in Japan, at the station."""
-    kind = draft.pick(("phrases.city", "phrases.country", "phrases.landmark"))
-    if kind == "phrases.landmark":
+    kind = draft.pick(("city", "country", "landmark"))
+    if kind == "landmark":
         return phrases.landmark(draft, "at", "station")
-    return phrases.city(draft, "in") if kind == "phrases.city" else phrases.country(draft, "in")
+    return phrases.city(draft, "in") if kind == "city" else phrases.country(draft, "in")
 
 
 def existence(draft: Draft) -> Existence:
@@ -333,7 +333,7 @@ STATEMENTS: tuple[tuple[float, Callable[[Draft], Node]], ...] = (
     (0.05, compared_people),
     (0.055, compared_things),
     (0.03, profession),
-    (0.03, located),
+    (0.03, location),
     (0.05, existence),
     (0.03, presentation),
     (0.025, weather),

@@ -1,6 +1,6 @@
 """Batches of sentences of similar length, each with as many as fit in `max_tokens` padded positions.
 
-The order of training batches is a pure function of (seed, epoch), so the position is one number: how many were consumed.
+The order of training batches is a pure function of (seed, epoch), so a position in it is just the number of batches consumed.
 Shapes: B batch, S source length, T target length.
 """
 
@@ -20,7 +20,7 @@ from entente.errors import InputError
 
 Grouping = Literal["alike", "mixed", "alone"]
 
-TAIL_DIVISOR, MIN_TAIL_TOKENS = 4, 1024  # the last batches of an evaluation take 1/4 of the tokens left, but at least 1,024
+TAIL_DIVISOR, MIN_TAIL_TOKENS = 4, 1024  # late batches of an evaluation take 1/4 of the remaining tokens, but at least 1,024
 
 log = logging.getLogger("entente")
 
@@ -48,8 +48,8 @@ class Rows:
 class Batch(NamedTuple):
     src: Tensor  # (B, S) source ids ending in EOS, then PAD
     tgt: Tensor  # (B, T) BOS ... EOS, then PAD
-    index: Tensor  # type: ignore[assignment]  # (B,) rows in the split; hides tuple.index, which is never used
-    step_tokens: int | None = None  # unpadded target tokens in all batches of its training step; None: it is the only one
+    index: Tensor  # type: ignore[assignment]  # (B,) rows in the split; shadows tuple.index, which is unused
+    step_tokens: int | None = None  # unpadded target tokens in all batches of the training step; None: this is the only one
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
@@ -60,7 +60,7 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 
 
 def collate(src: Rows, tgt: Rows, index: Sequence[int]) -> Batch:
-    """Returns the pairs at these rows as padded int64 tensors. The rows must include BOS and EOS."""
+    """Returns the pairs at these rows as padded int64 tensors. Source rows end in EOS; target rows have BOS and EOS."""
     return Batch(_pad(src, index), _pad(tgt, index), torch.tensor(index, dtype=torch.int64))
 
 
@@ -72,7 +72,7 @@ def _pad(rows: Rows, index: Sequence[int]) -> Tensor:
 
 
 def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
-    """Cuts rows sorted by length, longest first, into batches: a single row, or rows * length of the first <= room[first]."""
+    """Cuts rows sorted by length, longest first, into batches of one row, or of at most room[first row] padded tokens."""
     parts, start = [], 0
     while start < len(longest):
         stop = start + max(1, int(room[start]) // int(longest[start]))
@@ -82,7 +82,7 @@ def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
 
 
 def rows_within(longest: np.ndarray, max_tokens: int) -> np.ndarray:
-    """Returns the rows of at most `max_tokens` tokens. Raises InputError if there are none."""
+    """Returns the indices of the pairs with at most `max_tokens` tokens. Raises InputError if there are none."""
     rows = np.flatnonzero(longest <= max_tokens)
     if not len(rows):
         raise InputError(
@@ -93,11 +93,10 @@ def rows_within(longest: np.ndarray, max_tokens: int) -> np.ndarray:
 
 
 class TrainingBatches:
-    """Endless training batches of epochs 0, 1, 2, ... from `position` on. Drops pairs with over `max_tokens` tokens on a side.
+    """An endless stream of training batches, epoch after epoch. Pairs with more than `max_tokens` tokens on a side are dropped.
 
-    `position` is the number of batches consumed: the caller calls `consume` after each. Iterating does not change it, since
-    Lightning prefetches a batch. An optimiser step takes `accumulate` batches, also across the end of an epoch. Each batch
-    carries the number of target tokens in its step.
+    Iteration starts at `position`, the number of batches consumed, but does not change it, since Lightning prefetches a batch:
+    the caller calls `consume` after each. An optimiser step takes `accumulate` batches, even if an epoch ends in between.
     """
 
     def __init__(self, src: Rows, tgt: Rows, max_tokens: int, seed: int, accumulate: int = 1) -> None:
@@ -114,8 +113,8 @@ class TrainingBatches:
         self.position = 0
 
     def epoch(self, n: int) -> list[np.ndarray]:
-        """Returns the rows of each batch of epoch n: every pair once, in a new order each epoch. They are arrays because Python
-        integers would take five times the memory."""
+        """Returns the rows of each batch of epoch n: every pair once, in a new order each epoch. The rows are arrays, because
+        Python integers would take five times the memory."""
         generator = np.random.default_rng([self._seed, n])
         src, tgt = self._lengths[:, self._rows]
         order = self._rows[np.lexsort((generator.random(len(src)), -np.maximum(src, tgt)))]
@@ -147,8 +146,8 @@ class TrainingBatches:
 
 
 class EvaluationBatches:
-    """Batches that contain every pair once; `Batch.index` holds their rows. grouping: `alike`, sentences of similar length,
-    longest first, any over `max_tokens` in a batch by itself; `mixed`, a fixed permutation; `alone`, one sentence a batch."""
+    """Batches that contain every pair once; `Batch.index` holds their rows. grouping: `alike` batches pairs of similar length,
+    longest first, with any over `max_tokens` alone; `mixed` batches pairs in a fixed random order; `alone`, one at a time."""
 
     def __init__(self, src: Rows, tgt: Rows, max_tokens: int, grouping: Grouping = "alike") -> None:
         self._src, self._tgt = src, tgt

@@ -1,5 +1,5 @@
-"""Corpora: sentence pairs for training, validation and tests. Each is read by a function in `CORPORA`, under its name in the
-config group `data`; the annotations of the function define the settings."""
+"""Corpora: sentence pairs for training, validation and tests. Each option of the config group `data` is read by the function
+of the same name in `CORPORA`, whose annotations define the settings."""
 
 import hashlib
 import logging
@@ -36,7 +36,7 @@ MULTI30K = "data/task1/raw"  # the folder of the files in the public repository 
 
 AtLeastOne = Annotated[int, Ge(1)]
 Seed = Annotated[int, Interval(ge=0, lt=2**32)]
-Sentences = Annotated[int, Interval(ge=1, le=1_000_000)]  # the grammar has more, but derives only a few thousand per second
+Sentences = Annotated[int, Interval(ge=1, le=1_000_000)]  # the grammar can derive more, but only a few thousand per second
 Share = Annotated[float, Interval(gt=0, lt=1)]
 Src = Annotated[Name, doc("source language")]
 Tgt = Annotated[Name, doc("target language")]
@@ -62,10 +62,10 @@ class Places(TypedDict):
 
 
 class Split(TypedDict):
-    """How many training pairs are held out if there is no validation set: a number of pairs, or a share of them."""
+    """The training pairs to hold out, as numbers or shares of pairs, if there is no validation set."""
 
     valid: Annotated[AtLeastOne | Share, doc("a share of the pairs, or a number of pairs")]
-    test: Annotated[Annotated[int, Ge(0)] | Share, doc("the same, used if test is not set either; 0: none")]
+    test: Annotated[Annotated[int, Ge(0)] | Share, doc("a share or number of pairs, if there is no test set; 0: none")]
     seed: Annotated[Seed, doc("seed of the split, not of the training: runs with other seeds read the same pairs")]
 
 
@@ -81,7 +81,7 @@ class Corpus:
     valid: Dataset
     tests: dict[str, Dataset]
     dropped: dict[str, int] = field(default_factory=dict)  # "train: over-long" -> number of pairs; no zeros
-    read: dict[str, int] = field(default_factory=dict)  # "train" -> number of pairs read; in total, those kept and dropped
+    read: dict[str, int] = field(default_factory=dict)  # "train" -> number of pairs read, later kept, held out or dropped
     gold: dict[str, list[Gold]] = field(default_factory=dict)  # only for splits with known word alignments
 
     @property
@@ -131,17 +131,17 @@ def files(
     tgt: Tgt = "en",
     root: Annotated[str | None, doc("folder that relative paths start from; null: the current one")] = None,
     train: Annotated[TwoFiles | str, doc("two parallel files, src and tgt, or one file of pairs")],
-    valid: Annotated[Given, doc("the same; null: held out of train, see split")] = None,
+    valid: Annotated[Given, doc("files as for train; null: held out of train, see split")] = None,
     test: Annotated[
-        Mapping[SplitName, Given] | str | None, doc("the same, or several test sets by name; may be left empty")
+        Mapping[SplitName, Given] | str | None, doc("files as for train, or several test sets by name; optional")
     ] = None,
     max_words: MaxWords = 100,
     max_ratio: MaxRatio = None,
     columns: Annotated[Places | None, doc("for one file of pairs: a column's name, its number from 1, or null")] = None,
-    split: Annotated[Split | None, doc("what is held out of train if valid is not set")] = None,
+    split: Annotated[Split | None, doc("the pairs to hold out of train if valid is not set")] = None,
 ) -> Corpus:
-    """Reads the user's text in UTF-8: two parallel files, plain or gzip, one sentence per line, where line N of one translates
-    line N of the other; or one file of pairs, in a format `files.read_pairs` knows. `test` may be several such, by name."""
+    """Reads the user's UTF-8 text: two parallel files, plain or gzip, one sentence per line, where line N of one translates
+    line N of the other; or one file of pairs, in a format of `files.read_pairs`. `test` may give several such sets by name."""
     places = Columns(_languages(src, tgt), *(columns["src"], columns["tgt"]) if columns else ())
     sets: dict[str, Any] = {**test} if isinstance(test, Mapping) else {}
     if clash := {"train", "valid"} & sets.keys():
@@ -168,7 +168,7 @@ def multi30k(
     max_words: MaxWords = 100,
     max_ratio: MaxRatio = None,
 ) -> Corpus:
-    """Reads Multi30k as the public repository multi30k/dataset holds it. `root` is that repository or its folder
+    """Reads Multi30k in the layout of the public repository multi30k/dataset. `root` is that repository or its folder
     data/task1/raw, as a local path or an address (https://...); downloads are kept in the cache of `datasets`."""
     languages = _languages(src, tgt)
     if clash := {"train", "valid"} & {*tests}:
@@ -188,7 +188,7 @@ def opus_books(
     tgt: Tgt = "en",
     path: Annotated[str, doc("data set on the hub, Parquet file, or folder of Parquet files")] = "Helsinki-NLP/opus_books",
     subset: Annotated[str | None, doc("subset of the data set: a pair of languages")] = "en-fr",
-    split: Annotated[Split, doc("what is held out of the training pairs")],
+    split: Annotated[Split, doc("the pairs to hold out for validation and test")],
     max_words: MaxWords = 100,
     max_ratio: MaxRatio = None,
 ) -> Corpus:
@@ -245,7 +245,7 @@ def _corpus(name: str, parts: dict[str, Pairs], max_words: int, max_ratio: float
 
 
 def _take_held_out(pairs: Pairs, split: Split | None, with_test: bool) -> dict[str, Pairs]:
-    """Removes valid, and test if asked for, from the pairs, and returns them."""
+    """Removes the pairs held out for valid, and for test if `with_test`, from `pairs`, and returns them by split."""
     if not split:
         raise InputError("data.valid is not set: give the files, data.valid.src=FILE data.valid.tgt=FILE")
     asked = {"valid": split["valid"], **({"test": split["test"]} if with_test and split["test"] else {})}
@@ -293,7 +293,7 @@ def _folder(root: str, first: str) -> str:
     why = ""
     for folder in (root.rstrip("/"), f"{root.rstrip('/')}/{MULTI30K}"):
         try:
-            if os.path.isfile(_fetch(f"{folder}/{first}")):  # unlike Path.is_file, False without permission
+            if os.path.isfile(_fetch(f"{folder}/{first}")):  # Path.is_file may raise PermissionError
                 return folder
         except InputError as error:
             why = f" ({error})"
@@ -304,7 +304,7 @@ def _fetch(address: str) -> Path:
     """Returns the local path of a file. If `address` is a URL, the file is downloaded first, or taken from the cache."""
     if not address.startswith(("http://", "https://")):
         return path_of(address)
-    # use_etag would ask the server whether the file has changed; published files do not, and a second run needs no network.
+    # use_etag asks the server whether a file has changed. Published files do not change, and a second run needs no network.
     config = DownloadConfig(use_etag=False, disable_tqdm=not sys.stderr.isatty())
     try:
         return Path(DownloadManager(download_config=config).download(address))

@@ -1,7 +1,7 @@
 r"""Readers for files of text and of sentence pairs in the usual formats. They yield cleaned text.
 
-All readers count lines alike: a line ends at "\n" and nowhere else (a "\r" before it is trailing white space), so a lone CR,
-U+2028 or a form feed is text; and a line without text is a pair without text, which is later dropped and counted.
+For all readers, a line ends at "\n" and nowhere else (a "\r" before it is trailing white space), so a lone CR, U+2028 or a
+form feed is text. A line without text is a pair without text, which is later dropped and counted.
 """
 
 import csv
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from entente.data.pairs import AT_ONCE, Pair
+from entente.data.pairs import MAX_BLOCK_PAIRS, Pair
 from entente.errors import InputError
 from entente.files import is_stream, readable
 
@@ -46,7 +46,7 @@ class Columns(NamedTuple):
         return [[given] if isinstance(given, str) else [language, side] for side, language, given in chosen]
 
     def places(self, where: str, heading: Sequence[str]) -> list[int]:
-        """Returns the two columns, from 0, of a table with this heading, or with this first row if it has no heading."""
+        """Returns the indices of the two columns, given the heading of a table, or its first row if it has no heading."""
         found = []
         for given, names in zip(self[1:], self.names(), strict=True):
             name = next((name for name in names if name in heading), None)
@@ -68,7 +68,7 @@ def clean(line: str) -> str:
 
 
 def read_lines(path: Path | None) -> Iterator[str]:
-    """Yields the cleaned lines of UTF-8 text, plain or gzip (known by its first bytes, not its name). None: standard input."""
+    """Yields the cleaned lines of UTF-8 text, plain or gzip (judged by its first bytes, not its name). None: standard input."""
     return map(clean, _lines(path))
 
 
@@ -78,7 +78,7 @@ def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
     for number, (one, other) in enumerate(zip_longest(*sides)):
         if one is None or other is None:
             longer, shorter = (tgt, src) if one is None else (src, tgt)
-            lines = "" if is_stream(longer) else f" ({number + 1 + sum(1 for _ in sides[one is None])})"  # one may never end
+            lines = "" if is_stream(longer) else f" ({number + 1 + sum(1 for _ in sides[one is None])})"  # it may be endless
             raise InputError(f"{longer} has more lines{lines} than {shorter} ({number}): line N must translate line N")
         yield one, other
 
@@ -97,8 +97,8 @@ def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
 
 
 def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed: bool = True) -> Iterator[Pair]:
-    """Yields the cleaned pairs of a table. Unless `headed`, its first row is a heading only if a column is found by name, or if
-    both columns given by number bear their names. Raises InputError for a cell that is not text, or is too long."""
+    """Yields the cleaned pairs of a table. Its first row is a heading if `headed`, if a column is found by name, or if the
+    columns given by number have the names of their sides. Raises InputError for a cell that is not text, or is too long."""
     places = None
     for number, cells in enumerate(rows, start=0 if headed else 1):
         if all(isinstance(cell, str) and not clean(cell) for cell in cells):
@@ -122,7 +122,7 @@ def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed
 
 
 def rows_of(items: Iterable[dict[str, Any]]) -> Iterator[Sequence[Any]]:
-    """Yields a heading, the keys of the first item, and then each item's values (those in its `translation`, if it has one)."""
+    """Yields the keys of the first item as a heading, then the values of each item (of its `translation`, if it has one)."""
     heading: list[str] = []
     for item in items:
         item = inner if isinstance(inner := item.get(TRANSLATION_COLUMN), dict) else item
@@ -144,7 +144,7 @@ def _csv(path: Path) -> Iterator[Sequence[str]]:
                 raise too_long(f"{path}, line {reader.line_num + 1}: the row up to here, perhaps with an unclosed quote")
             yield re.sub("\r(?!\n)", stand_in, f"{line}\n")
 
-    csv.field_size_limit(2 * LONGEST_LINE)  # lines() above limits a row
+    csv.field_size_limit(2 * LONGEST_LINE)  # lines() above limits the length of a row
     reader = csv.reader(lines(), strict=True)
     try:
         for row in reader:
@@ -168,9 +168,9 @@ def _json(path: Path) -> Iterator[dict[str, Any]]:
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:
     with readable(path), path.open("rb") as file:
         try:
-            # Read as dictionaries, repeated values are stored once, even if a few bytes of the file repeat one very often.
+            # A few bytes of the file can repeat a text very often; a column read as a dictionary stores it once.
             texts = [leaf.path for leaf in pq.ParquetFile(file).schema if leaf.physical_type == "BYTE_ARRAY"]
-            for batch in pq.ParquetFile(file, read_dictionary=texts).iter_batches(AT_ONCE):
+            for batch in pq.ParquetFile(file, read_dictionary=texts).iter_batches(MAX_BLOCK_PAIRS):
                 yield from (row.as_py() for row in batch.to_struct_array())  # row by row, since a text may be long
         except (pa.ArrowException, ValueError) as error:
             reason = " ".join(str(error).split())
@@ -188,7 +188,7 @@ RECORDS: dict[str, Callable[[Path], Iterator[dict[str, Any]]]] = {
 
 
 def _lines(path: Path | None) -> Iterator[str]:
-    r"""Yields the lines of UTF-8 text, plain or gzip, without "\n", one at a time, so that large files need no memory."""
+    r"""Yields the lines of UTF-8 text, plain or gzip, without "\n", one at a time, to save memory."""
     where, number = path or "standard input", 0
     stored: Any
     with readable(where), path.open("rb") if path else nullcontext(sys.stdin.buffer) as stored:

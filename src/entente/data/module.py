@@ -24,7 +24,7 @@ def split_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """A split to evaluate: batches whose `index` is a row of `sources` and `references`. limit: number or share of batches."""
+    """A split to evaluate. The `index` of a batch refers to `sources` and `references`. limit: number or share of batches."""
 
     name: str
     batches: EvaluationBatches
@@ -41,8 +41,8 @@ class EvaluationSplit:
 
 
 class TranslationData(L.LightningDataModule):
-    """A corpus in training and evaluation batches. `overfit` makes every split the pairs of one training batch, which a correct
-    model can memorise. `limit_batches` limits every evaluation."""
+    """A corpus in training and evaluation batches. With `overfit`, every split consists of the pairs of one training batch,
+    which a correct model can memorise. `limit_batches` limits every evaluation."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class TranslationData(L.LightningDataModule):
         vocabulary: Vocabulary,
         max_tokens: Annotated[AtLeastOne, doc("padded positions of a batch, on its longer side")] = 4096,
         seed: int = 1,
-        eval_max_tokens: Annotated[AtLeastOne, doc("the same for an evaluation batch")] = 4096,
+        eval_max_tokens: Annotated[AtLeastOne, doc("padded positions of an evaluation batch, on its longer side")] = 4096,
         overfit: bool = False,
         limit_batches: int | float = 1.0,
     ) -> None:
@@ -64,7 +64,8 @@ class TranslationData(L.LightningDataModule):
             self._ids = {}
 
     def check(self, decoded: Sequence[str]) -> None:
-        """Raises InputError if there is no pair to train on, or if a split of `decoded` has no batch or a sentence too long."""
+        """Raises InputError if all training pairs are too long, or if a split in `decoded` has no batch or contains
+        a sentence that is too long."""
         src, tgt = self.ids("train")
         rows_within(np.maximum(src.lengths, tgt.lengths), self.max_tokens)
         for split in map(self.evaluation, decoded):
@@ -78,7 +79,7 @@ class TranslationData(L.LightningDataModule):
         return self.corpus.split(split_of(split))
 
     def ids(self, split: str) -> tuple[Rows, Rows]:
-        """Returns the token ids of both sides of a split, with their BOS and EOS. Each split is encoded once."""
+        """Returns the token ids of a split: source ids with EOS, target ids with BOS and EOS. Each split is encoded once."""
         if (name := split_of(split)) not in self._ids:
             src = map(self.vocabulary.encode_src, texts(self.pairs(name), "src"))
             tgt = map(self.vocabulary.encode_tgt, texts(self.pairs(name), "tgt"))
@@ -93,8 +94,8 @@ class TranslationData(L.LightningDataModule):
         return to_device(batch, device) if isinstance(batch, Batch) else batch
 
     def val_dataloader(self) -> Iterable[EvaluationSplit]:
-        """Returns a loader whose only item is the whole split, since `evaluate` takes a split and not a batch. A list
-        would not do: Lightning would take it for several loaders."""
+        """Returns a loader whose only item is the whole split, since `evaluate` takes a split and not a batch. It is
+        not a list, because Lightning treats a list as several loaders."""
         return {"valid": self.evaluation("valid")}.values()
 
     def evaluation(self, split: str) -> EvaluationSplit:
@@ -111,12 +112,12 @@ class TranslationData(L.LightningDataModule):
         return EvaluationSplit(split, batches, list(pairs["src"]), list(pairs["tgt"]), self.limit_batches)
 
     def sample(self, n: int) -> Batch:
-        """Returns the first n validation pairs as one batch, whatever their lengths."""
+        """Returns the first n validation pairs as one batch, regardless of their lengths."""
         src, tgt = self.ids("valid")
         return collate(src, tgt, range(min(n, len(src))))
 
     def unigram_nll(self) -> float:
-        """Returns the validation loss of a unigram model of train, add-one smoothed: nats per target token, EOS included."""
+        """Returns the validation loss, in nats per target token with EOS, of an add-one smoothed unigram model of train."""
         size = len(self.vocabulary.tgt)
         train, valid = (np.bincount(self.ids(split)[1].values, minlength=size) for split in ("train", "valid"))
         train[BOS] = valid[BOS] = 0

@@ -1,4 +1,4 @@
-"""Sentence pairs in Arrow memory, a third of the size of Python strings, and the choice of pairs to hold out of training."""
+"""Sentence pairs, kept as Arrow tables in a third of the memory of Python strings, and the choice of pairs to hold out."""
 
 import hashlib
 import uuid
@@ -14,15 +14,15 @@ from entente.process import memory
 
 Pair = tuple[str, str]  # source, target
 
-AT_ONCE = 10_000  # pairs per block, and pairs that are held as Python strings at a time
+MAX_BLOCK_PAIRS = 10_000  # only one block at a time is held as Python strings
 LONGEST_BLOCK = 1 << 26  # characters per block, which Python and Arrow briefly hold at the same time
 ARROW_SCHEMA = pa.schema({"src": pa.string(), "tgt": pa.string()})
-POOL = pa.system_memory_pool()  # Arrow's default pool takes half as much memory again
+POOL = pa.system_memory_pool()  # Arrow's default pool takes 1.5 times the memory
 
 
 class Pairs:
     """The pairs read from `where` that have text on both sides; they can be iterated over repeatedly. Raises InputError if they
-    take more than half the memory of the machine, since token ids and the model take as much again."""
+    take more than half of the machine's memory, since token ids and the model need the other half."""
 
     def __init__(self, pairs: Iterable[Pair], where: str = "these pairs") -> None:
         self.where, self.read = where, 0
@@ -45,7 +45,7 @@ class Pairs:
             if all(pair):
                 block.append(pair)
                 size += len(pair[0]) + len(pair[1])
-            if len(block) >= AT_ONCE or size > LONGEST_BLOCK:
+            if len(block) >= MAX_BLOCK_PAIRS or size > LONGEST_BLOCK:
                 yield block
                 block, size = [], 0
         if block:
@@ -63,8 +63,8 @@ class Pairs:
         self._table = pc.filter(self._table, pa.array(mask), memory_pool=POOL)
 
     def dataset(self) -> Dataset:
-        """Returns a Dataset in the same memory. Its fingerprint is random: `datasets` would pickle all the text to compute one.
-        Raises InputError if there are no pairs."""
+        """Returns the pairs as a Dataset, without a copy. Its fingerprint is random, because `datasets` would pickle all the
+        text to compute one. Raises InputError if there are no pairs."""
         if not len(self):
             raise InputError(f"{self.where}: no sentence pair left after dropping empty and over-long ones")
         return Dataset(self._table, fingerprint=uuid.uuid4().hex)
@@ -76,11 +76,10 @@ def match_key(sentence: str) -> str:
 
 
 def hold_out(pairs: Iterable[Pair], sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
-    """Splits pairs into `train` and the parts of `sizes`, of at most that many pairs. Returns each as a mask of the pairs (N,).
+    """Splits pairs into `train` and the parts in `sizes`, each of at most that many pairs. Returns a mask (N,) for each.
 
     Pairs that share a sentence, directly or through other pairs, stay together. Such groups are assigned in the order of a hash
-    of the seed and their text, so the split is the same on every machine and for any order of the lines. A group too large for
-    the space left in the parts goes to train.
+    of seed and text, so neither the machine nor the order of the lines matters. A group that fits into no part goes to train.
     """
     group = _groups(pairs)
     count = np.bincount(group)
@@ -129,7 +128,7 @@ def _groups(pairs: Iterable[Pair]) -> np.ndarray:
     hashes = np.fromiter((_hash(match_key(sentence)) for pair in pairs for sentence in pair), np.uint64)
     known = np.unique(hashes)
     src, tgt = np.searchsorted(known, hashes).reshape(-1, 2).T
-    label = np.arange(len(known))  # per sentence: one of its component, in the end the same one for all
+    label = np.arange(len(known))  # (sentences,): a sentence of the same component, in the end its first
     del hashes, known
     while (label[src] != label[tgt]).any():
         np.minimum.at(label, label[src], label[tgt])

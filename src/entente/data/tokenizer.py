@@ -21,13 +21,13 @@ from annotated_types import Interval, doc
 from datasets import Dataset
 from torch import Tensor
 
-from entente.data.pairs import AT_ONCE
+from entente.data.pairs import MAX_BLOCK_PAIRS
 from entente.errors import InputError
 from entente.files import open_atomic, writable
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
-SAMPLE = 1_000_000  # most sentences to learn from, evenly spaced if there are more: the trainer holds them all in memory
+SAMPLE = 1_000_000  # maximum number of sentences for the trainer, which holds all in memory; larger corpora are sampled evenly
 MAX_PIECES = 1024  # per sentence to translate or score: the memory of attention grows with their square
 
 Type = Literal["bpe", "unigram"]
@@ -56,7 +56,7 @@ log = logging.getLogger("entente")
 
 
 class Tokenizer:
-    """The pieces of one language or two, with the serialised SentencePiece model that they come from."""
+    """The pieces of one or both languages, with the serialised SentencePiece model that defines them."""
 
     def __init__(self, model: bytes) -> None:
         self.model = model
@@ -112,7 +112,8 @@ class Tokenizer:
 
     def spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
         """Returns the text of the pieces, like `decode`, and each piece's span in it: first character, one past the last.
-        A space belongs to the piece that starts with it, a character spelt in bytes to the last byte, none to special ids."""
+        A space belongs to the piece that starts with it, and a character spelt in bytes to its last byte. Special ids have
+        empty spans."""
         proto = self._processor.decode([i for i in ids if i >= len(SPECIAL)], return_type="proto")
         encoded = proto.text.encode()
         ends = (len(encoded[: piece.end].decode()) for piece in proto.pieces)  # SentencePiece counts bytes
@@ -143,7 +144,7 @@ class Vocabulary:
         joint: Annotated[bool, doc("one vocabulary for both sides, which tied embeddings need")] = True,
         cache_dir: Path | None = None,
     ) -> "Vocabulary":
-        """Learns from the training pairs only, or loads from `cache_dir` (None: no cache) what the same lines gave before."""
+        """Trains on the training pairs only, or loads an earlier result for the same pairs from `cache_dir`, if given."""
         groups: list[tuple[str, ...]] = [("src", "tgt")] if joint else [("src",), ("tgt",)]
         learned = [_load_or_train(corpus_train, sides, vocab_size, type, cache_dir) for sides in groups]
         for pieces in map(len, learned):
@@ -152,7 +153,7 @@ class Vocabulary:
         return cls(learned[0], learned[-1], joint)
 
     def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids that an encoder reads: pieces, EOS; so no source is ever empty."""
+        """Returns the ids that an encoder reads: pieces and EOS, so that no source is empty."""
         return [[*ids, EOS] for ids in self.src.encode_all(texts)]
 
     def encode_tgt(self, texts: Sequence[str]) -> list[list[int]]:
@@ -171,9 +172,9 @@ class Vocabulary:
 
 
 def texts(pairs: Dataset, *sides: str) -> Iterator[list[str]]:
-    """Yields the sentences of one side, or of one side and then the other, in blocks."""
+    """Yields the sentences of each given side in turn, in blocks."""
     for side in sides:
-        for block in pairs.with_format("arrow").iter(AT_ONCE):
+        for block in pairs.with_format("arrow").iter(MAX_BLOCK_PAIRS):
             yield block[side].to_pylist()
 
 
@@ -195,7 +196,7 @@ def _load_or_train(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: 
         return f"{key}-{hashlib.sha256(model).hexdigest()[:16]}.model"
 
     for path in sorted(cache_dir.glob(f"{key}-*.model")) if cache_dir else ():
-        with suppress(OSError):  # it may belong to another user
+        with suppress(OSError):  # the file may belong to another user
             if path.name == name(model := path.read_bytes()):
                 return Tokenizer(model)
     step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up

@@ -24,7 +24,7 @@ from entente.models import Transformer
 from entente.models.transformer import Block
 
 TOKENS_PER_BATCH = 1024  # source tokens that one worker translates together
-# CTranslate2 supports a Transformer with default arguments, with norm=post, and with any values of these arguments.
+# CTranslate2 supports any values of these arguments of a Transformer; of the others, only the defaults and norm=post.
 ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout", "tied", "positions"}
 
 
@@ -122,14 +122,14 @@ def _pieces(tokenizer: Tokenizer) -> list[str]:
 
 
 class CTranslate2:
-    """Translates sentences like `translate`, on the CPU, with one single-threaded worker for each of torch's threads.
+    """A translator that returns what `translate` does, on the CPU, with as many single-threaded workers as torch has threads.
 
     In float32, greedy search gives the same translations, unless two tokens are equally likely within float32 accuracy; int8
     rounds weights and activations, which changes some translations. Beams of width K grow like ours but stop later. CTranslate2
-    does not support our penalty ((5 + n) / 6)^alpha, so it applies none: it searches until the most likely candidate of a step
-    has ended and 2 K hypotheses have ended, which this class ranks like our search. The best translation differs if ours is
-    lost because it ends after 2 K others (perhaps to a loop that is cut at the length limit but likelier than any ending), or
-    if a better one ends after our search has stopped. With n_best > 1, lower ranks differ more.
+    does not support our penalty ((5 + n) / 6)^alpha, so it applies none. It searches until 2 K hypotheses and the most likely
+    candidate of a step have ended; this class then ranks the hypotheses like our search. The best translation differs if a
+    better one ends after our search has stopped, or if ours ends after 2 K others and is lost, perhaps to a loop that is
+    likelier than any ending but is cut at the length limit. With n_best > 1, lower ranks differ more.
 
     Raises InputError if CTranslate2 does not support the model or the beam, or is not installed."""
 

@@ -72,7 +72,7 @@ def best(model: Seq2Seq, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
     CPU, rows are split into blocks small enough for their logits to remain in the cache until they are compared."""
     parts = hidden.split(SEARCH_ROWS) if hidden.device.type == "cpu" else (hidden,)
     values, tokens = zip(*(largest(log_probabilities(model, part), k) for part in parts), strict=True)
-    if (found := torch.cat(values)).isnan().any():  # a single logit of NaN or infinity makes the whole row NaN
+    if (found := torch.cat(values)).isnan().any():  # one logit of NaN or +inf makes the whole row NaN
         raise Diverged("the model's log-probabilities are NaN; train it again with a smaller optim.lr")
     return found, torch.cat(tokens)
 
@@ -107,17 +107,17 @@ class _Finished:
         del self.hypotheses[self.how.beam :]
 
     def beats(self, n: int, bound: float) -> bool:
-        """Returns whether no hypothesis with a score of at most `bound` can enter the n best, all of which have ended."""
+        """Returns whether no new hypothesis that scores at most `bound` can enter the n best. All added so far have ended."""
         return len(self.hypotheses) >= n and self.hypotheses[n - 1].score >= bound
 
     def is_open(self, totals: list[float], prefix: Tensor, step: int) -> bool:
-        """Returns whether to extend the live beams, K log-probabilities and tokens (K, T); at the limit, adds them instead."""
+        """Returns whether to extend live beams, log-probabilities (K,) and tokens (K, T). At the limit, adds them instead."""
         if step >= self.limit:
             for tokens, total in zip(prefix, totals, strict=True):
                 if total > -torch.inf:
                     self.add(tokens, total, step, False)
             return False
-        # Log-probabilities only fall, so no beam can score more than the best one does now with the most favourable penalty.
+        # Log-probabilities only fall, so no beam can score more than the best one now would with the most favourable penalty.
         now = totals[0] / self.how.penalty(step)
         bound = max(now, totals[0] / self.how.penalty(self.limit))
         return not self.beats(self.how.n_best, bound) and not self.beats(self.how.beam, now)
@@ -127,9 +127,9 @@ class _Finished:
 def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
     """Returns for each sentence of src (B, S) its n best hypotheses, best first. The model should be in evaluation mode.
 
-    Each step extends every beam by every token. The K best candidates that have not ended become the beams; those among the K
-    best overall that have ended are finished. A sentence is done when no live beam can still beat its n best; when K finished
-    hypotheses score at least as high as the best live beam does now, so that K = 1 is greedy search; or at its length limit."""
+    Each step extends every beam by every token. The K best candidates that have not ended become the new beams. Those of the K
+    best overall that have ended are finished hypotheses. A sentence is done at its length limit; when no live beam can still
+    beat its n best; or when K finished hypotheses score no less than the best live beam does now, so K = 1 is greedy search."""
     finished = [_Finished(how, limit) for limit in how.limits(padding_mask(src, model.pad_id).sum(1)).tolist()]
     k = how.beam
     rows = list(range(src.size(0)))  # the sentence of each group of beams
@@ -143,7 +143,7 @@ def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
         step += 1
         beams = total.size(1)
         hidden, state = model.decode(token, state)
-        # At most K candidates end, so the best 2 K include K that do not. All 2 K are among the best 2 K of their beams.
+        # At most K candidates end, so the best 2 K include K that do not. Each of them is among the best 2 K of its own beam.
         each, tokens = best(model, hidden[:, -1], min(2 * k, model.output.out_features))
         scores = (total.unsqueeze(-1) + each.unflatten(0, (-1, beams))).flatten(1)
         candidates, flat = scores.topk(min(2 * k, scores.size(1)), dim=-1)

@@ -1,7 +1,7 @@
 """Fast implementations of a model's methods, attached from outside: the model's own files do not depend on them.
 
-Each replaces one method on the instances, so parameters, their names and hooks remain unchanged. `attach` installs those for
-both training and decoding; `packed` is for decoding, while weights are constant.
+Each replaces one method on the instances, so parameters, their names and hooks remain unchanged. `attach` installs those that
+serve both training and decoding; `packed` serves decoding only, because the weights must not change.
 
 Shapes: B batch, H heads, T queries, S keys, K key width of a head, N target tokens, R target tokens of a block, D width of the
 decoder's output, V vocabulary.
@@ -31,9 +31,8 @@ LOSS_ROWS = 512  # R: a block of 512 x 8,000 logits takes 16 MB
 
 
 def drop(layer: nn.Dropout, x: Tensor) -> Tensor:
-    """Implements nn.Dropout.forward for x of any shape. On a CPU, torch draws one random number per value, which took a tenth
-    of a training step. Here one 64-bit number decides four values, with p rounded to a multiple of 1 / 65,536, and the kept
-    values are scaled to match."""
+    """Implements nn.Dropout.forward. On a CPU, torch draws a random number per value, which took a tenth of a training step;
+    here a 64-bit number decides four values. p is rounded to a multiple of 1 / 65,536, and kept values are scaled to match."""
     if not layer.training or layer.p == 0 or x.device.type != "cpu":
         return F.dropout(x, layer.p, layer.training)
     dropped = min(round(layer.p * LEVELS), LEVELS - 1)
@@ -44,7 +43,7 @@ def drop(layer: nn.Dropout, x: Tensor) -> Tensor:
 
 def attend(layer: MultiHeadAttention, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
     """Implements MultiHeadAttention.attend, query (B, H, T, K) -> (B, H, T, K). Training on a GPU uses torch's fused kernel.
-    Evaluation uses separate steps to record the weights; so does a CPU, because there they are faster at sentence lengths."""
+    Evaluation uses separate steps, so that hooks see the weights; so does a CPU, where they are faster at sentence lengths."""
     if not layer.training or query.device.type in UNFUSED_DEVICES:
         return MultiHeadAttention.attend(layer, query, kv, mask)
     return F.scaled_dot_product_attention(query, kv.key, kv.value, mask, dropout_p=layer.dropout.p)
@@ -69,8 +68,7 @@ def _fingerprint(layer: nn.Module) -> list[Any]:
 def loss(model: Seq2Seq, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
     """Implements Seq2Seq.loss for hidden (N, D) and target (N,) in blocks of rows, because all logits together would be the
     largest tensor. The forward pass computes gradients while the logits of a block exist; the backward pass only scales them.
-    Under autocast, products use its dtype; softmax and losses use at least float32. If the output projection has a bias,
-    Seq2Seq.loss itself is called."""
+    Under autocast, products use its dtype; softmax and losses use at least float32. With an output bias, calls Seq2Seq.loss."""
     if model.output.bias is not None:
         return Seq2Seq.loss(model, hidden, target, label_smoothing)
     if not torch.is_grad_enabled():
@@ -107,7 +105,7 @@ def _precision(hidden: Tensor) -> tuple[torch.dtype, int]:
 def _blockwise_loss(
     hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, gradients: tuple[Tensor, Tensor] | None
 ) -> Loss:
-    """Returns the loss, and adds the scaled gradients of the smoothed loss to `gradients`, zeros like hidden and weight."""
+    """Returns the loss, and adds scaled gradients of `smoothed` to `gradients`, zeros shaped like hidden and weight."""
     n, vocabulary = len(target), len(weight)
     narrow, scale = _precision(hidden)
     wide = torch.promote_types(hidden.dtype, torch.float32)
@@ -148,7 +146,7 @@ REPLACEMENTS: list[tuple[type[nn.Module], str, Any]] = [  # class, name of its m
 
 
 def attach(model: Model) -> Model:
-    """Attaches all fast implementations that compute the same, and returns the model. Attaching twice changes nothing."""
+    """Replaces each method that has an equivalent fast implementation, and returns the model. A second call has no effect."""
     for module in model.modules():
         for kind, method, function in REPLACEMENTS:
             if isinstance(module, kind) and (not isinstance(module, MultiHeadAttention) or is_standard(module)):

@@ -39,7 +39,7 @@ class KV(NamedTuple):
 
     def extend(self, new: "KV") -> "KV":
         """Returns these keys and values with the `new` ones appended along S."""
-        if not self.key.size(-2):  # empty, as always in training: avoid a copy
+        if not self.key.size(-2):  # always empty in training: avoid a copy
             return new
         return KV(torch.cat([self.key, new.key], dim=-2), torch.cat([self.value, new.value], dim=-2))
 
@@ -82,8 +82,8 @@ class BilinearScore(DotProductScore):
 
 
 class AdditiveScore(nn.Module):
-    """v^T tanh(q + k), with one learned vector v (K) per head. The layer has already projected q and k, like W q and U k in
-    Bahdanau et al. 2015, A.1.2. The score is not scaled, because tanh bounds each term."""
+    """Additive score v^T tanh(q + k), with one learned vector v (K) per head. The layer has already projected q and k, like W q
+    and U k in Bahdanau et al. 2015, A.1.2. The score is not scaled, because tanh bounds each term."""
 
     def __init__(self, n_heads: int, d_k: int) -> None:
         super().__init__()
@@ -99,9 +99,9 @@ class AttentionWeights(nn.Module):
     masked score becomes -inf, so its weight is exactly 0. Callers ensure that every query sees a key: no sentence is empty, and
     a token sees itself. To record attention, use a forward hook on this module: its output is the weights before dropout.
 
-    softmax: the axis to normalise. Any axis except `keys` is a mistake to study: the mask may hide a whole column, so masked
-    scores become a finite minimum, and their weights are set to 0 afterwards. mask_value: replaces masked scores; None means
-    -inf. A finite value below the range of the scores' dtype becomes the lowest value of that range.
+    softmax: the axis to normalise. Axes other than `keys` are mistakes to study: the mask may hide a whole column, so masked
+    scores are set to a finite minimum, and their weights to 0 afterwards. mask_value: replaces masked scores; None means -inf.
+    A finite value below the range of the scores' dtype is raised to the lowest value of that range.
     """
 
     def __init__(self, softmax: SoftmaxOver = "keys", mask_value: float | None = None) -> None:
@@ -121,9 +121,9 @@ class AttentionWeights(nn.Module):
         return scores.masked_fill(~mask, finite).softmax(dim=self.axis).masked_fill(~mask, 0.0)
 
     def reachable(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        """Returns which keys each query can give weight to, (..., T, S): those that the mask allows, or all keys if
-        `mask_value` is too high to hide a key next to a score of 0. A reachable key may still have weight 0, because a
-        saturated softmax underflows. Used to record attention."""
+        """Returns which keys (..., T, S) each query can attend to: those that the mask allows, or all keys if `mask_value` is
+        too high to hide a key next to one with score 0. A reachable key may still have weight 0, because a saturated softmax
+        underflows. Used to record attention."""
         everything = torch.ones_like(scores, dtype=torch.bool)
         takes_effect = self.softmax != "keys" or math.exp(self.mask_value) < torch.finfo(scores.dtype).tiny
         return everything if mask is None or not takes_effect else everything & mask
@@ -148,7 +148,7 @@ class MultiHeadAttention(nn.Module):
     AttentionWeights.
     """
 
-    # Functions of constructor arguments, matched by name, that raise ValueError on a conflict. config/schema.py calls them too.
+    # Checks that raise ValueError if constructor arguments, matched by name, conflict. config/schema.py calls them too.
     relations = (check_head_count, check_head_width)
 
     def __init__(
@@ -185,7 +185,7 @@ class MultiHeadAttention(nn.Module):
         return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # (B, T, H K) -> (B, H, T, K)
 
     def project(self, source: Tensor) -> KV:
-        """Projects source (B, S, D) to keys and values (B, H, S, K), made contiguous because many products read them."""
+        """Projects source (B, S, D) to keys and values (B, H, S, K), contiguous because several matrix products read them."""
         return KV(self._split(self.key(source)).contiguous(), self._split(self.value(source)).contiguous())
 
     def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:

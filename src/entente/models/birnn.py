@@ -36,7 +36,7 @@ class BiRNN(Seq2Seq):
     `none`, every step gets the last state of each direction (Cho et al. 2014). readout: `maxout` as published; `residual` is
     W (s_i + U c_i), which adds the state to the projected context; `context` is W U c_i, which does not depend on the token
     just read. mask_padding: whether attention ignores padding, which the encoder never reads. softmax: see AttentionWeights;
-    except in beam search a step has one query, so normalising over `queries` makes all weights 1."""
+    outside beam search, each step has a single query, so normalising over `queries` makes all weights 1."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class BiRNN(Seq2Seq):
 
     def write(self, embedded: Tensor, state: BiRNNState) -> tuple[Tensor, Tensor, Recurrent]:
         """Runs the decoder: embedded (B, T, E) -> states s_i (B, T, D), contexts c_i (B, T, M), and the final recurrent state.
-        The beams of a sentence share its row of the source and are separate queries to it."""
+        The beams of a sentence share its row of the source and attend to it as separate queries."""
         memory, mask = state.source
         recurrent, hiddens, contexts = state.written, [], []
         for y in embedded.unbind(1):  # (B, E)

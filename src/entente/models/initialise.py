@@ -7,7 +7,7 @@ import torch
 from annotated_types import Interval
 from torch import Tensor, nn
 
-# config/schema.py reads these types, `relations` and `doc`. The upper bounds are generous; they limit untrusted checkpoints.
+# config/schema.py checks settings against these types. The upper bounds are generous: they only limit untrusted checkpoints.
 VocabularySize = Annotated[int, Interval(ge=1, le=1_000_000)]
 TokenId = Annotated[int, Interval(ge=0, lt=1_000_000)]
 Seed = Annotated[int, Interval(ge=0, lt=2**32)]
@@ -54,7 +54,7 @@ def _fill(values: Tensor, leaf: str, owner: nn.Module, generator: torch.Generato
     elif isinstance(owner, nn.Embedding):
         nn.init.normal_(values, std=embedding_std, generator=generator)  # the padding row too: a tied output trains it
     else:
-        chunks = values.unbind() if values.dim() == 3 else values.chunk(GATES.get(type(owner), 1))  # 3: (H, K, K), bilinear
+        chunks = values.unbind() if values.dim() == 3 else values.chunk(GATES.get(type(owner), 1))  # 3-D: (H, K, K), bilinear
         for matrix in chunks:
             if leaf.startswith("weight_hh"):
                 nn.init.orthogonal_(matrix, generator=generator)

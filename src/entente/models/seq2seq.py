@@ -20,7 +20,7 @@ Memory = TypeVar("Memory")
 
 
 class Source(NamedTuple, Generic[Memory]):
-    """The keys and values of the encoder's output, to which a decoder attends, and the source mask."""
+    """The keys and values computed from the encoder's output, to which the decoder attends, and the source mask."""
 
     memory: Memory
     mask: Tensor
@@ -47,7 +47,7 @@ class Seq2Seq(nn.Module):
     output: nn.Linear  # D -> V; applied by the callers, who choose which positions to project
 
     def encode(self, src: Tensor) -> State[Any, Any]:
-        """Returns the state before the first target token, for token ids src (B, S), padded on the right, with no row empty."""
+        """Returns the state before the first target token. src: token ids (B, S), padded on the right, with no empty row."""
         raise NotImplementedError("subclasses implement encode")
 
     def decode(self, tgt: Tensor, state: State[Any, Any]) -> tuple[Tensor, State[Any, Any]]:
@@ -92,8 +92,8 @@ def causal_mask(new: int, past: int, device: torch.device) -> Tensor:
 
 
 def select(state: Any, rows: Tensor) -> Any:
-    """Selects rows, by a 1-D tensor of indices, from a part of any model's state, to reorder, repeat or drop them. Pass a whole
-    state only while each sentence has one hypothesis, because otherwise its two parts have different numbers of rows."""
+    """Selects rows of any model's state, or of a part of it, by a 1-D tensor of indices that may reorder, repeat or drop rows.
+    Pass a whole state only while each sentence has one hypothesis: otherwise its parts differ in their numbers of rows."""
     if isinstance(state, Tensor):
         return state.index_select(0, rows)
     parts = [select(part, rows) for part in state]

@@ -41,8 +41,8 @@ LEARNED_POSITIONS = 512  # rows of the table of learned positions; all later pos
 
 
 class Block(nn.Module):
-    """Base class of the blocks, which apply a sublayer f as `x = after(residual(x, f(before(x))))`. The argument `residual`
-    lists the sublayers with a residual connection; the attribute maps each sublayer to a Residual with `keep` true or false."""
+    """Base class of encoder and decoder blocks. They apply a sublayer f as `x = after(residual(x, f(before(x))))`. The argument
+    `residual` lists the sublayers with a residual connection; the attribute maps each sublayer to its Residual module."""
 
     names: tuple[Sublayer, ...]
 
@@ -69,7 +69,7 @@ class Block(nn.Module):
             self.cross_attention = make_attention()
 
     def sublayer(self, name: Sublayer, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
-        """Applies sublayer f to x (B, T, D). If the block lacks it, returns x without calling f, whose module is absent."""
+        """Applies sublayer f to x (B, T, D). If the block lacks this sublayer, returns x and does not call f."""
         if name not in self.present:
             return x
         return self.after[name](self.residual[name](x, f(self.before[name](x))))
@@ -92,7 +92,7 @@ class DecoderBlock(Block):
     names = SUBLAYERS
 
     def project(self, memory: Tensor) -> KV:
-        """Returns keys and values (B, H, S, K) of memory (B, S, D), or B empty rows for `select` without cross-attention."""
+        """Returns keys and values (B, H, S, K) of memory (B, S, D), or, without cross-attention, B empty rows for `select`."""
         return self.cross_attention.project(memory) if "cross" in self.present else KV(memory[:, :0], memory[:, :0])
 
     def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
@@ -104,12 +104,12 @@ class DecoderBlock(Block):
         return self.sublayer("ff", x, lambda h: self.ff(h)), extended
 
     def look_up(self, h: Tensor, memory: KV, src_mask: Tensor | None) -> Tensor:
-        """Applies cross-attention to h (B, T, D). The beams of a sentence share its row of memory and are separate queries."""
+        """Applies cross-attention to h (B, T, D). Beams of a sentence share its memory and attend as separate queries."""
         together = h.reshape(len(memory.key), -1, h.size(-1))  # (sentences, beams * T, D)
         return self.cross_attention(together, memory, src_mask).view_as(h)
 
 
-# One KV per decoder block in each part. written: the cache of the target so far, (B, H, P, K); memory: (B, H, S, K).
+# Both parts hold one KV per decoder block. written: the cache of the target so far, (B, H, P, K); memory: (B, H, S, K).
 TransformerState = State[tuple[KV, ...], tuple[KV, ...]]
 
 
@@ -132,7 +132,7 @@ def check_self_attention(sublayers: Sequence[Sublayer]) -> None:
 class Transformer(Seq2Seq):
     """Encoder-decoder Transformer. residual, sublayers: `self` is the self-attention of encoder and decoder. norm: before a
     sublayer (`pre`, Xiong et al. 2020) or after the residual (`post`, as published). tied: see Press & Wolf 2017. positions:
-    sinusoids or learned vectors (both: Vaswani et al. 2017, section 3.5). The last six are arguments of MultiHeadAttention."""
+    sinusoids or learned vectors (both: Vaswani et al. 2017, section 3.5). The last six are passed to MultiHeadAttention."""
 
     relations = (*MultiHeadAttention.relations, check_self_attention)  # read by config/schema.py
 
