@@ -135,24 +135,36 @@ def test_a_run_can_be_resumed_wherever_a_signal_ends_it(
     assert differences(base / "whole", folder / number.name) == []
 
 
-# Programs with a thread that never ends, so that the first Ctrl-C cannot end them.
+# The first Ctrl-C finds a thread that never ends, for which the program waits.
 ENDLESS = """
 import os, threading, time
+from concurrent.futures import ThreadPoolExecutor
 from entente.console.endings import StopSignals, endings
-threading.Thread(target=threading.Event().wait).start()
-with endings(), StopSignals():
-    os.write(1, b".")
-    time.sleep(600)
+with endings(), StopSignals(), ThreadPoolExecutor() as pool:
+    pool.submit(threading.Event().wait)
+    try:
+        os.write(1, b".")
+        time.sleep(600)
+    finally:
+        os.write(1, b".")
 """
-ENDLESS_BATCH = f"""
-import os, threading, entente.decoding.search
-wait = threading.Event().wait
-entente.decoding.search.padding_mask = lambda *_: (os.write(1, b"."), wait())
-{DRIVER}"""
 
 
-@pytest.mark.parametrize("program", [ENDLESS, pytest.param(ENDLESS_BATCH, marks=pytest.mark.slow)], ids=["thread", "batch"])
-def test_a_second_ctrl_c_does_not_wait(program: str, folder: Path) -> None:
+def test_a_second_ctrl_c_ends_a_program_that_waits_for_a_thread() -> None:
+    with subprocess.Popen([sys.executable, "-c", ENDLESS], stdout=subprocess.PIPE) as process:
+        try:
+            for _ in range(2):
+                assert process.stdout and process.stdout.read(1) == b"."
+                process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_ends_a_translation_whose_batch_never_ends(folder: Path) -> None:
+    program = "import os, threading, entente.decoding.search\nwait = threading.Event().wait\n"
+    program += "entente.decoding.search.padding_mask = lambda *_: (os.write(1, b'.'), wait())\n" + DRIVER
     driver = [sys.executable, "-c", program, COMMANDS["translate"], "os.replace", "0", "0"]
     with subprocess.Popen(driver, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout and process.stderr
