@@ -607,7 +607,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a checkpoint of another format",
         "TRANSLATE",
-        rf"{BEST}: written in format 1, this version reads format 2; train it again",
+        rf"{BEST}: written in format 1, this version reads format 2; install entente>=0.1 or train it again",
         edit_checkpoint(f"{ENTRY}/schema", 1),
     ),
     Case(
@@ -679,13 +679,13 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a checkpoint whose format is a megabyte of text",
         "TRANSLATE",
-        rf"{BEST}: written in format x{{77}}\.\.\., this version reads format 2; train it again",
+        rf"{BEST}: written in format x{{77}}\.\.\., this version reads format 2; install entente>=0.1 or train it again",
         edit_checkpoint(f"{ENTRY}/schema", "x" * 10**6),
     ),
     Case(
         "a checkpoint whose format is an escape sequence",
         "TRANSLATE",
-        rf"{BEST}: written in format \\x1b\[2J, this version reads format 2; train it again",
+        rf"{BEST}: written in format \\x1b\[2J, this version reads format 2; install entente>=0.1 or train it again",
         edit_checkpoint(f"{ENTRY}/schema", "\x1b[2J"),
     ),
     # Scores.
