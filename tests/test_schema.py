@@ -62,7 +62,7 @@ def refusal(annotation: Any, value: object) -> str:
     ],
     ids=str,
 )
-def test_what_an_annotation_allows_is_taken(annotation: Any, value: object) -> None:
+def test_what_an_annotation_allows_is_accepted(annotation: Any, value: object) -> None:
     assert refusal(annotation, value) == ""
 
 
@@ -102,7 +102,7 @@ def test_what_an_annotation_allows_is_taken(annotation: Any, value: object) -> N
     ],
     ids=str,
 )
-def test_what_it_does_not_allow_is_refused_in_a_line(annotation: Any, value: object, line: str) -> None:
+def test_what_it_does_not_allow_is_refused_in_one_line(annotation: Any, value: object, line: str) -> None:
     assert refusal(annotation, value) == line
 
 
@@ -264,7 +264,7 @@ def test_every_size_of_a_model_has_an_end(name: str) -> None:
             assert key == "mask_value" or refusal(setting.annotation, value), key  # not a size
 
 
-def test_the_table_of_settings_is_that_of_the_signatures() -> None:
+def test_the_table_of_settings_matches_the_signatures() -> None:
     assert FILE.read_text(encoding="utf-8") == schema(), "run python scripts/schema.py"
 
 
