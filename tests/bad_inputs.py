@@ -1,6 +1,6 @@
-"""What people get wrong, and the line each gets: `python tests/bad_inputs.py [FILE]` prints it as a table, and to FILE.
+"""User mistakes and the error message for each. `python tests/bad_inputs.py [FILE]` prints them as a table, also to FILE.
 
-A case is a command, given in a folder with a small corpus and a trained run, in which something has been spoilt.
+Each case runs a command in a folder with a small corpus and a trained run, after damaging some of its files.
 """
 
 import contextlib
@@ -28,12 +28,12 @@ from entente.checkpoint import ENTRY, read, write
 from tiny import write_corpus
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "scripts"))  # as for a script that is run; after all packages, because names like `trace` are taken
+sys.path.append(str(ROOT / "scripts"))  # last, because it has modules named like others (`trace`)
 BEST = "run/checkpoints/best.ckpt"
 TRAIN, VALID = "data.train.src=train.fr data.train.tgt=train.en", "data.valid.src=valid.fr data.valid.tgt=valid.en"
-# Should a case by mistake be taken for right, it is soon over.
+# If a mistake goes unnoticed and training starts, it ends after two steps.
 QUICK = "data.tokenizer.vocab_size=340 model.d_model=32 model.n_heads=2 model.n_layers=1 model.d_ff=48 trainer.max_steps=2"
-QUICK += " trainer.validate_every=1 trainer.accelerator=cpu trainer.threads=1 views.attention=false"
+QUICK += " trainer.validate_every=1 trainer.accelerator=cpu trainer.threads=1 views.attention=false search.length_factor=1"
 SHORT = {
     "FILES": f"data=files {TRAIN} {VALID} {QUICK}",
     "PAIRS": f"data=files {VALID} {QUICK}",  # with data.train=FILE
@@ -41,32 +41,33 @@ SHORT = {
     "TRANSLATE": "translate checkpoint=run input=in.txt output=out.txt",
 }
 
-Spoil = Callable[[], object]
+Action = Callable[[], object]
 
 
 class Case(NamedTuple):
     what: str
     command: str
-    line: str  # a pattern that all of it matches; several, one for each line
-    spoil: Spoil | tuple[Spoil, ...] = ()  # done in the folder, before
-    stdin: bytes | None = b""  # None: it is closed
-    real: bool = False  # also as a command of its own
+    line: str  # regular expression for the whole error message, with one line for each line of it
+    spoil: Action | tuple[Action, ...] = ()  # run in the folder before the command
+    stdin: bytes | None = b""  # None closes standard input
+    real: bool = False  # whether to run it in a separate process too
 
 
-class Ended(NamedTuple):
+class Result(NamedTuple):
     code: object
     out: str
     err: str
 
 
 def arguments(command: str) -> list[str]:
+    """Returns the words of a command, with the abbreviations of SHORT expanded."""
     for name, text in SHORT.items():
         command = re.sub(rf"\b{name}\b", text, command)
     return shlex.split(command)
 
 
-def run(command: str, folder: Path, stdin: bytes | None = b"") -> Ended:
-    """The script itself, in this process."""
+def run(command: str, folder: Path, stdin: bytes | None = b"") -> Result:
+    """Runs a command's script in this process."""
     name, *overrides = arguments(command)
     out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
     code: object = 0
@@ -82,11 +83,11 @@ def run(command: str, folder: Path, stdin: bytes | None = b"") -> Ended:
         except SystemExit as ended:
             code = ended.code
     out.flush()
-    return Ended(code, out.buffer.getvalue().decode(), err.getvalue())  # type: ignore[attr-defined]
+    return Result(code, out.buffer.getvalue().decode(), err.getvalue())  # type: ignore[attr-defined]
 
 
 def prepare(folder: Path) -> Path:
-    """A corpus, a text and a trained run."""
+    """Creates the folder with a corpus, a text to translate and a trained run, and returns it."""
     folder.mkdir()
     write_corpus(folder)
     (folder / "in.txt").write_text("Le chat voit le chien.\nLe chien suit le garçon.\n", encoding="utf-8")
@@ -96,22 +97,30 @@ def prepare(folder: Path) -> Path:
     return folder
 
 
-def spoilt(case: Case, folder: Path) -> None:
+def spoil_files(case: Case, folder: Path) -> None:
     with contextlib.chdir(folder):
         for act in case.spoil if isinstance(case.spoil, tuple) else (case.spoil,):
             act()
 
 
-def content(folder: Path) -> dict[str, bytes | None]:
-    """All that is in a folder, token ids and tokenizers apart: they are kept for the next time."""
+def content(folder: Path) -> dict[str, object]:
+    """Returns the bytes of each file by its path (for a large one, size and time of change) and None for a folder. Leaves out
+    the cache, which a refused command may fill."""
+
+    def state(path: Path) -> object:
+        if not path.is_file():
+            return None
+        size, changed = path.stat().st_size, path.stat().st_mtime_ns
+        return path.read_bytes() if size < 10**7 else (size, changed)
+
     paths = [path for path in folder.rglob("*") if "cache" not in path.relative_to(folder).parts]
-    found = {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in paths}
+    found = {str(path.relative_to(folder)): state(path) for path in paths}
     if "outputs" in found and not any(name.startswith("outputs/") for name in found):
         del found["outputs"]
     return found
 
 
-def put(name: str, data: bytes | str) -> Spoil:
+def put(name: str, data: bytes | str) -> Action:
     def act() -> None:
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_bytes(data if isinstance(data, bytes) else data.encode())
@@ -119,12 +128,12 @@ def put(name: str, data: bytes | str) -> Spoil:
     return act
 
 
-def both(name: str, src: str, tgt: str) -> tuple[Spoil, Spoil]:
+def both(name: str, src: str, tgt: str) -> tuple[Action, Action]:
     return put(f"{name}.fr", src), put(f"{name}.en", tgt)
 
 
-def cut(name: str, left: float, change: Callable[[bytes], bytes] = bytes) -> Spoil:
-    """Only a part of a file is left."""
+def cut(name: str, left: float, change: Callable[[bytes], bytes] = bytes) -> Action:
+    """Changes the content of a file, and keeps only the first part of it (left: a fraction)."""
 
     def act() -> None:
         data = change(Path(name).read_bytes())
@@ -133,8 +142,8 @@ def cut(name: str, left: float, change: Callable[[bytes], bytes] = bytes) -> Spo
     return act
 
 
-def first_lines(name: str, n: int) -> Spoil:
-    """Only the first lines of a file are left."""
+def keep_lines(name: str, n: int) -> Action:
+    """Keeps only the first n lines of a file."""
 
     def act() -> None:
         Path(name).write_text("".join(Path(name).read_text(encoding="utf-8").splitlines(keepends=True)[:n]), encoding="utf-8")
@@ -142,7 +151,7 @@ def first_lines(name: str, n: int) -> Spoil:
     return act
 
 
-def folder(name: str) -> Spoil:
+def folder(name: str) -> Action:
     def act() -> None:
         Path(name).unlink(missing_ok=True)
         Path(name).mkdir()
@@ -150,29 +159,29 @@ def folder(name: str) -> Spoil:
     return act
 
 
-def gone(name: str) -> Spoil:
+def remove(name: str) -> Action:
     return lambda: Path(name).unlink()
 
 
-def grown(name: str) -> Spoil:
-    """100 MB longer, of which the disk holds nothing."""
+def grow(name: str) -> Action:
+    """Extends a file to 100 MB, with a hole that takes no space on disk."""
     return lambda: os.truncate(name, 100_000_000)
 
 
-def pipe(name: str) -> tuple[Spoil, Spoil]:
+def pipe(name: str) -> tuple[Action, Action]:
     return lambda: Path(name).unlink(missing_ok=True), lambda: os.mkfifo(name)
 
 
-def parquet(name: str, **columns: list[Any]) -> Spoil:
+def parquet(name: str, **columns: list[Any]) -> Action:
     return lambda: pq.write_table(pa.table(columns), name)
 
 
-def replaced(name: str, old: str, new: str) -> Spoil:
+def replace(name: str, old: str, new: str) -> Action:
     return lambda: Path(name).write_text(Path(name).read_text().replace(old, new))
 
 
-def edited(place: str, value: object = None) -> Spoil:
-    """A checkpoint in which a place, its path written with slashes, is another value or (None) not there; its checksum fits."""
+def edit_checkpoint(place: str, value: object = None) -> Action:
+    """Sets an entry of the checkpoint, given by its path (a/b/c), or removes it (None). The checksum is correct."""
 
     def act() -> None:
         whole = read(Path(BEST))
@@ -188,17 +197,17 @@ def edited(place: str, value: object = None) -> Spoil:
     return act
 
 
-class Writes:
-    """Pickled, it asks whoever loads it to make a file."""
+class CreatesFile:
+    """An object whose pickle creates the file `victim` when it is loaded."""
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return Path.touch, (Path("victim"),)
 
 
-def poisoned() -> None:
+def write_malicious_checkpoint() -> None:
     with zipfile.ZipFile(BEST) as good, zipfile.ZipFile("evil.ckpt", "w") as evil:
         for part in good.infolist():
-            evil.writestr(part, pickle.dumps(Writes(), 2) if part.filename.endswith("data.pkl") else good.read(part))
+            evil.writestr(part, pickle.dumps(CreatesFile(), 2) if part.filename.endswith("data.pkl") else good.read(part))
 
 
 WORDS = "chat " * 10_000
@@ -211,7 +220,7 @@ FILES_NAMED = (
     "data.name=files, data.train.src=train.fr, data.train.tgt=train.en, data.valid.src=valid.fr, data.valid.tgt=valid.en"
 )
 NO_PROC = r"/proc/x: cannot be read or written \(No such file or directory\)"
-LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
+BILLION_LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
 NO_HOME = "no user has this home folder; write out the path, or use ~/ for your own"
 TOO_MUCH = "longer than 1,000,000 bytes, the most that is read at a time; break it into sentences"
 WHOLE = "a whole number of at least"
@@ -257,37 +266,32 @@ CASES = [
         put("train.fr", gzip.compress(b"un\n")[:10] + b"no deflated data"),
     ),
     Case(
-        "no text in a file",
+        "files without text",
         "train FILES",
         r"valid\.fr and valid\.en: no sentence pair left after dropping empty and over-long ones",
         both("valid", "\n \n", "a\nb\n"),
     ),
     Case(
-        "one line, and nothing to validate by",
+        "one line, and no validation files",
         f"train data=files {TRAIN} {QUICK}",
         rf"data\.split\.valid=0\.05 data\.split\.test=0\.05: of 1 pair none is left for train; {APART}",
         both("train", "un\n", "one\n"),
     ),
     Case(
-        "a sentence of 10,000 words to train on",
+        "a training sentence of 10,000 words",
         "train FILES",
         r"train\.fr and train\.en: no sentence pair left after dropping empty and over-long ones",
         both("train", WORDS, WORDS),
     ),
-    Case(
-        "a sentence of 10,000 words to validate by",
-        "train FILES",
-        f"valid, src, 'chat chat chat .*': {TOO_LONG}",
-        both("valid", WORDS, "a"),
-    ),
+    Case("10,000 words to validate", "train FILES", f"valid, src, 'chat chat chat .*': {TOO_LONG}", both("valid", WORDS, "a")),
     Case("a language twice", "train FILES data.tgt=fr", r"data\.src=fr data\.tgt=fr: source and target language are the same"),
     Case(
         "source without target",
         "train data=files data.train.src=train.fr",
         r"data\.train\.tgt is not set: give it as data\.train\.tgt=VALUE",
     ),
-    Case("100 MB without a line's end", "train FILES", rf"train\.fr, line 212: {TOO_MUCH}", grown("train.fr")),
-    Case("a device that never ends", "TRANSLATE input=/dev/zero", f"/dev/zero, line 1: {TOO_MUCH}"),
+    Case("100 MB without a line's end", "train FILES", rf"train\.fr, line 212: {TOO_MUCH}", grow("train.fr")),
+    Case("a device without an end", "TRANSLATE input=/dev/zero", f"/dev/zero, line 1: {TOO_MUCH}"),
     Case(
         "a gz that unpacks to 500 MB in a line",
         "TRANSLATE",
@@ -310,7 +314,7 @@ CASES = [
     # Paths.
     *(
         Case(
-            f"the home of no user, {command.split()[0]} {number}",
+            f"the home folder of an unknown user, {command.split()[0]} {number}",
             f"{command}~nobodyhere/x.md",
             rf"{key}~nobodyhere/x\.md: {NO_HOME}",
         )
@@ -363,7 +367,7 @@ CASES = [
         put("x.csv", 'fr,en\nun,one\n"deux,two\n'),
     ),
     Case(
-        "JSON lines that are no JSON",
+        "JSON lines that are not JSON",
         "train PAIRS data.train=x.jsonl",
         r"x\.jsonl, line 2: not a JSON object; each line must be one, with both sides of a pair",
         put("x.jsonl", '{"fr": "un", "en": "one"}\nfr: deux\n'),
@@ -387,10 +391,7 @@ CASES = [
         (parquet("x.parquet", fr=["un"], en=["one"]), cut("x.parquet", 0.9)),
     ),
     Case(
-        "TSV of 100 MB in a line",
-        "train PAIRS data.train=x.tsv",
-        rf"x\.tsv, line 1: {TOO_MUCH}",
-        (put("x.tsv", ""), grown("x.tsv")),
+        "TSV line of 100 MB", "train PAIRS data.train=x.tsv", rf"x\.tsv, line 1: {TOO_MUCH}", (put("x.tsv", ""), grow("x.tsv"))
     ),
     Case(
         "CSV with a row that never ends",
@@ -402,7 +403,7 @@ CASES = [
         "JSON lines of 100 MB in a line",
         "train PAIRS data.train=x.jsonl",
         rf"x\.jsonl, line 2: {TOO_MUCH}",
-        (put("x.jsonl", '{"fr": "un", "en": "one"}\n'), grown("x.jsonl")),
+        (put("x.jsonl", '{"fr": "un", "en": "one"}\n'), grow("x.jsonl")),
     ),
     Case(
         "Parquet with a cell of 20 MB",
@@ -411,40 +412,38 @@ CASES = [
         parquet("x.parquet", fr=["un", "deux"], en=["one", "two " * 5_000_000]),
     ),
     Case(
-        "a form we do not know",
+        "an unknown file format",
         "train PAIRS data.train=x.docx",
         r"x\.docx: unknown format; a file of pairs ends in \.tsv, .+; two parallel files are given as \.src=FILE \.tgt=FILE",
         put("x.docx", "PK"),
     ),
     Case(
-        "Multi30k where it is not",
+        "Multi30k in another folder",
         f"train data=multi30k data.root=. {QUICK}",
         r"data\.root=\.: there is no train\.fr\.gz in it, nor in data/task1/raw below it",
     ),
     # Settings.
     Case(
-        "a mistyped key",
-        "train trainer.max_stpes=9",
-        r"trainer\.max_stpes=9: no such setting; did you mean trainer\.max_steps\?",
+        "a wrong key", "train trainer.max_stpes=9", r"trainer\.max_stpes=9: no such setting; did you mean trainer\.max_steps\?"
     ),
     Case(
         "a mistyped choice",
         "train model=trasnformer",
         "model=trasnformer: choose one of birnn, transformer; did you mean transformer\\?",
     ),
-    Case("no choice", "train model=", "model=: choose one of birnn, transformer"),
+    Case("an empty choice", "train model=", "model=: choose one of birnn, transformer"),
     Case("a new key", "train +foo=1", "foo=1: no such setting; there are seed, name, .+"),
     Case("a key alone", "train seed", "seed: not an override; write KEY=VALUE, with quotes around special characters"),
-    Case("nothing but =", "train =", "=: .+"),
+    Case("an equals sign alone", "train =", "=: .+"),
     Case("no configuration of this name", "train --config-name trian", "Cannot find primary config 'trian'.+", real=True),
-    Case("a part taken away", "train ~search", "search: no such part in the configuration; leave it in"),
+    Case("a removed part", "train ~search", "search: no such part in the configuration; leave it in"),
     Case(
-        "a part taken away that others refer to",
+        "a removed part that others refer to",
         "train ~model",
         r"name: Interpolation key 'model\.name' not found; correct the reference, or keep what it refers to",
     ),
     Case("a part that is a number", "train search=3", r"search=3: give settings, each as search\.KEY=VALUE"),
-    Case("a key taken away", "train ~name", "name is not set: give it as name=VALUE"),
+    Case("a removed key", "train ~name", "name is not set: give it as name=VALUE"),
     Case(
         "several wrong types",
         "train seed=x overfit=1 optim.lr=fast trainer.max_steps=1.5 checkpoint.every=null views.translations=yes "
@@ -464,13 +463,11 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case("a seed below zero", "train seed=-1", f"seed=-1: give {SEED}"),
     Case("a seed beyond 32 bits", "train seed=4294967296", f"seed=4294967296: give {SEED}"),
     Case("no steps", "train trainer.max_steps=0", rf"trainer\.max_steps=0: give {WHOLE} 1"),
-    Case("a learning rate that is no number", "train optim.lr=.nan", r"optim\.lr='\.nan': give a number greater than 0"),
+    Case("a learning rate that is not a number", "train optim.lr=.nan", r"optim\.lr='\.nan': give a number greater than 0"),
+    Case("an unknown accelerator", "train trainer.accelerator=gpus", r"trainer\.accelerator=gpus: choose another \(.+\)"),
+    Case("an unknown precision", "train trainer.precision=13", r"trainer\.precision=13: choose another \(.+\)"),
     Case(
-        "an accelerator that is not here", "train trainer.accelerator=gpus", r"trainer\.accelerator=gpus: choose another \(.+\)"
-    ),
-    Case("a precision there is not", "train trainer.precision=13", r"trainer\.precision=13: choose another \(.+\)"),
-    Case(
-        "a tokenizer there is not",
+        "an unknown tokenizer",
         "train data.tokenizer.type=bqe",
         r"data\.tokenizer\.type=bqe: choose one of bpe, unigram; did you mean bpe\?",
     ),
@@ -481,14 +478,12 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         r"'sentence=\\udce9t\\udce9': not UTF-8 text; convert it, or rename the file",
     ),
     Case(
-        "a share of the batches that is none",
+        "less than one batch",
         "train FILES trainer.limit_batches=0.1",
         r"trainer\.limit_batches=0\.1: that is less than one batch of valid, which has 1; give a larger share, or .+",
     ),
     Case("heads that do not divide", "train model.n_heads=3", r"model\.d_model=128 is not divisible by model\.n_heads=3"),
-    Case(
-        "a width of a billion", "train model.d_model=1e9", r"model\.d_model=1000000000\.0: give a whole number from 1 to 8192"
-    ),
+    Case("a huge width", "train model.d_model=1e9", r"model\.d_model=1000000000\.0: give a whole number from 1 to 8192"),
     Case(
         "a model larger than the machine",
         "train FILES model.d_model=8192 model.d_ff=65536 model.n_layers=64",
@@ -509,41 +504,31 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "train FILES data.batch.max_tokens=2",
         r"data\.batch\.max_tokens=2: no training pair is that short, the shortest has \d+ tokens .+; give more",
     ),
-    Case("batches of nothing", "train data.batch.max_tokens=0", rf"data\.batch\.max_tokens=0: give {WHOLE} 1"),
+    Case("batches of 0 tokens", "train data.batch.max_tokens=0", rf"data\.batch\.max_tokens=0: give {WHOLE} 1"),
     Case(
         "a split larger than the corpus",
         f"train data=files {TRAIN} data.split.valid=500 {QUICK}",
         rf"data\.split\.valid=500 data\.split\.test=0\.05: of 211 pairs none is left for train; {APART}",
     ),
     Case(
-        "a split of more than all",
+        "a split of 150%",
         "train FILES data.split.valid=1.5",
         rf"data\.split\.valid=1\.5: give {WHOLE} 1 or a number greater than 0 and less than 1",
     ),
     Case(
-        "more sentences than can be made",
+        "more sentences than the maximum",
         "train data.train=10000000000",
         r"data\.train=10000000000: give a whole number from 1 to 1000000",
     ),
     # Runs.
+    Case("output to a file", "train FILES output_dir=in.txt", r"output_dir=in\.txt: \S*in\.txt is a file; give a folder"),
     Case(
-        "an output folder that is a file",
-        "train FILES output_dir=in.txt",
-        r"output_dir=in\.txt: \S*in\.txt is a file; give a folder",
+        "output below a file", "train FILES output_dir=in.txt/x", r"output_dir=in\.txt/x: \S*in\.txt is a file; give a folder"
     ),
-    Case(
-        "an output folder below a file",
-        "train FILES output_dir=in.txt/x",
-        r"output_dir=in\.txt/x: \S*in\.txt is a file; give a folder",
-    ),
-    Case(
-        "a name that cannot be",
-        "train FILES name=" + "x" * 300,
-        rf"name=x+\.\.\.: {FOLDER}",
-    ),
+    Case("a name too long for a folder", "train FILES name=" + "x" * 300, rf"name=x+\.\.\.: {FOLDER}"),
     Case("an empty name", "train name=''", f"name='': {FOLDER}"),
-    Case("a name that leads elsewhere", "train FILES name=../../escape", rf"name=\.\./\.\./escape: {FOLDER}"),
-    Case("a name that begins at the root", "train FILES name=/escape", f"name=/escape: {FOLDER}"),
+    Case("a name that leads out of the folder", "train FILES name=../../escape", rf"name=\.\./\.\./escape: {FOLDER}"),
+    Case("a name that is an absolute path", "train FILES name=/escape", f"name=/escape: {FOLDER}"),
     Case("a name with an escape sequence", "train FILES name='a\x1b[2Jb'", f"name=.+: {FOLDER}"),
     Case(
         "a test set whose name is a path",
@@ -557,11 +542,11 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     ),
     Case("a language that is a path", "train FILES data.src=../fr", rf"data\.src=\.\./fr: give {NAME}"),
     Case(
-        "a run to resume that is none",
+        "resuming something that is not a run",
         "train resume=in.txt",
         r"resume=in\.txt: not the directory of a run with a config\.yaml in it; give one, or auto",
     ),
-    Case("a setting for a run that goes on", "train resume=run seed=2", f"{RESUME_LEAVE} seed=2"),
+    Case("a new setting for a resumed run", "train resume=run seed=2", f"{RESUME_LEAVE} seed=2"),
     Case(
         "a damaged config.yaml",
         "train resume=run",
@@ -578,19 +563,19 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "half a config.yaml",
         "train resume=run",
         r"run/config\.yaml: .*model.*: no such part in the configuration; leave it in",
-        first_lines("run/config.yaml", 20),
+        keep_lines("run/config.yaml", 20),
     ),
     Case(
         "a config.yaml with a wrong value",
         "train resume=run",
         r"run/config\.yaml: model\.d_model=32 is not divisible by model\.n_heads=3",
-        replaced("run/config.yaml", "n_heads: 2", "n_heads: 3"),
+        replace("run/config.yaml", "n_heads: 2", "n_heads: 3"),
     ),
     Case(
-        "other text for a run that goes on",
+        "changed text for a resumed run",
         "train resume=run",
         r"run/checkpoints/step-2\.ckpt: the training or validation text has changed since this was written; .+",
-        (lambda: Path("run/metrics.json").unlink(), replaced("train.fr", "chat", "matou")),
+        (remove("run/metrics.json"), replace("train.fr", "chat", "matou")),
     ),
     *(
         Case(
@@ -598,13 +583,13 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         )
         for what, line, spoil in (
             ("is a pipe", "a pipe or a device, not a file", pipe("run/config.yaml")),
-            ("is as large as a corpus", "larger than 10,000,000 bytes", grown("run/config.yaml")),
-            ("is nested without end", "nested too deeply", put("run/config.yaml", "[" * 10_000)),
-            ("repeats itself into billions", "more than 100,000 values", put("run/config.yaml", LAUGHS)),
+            ("is 100 MB large", "larger than 10,000,000 bytes", grow("run/config.yaml")),
+            ("is nested too deeply", "nested too deeply", put("run/config.yaml", "[" * 10_000)),
+            ("expands to billions of values", "more than 100,000 values", put("run/config.yaml", BILLION_LAUGHS)),
         )
     ),
     # Checkpoints.
-    Case("no checkpoint given", "translate", "checkpoint is not set: give it as checkpoint=VALUE"),
+    Case("a missing checkpoint setting", "translate", "checkpoint is not set: give it as checkpoint=VALUE"),
     Case(
         "no such checkpoint",
         "TRANSLATE checkpoint=gone",
@@ -622,54 +607,54 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a checkpoint of another format",
         "TRANSLATE",
-        rf"{BEST}: written in format 1, this version reads format 2; train it again",
-        edited(f"{ENTRY}/schema", 1),
+        rf"{BEST}: written in format 1, this version reads format 2; install entente>=0.1 or train it again",
+        edit_checkpoint(f"{ENTRY}/schema", 1),
     ),
     Case(
         "a pickle that would write a file",
         "TRANSLATE checkpoint=evil.ckpt",
         rf"evil\.ckpt: {NO_CHECKPOINT}",
-        lambda: Path("evil.ckpt").write_bytes(pickle.dumps(Writes())),
+        lambda: Path("evil.ckpt").write_bytes(pickle.dumps(CreatesFile())),
     ),
     Case(
-        "such a pickle within a checkpoint",
+        "such a pickle inside a checkpoint",
         "TRANSLATE checkpoint=evil.ckpt",
         rf"evil\.ckpt: not a readable checkpoint: {CODE}",
-        poisoned,
+        write_malicious_checkpoint,
         real=True,
     ),
     Case(
         "weights of another model",
         "TRANSLATE",
         rf"{BEST}: its weights do not fit its configuration \(.+\)",
-        edited(f"{ENTRY}/config/model/d_ff", 47),
+        edit_checkpoint(f"{ENTRY}/config/model/d_ff", 47),
     ),
     Case(
         "a checkpoint without a corpus",
         "evaluate checkpoint=run",
         "run: its configuration lacks data; give a checkpoint that this program wrote",
-        edited(f"{ENTRY}/config/data"),
+        edit_checkpoint(f"{ENTRY}/config/data"),
     ),
     Case(
         "a checkpoint with an unknown setting",
         "evaluate checkpoint=run",
         "run: in its configuration, data.batch.size=7: no such setting; .+",
-        edited(f"{ENTRY}/config/data/batch", {"max_tokens": 500, "size": 7}),
+        edit_checkpoint(f"{ENTRY}/config/data/batch", {"max_tokens": 500, "size": 7}),
     ),
     Case(
-        "a checkpoint whose test set would be written elsewhere",
+        "a checkpoint whose test set would be written outside its folder",
         "evaluate checkpoint=run split=all output=scores",
         rf"run: in its configuration, data\.test\.\.\./\.\./victim: not {NAME}; rename it",
-        edited(f"{ENTRY}/config/data/test", {"../../victim": {"src": "valid.fr", "tgt": "valid.en"}}),
+        edit_checkpoint(f"{ENTRY}/config/data/test", {"../../victim": {"src": "valid.fr", "tgt": "valid.en"}}),
     ),
     Case(
-        "a checkpoint whose test set is at the root",
+        "a checkpoint whose test set is an absolute path",
         "evaluate checkpoint=run split=all output=scores",
         rf"run: in its configuration, data\.test\./victim: not {NAME}; rename it",
-        edited(f"{ENTRY}/config/data/test", {"/victim": {"src": "valid.fr", "tgt": "valid.en"}}),
+        edit_checkpoint(f"{ENTRY}/config/data/test", {"/victim": {"src": "valid.fr", "tgt": "valid.en"}}),
     ),
     Case(
-        "a checkpoint that would read files without being asked to",
+        "a checkpoint that would read files without permission",
         "evaluate checkpoint=run output=scores",
         f"checkpoint=run: {TRUST}: {FILES_NAMED}",
     ),
@@ -677,7 +662,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "a checkpoint that would fetch from an address",
         "evaluate checkpoint=run output=scores",
         rf"checkpoint=run: {TRUST}: data\.name=multi30k, data\.root=http://127\.0\.0\.1:9/x, data\.tests=\['.+'\]",
-        edited(
+        edit_checkpoint(
             f"{ENTRY}/config/data",
             {
                 **{"name": "multi30k", "root": "http://127.0.0.1:9/x", "tests": ["test_2016_flickr"], "max_words": 100},
@@ -694,14 +679,14 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a checkpoint whose format is a megabyte of text",
         "TRANSLATE",
-        rf"{BEST}: written in format x{{77}}\.\.\., this version reads format 2; train it again",
-        edited(f"{ENTRY}/schema", "x" * 10**6),
+        rf"{BEST}: written in format x{{77}}\.\.\., this version reads format 2; install entente>=0.1 or train it again",
+        edit_checkpoint(f"{ENTRY}/schema", "x" * 10**6),
     ),
     Case(
         "a checkpoint whose format is an escape sequence",
         "TRANSLATE",
-        rf"{BEST}: written in format \\x1b\[2J, this version reads format 2; train it again",
-        edited(f"{ENTRY}/schema", "\x1b[2J"),
+        rf"{BEST}: written in format \\x1b\[2J, this version reads format 2; install entente>=0.1 or train it again",
+        edit_checkpoint(f"{ENTRY}/schema", "\x1b[2J"),
     ),
     # Scores.
     Case(
@@ -710,12 +695,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "split=tset: this corpus has train, valid; choose one of these",
     ),
     Case("no split", "evaluate checkpoint=run trust_data=true split=[]", r"split=\[\]: give at least one, or all"),
-    Case(
-        "the corpus is gone",
-        "evaluate checkpoint=run trust_data=true output=scores",
-        r"valid\.fr: no such file",
-        gone("valid.fr"),
-    ),
+    Case("no corpus", "evaluate checkpoint=run trust_data=true output=scores", r"valid\.fr: no such file", remove("valid.fr")),
     Case(
         "own source without target",
         "evaluate checkpoint=run src=valid.fr",
@@ -736,21 +716,19 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         r"output=in\.txt: cannot be written \(File exists\); give another place",
         both("my", "un\n", "one\n"),
     ),
+    Case("n_best scores", "evaluate checkpoint=run search.n_best=2", r"search\.n_best=2: no such setting; there are beam, .+"),
     Case(
-        "n best of a score", "evaluate checkpoint=run search.n_best=2", r"search\.n_best=2: no such setting; there are beam, .+"
-    ),
-    Case(
-        "an accelerator there is not",
+        "an unknown accelerator to score on",
         "OWN accelerator=gpus",
         r"accelerator=gpus: choose another \(.+\)",
         both("my", "un\n", "one\n"),
     ),
     # Translations.
-    Case("no text to translate", "TRANSLATE input=gone.txt", r"gone\.txt: no such file"),
+    Case("a missing text to translate", "TRANSLATE input=gone.txt", r"gone\.txt: no such file"),
     Case("a folder to translate", "TRANSLATE input=run", "run: this is a folder; give a file"),
     Case("an empty file to translate", "TRANSLATE", r"in\.txt: the file is empty", put("in.txt", "")),
     Case(
-        "no text but bytes",
+        "bytes that are not text",
         "TRANSLATE",
         r"in\.txt, line 2: not UTF-8 text; convert it to UTF-8 first",
         put("in.txt", bytes(range(256))),
@@ -769,58 +747,54 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         stdin="un\nété\n".encode("latin-1"),
         real=True,
     ),
-    Case("no standard input", "translate checkpoint=run", "standard input is closed: give input=FILE", stdin=None),
+    Case("closed standard input", "translate checkpoint=run", "standard input is closed: give input=FILE", stdin=None),
     Case(
-        "a translation below no folder",
+        "a translation into a missing folder",
         "TRANSLATE output=gone/out.txt",
         r"output=gone/out\.txt: cannot be written \(No such file or directory\); give another place",
     ),
+    Case("output to a folder", "TRANSLATE output=run", r"output=run: cannot be written \(Is a directory\); give another place"),
     Case(
-        "a translation to a folder",
-        "TRANSLATE output=run",
-        r"output=run: cannot be written \(Is a directory\); give another place",
-    ),
-    Case(
-        "more translations than the beam",
+        "more translations than the beam is wide",
         "TRANSLATE search.n_best=9",
         r"search\.n_best=9 and search\.beam=5: n_best must be between 1 and beam",
     ),
-    Case("no accelerator of this kind", "TRANSLATE accelerator=gpus", r"accelerator=gpus: choose another \(.+\)"),
+    Case("an unknown accelerator to translate on", "TRANSLATE accelerator=gpus", r"accelerator=gpus: choose another \(.+\)"),
     Case("a mistyped input", "translate checkpoint=run inptu=in.txt", r"inptu=in\.txt: no such setting; did you mean input\?"),
     Case(
-        "a choice that another command has",
+        "a choice of another command",
         "translate checkpoint=run model=birnn",
         "model=birnn: no such setting; there are checkpoint, .+, input, output, search",
     ),
     # Attention.
-    Case("no sentence", "attention checkpoint=run sentence='  '", "sentence is empty: give one as sentence='...'"),
-    Case("no model", "attention checkpoint=[]", r"checkpoint=\[\]: give at least one"),
-    Case("a picture of 10,000 words", f"attention checkpoint=run sentence='{WORDS}'", f"sentence: {TOO_LONG}"),
-    Case("a layer there is not", "attention checkpoint=run layer=2", "layer=2: choose from 1 to 1"),
-    Case("a head there is not", "attention checkpoint=run head=3", "head=3: choose from 1 to 2"),
-    Case("layers from 0", "attention checkpoint=run layer=0", f"layer=0: give {WHOLE} 1 or null"),
+    Case("an empty sentence", "attention checkpoint=run sentence='  '", "sentence is empty: give one as sentence='...'"),
+    Case("an empty list of models", "attention checkpoint=[]", r"checkpoint=\[\]: give at least one"),
+    Case("the attention of 10,000 words", f"attention checkpoint=run sentence='{WORDS}'", f"sentence: {TOO_LONG}"),
+    Case("a layer that does not exist", "attention checkpoint=run layer=2", "layer=2: choose from 1 to 1"),
+    Case("a head that does not exist", "attention checkpoint=run head=3", "head=3: choose from 1 to 2"),
+    Case("layer 0", "attention checkpoint=run layer=0", f"layer=0: give {WHOLE} 1 or null"),
     Case(
-        "no kind of picture",
+        "an unknown picture format",
         "attention checkpoint=run output=map.txt",
         r"output=map\.txt: not a picture format; give a folder, or a name that ends in \.png, \.svg, \.pdf, .+",
     ),
     Case(
-        "a picture below no folder",
+        "a picture into a missing folder",
         "attention checkpoint=run output=maps/map.png",
         r"output=maps/map\.png: cannot be written, maps is not a folder; create it, or give another",
     ),
     Case(
-        "an attention the model has not",
+        "a kind of attention that the model lacks",
         "attention checkpoint=run kind=alignment",
         "kind=alignment: this model has .+; choose .+",
     ),
     Case(
-        "a pair there is not",
+        "a pair that does not exist",
         "attention checkpoint=run trust_data=true pair=valid/0",
         "pair=valid/0: give SPLIT/NUMBER, a number from 1 to .+",
     ),
     Case(
-        "a pair of no split",
+        "a pair of an unknown split",
         "attention checkpoint=run trust_data=true pair=dev/1",
         "split=dev: this corpus has .+; choose one of these",
     ),
@@ -831,31 +805,31 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-0\n")),
     ),
     Case(
-        "links that never end",
+        "links without an end",
         "OWN attention=true alignments=/dev/zero",
         f"/dev/zero, line 1: {TOO_MUCH}",
         both("my", "un chat\n", "a cat\n"),
     ),
     Case(
-        "no link",
+        "a malformed link",
         "OWN attention=true alignments=links.txt",
         r"links\.txt, line 2: '0:1' is not a link; write i-j for a sure one, i\?j for a possible one, from 0",
         (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-0\n0-0 0:1\n")),
     ),
     Case(
-        "a link to a word there is not",
+        "a link to a word that does not exist",
         "OWN attention=true alignments=links.txt",
         r"links\.txt, line 1: 0-99 links words that do not exist; the sentences have \d+ and \d+, counted from 0",
         (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-99\n\n")),
     ),
-    Case("no trace of nothing", "trace", "checkpoint is not set: give checkpoint=FILE, or example=true .+"),
+    Case("a trace of nothing", "trace", "checkpoint is not set: give checkpoint=FILE, or example=true .+"),
     Case(
-        "links of no files",
+        "links without files",
         "evaluate checkpoint=run attention=true alignments=links.txt",
         r"alignments=links\.txt needs src=FILE and tgt=FILE; give these too, or leave it out",
     ),
     Case(
-        "words left out, nothing measured",
+        "occlusion without attention",
         "evaluate checkpoint=run occlusion=5",
         "alignments=None occlusion=5 need attention=true; add it, or leave them out",
     ),
@@ -864,7 +838,6 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "an unknown suite",
         "ablate suite=quik",
         "suite=quik: choose one of quick, transformer, birnn, or give a list of variants, .+; did you mean quick\\?",
-        real=True,
     ),
     Case(
         "an unknown variant",
@@ -874,27 +847,21 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     ),
     Case("no seeds", "ablate seeds=[]", r"seeds=\[\]: .+"),
     Case("no jobs", "ablate jobs=0", f"jobs=0: give {WHOLE} 1"),
-    Case(
-        "a seed beside seeds",
-        "ablate seed=3",
-        "seed=3: a suite sets it for each of its runs; leave it out, see suite and seeds",
-    ),
-    Case("an ablation beside a suite", "ablate ablation=no_residual", "ablation=no_residual: a suite sets it .+"),
-    Case("a suite elsewhere", "ablate name=/place", f"name=/place: {FOLDER} or null"),
-    Case("a suite above", "ablate name=../place", rf"name=\.\./place: {FOLDER} or null"),
-    Case("a suite of nothing", "ablate suite=mine +suites.mine={}", r"suites\.mine\.variants: give a list of variants, .+"),
+    Case("a suite's seed", "ablate seed=3", "seed=3: a suite sets it for each of its runs; leave it out, see suite and seeds"),
+    Case("an ablation for a suite", "ablate ablation=no_residual", "ablation=no_residual: a suite sets it .+"),
+    Case("a suite at an absolute path", "ablate name=/place", f"name=/place: {FOLDER} or null"),
+    Case("a suite outside its folder", "ablate name=../place", rf"name=\.\./place: {FOLDER} or null"),
+    Case("an empty suite", "ablate suite=mine +suites.mine={}", r"suites\.mine\.variants: give a list of variants, .+"),
     Case(
         "heads that do not divide, in a suite",
         "ablate suite=[baseline,one_head] model.n_heads=3",
         "ablation=baseline: model.d_model=128 is not divisible by model.n_heads=3",
     ),
-    Case(
-        "a variant of the other model", "ablate suite=[baseline,no_attention]", r"ablation=no_attention: model\.score=none: .+"
-    ),
+    Case("the other model's variant", "ablate suite=[baseline,no_attention]", r"ablation=no_attention: model\.score=none: .+"),
     Case("a mistyped setting of a suite", "ablate trainer.max_stepz=3", ".+did you mean trainer.max_steps\\?"),
-    Case("a setting taken out of a suite", "ablate suite=[baseline] ~search", ".*search: no such part.*"),
+    Case("a removed part in a suite", "ablate suite=[baseline] ~search", ".*search: no such part.*"),
     Case(
-        "an ablation contradicted",
+        "a setting that contradicts the ablation",
         "train FILES ablation=no_dropout model.dropout=0.5",
         r"model\.dropout=0\.5: ablation=no_dropout sets it to 0\.0; leave out one of the two",
     ),
@@ -902,40 +869,40 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         Case(what, "ablate --config-dir=own suite=[baseline,mine]", line, put("own/ablation/mine.yaml", text))
         for what, text, line in (
             (
-                "an ablation without a package",
+                "an ablation file without its package line",
                 "variant: mine\nmodel: {scale: none}\n",
                 r".+mine\.yaml: its first line must be # @package _global_, .+",
             ),
             (
-                "an ablation without a name",
+                "an ablation file without a name",
                 "# @package _global_\nmodel: {scale: none}\n",
                 r".+mine\.yaml: must set `variant: mine`, .+",
             ),
             (
-                "an ablation of another name",
+                "an ablation file with another name",
                 "# @package _global_\nvariant: baseline\nmodel: {scale: none}\n",
                 r".+mine\.yaml: must set `variant: mine`, .+",
             ),
             (
-                "an ablation that is no YAML",
+                "an ablation file that is not YAML",
                 "# @package _global_\nvariant: mine\nmodel: {scale: [\n",
                 r".+mine\.yaml: cannot be read .+line 4.+",
             ),
             (
-                "an ablation of nothing there is",
+                "an ablation of an unknown setting",
                 "# @package _global_\nvariant: mine\nmodel: {scal: none}\n",
                 r"ablation=mine: model\.scal=none: no such setting; did you mean model\.scale\?",
             ),
         )
     ),
     Case(
-        "no suite to compare",
+        "a missing suite",
         "compare nowhere",
         r"nowhere: not a suite, since it has no suite\.yaml; give the directory of a suite",
         real=True,
     ),
     Case(
-        "a suite whose variant is elsewhere",
+        "a suite whose variant is outside its folder",
         "compare stolen",
         r"stolen/suite\.yaml: cannot be read \(variants\.0: .+not a name \(.+\)\); restore it, or remove it and run again",
         put("stolen/suite.yaml", "variants: [../../victim]\nseeds: [1]\n"),
@@ -954,17 +921,17 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
                 pipe("suite/suite.yaml"),
             ),
             (
-                "settings are nested without end",
+                "settings are nested too deeply",
                 r"suite/suite\.yaml: cannot be read \(nested too deeply\); .+",
                 (put("suite/suite.yaml", "[" * 10_000),),
             ),
             (
-                "proof is none",
+                "proof of effect is malformed",
                 r"suite/baseline-seed1/proof\.json: cannot be read \(differs: Input should be a valid array\); .+",
                 (put("suite/baseline-seed1/proof.json", '{"differs": 3}'),),
             ),
             (
-                "events are a folder",
+                "event file is a folder",
                 r"suite/baseline-seed1/events\.out\.tfevents\.9: not a file, but named like one of TensorBoard's; remove it",
                 (
                     lambda: shutil.copytree("run", "suite/baseline-seed1"),
@@ -975,12 +942,10 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     ),
     Case("a comparison of nothing", "compare", "suite is not set: give it as suite=VALUE"),
     Case("no samples", "compare run samples=0", "samples=0: give a whole number from 1 to 100000"),
+    Case("too many samples", f"compare run samples={10**20}", f"samples={10**20}: give a whole number from 1 to 100000"),
+    # What Hydra reads.
     Case(
-        "more samples than memory", f"compare run samples={10**20}", f"samples={10**20}: give a whole number from 1 to 100000"
-    ),
-    # What Hydra itself reads.
-    Case(
-        "a mistyped key beside a glob",
+        "a mistyped key together with a glob",
         "train -m model=glob(*) trainer.max_stepz=3",
         r"trainer\.max_stepz=3: no such setting; did you mean trainer\.max_steps\?",
         real=True,
@@ -988,37 +953,19 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case("a glob without a match", "train -m model=glob(x*)", r"model=glob\(x\*\): there is no value to run with; give one"),
     Case("a range of step 0", "train -m seed=range(0,9,0)", r"seed=range\(0,9,0\): range\(\) arg 3 must not be zero"),
     Case(
-        "too long a range",
-        "train -m seed=range(1,1000000000)",
-        r"seed=range\(1,1000000000\): more than 10,000 values; give fewer",
+        "a huge range", "train -m seed=range(1,1000000000)", r"seed=range\(1,1000000000\): more than 10,000 values; give fewer"
     ),
     Case("an interval", "train -m seed=interval(1,2)", r"seed=interval\(1,2\): these values cannot be listed; .+"),
-    Case("two things to do", "train -m --cfg job", "Only one of --run, --multirun, --cfg, .+ can be specified"),
+    Case("two conflicting flags", "train -m --cfg job", "Only one of --run, --multirun, --cfg, .+ can be specified"),
+    Case("a run directory that cannot be created", "train hydra.run.dir=/proc/x", NO_PROC),
+    Case("an output directory that cannot be created", "train hydra.output_subdir=/proc/x", NO_PROC),
+    Case("a sweep directory that cannot be created", "train -m seed=1,2 hydra.sweep.dir=/proc/x", NO_PROC),
     Case(
-        "a directory that cannot be made",
-        "train hydra.run.dir=/proc/x",
-        NO_PROC,
-    ),
-    Case(
-        "another below it",
-        "train hydra.output_subdir=/proc/x",
-        NO_PROC,
-    ),
-    Case(
-        "a sweep's that cannot",
-        "train -m seed=1,2 hydra.sweep.dir=/proc/x",
-        NO_PROC,
-    ),
-    Case(
-        "a pickle to run again",
+        "a pickled configuration",
         "train --experimental-rerun=run/config.pickle",
         "--experimental-rerun=run/config.pickle: a pickle can run any code; leave it out; .+",
     ),
-    Case(
-        "the configuration of another command",
-        "evaluate --config-name=quiet",
-        "checkpoint is not set: give it as checkpoint=VALUE",
-    ),
+    Case("another command's settings", "evaluate --config-name=quiet", "checkpoint is not set: give it as checkpoint=VALUE"),
     Case(
         "a configuration that is a number",
         "train --config-dir=own --config-name=own",
@@ -1031,64 +978,49 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "optim, trainer, checkpoint, search, views, model, data: no such part in the configuration; leave it in",
         put("own/own.yaml", "defaults: [_self_, quiet]\na: 3\n"),
     ),
-    Case("no such flag", "train --nosuch", "unrecognized arguments: --nosuch; --help lists the flags, .+"),
+    Case("an unknown flag", "train --nosuch", "unrecognized arguments: --nosuch; --help lists the flags, .+"),
     Case("a flag without its value", "train --cfg", "argument --cfg/-c: expected one argument; .+"),
-    Case("a flag that goes with others", "train --resolve", "The --resolve flag can only be used .+"),
-    Case("a shell there is not", "train --shell-completion", "Expecting one subcommand .+"),
-    Case(
-        "a variable that is not set",
-        "train hydra.job.env_copy=[NO_SUCH]",
-        r"hydra\.job\.env_copy=\[NO_SUCH\]: there is no 'NO_SUCH'",
-    ),
-    Case("a launcher there is not", "train -m hydra/launcher=x seed=1,2", "hydra/launcher=x: .+Could not find.+"),
+    Case("a flag that needs another", "train --resolve", "The --resolve flag can only be used .+"),
+    Case("a missing shell", "train --shell-completion", "Expecting one subcommand .+"),
+    Case("an unset variable", "train hydra.job.env_copy=[NO_SUCH]", r"hydra\.job\.env_copy=\[NO_SUCH\]: there is no 'NO_SUCH'"),
+    Case("an unknown launcher", "train -m hydra/launcher=x seed=1,2", "hydra/launcher=x: .+Could not find.+"),
     # The embedded corpus.
-    Case("fewer than no sentences", "show_corpus n=-1", "n=-1: give a whole number from 0 to 1000", real=True),
+    Case("a negative number of sentences", "show_corpus n=-1", "n=-1: give a whole number from 0 to 1000", real=True),
     Case(
         "an unknown split of the grammar",
         "show_corpus split=tset",
         "split=tset: choose one of train, valid, test, test_long, test_compositional; did you mean test\\?",
         real=True,
     ),
-    Case("words for a number", "show_corpus n=five", "n=five: give a whole number from 0 to 1000"),
+    Case("a word for a number", "show_corpus n=five", "n=five: give a whole number from 0 to 1000"),
 ]
 
 
+PAGE = """# Bad inputs and their error messages
+
+Written by `python tests/bad_inputs.py`; `tests/test_bad_input.py` tests every row. Each exit code is 2, and
+nothing is left behind. Commands are given in a folder with a small corpus (`train.fr`, `train.en`, ...), a text
+`in.txt` and a trained run, `run`. In them
+"""
+
+
 def table() -> str:
+    """Runs every case, and returns the Markdown table of their error messages."""
     rows = []
     with tempfile.TemporaryDirectory() as name:
         base = prepare(Path(name) / "base")
         for number, case in enumerate(CASES):
             place = Path(shutil.copytree(base, Path(name) / str(number)))
-            spoilt(case, place)
+            spoil_files(case, place)
             ended = run(case.command, place, case.stdin)
             if ended.code != 2:
                 raise SystemExit(f"{case.what}: ended with {ended.code}\n{ended.err}")
             said = ended.err.replace(str(place), "FOLDER").strip().replace("|", r"\|").replace("\n", "<br>")
-            command = (
-                case.command.encode(errors="backslashreplace")
-                .decode()
-                .replace(WORDS, "chat chat ... chat")
-                .replace(QUICK, "...")
-                .replace("|", r"\|")
-            )
+            command = case.command.encode(errors="backslashreplace").decode().replace("|", r"\|")
+            command = command.replace(WORDS, "chat chat ... chat").replace(QUICK, "...")
             rows.append(f"| {case.what} | `{re.sub('x{9,}', 'xxx...', command)}` | {re.sub('x{9,}', 'xxx...', said)} |")
     shorts = [f"- `{name}`: `{text.replace(QUICK, '...')}`" for name, text in SHORT.items()]
-    return "\n".join(
-        [
-            "# Bad inputs, and the line each one gets",
-            "",
-            "Written by `python tests/bad_inputs.py`; `tests/test_bad_input.py` tests every row. Each exit code is 2, and",
-            "nothing is left behind. Commands are given in a folder with a small corpus (`train.fr`, `train.en`, ...), a text",
-            "`in.txt` and a trained run, `run`. In them",
-            "",
-            *shorts,
-            "",
-            "| what is wrong | command | what it says |",
-            "|---|---|---|",
-            *rows,
-            "",
-        ]
-    )
+    return "\n".join([PAGE, *shorts, "", "| what is wrong | command | what it says |", "|---|---|---|", *rows, ""])
 
 
 if __name__ == "__main__":

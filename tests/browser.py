@@ -1,4 +1,4 @@
-"""A page in the system's Chromium, driven by Playwright."""
+"""Opens pages in the system's Chromium, by Playwright."""
 
 import os
 import shutil
@@ -10,11 +10,11 @@ from playwright.sync_api import ConsoleMessage, Page, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-color-profile=srgb"]
-PATIENCE = 200_000  # milliseconds, on a busy machine too
+TIMEOUT = 200_000  # milliseconds; long enough for a busy machine
 
 
 def executable() -> str:
-    """Where the browser is. A test that has none is skipped, but fails in CI."""
+    """Returns the path of the browser. Without one, skips the test, or fails it in CI."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found:
         return found
@@ -26,11 +26,11 @@ def executable() -> str:
 
 @contextmanager
 def new_page() -> Iterator[tuple[Page, list[str]]]:
-    """A page of 1600 x 1000 pixels, and its errors until now: of the console, uncaught, of loading."""
+    """Yields a page of 1600 x 1000 pixels and the list of its errors: uncaught, written to the console, or in loading."""
     path = executable()
     with sync_playwright() as playwright, playwright.chromium.launch(executable_path=path, args=FLAGS) as browser:
         page = browser.new_page(viewport={"width": 1600, "height": 1000})
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(TIMEOUT)
         problems: list[str] = []
 
         def note(message: ConsoleMessage) -> None:

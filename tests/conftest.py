@@ -1,6 +1,9 @@
-"""Small models of both kinds, in float64. Sizes are small, prime where they can be, and distinct, so that any swapped dimension
-fails; the padding symbol is not 0, so that a pad id written into the code fails too."""
+"""Small models of both kinds, in float64. Their sizes are distinct, and prime if possible, so that swapping two dimensions
+fails; the padding symbol is not 0, so that a constant in place of the pad id fails too."""
 
+import copy
+import gc
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -9,22 +12,52 @@ from typing import Any
 
 import pytest
 import torch
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.hydra import Hydra
+from omegaconf import DictConfig
 from torch import Tensor
 
-import entente.config.command_line  # noqa: F401  so that Hydra knows them wherever a test composes
+import entente.config.command_line  # noqa: F401  registers the default settings with Hydra
 from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import pad
 
 torch.set_num_threads(1)
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))  # for the packages `benchmark` and `growth`, and for `schema`
-# Who runs in a shell's background ignores Ctrl-C, and so would all that the tests start and interrupt.
+# In the background of a shell, Ctrl-C is ignored, also by the processes that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Hydra composes each configuration twice, at first only to read hydra.mode, which is None in these tests.
+Hydra.get_mode = lambda *_, **__: None
+SEARCH_PATH = ["pkg://hydra.conf", str(Path(__file__).parents[1] / "configs"), "structured://"]
+compose = ConfigLoaderImpl._load_configuration_impl
+composed: dict[str, DictConfig] = {}
+
+
+def compose_once(loader: ConfigLoaderImpl, **request: Any) -> DictConfig:
+    """Composes a request from configs/ only once, which is most of the time of a refused command, and returns copies."""
+    if [place.path for place in loader.config_search_path.get_path()] != SEARCH_PATH:
+        return compose(loader, **request)
+    if (key := repr(request)) not in composed:
+        composed[key] = compose(loader, **request)
+    config = copy.deepcopy(composed[key])
+    config.hydra.runtime.cwd = os.getcwd()
+    return config
+
+
+ConfigLoaderImpl._load_configuration_impl = compose_once
+
+
+def pytest_collection_finish() -> None:
+    """Excludes the imported modules from garbage collection, which takes a quarter of the time of composing."""
+    gc.collect()
+    gc.freeze()
+
+
 PAD, BOS, EOS = 3, 0, 2
 SRC_VOCAB, TGT_VOCAB = 31, 37
-LENGTHS = (11, 7, 1, 5, 2)  # of the sentences of a batch
-T = 13  # target tokens
+LENGTHS = (11, 7, 1, 5, 2)  # tokens of each sentence of a batch
+T = 13  # target tokens of each
 SIZES: dict[str, dict[str, int]] = {
     "transformer": {"d_model": 21, "n_heads": 3, "n_layers": 2, "d_ff": 29},
     "birnn": {"d_embedding": 17, "d_hidden": 19, "d_attention": 23},
@@ -32,8 +65,8 @@ SIZES: dict[str, dict[str, int]] = {
 
 
 def small(name: str, seed: int = 5, spread: float = 0.0, **changes: Any) -> Seq2Seq:
-    """A small model in evaluation mode. spread: standard deviation of noise added to every parameter, so that no bias is 0, no
-    gain is 1, and the output is far from uniform."""
+    """Returns a small model in evaluation mode. spread is the standard deviation of noise added to every parameter, so that no
+    bias is 0, no gain is 1, and the output is far from uniform."""
     settings: dict[str, Any] = {"src_vocab": SRC_VOCAB, "tgt_vocab": TGT_VOCAB, "shared_vocab": False, **SIZES[name]}
     model = MODELS[name](**{**settings, "pad_id": PAD, "seed": seed, **changes}).double().eval()
     generator = torch.Generator().manual_seed(seed)
@@ -44,13 +77,13 @@ def small(name: str, seed: int = 5, spread: float = 0.0, **changes: Any) -> Seq2
 
 
 def real_ids(shape: Sequence[int], vocabulary: int, seed: int) -> Tensor:
-    """Random token ids, none of them padding."""
+    """Returns random token ids, none of them padding."""
     ids = torch.randint(vocabulary - 1, tuple(shape), generator=torch.Generator().manual_seed(seed))
     return ids + (ids >= PAD)
 
 
 def sources(seed: int = 1, vocabulary: int = SRC_VOCAB, lengths: Sequence[int] = LENGTHS) -> Tensor:
-    """Sentences of the given lengths, padded on the right."""
+    """Returns random sentences of the given lengths, padded on the right."""
     return pad([real_ids([n], vocabulary, 100 * seed + i).tolist() for i, n in enumerate(lengths)], PAD)
 
 
@@ -62,17 +95,17 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def model(name: str) -> Seq2Seq:
-    """Each model in turn, every parameter of it in play."""
+    """Each model in turn, with noise in every parameter."""
     return small(name, spread=0.3)
 
 
 @pytest.fixture
 def src() -> Tensor:
-    """(5, 11): a batch of uneven sentences, one of a single token."""
+    """A batch of sentences of different lengths, one of a single token: (5, 11)."""
     return sources()
 
 
 @pytest.fixture
 def tgt() -> Tensor:
-    """(5, 13)"""
+    """Target tokens of the batch, without padding: (5, 13)."""
     return real_ids([len(LENGTHS), T], TGT_VOCAB, seed=2)

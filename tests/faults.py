@@ -1,6 +1,6 @@
-"""A disk that is full: the n-th time something below a folder is created, written, flushed or renamed, that fails.
+"""A simulated full disk: the n-th creation, write, flush or rename of a file in a folder fails.
 
-It fails where Python's own files and system calls meet, so that every library's files are among them.
+It replaces Python's functions for files (`open`, `os.replace`, ...), so that it also affects files written by libraries.
 """
 
 import builtins
@@ -15,13 +15,14 @@ from unittest.mock import patch
 
 
 class FullDisk:
-    """From the n-th operation on (for good, or only this once), there is no space left. n=0: never."""
+    """Fails with "no space left" at the n-th operation, and at all later ones if for_good. n=0 only counts operations."""
 
     def __init__(self, folder: Path, n: int = 0, for_good: bool = True) -> None:
         self.folder, self.n, self.for_good = folder.resolve(), n, for_good
         self.operations: list[str] = []
 
     def count(self, what: str, path: Any) -> None:
+        """Counts an operation on a path or file descriptor, and raises the error if it is one that fails."""
         try:
             place = Path(os.fsdecode(path)).absolute()
         except TypeError:
@@ -31,12 +32,13 @@ class FullDisk:
         self.operations.append(f"{what} {place.relative_to(self.folder)}")
         number = len(self.operations)
         if number == self.n and what == "rename":
-            self.for_good = True  # where that fails once, shutil.move copies, and all is well
+            self.for_good = True  # after a single failure shutil.move would copy the file instead
         if self.n and (number >= self.n if self.for_good else number == self.n):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     @contextmanager
-    def mounted(self) -> Iterator[None]:
+    def mount(self) -> Iterator[None]:
+        """Replaces Python's functions inside the `with` block."""
         disk, true_open = self, io.open
 
         class Raw(io.FileIO):

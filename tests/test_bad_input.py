@@ -1,4 +1,4 @@
-"""Bad input gets one clear line and exit code 2, and leaves nothing behind; odd sentences are translated."""
+"""Bad input causes one clear error message and exit code 2, and leaves no file behind; odd sentences are translated."""
 
 import contextlib
 import gzip
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bad_inputs import BEST, CASES, ROOT, WORDS, Case, Ended, arguments, content, prepare, run, spoilt
+from bad_inputs import BEST, CASES, ROOT, WORDS, Case, Result, arguments, content, prepare, run, spoil_files
 from entente.checkpoint import read, write
 
 
@@ -25,15 +25,15 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(base: Path, tmp_path: Path) -> Path:
-    """A small corpus, a text and a trained run."""
+    """A folder with a small corpus, a text and a trained run."""
     return Path(shutil.copytree(base, tmp_path / "folder"))
 
 
-def as_command(command: str, folder: Path, stdin: bytes | None = b"") -> Ended:
+def run_in_a_process(command: str, folder: Path, stdin: bytes | None = b"") -> Result:
     name, *overrides = arguments(command)
     line = [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *overrides]
     done = subprocess.run(line, cwd=folder, input=stdin, capture_output=True, check=False)
-    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def test_the_table_is_large_enough() -> None:
@@ -43,21 +43,29 @@ def test_the_table_is_large_enough() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.what)
 def test_bad_input_gets_its_line_and_leaves_nothing_behind(case: Case, folder: Path) -> None:
-    spoilt(case, folder)
+    spoil_files(case, folder)
     before = content(folder)
-    refused(case, run(case.command, folder, case.stdin))
+    assert_refused(case, run(case.command, folder, case.stdin))
     assert content(folder) == before
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.real], ids=lambda case: case.what)
-def test_and_so_does_the_command(case: Case, folder: Path) -> None:
-    spoilt(case, folder)
+# The cases that are also run in a separate process. Those that import torch, which takes seconds, are slow.
+REAL = [
+    pytest.param(case, id=case.what, marks=[pytest.mark.slow] * case.command.startswith(("TRANSLATE", "translate", "ablate")))
+    for case in CASES
+    if case.real
+]
+
+
+@pytest.mark.parametrize("case", REAL)
+def test_bad_input_is_refused_in_a_process_of_its_own(case: Case, folder: Path) -> None:
+    spoil_files(case, folder)
     before = content(folder)
-    refused(case, as_command(case.command, folder, case.stdin))
+    assert_refused(case, run_in_a_process(case.command, folder, case.stdin))
     assert content(folder) == before
 
 
-def refused(case: Case, ended: Ended) -> None:
+def assert_refused(case: Case, ended: Result) -> None:
     assert "Traceback" not in ended.err
     lines = ended.err.split("\n")
     assert lines.pop() == ""
@@ -102,8 +110,8 @@ def test_the_attention_of_an_odd_sentence_is_drawn(folder: Path, what: str) -> N
 
 
 @pytest.mark.parametrize("bad", [WORDS.encode(), b"\xff"], ids=["too long", "no text"])
-def test_what_comes_before_a_bad_line_is_translated(folder: Path, bad: bytes) -> None:
-    before = b"Le chat voit le chien.\n\n" * 600  # more than are translated together
+def test_the_lines_before_a_bad_one_are_translated(folder: Path, bad: bytes) -> None:
+    before = b"Le chat voit le chien.\n\n" * 600  # more than are translated at a time
     ended = run("translate checkpoint=run search.beam=1 accelerator=cpu", folder, before + bad + b"\nun\n")
     assert ended.code == 2 and ended.err.startswith("error: standard input, line 1201: ")
     assert ended.out.count("\n") == 1200
@@ -136,7 +144,7 @@ def test_an_output_is_replaced_when_it_is_whole(folder: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
-def test_a_full_disk_is_said_in_a_line(folder: Path) -> None:
+def test_a_full_disk_is_reported_in_one_line(folder: Path) -> None:
     ended = run("translate checkpoint=run input=in.txt output=/dev/full", folder)
     assert ended.code == 2
     assert ended.err == "error: output=/dev/full: cannot be written (No space left on device); give another place\n"
@@ -162,7 +170,7 @@ def test_predictions_that_overflow_are_no_translation(folder: Path, beam: int) -
     whole = read(folder / BEST)
     for name, weight in whole["state_dict"].items():
         if name.endswith("norm.weight"):
-            weight.mul_(1e30)  # finite, and so are the weights of the output
+            weight.mul_(1e30)  # all weights stay finite
     write(whole, folder / BEST)
     ended = run(f"TRANSLATE search.beam={beam}", folder)
     assert ended.code == 3 and ended.err.startswith("diverged: the model's log-probabilities are NaN")
@@ -185,8 +193,8 @@ def test_scores_are_not_written_into_a_run(folder: Path, output: str, finished: 
 
 
 @contextlib.contextmanager
-def piped(*texts: bytes) -> Iterator[list[str]]:
-    """A path for each text, as a shell's <(...) gives it: one that can be read a single time."""
+def open_pipes(*texts: bytes) -> Iterator[list[str]]:
+    """Yields the paths of pipes that hold the texts, like those of a shell's <(...): each can be read only once."""
     with contextlib.ExitStack() as stack:
         paths = []
         for text in texts:
@@ -204,7 +212,7 @@ def test_files_to_score_may_be_pipes(folder: Path, stored: Callable[[bytes], byt
     (folder / "my.fr").write_bytes(src)
     (folder / "my.en").write_bytes(tgt)
     assert run("OWN", folder).code == 0
-    with piped(stored(src), stored(tgt)) as (one, other):
+    with open_pipes(stored(src), stored(tgt)) as (one, other):
         ended = run(f"evaluate checkpoint=run src={one} tgt={other} output=piped", folder)
         assert (ended.code, ended.err) == (0, "")
     [(_, expected)] = json.loads((folder / "scores" / "metrics.json").read_text()).items()
@@ -212,7 +220,7 @@ def test_files_to_score_may_be_pipes(folder: Path, stored: Callable[[bytes], byt
     assert {key: value for key, value in scored.items() if "seconds" not in key} == {
         key: value for key, value in expected.items() if "seconds" not in key
     }
-    with piped(stored(f"un\n\n{WORDS}\n".encode()), stored(b"one\n\nthree\n")) as (one, other):
+    with open_pipes(stored(f"un\n\n{WORDS}\n".encode()), stored(b"one\n\nthree\n")) as (one, other):
         ended = run(f"evaluate checkpoint=run src={one} tgt={other}", folder)
     assert ended.code == 2 and re.match(rf"error: {one}, line 3: 10,000 words", ended.err)
 
@@ -220,7 +228,7 @@ def test_files_to_score_may_be_pipes(folder: Path, stored: Callable[[bytes], byt
 def test_a_text_to_translate_may_be_a_pipe(folder: Path) -> None:
     text = (folder / "in.txt").read_bytes()
     expected = run("translate checkpoint=run input=in.txt search.beam=2", folder).out
-    with piped(text, text + WORDS.encode() + b"\nun\n") as (good, bad):
+    with open_pipes(text, text + WORDS.encode() + b"\nun\n") as (good, bad):
         assert run(f"translate checkpoint=run search.beam=2 input={good}", folder) == (0, expected, "")
         ended = run(f"translate checkpoint=run search.beam=2 input={bad}", folder)
     assert (ended.code, ended.out) == (2, expected) and ended.err.startswith(f"error: {bad}, line 3: ")
@@ -229,7 +237,7 @@ def test_a_text_to_translate_may_be_a_pipe(folder: Path) -> None:
 @pytest.mark.parametrize("side", ["src", "tgt"])
 def test_a_pipe_with_more_lines_than_the_other_file_is_not_read_to_its_end(folder: Path, side: str) -> None:
     reader, writer = os.pipe()
-    os.write(writer, b"un\n" * 13_000)  # and it is not closed: who waits for its end waits for ever
+    os.write(writer, b"un\n" * 13_000)  # it stays open, so that reading to its end would block
     try:
         given = {"src": "train.fr", "tgt": "train.en", side: f"/dev/fd/{reader}"}
         ended = run(f"evaluate checkpoint=run src={given['src']} tgt={given['tgt']}", folder)

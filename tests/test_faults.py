@@ -1,6 +1,7 @@
-"""A full disk, wherever it is met: a line and an exit code, nothing half-written or left behind, and the same bits in the end.
+"""After a fault (no disk space, no memory, unreadable files), there is one error message and no partly written file, and the
+resumed run ends with the same bits.
 
-ALL_FAULTS=1 tries every operation instead of some of them.
+ALL_FAULTS=1 makes every disk operation fail in turn, instead of some of them.
 """
 
 import json
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bad_inputs import ROOT, Ended, arguments, prepare, run
+from bad_inputs import ROOT, Result, arguments, prepare, run
 from entente.checkpoint import read
 from entente.files import open_atomic
 from entente.training.translator import Translator
@@ -38,17 +39,19 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def points(operations: list[str], every: int) -> list[int]:
-    """Which operations fail: all, or (of a stretch of writes to one file the first, the second and the last) every few."""
+def choose_operations(operations: list[str], every: int) -> list[int]:
+    """Returns the numbers of the operations to fail: one in `every`, where a sequence of writes to a file counts as three (the
+    first, the second and the last). With ALL_FAULTS it returns all of these."""
     alike = [one == after for one, after in zip(operations, operations[1:], strict=False)]
     repeated = {i + 2 for i in range(1, len(alike) - 1) if alike[i - 1] and alike[i] and alike[i + 1]}
     left = [n for n in range(1, len(operations) + 1) if n not in repeated]
     return left if ALL else left[len(left) % every :: every]
 
 
-def on_a_full_disk(command: str, folder: Path, n: int) -> tuple[Ended, list[str]]:
-    disk = FullDisk(folder, n, for_good=n % 2 == 1)  # every other time, the next operation succeeds again
-    with disk.mounted():
+def run_on_a_full_disk(command: str, folder: Path, n: int) -> tuple[Result, list[str]]:
+    """Runs a command whose n-th disk operation fails, and checks its error message. Also returns the operations."""
+    disk = FullDisk(folder, n, for_good=n % 2 == 1)  # if n is even, only this operation fails
+    with disk.mount():
         ended = run(command, folder)
     if n:
         assert "Traceback" not in ended.err and ended.code == 2, (disk.operations[n - 1], ended)
@@ -57,8 +60,8 @@ def on_a_full_disk(command: str, folder: Path, n: int) -> tuple[Ended, list[str]
     return ended, disk.operations
 
 
-def sound(folder: Path) -> None:
-    """What there is, is whole; nothing temporary is left."""
+def assert_files_are_complete(folder: Path) -> None:
+    """Checks that every file is complete and that no temporary file is left."""
     names = [str(path.relative_to(folder)) for path in folder.rglob("*")]
     assert not [name for name in names if name.endswith(".new") or "/tmp" in name]
     for path in folder.rglob("*.ckpt"):
@@ -71,34 +74,35 @@ def sound(folder: Path) -> None:
         assert path.read_text().endswith("\n") and path.read_text().count("\n") in (24, 30)
 
 
-# datasets leaves a file that it could not write to the garbage collector.
+# datasets does not close a file that it could not write; the garbage collector does, with a warning.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_training_on_a_full_disk(base: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [40, pytest.param(17, marks=pytest.mark.slow)])
+def test_training_on_a_full_disk(every: int, base: Path, tmp_path: Path) -> None:
     def fresh(name: str) -> Path:
         return Path(shutil.copytree(base, tmp_path / name))
 
-    _, operations = on_a_full_disk(f"{TRAIN}a", fresh("counted"), 0)
+    _, operations = run_on_a_full_disk(f"{TRAIN}a", fresh("counted"), 0)
     assert len(operations) > 40 and {one.split()[0] for one in operations} >= {"create", "write", "fsync", "replace", "rename"}
-    for n in points(operations, 13):
+    for n in choose_operations(operations, every):
         folder = fresh(str(n))
-        on_a_full_disk(f"{TRAIN}a", folder, n)
-        sound(folder / "out")
+        run_on_a_full_disk(f"{TRAIN}a", folder, n)
+        assert_files_are_complete(folder / "out")
         again = run(f"{TRAIN}a resume=auto", folder)
         assert (again.code, again.err) == (0, ""), operations[n - 1]
         assert differences(folder / "out" / "whole", folder / "out" / "a") == [], operations[n - 1]
-        sound(folder / "out")
+        assert_files_are_complete(folder / "out")
         shutil.rmtree(folder)
 
 
 def test_evaluating_on_a_full_disk(base: Path, tmp_path: Path) -> None:
-    _, operations = on_a_full_disk(EVALUATE, Path(shutil.copytree(base, tmp_path / "whole")), 0)
-    for n in points(operations, 3):
+    _, operations = run_on_a_full_disk(EVALUATE, Path(shutil.copytree(base, tmp_path / "whole")), 0)
+    for n in choose_operations(operations, 6):
         folder = Path(shutil.copytree(base, tmp_path / str(n)))
-        on_a_full_disk(EVALUATE, folder, n)
+        run_on_a_full_disk(EVALUATE, folder, n)
         assert not (folder / "scores" / "new" / "metrics.json").exists() or n == len(operations)
         if not list(folder.glob("scores/**/*.*")):
             assert not (folder / "scores").exists()
-        sound(folder / "run")
+        assert_files_are_complete(folder / "run")
         assert run(EVALUATE, folder).code == 0
         for name in ("metrics.json", "translations/valid.fr.tsv"):
             assert (folder / "scores/new" / name).read_bytes() == (tmp_path / "whole/scores/new" / name).read_bytes()
@@ -146,7 +150,7 @@ def test_a_cache_that_cannot_be_read_is_a_line(base: Path, tmp_path: Path) -> No
     run(f"{TRAIN}a", folder)
     [model] = folder.glob("out/cache/tokenizer/*.model")
     model.unlink()
-    model.mkdir()  # as unreadable to root as to anyone
+    model.mkdir()  # root cannot read it either
     ended = run(f"{TRAIN}b", folder)
     assert ended.code == 2
     assert re.fullmatch(
@@ -163,40 +167,68 @@ def test_a_start_clears_what_a_dead_writer_left_and_only_that(base: Path, tmp_pa
     left = [*folder.glob("*/.*.new"), *folder.glob("run/checkpoints/.*.new")]
     assert len(left) == 2
     (folder / "run" / "metrics.json").unlink()
-    with open_atomic(folder / "run" / "checkpoints" / "step-11.ckpt") as file:  # alive
+    with open_atomic(folder / "run" / "checkpoints" / "step-11.ckpt") as file:  # this writer is alive
         file.write(b"half")
         assert run("train resume=run", folder).code == 0
         assert run(f"{TRAIN}a", folder).code == 0
         assert len(list(folder.rglob(".*.new"))) == 1
 
 
-BAD_OUTPUT = {"full": (">/dev/full", "No space left on device"), "closed": (">&-", "Bad file descriptor")}
+TRANSLATE = "translate checkpoint=run input=in.txt accelerator=cpu"
 
 
-@pytest.mark.parametrize(("redirection", "reason"), BAD_OUTPUT.values(), ids=BAD_OUTPUT)
+def shell_command(command: str) -> str:
+    name, *overrides = arguments(command)
+    return shlex.join([sys.executable, str(ROOT / "scripts" / f"{name}.py"), *overrides])
+
+
+def run_in_shell(line: str, folder: Path, **variables: str) -> Result:
+    done = subprocess.run(line, shell=True, cwd=folder, env={**os.environ, **variables}, capture_output=True, check=False)
+    return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@pytest.mark.parametrize(
+    ("command", "redirection", "reason"),
+    [
+        ("train --help", ">/dev/full", "No space left on device"),
+        ("train --help", ">&-", "Bad file descriptor"),
+        pytest.param(f"{TRAIN}a", ">/dev/full", "No space left on device", marks=pytest.mark.slow),
+        pytest.param(TRANSLATE, ">&-", "Bad file descriptor", marks=pytest.mark.slow),
+    ],
+)
 def test_output_that_cannot_be_printed_is_a_line_and_training_is_not_lost(
-    redirection: str, reason: str, base: Path, tmp_path: Path
+    command: str, redirection: str, reason: str, base: Path, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(base, tmp_path / "folder"))
-    for command in (f"{TRAIN}a", "translate checkpoint=run input=in.txt accelerator=cpu"):
-        name, *overrides = arguments(command)
-        line = shlex.join([sys.executable, str(ROOT / "scripts" / f"{name}.py"), *overrides])
-        done = subprocess.run(f"{line} {redirection}", shell=True, cwd=folder, stderr=subprocess.PIPE, text=True, check=False)
-        assert done.returncode == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
-        assert reason in done.stderr
-    assert differences(folder / "out" / "whole", folder / "out" / "a") == []
+    done = run_in_shell(f"{shell_command(command)} {redirection}", folder)
+    assert done.code == 2 and done.err.startswith("error: ") and done.err.count("\n") == 1 and reason in done.err
+    if command.startswith(TRAIN):
+        assert differences(folder / "out" / "whole", folder / "out" / "a") == []
 
 
-def test_a_terminal_without_letters_and_a_working_directory_that_is_gone(base: Path, tmp_path: Path) -> None:
+ASCII = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
+
+
+def test_letters_that_the_terminal_lacks_are_escaped(tmp_path: Path) -> None:
+    program = "from pathlib import Path; from entente.config.command_line import run; "
+    program += f"run(lambda config: print('\\xe9t\\xe9'), Path({str(ROOT / 'configs')!r}), 'corpus')"
+    done = run_in_shell(shlex.join([sys.executable, "-c", program]), tmp_path, **ASCII)
+    assert done == (0, "\\xe9t\\xe9\n", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "written", "lines"),
+    [(f"{TRANSLATE} output=out.txt", "out.txt", 2), (EVALUATE, "scores/new/translations/valid.fr.tsv", 24)],
+    ids=["translate", "evaluate"],
+)
+def test_files_are_in_utf8_on_any_terminal(command: str, written: str, lines: int, base: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(base, tmp_path / "folder"))
-    translate = [sys.executable, str(ROOT / "scripts" / "translate.py"), "checkpoint=run", "input=in.txt", "output=out.txt"]
-    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
-    evaluate = [*translate[:1], str(ROOT / "scripts" / "evaluate.py"), *EVALUATE.split()[1:]]
-    corpus = [*translate[:1], str(ROOT / "scripts" / "show_corpus.py"), "n=2"]
-    for command in (corpus, translate, evaluate):
-        done = subprocess.run(command, cwd=folder, env=ascii_only, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr) == (0, "")
-    assert (folder / "out.txt").read_text(encoding="utf-8").count("\n") == 2
-    gone = f"mkdir gone && cd gone && rmdir ../gone && {shlex.join(translate)}"
-    done = subprocess.run(gone, shell=True, cwd=folder, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (2, "error: the working directory has been deleted; change to another one\n")
+    done = run_in_shell(shell_command(command), folder, **ASCII)
+    assert (done.code, done.err) == (0, "")
+    assert (folder / written).read_text(encoding="utf-8").count("\n") == lines
+
+
+def test_a_deleted_working_directory_is_a_line(tmp_path: Path) -> None:
+    done = run_in_shell(f"mkdir gone && cd gone && rmdir ../gone && {shell_command(TRANSLATE)}", tmp_path)
+    assert (done.code, done.err) == (2, "error: the working directory has been deleted; change to another one\n")

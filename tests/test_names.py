@@ -1,4 +1,4 @@
-"""No name from a command line or a file becomes a path outside its folder."""
+"""No name from the command line or a file leads to a path outside its folder."""
 
 import json
 import shutil
@@ -25,39 +25,39 @@ SCORED = Evaluation(["un"], ["one"], ["one"], 1.0)
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a small corpus and `run`."""
+    """A folder with a small corpus and a trained `run`."""
     return prepare(tmp_path_factory.mktemp("names") / "base")
 
 
-@settings(deadline=None)  # a busy machine is no error
+@settings(deadline=None)  # a busy machine must not fail the test
 @given(text=NAMES)
-def test_a_name_that_is_taken_is_one_file_of_its_folder(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_an_accepted_name_is_one_file_of_its_folder(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("names")
     refused = problems(RunSettings, "", {**RUN, "name": text})
     try:
         write_translations(folder, {text: SCORED})
     except InputError:
         assert [path for path in folder.rglob("*") if path.is_file()] == []
-        assert refused or "/" in text  # a run may lie in a folder below output_dir
+        assert refused or "/" in text  # the name of a run may contain folders
     else:
         assert [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()] == [Path(f"translations/{text}.tsv")]
         assert not refused
 
 
 @pytest.mark.parametrize("name", ["a", "suite/no_residual-seed1", "lr=1e-3", "été", "a b", "x" * 200, "v1.2@noon"])
-def test_ordinary_names_of_runs_are_taken(name: str) -> None:
+def test_ordinary_names_of_runs_are_accepted(name: str) -> None:
     assert problems(RunSettings, "", {**RUN, "name": name}) == []
 
 
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a/../b", "/a", "a/", "a//b", "../a", ".a", "x" * 201, "é" * 101, "a\x1bb", "a\nb"]
 )
-def test_names_that_leave_the_folder_or_no_file_can_have_are_refused(name: str) -> None:
+def test_names_that_leave_the_folder_or_fit_no_file_are_refused(name: str) -> None:
     [line] = problems(RunSettings, "", {**RUN, "name": name})
     assert line.startswith("name=") and len(line) < 300
 
 
-def test_scores_of_a_split_that_would_be_read_elsewhere_are_refused(tmp_path: Path) -> None:
+def test_scores_of_a_split_outside_the_suite_are_refused(tmp_path: Path) -> None:
     put(str(tmp_path / "suite.yaml"), "variants: [baseline]\nseeds: [1]\n")()
     put(str(tmp_path / "baseline-seed1" / "metrics.json"), json.dumps({"../../victim": {"bleu": 1.0}}))()
     with pytest.raises(InputError, match=r"metrics\.json: cannot be read"):

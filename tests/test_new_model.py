@@ -1,4 +1,4 @@
-"""What a new model takes: a file in models/, a line in models/__init__.py and a YAML file. Then the commands know it."""
+"""A new model needs a file in models/, a line in models/__init__.py and a YAML file; then every command accepts it."""
 
 import json
 import os
@@ -18,7 +18,7 @@ LINE = "from entente.models.mean import Mean as Mean\n"
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project with one more model."""
+    """A copy of the project with a model added."""
     folder = tmp_path_factory.mktemp("checkout")
     for part in ("src", "configs", "scripts"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
@@ -32,27 +32,25 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(checkout: Path, *arguments: str) -> None:
-    places = {"PYTHONPATH": str(checkout / "src"), "ENTENTE_CONFIGS": str(checkout / "configs"), "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, *arguments], cwd=checkout, env={**os.environ, **places}, check=True)
+# Writes the table of settings, then trains, in processes that import the libraries only once.
+PROGRAM = """
+import os, runpy, sys
+import datasets, lightning
+if not (child := os.fork()):
+    runpy.run_path("scripts/schema.py", run_name="__main__")
+    sys.exit()
+assert os.waitpid(child, 0)[1] == 0
+from entente.__main__ import main
+main()
+"""
 
 
 def test_a_new_model_is_trained_and_translates(checkout: Path) -> None:
-    run(checkout, "scripts/schema.py")  # the table of settings, which a test compares with the signatures
+    places = {"PYTHONPATH": str(checkout / "src"), "ENTENTE_CONFIGS": str(checkout / "configs"), "OMP_NUM_THREADS": "1"}
+    settings = ["model=mean", "name=new", "trainer=debug", "trainer.suffix=''", "search.beam=3", *write_corpus(checkout)]
+    command = [sys.executable, "-c", PROGRAM, "train", *settings]
+    subprocess.run(command, cwd=checkout, env={**os.environ, **places}, check=True)
     table = json.loads((checkout / "src" / "entente" / "config" / "schema.json").read_text(encoding="utf-8"))
     assert table["model/mean"]["d_model"]["default"] == 64
-    corpus = write_corpus(checkout)
-    run(
-        checkout,
-        "-m",
-        "entente",
-        "train",
-        "model=mean",
-        "name=new",
-        "trainer=debug",
-        "trainer.suffix=''",
-        "search.beam=3",
-        *corpus,
-    )
     translations = (checkout / "outputs" / "new" / "translations" / "test.tsv").read_text(encoding="utf-8")
     assert translations.startswith("source\treference\ttranslation\n") and translations.count("\n") > 1

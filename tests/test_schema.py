@@ -1,4 +1,4 @@
-"""What a configuration may say, read from signatures: what passes, what is refused, and in which words."""
+"""The values that a configuration may have, read from signatures, and the messages for those it may not have."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ Sublayer = Literal["self", "cross", "ff"]
 
 
 def refusal(annotation: Any, value: object) -> str:
-    """What is said of `key=value`; empty where it is taken."""
+    """Returns the error message for `key=value`, or an empty string if it is allowed."""
 
     def target(key: Any) -> None: ...
 
@@ -62,7 +62,7 @@ def refusal(annotation: Any, value: object) -> str:
     ],
     ids=str,
 )
-def test_what_an_annotation_allows_is_taken(annotation: Any, value: object) -> None:
+def test_what_an_annotation_allows_is_accepted(annotation: Any, value: object) -> None:
     assert refusal(annotation, value) == ""
 
 
@@ -102,19 +102,19 @@ def test_what_an_annotation_allows_is_taken(annotation: Any, value: object) -> N
     ],
     ids=str,
 )
-def test_what_it_does_not_allow_is_refused_in_a_line(annotation: Any, value: object, line: str) -> None:
+def test_what_it_does_not_allow_is_refused_in_one_line(annotation: Any, value: object, line: str) -> None:
     assert refusal(annotation, value) == line
 
 
-@settings(deadline=None)  # a busy machine is no error
+@settings(deadline=None)  # a busy machine must not fail the test
 @given(st.integers())
-def test_a_range_holds_its_ends_and_nothing_beyond(value: int) -> None:
+def test_a_range_includes_its_ends_and_nothing_beyond(value: int) -> None:
     closed, open = Annotated[int, Interval(ge=-2, le=5)], Annotated[int, Interval(gt=-2, lt=5)]
     assert (refusal(closed, value) == "") == (-2 <= value <= 5)
     assert (refusal(open, value) == "") == (-2 < value < 5)
 
 
-@settings(deadline=None)  # a busy machine is no error
+@settings(deadline=None)  # a busy machine must not fail the test
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=9))
 def test_any_value_is_shown_in_one_short_piece(value: object) -> None:
     assert len(to_text(value)) <= 80
@@ -128,7 +128,7 @@ class Side(TypedDict):
 
 @dataclass(frozen=True)
 class Outer:
-    """A part with parts in it."""
+    """A part that contains other parts."""
 
     side: Side
     how: Search
@@ -147,10 +147,7 @@ GOOD = {"side": {"src": "a", "tgt": "b"}, "how": {"beam": 5}}
         ({"tests": {"news": {"src": "a", "tgt": "b"}, "talks": {"src": "c", "tgt": "d"}}}, []),
         ({"tests": {"news": {"src": "a"}}}, ["top.tests.news.tgt is not set: give it as top.tests.news.tgt=VALUE"]),
         ({"tests": {"news": {"src": 1, "tgt": "b"}}}, ["top.tests.news.src=1: give text"]),
-        (
-            {"tests": 3},
-            ["top.tests=3: give settings by name, each the settings src, tgt or null"],
-        ),
+        ({"tests": 3}, ["top.tests=3: give settings by name, each the settings src, tgt or null"]),
         ({"side": "x"}, ["top.side=x: give the settings src, tgt"]),
         (
             {"side": {"src": "a", "tgt": None, "tg": "c"}},
@@ -176,18 +173,18 @@ def even(a: int, b: int) -> None:
 
 
 class Pair:
-    """Two settings related, one that the program gives."""
+    """A target with two related settings and an argument that the program passes."""
 
     relations = (even,)
 
     def __init__(self, seed: int, a: Annotated[int, Ge(0)], b: int = 2, *, name: str = "") -> None:
         even(a, b)
         if name == "late":
-            raise ValueError("name=late: only the constructor knows")
+            raise ValueError("name=late: found by the constructor")
         self.all = (seed, a, b, name)
 
 
-def test_all_that_is_wrong_is_told_together() -> None:
+def test_all_mistakes_are_reported_together() -> None:
     wrong = {"nmae": "x", "seed": 3, "b": "2", "name": None}
     assert problems(Pair, "pair", wrong, given=("seed",)) == [
         "pair.nmae=x: no such setting; did you mean pair.name?",
@@ -215,13 +212,13 @@ def test_all_that_is_wrong_is_told_together() -> None:
     ],
     ids=str,
 )
-def test_a_relation_is_told_where_each_of_its_values_is_sound(values: dict[str, Any], lines: list[str]) -> None:
+def test_a_relation_is_checked_if_each_of_its_values_is_valid(values: dict[str, Any], lines: list[str]) -> None:
     assert problems(Pair, "pair", values, given=("seed",)) == lines
 
 
-def test_filling_calls_with_what_the_program_gives() -> None:
+def test_fill_passes_the_arguments_of_the_program() -> None:
     assert fill(Pair, "pair", {"a": 4, "name": "x"}, seed=7).all == (7, 4, 2, "x")
-    with pytest.raises(InputError, match="^pair: name=late: only"):
+    with pytest.raises(InputError, match="^pair: name=late: found"):
         fill(Pair, "pair", {"a": 4, "name": "late"}, seed=7)
 
 
@@ -250,8 +247,6 @@ def test_the_nearest_name(name: str, meant: str) -> None:
     assert nearest(name, ["model", "model.d_model", "model.norm", "optim", "optim.lr", "seed"]) == meant
 
 
-# ------------------------------------------------------------------------------------------- the schemas of this project
-
 TARGETS: dict[str, Any] = {**MODELS, "optim": Optim, "search": Search}
 
 
@@ -263,13 +258,13 @@ def test_every_default_is_allowed(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_size_of_a_model_has_an_end(name: str) -> None:
-    """A configuration may come with a stranger's checkpoint: it must not ask for the whole memory, nor for nothing."""
+    """The configuration in a checkpoint from elsewhere must not demand all memory."""
     for key, setting in settings_of(MODELS[name]).items():
         for value in (10**12, -1):
-            assert key == "mask_value" or refusal(setting.annotation, value), key  # a score, and no size of anything
+            assert key == "mask_value" or refusal(setting.annotation, value), key  # not a size
 
 
-def test_the_table_of_settings_is_that_of_the_signatures() -> None:
+def test_the_table_of_settings_matches_the_signatures() -> None:
     assert FILE.read_text(encoding="utf-8") == schema(), "run python scripts/schema.py"
 
 
@@ -287,12 +282,12 @@ def test_a_model_is_configured_by_its_signature(name: str) -> None:
     assert composed["model"] == {"name": name, **usual}
 
 
-def test_what_a_corpus_is_not_told_has_its_default() -> None:
+def test_a_missing_setting_of_a_corpus_has_its_default() -> None:
     data = add_defaults({"data": {"name": "grammar", "src": "en"}})["data"]
     assert (data["src"], data["tgt"], data["seed"], data["tokenizer"], data["batch"]) == ("en", "en", 1, {}, {})
 
 
-def test_a_run_that_goes_on_keeps_what_a_setting_meant_before_it_was_stored() -> None:
+def test_a_resumed_run_keeps_the_old_meaning_of_a_setting_that_it_did_not_store() -> None:
     stored = {"optim": {"lr": 0.1}, "resume": "outputs/run"}
     assert add_defaults(stored)["optim"]["decay_from"] == 0
     assert (
@@ -325,5 +320,5 @@ def test_a_run_that_goes_on_keeps_what_a_setting_meant_before_it_was_stored() ->
     ],
     ids=str,
 )
-def test_what_people_get_wrong_is_told(target: str, values: dict[str, Any], line: str) -> None:
+def test_a_mistake_is_reported(target: str, values: dict[str, Any], line: str) -> None:
     assert problems(TARGETS[target], "part", values, given=RUNTIME) == [line]

@@ -1,4 +1,4 @@
-"""What `make tensorboard` serves, asked of a real server and seen in a real browser."""
+"""Tests what `make tensorboard` shows, with a real server and a real browser."""
 
 import json
 import re
@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from playwright.sync_api import Locator
+from playwright.sync_api import Locator, Page
 from torch.utils.tensorboard import SummaryWriter
 
 from browser import executable, new_page
@@ -31,18 +31,18 @@ from entente.training.translator import Optim, Translator
 from entente.training.views import attention_images
 
 MAKEFILE = Path(__file__).parents[1] / "Makefile"
-IMAGES = 13  # TensorBoard by itself keeps 10 a tag
+IMAGES = 13  # by default TensorBoard keeps 10 per tag
 FRENCH = ["Le garçon a vu l'été.", "Où est ma sœur aînée ?", "Il a déjà mangé."]
 ENGLISH = ["The boy saw the summer.", "Where is my elder sister?", "He has eaten already."]
-LEGIBLE = 7  # pixels of a font
+LEGIBLE = 7  # font size in pixels
 STEP = 200
-PATIENCE = 200.0  # seconds, on a busy machine too
-# Where TensorBoard shows images: a card, its title in it, and what a person clicks on to see the image at full size.
+TIMEOUT = 200.0  # seconds; long enough for a busy machine
+# For each of TensorBoard's views with images: the selectors of a card, of its title and of its button for the full size.
 VIEWS = {
     "timeseries": ("image-card", "tb-truncated-path", "[aria-label='Toggle actual image size']"),
     "images": ("tf-image-loader", "[itemprop=name]", "[aria-label='Toggle actual size']"),
 }
-# Sizes of an <img> in its file and on the page, where the part that is not hidden begins in it, and that part in the window.
+# Returns the fields of `Picture`.
 PICTURE = """async image => {
   if (!image.complete) await new Promise(done => image.onload = image.onerror = done);
   image.scrollIntoView({block: 'center', behavior: 'instant'});
@@ -54,43 +54,43 @@ PICTURE = """async image => {
 
 
 class Picture(NamedTuple):
-    """An <img>, scrolled to. Lengths are in pixels."""
+    """An <img> that has been scrolled into view. Lengths are in pixels."""
 
-    natural: tuple[int, int]  # width and height in its file; (0, 0) if that could not be loaded
+    natural: tuple[int, int]  # width and height of the file; (0, 0) if it could not be loaded
     shown: tuple[float, float]  # width and height on the page
-    corner: tuple[float, float]  # of it, where the part that is not hidden or scrolled away begins
-    seen: tuple[float, float, float, float]  # that part in the window: x, y, width, height
+    corner: tuple[float, float]  # left and top of its visible part, measured from its own corner
+    seen: tuple[float, float, float, float]  # the visible part in the window: x, y, width, height
 
     @classmethod
     def of(cls, image: Locator) -> "Picture":
-        """How an <img> is shown, once it is loaded or cannot be."""
+        """Scrolls to an <img>, waits until it is loaded or has failed to, and returns how it is shown."""
         return cls(*map(tuple, image.evaluate(PICTURE)))
 
     def scale(self) -> float:
-        """The smaller of shown over natural width and height; 0 if there is nothing to see."""
+        """Returns the smaller of shown / natural width and height, or 0 if nothing is visible."""
         if not all(self.natural) or not all(self.seen[2:]):
             return 0.0
         return min(self.shown[0] / self.natural[0], self.shown[1] / self.natural[1])
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Asks again and again, until it is so."""
-    deadline = time.monotonic() + PATIENCE
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Waits until the condition is true."""
+    deadline = time.monotonic() + TIMEOUT
     while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {what}"
+        assert time.monotonic() < deadline, f"not within {TIMEOUT:g} s: {what}"
         time.sleep(0.05)
 
 
 @contextmanager
 def tensorboard(folder: Path) -> Iterator[str]:
-    """The address of a server of what is in a folder, with the flags of `make tensorboard`."""
+    """Starts TensorBoard on a folder with the flags of `make tensorboard`, and yields its address."""
     flags = re.search(r"bin/tensorboard --logdir outputs (.*) \$\(ARGS\)", MAKEFILE.read_text().replace("$(BIN)", "bin"))
     assert flags and "--host 127.0.0.1" in flags[1]
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder), "--port", "0", *flags[1].split()]
     log = folder / "tensorboard.log"
     with log.open("w") as file, subprocess.Popen(command, stderr=file) as server:
         try:
-            until(lambda: "http://" in log.read_text() or server.poll() is not None, "TensorBoard says its address")
+            wait_until(lambda: "http://" in log.read_text() or server.poll() is not None, "TensorBoard says its address")
             address = re.search(r"http://\S+(?=\s)", log.read_text())
             assert address, log.read_text()
             yield address[0]
@@ -102,18 +102,18 @@ def tensorboard(folder: Path) -> Iterator[str]:
                 server.kill()
 
 
-def served(url: str) -> Any:
-    """The answer, once it is not empty; the server starts and reads the files while we ask."""
+def fetch(url: str) -> Any:
+    """Returns the server's JSON, and waits until it is not empty: the server may still be reading the files."""
     answers: list[Any] = []
 
-    def asked() -> bool:
+    def request() -> bool:
         try:
             answers.append(json.load(urlopen(url, timeout=60)))
         except (URLError, ConnectionError, TimeoutError):
             return False
         return bool(answers[-1])
 
-    until(asked, url)
+    wait_until(request, url)
     return answers[-1]
 
 
@@ -123,26 +123,26 @@ def test_every_image_of_a_run_is_kept(tmp_path: Path) -> None:
             writer.add_image("attention/a b", np.zeros((5, 7, 3), dtype=np.uint8), step, dataformats="HWC")
     with tensorboard(tmp_path) as address:
         query = urlencode({"tag": "attention/a b", "run": "run", "sample": 0})
-        images = served(f"{address}data/plugin/images/images?{query}")
+        images = fetch(f"{address}data/plugin/images/images?{query}")
     assert [image["step"] for image in images] == list(range(IMAGES))
 
 
 class Drawn(NamedTuple):
-    """A map as it went to TensorBoard."""
+    """An attention map as written for TensorBoard."""
 
     pixels: np.ndarray  # (height, width, 3)
-    size: tuple[int, int]  # width and height that the figure was to have
-    font: float  # height of its smallest letters, in pixels
-    text: str  # all labels
+    size: tuple[int, int]  # width and height of the figure
+    font: float  # smallest font size, in pixels
+    text: str  # all labels, joined
 
 
 @pytest.fixture
 def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Drawn]:
-    """The attention of a model with two sentences, written to an event file, by tag."""
+    """The attention maps of a model for two sentences by tag, also written to an event file."""
     vocabulary = Vocabulary(Tokenizer.train(FRENCH * 3, 330), Tokenizer.train(ENGLISH * 3, 330), joint=False)
     model = Transformer(len(vocabulary.src), len(vocabulary.tgt), False, PAD, 7, 12, 2, 2, 20)
     generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():  # as large as after training: at the start every attention is nearly uniform
+    with torch.no_grad():  # weights as large as after training, because the attention of small ones is nearly uniform
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.8)
     module = Translator(model, vocabulary, Optim(), Search(length_factor=0.2, length_offset=6), 1)
@@ -165,41 +165,47 @@ def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Drawn]:
     return maps
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_a_browser_shows_the_maps_with_legible_tokens(view: str, drawn: dict[str, Drawn], tmp_path: Path) -> None:
+def check_view(browser: Page, view: str, drawn: dict[str, Drawn], screenshot: Path) -> None:
+    """Checks that a view shows every map at full size, with legible tokens and the pixels that were written."""
     card, title, toggle = VIEWS[view]
+    wait_until(lambda: browser.locator(card).count() >= len(drawn), "a card for each map")
+    cards = browser.locator(card).all()
+    names = [one.locator(title).first for one in cards]
+    titles = [name.inner_text() if view == "images" else name.get_attribute("title") or "" for name in names]
+    assert sorted(titles) == sorted(drawn)
+    for one in cards:  # a card loads its image when it is scrolled into view
+        one.scroll_into_view_if_needed()
+        wait_until(
+            lambda one=one: one.locator("img").count() and one.locator("img").first.evaluate("e => e.naturalWidth"), "image"
+        )
+    for one, name in zip(cards, titles, strict=True):
+        map, image = drawn[name], one.locator("img").first
+        one.locator(toggle).first.click()
+        wait_until(lambda image=image: image.evaluate("e => e.getBoundingClientRect().width >= e.naturalWidth"), "full size")
+        picture = Picture.of(image)
+        assert picture.natural == map.size == map.pixels.shape[1::-1]
+        assert picture.scale() * map.font >= LEGIBLE
+        browser.screenshot(path=screenshot)
+        x, y, width, height = (round(part) for part in picture.seen)
+        left, top = (round(part) for part in picture.corner)
+        assert width > 500 and height > 150  # a time series card keeps its height and shows a part of the image
+        if view == "images":
+            assert (width, height) == map.size
+        with Image.open(screenshot) as screen:
+            seen = np.asarray(screen.convert("RGB"))[y : y + height, x : x + width].astype(int)
+        assert abs(seen - map.pixels[top : top + height, left : left + width]).max() <= 2
+    print("Screenshot:", screenshot)
+
+
+def test_a_browser_shows_the_maps_with_legible_tokens(drawn: dict[str, Drawn], tmp_path: Path) -> None:
     assert {tag.split("/")[1] for tag in drawn} == {ENCODER, DECODER, CROSS} and len(drawn) == 6
     assert all(part in drawn[f"attention/{CROSS}/garçon"].text for part in ("·Le", "·garçon", "été"))
     with new_page() as (browser, problems), tensorboard(tmp_path / "logs") as address:
-        served(f"{address}data/plugin/images/tags")
-        browser.goto(f"{address}?darkMode=false#{view}")
-        until(lambda: browser.locator(card).count() >= len(drawn), "a card for each map")
-        cards = browser.locator(card).all()
-        names = [one.locator(title).first for one in cards]
-        titles = [name.inner_text() if view == "images" else name.get_attribute("title") or "" for name in names]
-        assert sorted(titles) == sorted(drawn)
-        for one in cards:  # a card is filled when it is scrolled to
-            one.scroll_into_view_if_needed()
-            until(
-                lambda one=one: one.locator("img").count() and one.locator("img").first.evaluate("e => e.naturalWidth"), "image"
-            )
-        for one, name in zip(cards, titles, strict=True):
-            map, image = drawn[name], one.locator("img").first
-            one.locator(toggle).first.click()
-            until(lambda image=image: image.evaluate("e => e.getBoundingClientRect().width >= e.naturalWidth"), "full size")
-            picture = Picture.of(image)
-            assert picture.natural == map.size == map.pixels.shape[1::-1]
-            assert picture.scale() * map.font >= LEGIBLE
-            browser.screenshot(path=tmp_path / "tensorboard.png")
-            x, y, width, height = (round(part) for part in picture.seen)
-            left, top = (round(part) for part in picture.corner)
-            assert width > 500 and height > 150  # a card of time series is a window on it, as high as before
-            if view == "images":
-                assert (width, height) == map.size
-            with Image.open(tmp_path / "tensorboard.png") as screen:
-                seen = np.asarray(screen.convert("RGB"))[y : y + height, x : x + width].astype(int)
-            assert abs(seen - map.pixels[top : top + height, left : left + width]).max() <= 2
-        print("To be looked at:", tmp_path / "tensorboard.png")
+        fetch(f"{address}data/plugin/images/tags")
+        for view in VIEWS:
+            browser.goto("about:blank")  # a change of the fragment alone would not load the page again
+            browser.goto(f"{address}?darkMode=false#{view}")
+            check_view(browser, view, drawn, tmp_path / f"{view}.png")
         assert problems == []
 
 
@@ -210,7 +216,7 @@ Promise.reject(new Error("three")); setTimeout(() => { throw new Error("four"); 
 <img src=good.png width=10> <img src=good.png hidden> <img src=gone.png> <img src=broken.png>"""
 
 
-def test_a_browser_tells_of_errors_and_of_images_that_do_not_show(tmp_path: Path) -> None:
+def test_a_browser_reports_errors_and_images_that_do_not_load(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text(PAGE)
     Image.new("RGB", (20, 30)).save(tmp_path / "good.png")
     (tmp_path / "broken.png").write_text("no picture")
@@ -220,7 +226,7 @@ def test_a_browser_tells_of_errors_and_of_images_that_do_not_show(tmp_path: Path
         assert [picture.natural for picture in pictures] == [(20, 30), (20, 30), (0, 0), (0, 0)]
         assert [picture.scale() for picture in pictures] == [0.5, 0, 0, 0]
         said = ("console.error: one 1", "console.assert: two", "Error: three", "Error: four", "gone.png")
-        until(lambda: browser.evaluate("true") and len(problems) >= len(said), "five problems")
+        wait_until(lambda: browser.evaluate("true") and len(problems) >= len(said), "five problems")
         assert [sum(part in problem for problem in problems) for part in said] == [1] * len(said)
         assert len(problems) == len(said)
 

@@ -1,4 +1,4 @@
-"""A language of eleven words, and models small enough to learn it in seconds."""
+"""A parallel corpus with a vocabulary of eleven words, and models small enough to learn it in seconds."""
 
 import random
 from pathlib import Path
@@ -13,7 +13,7 @@ SMALL = {
 
 
 def write_corpus(folder: Path) -> list[str]:
-    """Parallel files of it, and the overrides that name them."""
+    """Writes the parallel files of the corpus, and returns the overrides that select them."""
     generator = random.Random(7)
     for split, size in (("train", 211), ("valid", 23), ("test", 29)):
         picks = [(generator.choice([*WORDS]), generator.choice([*VERBS]), generator.choice([*WORDS])) for _ in range(size)]
