@@ -1,4 +1,4 @@
-"""Law 11: stop anywhere, go on, and end with the same bits as a run that never stopped."""
+"""Tests law 11: a run stopped anywhere and resumed ends with the same bits as a run that never stopped."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def run(base: list[str], model: str, name: str, *more: str) -> Path:
 
 @pytest.fixture
 def at_batch(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None]], None]:
-    """Has something happen in the middle of the n-th training batch (from 1) of the next run in this process."""
+    """Returns a function that makes the next runs call `act` within their n-th training batch, counted from 1."""
     original = Translator.training_step
 
     def arrange(n: int, act: Callable[[], None]) -> None:
@@ -79,7 +79,7 @@ def send(number: signal.Signals) -> Callable[[], None]:
 
 
 class Killed(BaseException):
-    """Stands for a death without any last word: nothing in the program catches it."""
+    """Stands in for SIGKILL: nothing in the program catches it."""
 
 
 def die() -> None:
@@ -93,7 +93,7 @@ def test_a_run_stopped_by_signals_ends_with_the_same_bits(
 ) -> None:
     base = [*base, f"trainer.accumulate={accumulate}"]
     whole = run(base, model, "whole")
-    # within a validation's step, just behind it, behind the last but one checkpoint of the plan, and in the last step
+    # The step of a validation, the one after it, between two checkpoints, after the last regular checkpoint, the last step.
     for batches, number, step in (
         (5, signal.SIGTERM, 5),
         (6, signal.SIGINT, 6),
@@ -144,7 +144,11 @@ def test_tensorboard_shows_every_point_once(base: list[str], at_batch: Callable[
 
 
 def test_patience_comes_back(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
-    more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # learns nothing: stops at the third validation
+    more = [
+        "optim.lr=1e-9",
+        "trainer.patience=2",
+        "trainer.max_steps=101",
+    ]  # so low that training stops at the third validation
     whole = run(base, "birnn", "whole", *more)
     assert newest(whole, CheckpointSettings()).step == 15
     at_batch(12, send(signal.SIGTERM))
@@ -152,7 +156,7 @@ def test_patience_comes_back(base: list[str], at_batch: Callable[..., None], tmp
         run(base, "birnn", "stopped", *more)
     at_batch(0, die)
     assert differences(whole, run(base, "birnn", "stopped", *more, "resume=auto")) == []
-    (tmp_path / "stopped" / "metrics.json").unlink()  # killed after an early stop, before its evaluation
+    (tmp_path / "stopped" / "metrics.json").unlink()  # as if killed after it stopped early, before its evaluation
     assert differences(whole, run(base, "birnn", "stopped", *more, "resume=auto")) == []
 
 
@@ -166,7 +170,7 @@ def test_an_interrupt_before_the_first_step_says_so(base: list[str], monkeypatch
 
 
 def test_the_speed_is_that_of_the_whole_training(base: list[str], at_batch: Callable[..., None]) -> None:
-    """Of steps that were not logged and of those before an interrupt too, and after training there is no other."""
+    """It includes steps that were not logged and those before an interrupt, and resuming a trained run does not change it."""
     base = [*base, "trainer.log_every=100"]
     whole = run(base, "birnn", "whole")
     at_batch(9, send(signal.SIGTERM))
@@ -182,7 +186,7 @@ def test_the_speed_is_that_of_the_whole_training(base: list[str], at_batch: Call
     assert speed == pytest.approx(trained[1]["tokens"] / trained[1]["seconds"], abs=0.1)
 
 
-def test_what_resume_takes(
+def test_resume_auto_takes_the_newest_unfinished_run(
     base: list[str], at_batch: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stop(*more: str) -> None:
@@ -191,17 +195,17 @@ def test_what_resume_takes(
             run(base, "birnn", "a", *more)
         at_batch(0, die)
 
-    assert run(base, "birnn", "a", "resume=auto") == tmp_path / "a"  # none yet: a new one
+    assert run(base, "birnn", "a", "resume=auto") == tmp_path / "a"  # there is none yet, so a new run begins
     assert "no run" in capsys.readouterr().out
     assert run(base, "birnn", "a", "resume=auto") == tmp_path / "a"
     assert "has finished, nothing left to do" in capsys.readouterr().out
     stop()
     stop()
     assert sorted(path.name for path in tmp_path.glob("a*")) == ["a", "a-2", "a-3"]
-    assert run(base, "birnn", "a", "seed=2", "resume=auto") == tmp_path / "a-4"  # another configuration
+    assert run(base, "birnn", "a", "seed=2", "resume=auto") == tmp_path / "a-4"  # a new run, since the configuration differs
     assert run(base, "birnn", "a", "resume=auto") == tmp_path / "a-3"
     assert run(base, "birnn", "a", "resume=auto") == tmp_path / "a-2"
-    assert run(base, "birnn", "a", "resume=auto") in {tmp_path / "a-3", tmp_path / "a"}  # all have finished
+    assert run(base, "birnn", "a", "resume=auto") in {tmp_path / "a-3", tmp_path / "a"}  # all runs have finished
     stop()
     with FileLock(tmp_path / "a-5" / ".lock"), pytest.raises(InputError, match="another process"):
         run(base, "birnn", "a", "resume=auto")
@@ -227,7 +231,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     assert differences(whole, resumed) == []
 
 
-def test_the_mean_of_checkpoints_is_the_model_where_it_is_better(base: list[str], tmp_path: Path) -> None:
+def test_the_mean_of_checkpoints_becomes_the_model_if_it_is_better(base: list[str], tmp_path: Path) -> None:
     more = ["checkpoint.average=3", "trainer.max_steps=90", "trainer.validate_every=30", "checkpoint.every=5", "optim.lr=2e-2"]
     averaged = run(base, "birnn", "averaged", *more)
     paths = [*steps(averaged / "checkpoints").values()]
@@ -252,8 +256,10 @@ MEAN = CheckpointSettings(every=4, average=3)
 
 
 @pytest.mark.parametrize("model", sorted(SMALL))
-def test_the_mean_is_the_same_wherever_a_run_was_stopped(base: list[str], model: str, at_batch: Callable[..., None]) -> None:
-    """Of the regular checkpoints and the last one: 24, 28, 30."""
+def test_the_mean_does_not_depend_on_where_a_run_was_stopped(
+    base: list[str], model: str, at_batch: Callable[..., None]
+) -> None:
+    """It is the mean of the last regular checkpoints and of the last step: 24, 28 and 30."""
     whole = run(base, model, "whole", *AVERAGED)
     assert [path.name for path in steps(whole / "checkpoints").values()] == ["step-24.ckpt", "step-28.ckpt", "step-30.ckpt"]
     for stops in ((26,), (25, 26)):
@@ -276,10 +282,10 @@ def damage(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_what_the_end_needs_and_has_lost_is_trained_again(
+def test_steps_whose_checkpoints_are_lost_are_trained_again(
     base: list[str], at_batch: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And a death meanwhile loses nothing of what TensorBoard shows."""
+    """If the process dies meanwhile, TensorBoard still shows every point."""
     whole = run(base, "birnn", "whole", *AVERAGED)
     for name, spoil, said in (
         ("step-24.ckpt", damage, "step-24.ckpt: damaged.*: going back.* starts again from step 0"),
@@ -300,8 +306,8 @@ def test_what_the_end_needs_and_has_lost_is_trained_again(
         assert differences(whole, run(base, "birnn", "whole", *AVERAGED, f"resume='{spoilt}'")) == []
 
 
-def test_only_what_the_mean_needs_has_to_be_there(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
-    """At step 26 of 30 that is 24. With patience, which may end the run at step 27, it is 20 too."""
+def test_only_the_checkpoints_of_the_mean_are_required(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
+    """At step 26 of 30 that is 24; with patience, which may end the run at step 27, also 20."""
     at_batch(26, send(signal.SIGTERM))
     with pytest.raises(Interrupted):
         run(base, "birnn", "a", *AVERAGED)
@@ -316,7 +322,7 @@ def test_only_what_the_mean_needs_has_to_be_there(base: list[str], at_batch: Cal
 
 
 def test_the_end_is_always_validated(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
-    """Once, whatever validate_every and accumulate are; stopped in the last step too."""
+    """Once, for any validate_every and accumulate, and also after a stop in the last step."""
     for name, validate_every, expected, more in (
         ("never", 1000, [STEPS], []),
         ("once", STEPS, [STEPS], []),
@@ -344,7 +350,7 @@ def test_the_end_is_always_validated(base: list[str], at_batch: Callable[..., No
 @pytest.mark.parametrize(
     ("split", "digest"), [("train", True), ("valid", True), ("train", False)], ids=["train", "valid", "from before"]
 )
-def test_a_run_goes_on_with_no_text_but_its_own(
+def test_a_run_resumes_only_with_the_text_it_began_with(
     split: str,
     digest: bool,
     base: list[str],
@@ -357,7 +363,7 @@ def test_a_run_goes_on_with_no_text_but_its_own(
     with pytest.raises(Interrupted):
         run(base, "birnn", "a")
     at_batch(0, die)
-    if not digest:  # as it was written before checkpoints held one
+    if not digest:  # as in checkpoints of older versions
         for path in steps(tmp_path / "a" / "checkpoints").values():
             content = read(path)
             content["entente"].pop("text", None)
@@ -391,7 +397,7 @@ def test_a_changed_test_set_changes_only_its_own_score(base: list[str], at_batch
 
 
 def test_a_mean_as_good_as_the_best_is_the_model(base: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever way single precision rounds the score: up, down."""
+    """It does not matter whether single precision rounds the score up or down."""
     for score in (12.3, 12.7):
         monkeypatch.setattr(BLEUScore, "score", property(lambda self, score=score: score, lambda self, _: None), raising=False)
         averaged = run(base, "birnn", "averaged", "checkpoint.average=2")
@@ -402,7 +408,7 @@ def test_a_mean_as_good_as_the_best_is_the_model(base: list[str], monkeypatch: p
 def test_a_clock_set_back_changes_nothing_that_tensorboard_shows(
     base: list[str], at_batch: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Within a run, before each of two resumes, and before an evaluation that is done again."""
+    """Tests this within a run, before each of two resumes, and before an evaluation that is repeated."""
     whole, now = run(base, "birnn", "whole"), time.time
 
     def set_back(days: int) -> None:
@@ -426,9 +432,9 @@ def test_a_clock_set_back_changes_nothing_that_tensorboard_shows(
     assert shown["train/loss"] == points(whole)["train/loss"]
 
 
-def test_random_states_come_back() -> None:
+def test_random_states_are_restored() -> None:
     random.seed(5), np.random.seed(7), torch.manual_seed(11)
-    random.gauss(0, 1), np.random.standard_normal()  # both keep a second number for later
+    random.gauss(0, 1), np.random.standard_normal()  # both cache a second number for the next call
     state = random_state()
 
     def draw() -> list[float]:
@@ -442,13 +448,13 @@ def test_random_states_come_back() -> None:
 
 
 def test_a_second_interrupt_quits_at_once(tmp_path: Path) -> None:
-    slow = ["model.d_model=1024", "model.d_ff=4096", "data.batch.max_tokens=3000"]  # a step of seconds
+    slow = ["model.d_model=1024", "model.d_ff=4096", "data.batch.max_tokens=3000"]  # a step takes seconds
     overrides = [*write_corpus(tmp_path), f"output_dir={tmp_path}", "name=a", "trainer.accelerator=cpu", *slow]
     with subprocess.Popen(command(overrides), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         assert process.stderr
         while not list(tmp_path.glob("a/events*")):
             time.sleep(0.1)
-        while process.poll() is None:  # until training has begun, an interrupt ends the command at once and without a word
+        while process.poll() is None:  # an interrupt before the first step ends the command at once, silently
             time.sleep(1)
             process.send_signal(signal.SIGINT)
         said = process.stderr.read().decode()
