@@ -77,7 +77,7 @@ def _content(path: Path) -> dict[str, Any]:
     return {
         key: value
         for key, value in flat.items()
-        if not key.endswith((".seconds", ".name", ".output_dir")) and "provenance" not in key
+        if not key.endswith((".seconds", ".name", ".output_dir", ".root")) and "provenance" not in key
     }
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -68,6 +69,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     ]
 
 
+@cache
 def composed(*overrides: str) -> dict[str, Any]:
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         return completed(plain(compose("train", list(overrides)))[0])
@@ -368,7 +370,7 @@ def ablate(project: Path, base: list[str], monkeypatch: pytest.MonkeyPatch) -> A
 
         suites.digest.cache_clear()  # a new command computes it again
         with monkeypatch.context() as patched:
-            patched.setattr(suites, "subprocess", SimpleNamespace(Popen=train_here))
+            patched.setattr(suites, "subprocess", SimpleNamespace(Popen=train_here, DEVNULL=subprocess.DEVNULL))
             patched.setattr(suites, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None))
             if not table:
                 patched.setattr(suites, "report", lambda _: None)
