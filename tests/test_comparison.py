@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ PLACES = ("encoder 1 self", "encoder 2 self", "decoder 1 self", "decoder 1 cross
 ASPECTS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", "attention_entropy", "score_variance")
 
 
+@cache
 def evaluation(split: str, seed: int, damage: float, nll: float) -> Evaluation:
     """Returns translations with a share of wrong words, `damage`; the references are the same for every run."""
     corpus, noise = random.Random(split), random.Random(f"{split} {seed} {damage}")
@@ -48,11 +50,15 @@ def evaluation(split: str, seed: int, damage: float, nll: float) -> Evaluation:
     return Evaluation(references, references, ["" if damage >= 1 else " ".join(line) for line in wrong], nll)
 
 
+@cache
+def metrics_of(split: str, seed: int, damage: float, nll: float) -> dict[str, Any]:
+    return evaluation(split, seed, damage, nll).metrics()
+
+
 def write_run(folder: Path, seed: int, damage: float = 0.1, nll: float = 0.5, unigram: float | None = UNIGRAM) -> None:
     """Writes a finished run as training does. damage: the share of wrong words."""
-    evaluations = {split: evaluation(split, seed, damage, nll) for split in SIZES}
-    write_translations(folder, evaluations)
-    metrics = {split: one.metrics() for split, one in evaluations.items()}
+    write_translations(folder, {split: evaluation(split, seed, damage, nll) for split in SIZES})
+    metrics = {split: metrics_of(split, seed, damage, nll) for split in SIZES}
     write_json(folder / "metrics.json", {**metrics, "test@alone": metrics["test"]})
     about = {"steps": 1000, "seconds": 9.5, "parameters": 1000 + seed, "tokens_per_second": 100.0 * seed}
     write_json(folder / "training.json", about | ({"unigram_nll": unigram} if unigram else {}))
@@ -173,7 +179,7 @@ def test_too_few_samples_for_the_number_of_variants_are_reported(tmp_path: Path)
     assert [row["verdict"] for row in enough.rows[1:]] == ["worse"] * 7 and not any("too few" in note for note in notes(enough))
 
 
-@pytest.mark.parametrize("variants", [1, 5, 6, 7, 11])
+@pytest.mark.parametrize("variants", [1, 5, 6])
 def test_a_page_has_a_panel_for_each_variant(tmp_path: Path, variants: int) -> None:
     names = [f"variant{i}" for i in range(variants)]
     suite = read_suite(write_suite(tmp_path / "suite", {f"{name}-seed1": {} for name in ("baseline", *names)}))
@@ -393,7 +399,6 @@ class Page(HTMLParser):
     """Parses a page: the addresses that a browser would load, the ids of clip paths, and the text outside scripts."""
 
     VOID = {"meta", "br", "img", "hr", "input", "link"}
-    OPTIONAL = {"html"}
 
     def __init__(self, text: str) -> None:
         super().__init__()
