@@ -149,7 +149,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_does_not(base: lis
 def test_a_model_learns_to_translate_and_its_checkpoint_scores_the_same(
     base: list[str], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    more = ["trainer.max_steps=300", "trainer.validate_every=150", f"optim.lr={LR[model]}", "optim.warmup=20"]
+    more = ["trainer.max_steps=400", "trainer.validate_every=200", f"optim.lr={LR[model]}", "optim.warmup=20"]
     run = trained(base, model, *more, "search.length_factor=1.5")
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["test"]["bleu"] > 95
