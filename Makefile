@@ -1,4 +1,4 @@
-# make train, make test: each sets up the environment if it is not there, then does its work.
+# Every target that needs the environment in .venv sets it up first.
 SHELL := /bin/sh
 VENV := .venv
 READY := $(VENV)/.ready
@@ -6,11 +6,15 @@ DEV := $(VENV)/.ready-dev
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --disable-pip-version-check
 ARGS ?=
-# The first Python that runs and is new enough; PYTHON=... chooses another.
+LOWEST := .venv-lowest
+LOWEST_VERSIONS = $$($(PYTHON) -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	extras = project["optional-dependencies"]; \
+	print(*(line.replace(">=", "==") for line in project["dependencies"] + extras["engines"] + extras["launchers"]))')
+# The first Python found that is at least 3.11; PYTHON=... chooses another.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup setup-dev train test test-all soak guard mutants check tensorboard clean
+.PHONY: help setup setup-dev train test test-all test-lowest soak guard mutants check tensorboard clean
 
 help: ## Show these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -19,7 +23,7 @@ setup: $(READY) ## Create the environment in .venv with what training needs
 setup-dev: $(DEV) ## Add what the tests, the linters and the benchmark need
 
 $(READY): requirements.txt pyproject.toml
-	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found; install one, or say make PYTHON=/path/to/python3" >&2; exit 2; }
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found; install one, or run make PYTHON=/path/to/python3" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "error: $(PYTHON) lacks venv; on Debian or Ubuntu: apt install python3-venv" >&2; exit 2; }
 	@echo "Creating $(VENV) with $$($(PYTHON) --version) and the packages of requirements.txt (once, 1 to 3 minutes)"
 	@$(PYTHON) -m venv --clear $(VENV)
@@ -42,13 +46,19 @@ test: $(DEV) ## Run the tests but the slow ones
 test-all: $(DEV) ## Run all tests
 	@$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
 
-soak: $(DEV) ## Stop training at 30 random moments for each model, and compare: what takes longer than a test may
+test-lowest: ## Run the tests but the slow ones with the lowest versions that pyproject.toml allows, in .venv-lowest
+	@$(PYTHON) -m venv --clear $(LOWEST)
+	@$(LOWEST)/bin/pip install $(LOWEST_VERSIONS) $$(sed -n '/^# dev:/,$$s/^[a-z].*==.*/&/p' requirements-dev.txt)
+	@$(LOWEST)/bin/pip install --no-deps --editable .
+	@$(LOWEST)/bin/python -m pytest --numprocesses 2 -m "not slow" -p no:anyio -W default --disable-warnings $(ARGS)
+
+soak: $(DEV) ## Stop and resume training at 30 random moments per model, and compare with uninterrupted runs (too slow for `test`)
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/interruptions.py $(ARGS)
 
-guard: $(DEV) ## Compare training, translation and the corpus with the recorded bits
+guard: $(DEV) ## Compare training, translation and the corpus bit for bit with recorded results
 	@$(BIN)/python tests/guard.py $(ARGS)
 
-mutants: $(DEV) ## Change the source one line at a time; a test must notice each
+mutants: $(DEV) ## Change the source one line at a time; a test must fail each time
 	@$(BIN)/python tests/mutants.py --jobs 2 $(ARGS)
 
 check: $(DEV) ## Run the linters: ruff and mypy
@@ -56,8 +66,8 @@ check: $(DEV) ## Run the linters: ruff and mypy
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
-tensorboard: $(READY) ## Look at the runs in outputs/ on http://127.0.0.1:6006, every image kept
+tensorboard: $(READY) ## Show the runs in outputs/ at http://127.0.0.1:6006, with all images
 	@$(BIN)/tensorboard --logdir outputs --host 127.0.0.1 --samples_per_plugin images=100000,text=100000 $(ARGS)
 
-clean: ## Remove the environment (runs stay)
+clean: ## Remove the environment, but not the runs
 	rm -rf $(VENV)

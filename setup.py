@@ -1,4 +1,4 @@
-"""The wheel carries configs/ as `entente.configs`; everything else is in pyproject.toml."""
+"""Packages configs/ as `entente.configs`. All other settings are in pyproject.toml."""
 
 from setuptools import find_namespace_packages, setup
 

@@ -1,4 +1,4 @@
-"""The same as `entente ablate`, with the configs/ of this checkout."""
+"""Runs `entente ablate` with the configs/ of this checkout."""
 
 from pathlib import Path
 

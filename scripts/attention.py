@@ -1,4 +1,4 @@
-"""The same as `entente attention`, with the configs/ of this checkout."""
+"""Runs `entente attention` with the configs/ of this checkout."""
 
 from pathlib import Path
 

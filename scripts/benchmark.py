@@ -1,4 +1,4 @@
-"""Entente and other programs, measured in alternation: python scripts/benchmark.py benchmark.cases=[transformer,beam]"""
+"""Compares the speed of Entente with other programs: python scripts/benchmark.py benchmark.cases=[transformer,beam]"""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ from entente.config.command_line import run
 
 
 def check(config: dict[str, Any]) -> list[str]:
-    from benchmark import settings  # after the overrides are known to compose, which is quick
+    from benchmark import settings  # a slow import, delayed until Hydra has composed the overrides
 
     return settings.check(config)
 

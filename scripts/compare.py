@@ -1,4 +1,4 @@
-"""The same as `entente compare`, with the configs/ of this checkout."""
+"""Runs `entente compare` with the configs/ of this checkout."""
 
 from pathlib import Path
 

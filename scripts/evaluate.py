@@ -1,4 +1,4 @@
-"""The same as `entente evaluate`, with the configs/ of this checkout."""
+"""Runs `entente evaluate` with the configs/ of this checkout."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How cost grows with length, vocabulary, width and corpus: python scripts/growth.py [pairs=[]] [models=[birnn]]"""
+"""Measures how cost grows with length, vocabulary, width and corpus: python scripts/growth.py [pairs=[]] [models=[birnn]]"""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ from entente.config.command_line import run
 
 
 def check(config: dict[str, Any]) -> list[str]:
-    from growth import sweeps  # after the overrides are known to compose, which is quick
+    from growth import sweeps  # a slow import, delayed until Hydra has composed the overrides
 
     return sweeps.check(config)
 

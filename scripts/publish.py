@@ -1,11 +1,11 @@
-"""Writes what is worth keeping of a suite, without weights and events:  python scripts/publish.py outputs/SUITE FOLDER
+"""Writes the results of a suite, without weights and TensorBoard events:  python scripts/publish.py outputs/SUITE FOLDER
 
-FOLDER/comparison.*    as `entente compare` writes it
+FOLDER/comparison.*    the comparison, as `entente compare` writes it
        settings.yaml   a copy of suite.yaml
-       runs.jsonl.gz   one run per line: variant, seed, status, config, metrics, training, proof, and history, its curves
-       translations/   of the first seed, SPLIT.tsv.gz for each test split: source, reference, and a column for each variant
+       runs.jsonl.gz   one run per line: variant, seed, status, config, metrics, training, proof, and its curves as `history`
+       translations/   SPLIT.tsv.gz for each test split, first seed only: source, reference, and one column per variant
 
-It is for people and for data frames (`pandas.read_json(file, lines=True)`), and is not read back.
+The files are meant for readers and data frames (`pandas.read_json(file, lines=True)`); Entente never reads them back.
 """
 
 import gzip
@@ -20,7 +20,7 @@ from entente.ablation.page import report
 from entente.ablation.runs import Run, Suite, read_suite
 from entente.console.endings import endings
 from entente.errors import InputError
-from entente.files import path_of, whole, writable, write_text
+from entente.files import open_atomic, path_of, writable, write_text
 
 
 def publish(suite: Suite, folder: Path) -> None:
@@ -36,7 +36,7 @@ def publish(suite: Suite, folder: Path) -> None:
 
 
 def _line(run: Run) -> str:
-    """Returns a run as JSON, which has null in place of NaN."""
+    """Returns a run as one line of JSON, with null in place of NaN."""
     content: dict[str, Any] = {
         "variant": run.variant,
         "seed": run.seed,
@@ -51,9 +51,9 @@ def _line(run: Run) -> str:
 
 
 def _write_compressed(path: Path, lines: Iterable[str]) -> None:
-    """Writes the same bytes each time: without the time and the file's name, which gzip would add."""
+    """Writes the lines gzip-compressed. Leaves out the time stamp and file name, so that equal lines give equal bytes."""
     content = "".join(f"{line}\n" for line in lines).encode()
-    with whole(path) as file:
+    with open_atomic(path) as file:
         file.write(gzip.compress(content, mtime=0))
 
 

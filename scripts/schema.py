@@ -1,4 +1,4 @@
-"""Writes src/entente/config/schema.json, the table of all settings, from the signatures. A test compares the two."""
+"""Writes src/entente/config/schema.json, the table of all settings, from the signatures. A test fails if it is out of date."""
 
 import json
 from collections.abc import Callable, Collection
@@ -37,7 +37,7 @@ VERBS: dict[str, Callable[..., Any]] = {
 
 
 def schema() -> str:
-    """The content of schema.json, from the signatures: one line per setting."""
+    """Returns the content of schema.json, with one line per setting."""
     tables = {"train": _table(RunSettings, ("model", "data"))}
     tables |= {verb: _table(kind, ("search", "suites")) for verb, kind in VERBS.items()}
     tables |= {f"model/{name}": {"name": {"default": name}} | _table(model, RUNTIME) for name, model in MODELS.items()}
@@ -51,7 +51,7 @@ def schema() -> str:
 
 
 def _table(target: Callable[..., Any], given: Collection[str] = (), prefix: str = "") -> Table:
-    """Describes the settings of a signature, those of nested parts under dotted keys. The program supplies `given`."""
+    """Describes the settings of a signature, nested ones under dotted keys. given: arguments that are not settings."""
     found: Table = {}
     for name, setting in settings_of(target).items():
         key, part = f"{prefix}{name}", part_of(setting.annotation)

@@ -1,4 +1,4 @@
-"""The same as `entente corpus`, with the configs/ of this checkout."""
+"""Runs `entente corpus` with the configs/ of this checkout."""
 
 from pathlib import Path
 

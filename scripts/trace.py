@@ -1,4 +1,4 @@
-"""The same as `entente trace`, with the configs/ of this checkout."""
+"""Runs `entente trace` with the configs/ of this checkout."""
 
 from pathlib import Path
 

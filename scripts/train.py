@@ -1,4 +1,4 @@
-"""The same as `entente train`, with the configs/ of this checkout."""
+"""Runs `entente train` with the configs/ of this checkout."""
 
 from pathlib import Path
 

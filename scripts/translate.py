@@ -1,4 +1,4 @@
-"""The same as `entente translate`, with the configs/ of this checkout."""
+"""Runs `entente translate` with the configs/ of this checkout."""
 
 from pathlib import Path
 

@@ -202,10 +202,8 @@ def poisoned() -> None:
 
 
 WORDS = "chat " * 10_000
-TOO_LONG = r"10,000 words are [\d,]+ pieces, more than the 1,024 a sentence may have; split it"
-NO_CHECKPOINT = (
-    "not a checkpoint that can be read, or a damaged one \\(.+\\); take another copy, or give one that training wrote here"
-)
+TOO_LONG = r"10,000 words are [\d,]+ pieces, more than the 1,024 allowed; split it"
+NO_CHECKPOINT = "not a checkpoint, or a damaged one \\(.+\\); take another copy, or give one that this program wrote"
 NAME = r"a name \(1 to 200 bytes, .+\)"
 FOLDER = r"give the name of a folder under output_dir \(.+\)"
 TRUST = "add trust_data=true to read the corpus that this checkpoint names"
@@ -214,13 +212,13 @@ FILES_NAMED = (
 )
 NO_PROC = r"/proc/x: cannot be read or written \(No such file or directory\)"
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
-NO_HOME = "no user has this home folder; write the path out, or with ~/ for your own"
+NO_HOME = "no user has this home folder; write out the path, or use ~/ for your own"
 TOO_MUCH = "longer than 1,000,000 bytes, the most that is read at a time; break it into sentences"
 WHOLE = "a whole number of at least"
 SEED = f"{WHOLE} 0 and less than 4294967296"
 APART = "pairs that share a sentence stay together"
-CODE = "damaged, or with code in it, of which nothing was run; give one that training wrote here"
-RESUME_LEAVE = "resume=run goes on with that run's own settings; leave out"
+CODE = "it is damaged, or contains code, none of which was run; give one that this program wrote"
+RESUME_LEAVE = "resume=run continues with that run's own settings; leave out"
 
 CASES = [
     # Files of text.
@@ -361,13 +359,13 @@ CASES = [
     Case(
         "CSV whose quote is never closed",
         "train PAIRS data.train=x.csv",
-        r"x\.csv, line 3: no proper CSV \(.+\)",
+        r"x\.csv, line 3: not valid CSV \(.+\)",
         put("x.csv", 'fr,en\nun,one\n"deux,two\n'),
     ),
     Case(
         "JSON lines that are no JSON",
         "train PAIRS data.train=x.jsonl",
-        r"x\.jsonl, line 2: no JSON object; each line is one, with both sides of a pair",
+        r"x\.jsonl, line 2: not a JSON object; each line must be one, with both sides of a pair",
         put("x.jsonl", '{"fr": "un", "en": "one"}\nfr: deux\n'),
     ),
     Case(
@@ -385,7 +383,7 @@ CASES = [
     Case(
         "truncated Parquet",
         "train PAIRS data.train=x.parquet",
-        r"x\.parquet: damaged or no Parquet file \(.+\); fetch it again",
+        r"x\.parquet: not a Parquet file, or a damaged one \(.+\); fetch it again",
         (parquet("x.parquet", fr=["un"], en=["one"]), cut("x.parquet", 0.9)),
     ),
     Case(
@@ -397,7 +395,7 @@ CASES = [
     Case(
         "CSV with a row that never ends",
         "train PAIRS data.train=x.csv",
-        rf"x\.csv, line 333334: a row whose quote may be left open, with its lines before: {TOO_MUCH}",
+        rf"x\.csv, line 333334: the row up to here, perhaps with an unclosed quote: {TOO_MUCH}",
         put("x.csv", 'fr,en\nun,"' + '","\n' * 400_000),
     ),
     Case(
@@ -415,7 +413,7 @@ CASES = [
     Case(
         "a form we do not know",
         "train PAIRS data.train=x.docx",
-        r"x\.docx: in which form\? A file of pairs is named \.tsv, .+; two parallel files are given as \.src=FILE \.tgt=FILE",
+        r"x\.docx: unknown format; a file of pairs ends in \.tsv, .+; two parallel files are given as \.src=FILE \.tgt=FILE",
         put("x.docx", "PK"),
     ),
     Case(
@@ -436,14 +434,14 @@ CASES = [
     ),
     Case("no choice", "train model=", "model=: choose one of birnn, transformer"),
     Case("a new key", "train +foo=1", "foo=1: no such setting; there are seed, name, .+"),
-    Case("a key alone", "train seed", "seed: this is no override; write KEY=VALUE, with quotes around special characters"),
+    Case("a key alone", "train seed", "seed: not an override; write KEY=VALUE, with quotes around special characters"),
     Case("nothing but =", "train =", "=: .+"),
     Case("no configuration of this name", "train --config-name trian", "Cannot find primary config 'trian'.+", real=True),
     Case("a part taken away", "train ~search", "search: no such part in the configuration; leave it in"),
     Case(
         "a part taken away that others refer to",
         "train ~model",
-        r"name: Interpolation key 'model\.name' not found; correct the reference, or leave in what it refers to",
+        r"name: Interpolation key 'model\.name' not found; correct the reference, or keep what it refers to",
     ),
     Case("a part that is a number", "train search=3", r"search=3: give settings, each as search\.KEY=VALUE"),
     Case("a key taken away", "train ~name", "name is not set: give it as name=VALUE"),
@@ -485,7 +483,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a share of the batches that is none",
         "train FILES trainer.limit_batches=0.1",
-        r"trainer\.limit_batches=0\.1: that is no whole batch of valid, which has 1; give a larger share, or .+",
+        r"trainer\.limit_batches=0\.1: that is less than one batch of valid, which has 1; give a larger share, or .+",
     ),
     Case("heads that do not divide", "train model.n_heads=3", r"model\.d_model=128 is not divisible by model\.n_heads=3"),
     Case(
@@ -509,7 +507,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "batches smaller than any sentence",
         "train FILES data.batch.max_tokens=2",
-        r"data\.batch\.max_tokens=2: no training pair is as short as that, the shortest has \d+ tokens .+; give more",
+        r"data\.batch\.max_tokens=2: no training pair is that short, the shortest has \d+ tokens .+; give more",
     ),
     Case("batches of nothing", "train data.batch.max_tokens=0", rf"data\.batch\.max_tokens=0: give {WHOLE} 1"),
     Case(
@@ -561,7 +559,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a run to resume that is none",
         "train resume=in.txt",
-        r"resume=in\.txt: no directory of a run, with a config\.yaml in it; give one, or auto",
+        r"resume=in\.txt: not the directory of a run with a config\.yaml in it; give one, or auto",
     ),
     Case("a setting for a run that goes on", "train resume=run seed=2", f"{RESUME_LEAVE} seed=2"),
     Case(
@@ -573,7 +571,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "an empty config.yaml",
         "train resume=run",
-        r"resume=run: run/config\.yaml is no configuration of a run",
+        r"resume=run: run/config\.yaml is not the configuration of a run",
         put("run/config.yaml", ""),
     ),
     Case(
@@ -599,7 +597,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             f"a config.yaml that {what}", "train resume=run", rf"resume=run: run/config\.yaml cannot be read \({line}\)", spoil
         )
         for what, line, spoil in (
-            ("is a pipe", "a pipe or a device, no file", pipe("run/config.yaml")),
+            ("is a pipe", "a pipe or a device, not a file", pipe("run/config.yaml")),
             ("is as large as a corpus", "larger than 10,000,000 bytes", grown("run/config.yaml")),
             ("is nested without end", "nested too deeply", put("run/config.yaml", "[" * 10_000)),
             ("repeats itself into billions", "more than 100,000 values", put("run/config.yaml", LAUGHS)),
@@ -618,7 +616,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a checkpoint of another program",
         "evaluate checkpoint=foreign.ckpt",
-        r"foreign\.ckpt: a checkpoint of another program; give one that training wrote here",
+        r"foreign\.ckpt: a checkpoint of another program; give one that this program wrote",
         lambda: torch.save({"state_dict": {}}, "foreign.ckpt"),
     ),
     Case(
@@ -636,7 +634,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "such a pickle within a checkpoint",
         "TRANSLATE checkpoint=evil.ckpt",
-        rf"evil\.ckpt: not a checkpoint that can be read: {CODE}",
+        rf"evil\.ckpt: not a readable checkpoint: {CODE}",
         poisoned,
         real=True,
     ),
@@ -649,7 +647,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a checkpoint without a corpus",
         "evaluate checkpoint=run",
-        "run: its configuration has no part data; give a checkpoint that training wrote here",
+        "run: its configuration lacks data; give a checkpoint that this program wrote",
         edited(f"{ENTRY}/config/data"),
     ),
     Case(
@@ -709,9 +707,9 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "an unknown split",
         "evaluate checkpoint=run trust_data=true split=tset",
-        "split=tset: this corpus has train, valid; choose of these",
+        "split=tset: this corpus has train, valid; choose one of these",
     ),
-    Case("no split", "evaluate checkpoint=run trust_data=true split=[]", r"split=\[\]: give one at least, or all"),
+    Case("no split", "evaluate checkpoint=run trust_data=true split=[]", r"split=\[\]: give at least one, or all"),
     Case(
         "the corpus is gone",
         "evaluate checkpoint=run trust_data=true output=scores",
@@ -785,7 +783,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "more translations than the beam",
         "TRANSLATE search.n_best=9",
-        r"search\.n_best=9 and search\.beam=5: allowed is 1 <= n_best <= beam",
+        r"search\.n_best=9 and search\.beam=5: n_best must be between 1 and beam",
     ),
     Case("no accelerator of this kind", "TRANSLATE accelerator=gpus", r"accelerator=gpus: choose another \(.+\)"),
     Case("a mistyped input", "translate checkpoint=run inptu=in.txt", r"inptu=in\.txt: no such setting; did you mean input\?"),
@@ -796,7 +794,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     ),
     # Attention.
     Case("no sentence", "attention checkpoint=run sentence='  '", "sentence is empty: give one as sentence='...'"),
-    Case("no model", "attention checkpoint=[]", r"checkpoint=\[\]: give one at least"),
+    Case("no model", "attention checkpoint=[]", r"checkpoint=\[\]: give at least one"),
     Case("a picture of 10,000 words", f"attention checkpoint=run sentence='{WORDS}'", f"sentence: {TOO_LONG}"),
     Case("a layer there is not", "attention checkpoint=run layer=2", "layer=2: choose from 1 to 1"),
     Case("a head there is not", "attention checkpoint=run head=3", "head=3: choose from 1 to 2"),
@@ -804,12 +802,12 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "no kind of picture",
         "attention checkpoint=run output=map.txt",
-        r"output=map\.txt: no kind of picture; give a folder, or a name that ends in \.png, \.svg, \.pdf, .+",
+        r"output=map\.txt: not a picture format; give a folder, or a name that ends in \.png, \.svg, \.pdf, .+",
     ),
     Case(
         "a picture below no folder",
         "attention checkpoint=run output=maps/map.png",
-        r"output=maps/map\.png: cannot be written, maps is no folder; make it, or give another",
+        r"output=maps/map\.png: cannot be written, maps is not a folder; create it, or give another",
     ),
     Case(
         "an attention the model has not",
@@ -824,7 +822,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a pair of no split",
         "attention checkpoint=run trust_data=true pair=dev/1",
-        "split=dev: this corpus has .+; choose of these",
+        "split=dev: this corpus has .+; choose one of these",
     ),
     Case(
         "links for fewer sentences",
@@ -841,20 +839,20 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "no link",
         "OWN attention=true alignments=links.txt",
-        r"links\.txt, line 2: '0:1' is no link; write i-j for a sure one, i\?j for a possible one, from 0",
+        r"links\.txt, line 2: '0:1' is not a link; write i-j for a sure one, i\?j for a possible one, from 0",
         (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-0\n0-0 0:1\n")),
     ),
     Case(
         "a link to a word there is not",
         "OWN attention=true alignments=links.txt",
-        r"links\.txt, line 1: 0-99 links words that are not there; the sentences have \d+ and \d+, counted from 0",
+        r"links\.txt, line 1: 0-99 links words that do not exist; the sentences have \d+ and \d+, counted from 0",
         (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-99\n\n")),
     ),
     Case("no trace of nothing", "trace", "checkpoint is not set: give checkpoint=FILE, or example=true .+"),
     Case(
         "links of no files",
         "evaluate checkpoint=run attention=true alignments=links.txt",
-        r"alignments=links\.txt goes with src=FILE and tgt=FILE; give these too, or leave it out",
+        r"alignments=links\.txt needs src=FILE and tgt=FILE; give these too, or leave it out",
     ),
     Case(
         "words left out, nothing measured",
@@ -871,7 +869,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "an unknown variant",
         "ablate suite=[baseline,no_residul]",
-        "no_residul: no file of configs/ablation; did you mean no_residual\\?",
+        "no_residul: not a file of configs/ablation; did you mean no_residual\\?",
         real=True,
     ),
     Case("no seeds", "ablate seeds=[]", r"seeds=\[\]: .+"),
@@ -898,7 +896,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "an ablation contradicted",
         "train FILES ablation=no_dropout model.dropout=0.5",
-        r"model\.dropout=0\.5: ablation=no_dropout sets it to 0\.0; leave out one of both",
+        r"model\.dropout=0\.5: ablation=no_dropout sets it to 0\.0; leave out one of the two",
     ),
     *(
         Case(what, "ablate --config-dir=own suite=[baseline,mine]", line, put("own/ablation/mine.yaml", text))
@@ -911,12 +909,12 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             (
                 "an ablation without a name",
                 "# @package _global_\nmodel: {scale: none}\n",
-                r".+mine\.yaml: has to say `variant: mine`, .+",
+                r".+mine\.yaml: must set `variant: mine`, .+",
             ),
             (
                 "an ablation of another name",
                 "# @package _global_\nvariant: baseline\nmodel: {scale: none}\n",
-                r".+mine\.yaml: has to say `variant: mine`, .+",
+                r".+mine\.yaml: must set `variant: mine`, .+",
             ),
             (
                 "an ablation that is no YAML",
@@ -933,7 +931,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "no suite to compare",
         "compare nowhere",
-        r"nowhere: no suite, it has no suite\.yaml; give the directory of one",
+        r"nowhere: not a suite, since it has no suite\.yaml; give the directory of a suite",
         real=True,
     ),
     Case(
@@ -952,7 +950,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         for what, line, spoil in (
             (
                 "settings are a pipe",
-                r"suite/suite\.yaml: cannot be read \(a pipe or a device, no file\); .+",
+                r"suite/suite\.yaml: cannot be read \(a pipe or a device, not a file\); .+",
                 pipe("suite/suite.yaml"),
             ),
             (
@@ -967,7 +965,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             ),
             (
                 "events are a folder",
-                r"suite/baseline-seed1/events\.out\.tfevents\.9: no file, and named like one of events; remove it",
+                r"suite/baseline-seed1/events\.out\.tfevents\.9: not a file, but named like one of TensorBoard's; remove it",
                 (
                     lambda: shutil.copytree("run", "suite/baseline-seed1"),
                     lambda: Path("suite/baseline-seed1/events.out.tfevents.9").mkdir(),

@@ -39,8 +39,8 @@ from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.models.attention import MultiHeadAttention
 from entente.training import settings as run_settings
-from entente.training.settings import RunSettings, completed
-from entente.training.train import prepared, train
+from entente.training.settings import RunSettings, add_defaults
+from entente.training.train import prepare_run, train
 from tiny import SMALL, write_corpus
 from variants_table import line_that_reads, settings
 
@@ -72,7 +72,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @cache
 def composed(*overrides: str) -> dict[str, Any]:
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        return completed(plain(compose("train", list(overrides)))[0])
+        return add_defaults(plain(compose("train", list(overrides)))[0])
 
 
 # Proof of effect
@@ -91,7 +91,7 @@ def prove(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable
         baseline, variant = composed(*own), composed(*own, f"ablation={ablation}", *more)
         read = str((variant["data"], variant["overfit"]))
         if read not in data:
-            data[read] = prepared(RunSettings.of({**variant, "model": baseline["model"]}))[0]
+            data[read] = prepare_run(RunSettings.of({**variant, "model": baseline["model"]}))[0]
         return proof(baseline, variant, data[read])
 
     return compute
@@ -250,7 +250,7 @@ def test_a_variant_that_takes_nothing_away_is_refused(prove: Callable[..., dict[
 
 
 def test_a_variant_of_another_seed_is_refused(prove: Callable[..., dict[str, Any]]) -> None:
-    with pytest.raises(InputError, match="weight does not start equal to the baseline's; leave the seed as it is"):
+    with pytest.raises(InputError, match="weight does not start with the baseline's values; leave the seed as it is"):
         prove("transformer", "no_residual", "seed=2")
 
 
@@ -278,7 +278,7 @@ def test_a_variant_that_depends_on_its_batch_is_evaluated_in_other_batches_too(b
         assert metrics[f"test@{how}"]["nll"] == pytest.approx(metrics["test"]["nll"], rel=1e-6)
     again = evaluate_checkpoint(Evaluate(trust_data=True, checkpoint=str(harmed), split=["test@mixed"]))
     assert again["test@mixed"]["bleu"] == json.loads((harmed / "metrics.json").read_text())["test@mixed"]["bleu"]
-    with pytest.raises(InputError, match="test@odd: after the @ stands one of alike, mixed, alone"):
+    with pytest.raises(InputError, match="test@odd: the part after @ must be one of alike, mixed, alone"):
         evaluate_checkpoint(Evaluate(trust_data=True, checkpoint=str(harmed), split="test@odd"))
 
 
@@ -287,7 +287,7 @@ def test_a_model_without_attention_trains_and_shows_none(base: list[str], tmp_pa
         directory = trained(base, tmp_path, f"model={model}", *SMALL[model], f"ablation={ablation}", "views.attention=true")
         events = EventAccumulator(str(directory), size_guidance={"images": 0, "scalars": 0}).Reload()
         assert len({tag.split("/")[1] for tag in events.Tags()["images"]}) == kinds
-        with pytest.raises(InputError, match="has no attention to its source"):
+        with pytest.raises(InputError, match="this model has no attention"):
             picture_attention(Attention(checkpoint=str(directory), output=str(tmp_path / "map.png")))
 
 

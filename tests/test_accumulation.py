@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from entente.config.command_line import plain
 from entente.data.batches import Batch, collate
 from entente.data.tokenizer import PAD
-from entente.training.settings import RunSettings, completed
-from entente.training.train import build_trainer, prepared
+from entente.training.settings import RunSettings, add_defaults
+from entente.training.train import build_trainer, prepare_run
 from entente.training.translator import Translator
 from tiny import SMALL, write_corpus
 
@@ -68,9 +68,9 @@ def test_the_gradient_and_the_loss_shown_are_those_of_one_batch_of_all_sentences
         "optim.label_smoothing=0.2",
     ]
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = completed(plain(compose("train", overrides))[0])
+        config = add_defaults(plain(compose("train", overrides))[0])
     settings = RunSettings.of(config)
-    data, translator = prepared(settings)
+    data, translator = prepare_run(settings)
     per_epoch = data.train_dataloader().batches_per_epoch
     assert per_epoch < ACCUMULATE * STEPS and per_epoch % ACCUMULATE  # some steps span two epochs
     watch = Watch()

@@ -17,17 +17,17 @@ from entente.attention.alignment import (
     Head,
     Pair,
     Words,
-    in_words,
-    linked,
     links_agreement,
+    merge_pieces,
     oracle_links,
+    predicted_links,
     with_mean,
-    words_in,
+    word_spans,
     words_of,
 )
 from entente.attention.diagnose import diagnose
 from entente.attention.numbers import (
-    WITH_OCCLUSION,
+    CORRELATIONS,
     Numbers,
     by_head,
     correlations,
@@ -73,7 +73,7 @@ def model_of(name: str, vocabulary: Vocabulary, **changes: Any) -> Seq2Seq:
 def pairs(vocabulary: Vocabulary, gold: bool = False) -> list[Pair]:
     found = []
     for fr, en in zip(FRENCH, ENGLISH, strict=True):
-        links = Gold(words_in(fr), words_in(en), frozenset({(0, 0)}), frozenset({(0, 0), (1, 1)})) if gold else None
+        links = Gold(word_spans(fr), word_spans(en), frozenset({(0, 0)}), frozenset({(0, 0), (1, 1)})) if gold else None
         found.append(Pair(vocabulary.encode_src([fr])[0], vocabulary.tgt.encode(en), links))
     return found
 
@@ -83,7 +83,7 @@ def pairs(vocabulary: Vocabulary, gold: bool = False) -> list[Pair]:
 
 def test_words_are_those_of_the_text() -> None:
     text = "L'été, qu'il n'a pas vu aujourd'hui : « don't » est-ce 3,5 ?"
-    assert [text[a:b] for a, b in words_in(text)] == [
+    assert [text[a:b] for a, b in word_spans(text)] == [
         *("L'", "été", ",", "qu'", "il", "n'", "a", "pas", "vu", "aujourd'hui", ":", "«", "don't", "»", "est-ce"),
         *("3", ",", "5", "?"),
     ]
@@ -124,7 +124,7 @@ def test_merged_maps_sum_over_source_pieces_and_average_over_rows(name: str, voc
     source, target = words_of(vocabulary.src, pair.src[:-1]), words_of(vocabulary.tgt, pair.tgt)
     assert len(source.labels) < len(pair.src) - 1 and len(target.labels) < len(pair.tgt), "pieces must be smaller than words"
     for map in record(model_of(name, vocabulary), vocabulary, pair.src, pair.tgt):
-        words = in_words(map, source, target)
+        words = merge_pieces(map, source, target)
         assert words.weights.shape[-2:] == (len(words.rows), len(words.columns))
         assert torch.allclose(words.weights.sum(-1), torch.ones(()), atol=1e-6)
         assert words.rows == [*(source if map.kind == ENCODER else target).labels, "</s>"]
@@ -184,13 +184,13 @@ def test_links_are_where_most_attention_is_at_either_step() -> None:
     other = torch.eye(4)
     other[2] = torch.tensor([0.0, 0.0, 0.4, 0.6])
     map = AttentionMap(CROSS, torch.stack([one, other])[None], ["x", "y1", "y2", "</s>"], ["a", "b1", "b2", "</s>"])
-    found = linked(map, source, target)
+    found = predicted_links(map, source, target)
     produced, read = found
     assert produced[0, 0].tolist() == [0, 1] and produced[0, 1].tolist() == [0, 1]
     assert read[0, 0].tolist() == [1, -1] and read[0, 1].tolist() == [1, -1]
     assert produced.shape == (1, 3, 2), "two heads and their mean"
     gold = Gold([(0, 1), (1, 2)], [(0, 1), (1, 2)], frozenset({(0, 0)}), frozenset({(0, 0), (1, 1)}))
-    turned = linked(map._replace(weights=map.weights.flip(-1)), source, target)
+    turned = predicted_links(map._replace(weights=map.weights.flip(-1)), source, target)
     alignments = Alignments([turned, found], [gold, gold])
     assert alignments.links(Head(0, 1, "read")) == [[(1, 0), (0, 1)], [(1, 0)]]
     assert alignments.agreement(Head(0, 0, "produced")).recall == 0.5
@@ -206,7 +206,7 @@ def test_the_links_of_a_mean_are_those_of_one_head_with_the_mean_weights() -> No
         AttentionMap(CROSS, heads, [*target.labels, "</s>"], [*source.labels, "</s>"])
         for heads in (weights, weights.mean(1, keepdim=True))
     ]
-    several, one = (Alignments([linked(map, source, target)]) for map in maps)
+    several, one = (Alignments([predicted_links(map, source, target)]) for map in maps)
     for head in one.heads():
         assert several.links(replace(head, head=None)) == one.links(head)
     assert len({str(several.links(head)) for head in several.heads()}) == 4 * 6  # no head links as another does
@@ -218,7 +218,7 @@ def test_each_sentence_is_compared_with_its_own_gold() -> None:
     chosen = []
     for links in (crossed, straight):
         weights = torch.eye(3)[[1, 0, 2] if links == crossed else [0, 1, 2]].expand(1, 1, 3, 3)
-        chosen.append(linked(AttentionMap(CROSS, weights, ["x", "y", "</s>"], ["a", "b", "</s>"]), source, target))
+        chosen.append(predicted_links(AttentionMap(CROSS, weights, ["x", "y", "</s>"], ["a", "b", "</s>"]), source, target))
     alignments = Alignments(chosen, [Gold([(0, 1)] * 2, [(0, 1)] * 2, links, links) for links in (crossed, straight)])
     assert alignments.agreement(Head(0, 0, "produced")) == alignments.oracle() == (1, 1, 0)
 
@@ -229,7 +229,7 @@ def test_the_best_head_has_the_lowest_error_rate_and_not_the_highest_recall() ->
     source, target = (Words([*letters], torch.eye(3)) for letters in ("abc", "xyz"))
     map = AttentionMap(CROSS, torch.tensor([[first, second]]), ["x", "y", "z", "</s>"], ["a", "b", "c", "</s>"])
     gold = Gold([(0, 1)] * 3, [(0, 1)] * 3, frozenset({(0, 0)}), frozenset({(0, 0), (1, 1), (2, 2)}))
-    alignments = Alignments([linked(map, source, target)], [gold])
+    alignments = Alignments([predicted_links(map, source, target)], [gold])
     assert alignments.best() == Head(0, None, "produced")  # finds all three
     assert alignments.best(means=False) == Head(0, 1, "produced")
     assert alignments.agreement(Head(0, 0, "produced")).recall == 1 > alignments.agreement(Head(0, 1, "produced")).recall
@@ -437,7 +437,7 @@ def test_occlusion_is_the_change_of_a_words_probability(name: str, vocabulary: V
 def test_correlations_of_rows() -> None:
     a = torch.tensor([[0.1, 0.2, 0.7], [0.2, 0.2, 0.6], [0.5, 0.3, 0.2], [0.1, 0.1, 0.1]])
     c = torch.tensor([[0.0, 0.3, 0.4], [0.0, 0.1, 0.9], [0.1, 0.2, 0.3], [0.1, 0.5, 0.2]])
-    found = dict(zip(WITH_OCCLUSION, correlations(a, c).tolist(), strict=True))
+    found = dict(zip(CORRELATIONS, correlations(a, c).tolist(), strict=True))
     assert found["same_first"] == pytest.approx(2 / 3), "a row whose values are all equal says nothing"
     expected = [float(torch.corrcoef(torch.stack([x, y]))[0, 1]) for x, y in zip(a[:3], c[:3], strict=True)]
     assert found["pearson"] == pytest.approx(sum(expected) / 3, abs=1e-5)
@@ -453,7 +453,7 @@ def test_correlations_of_a_layer_are_those_of_its_heads_and_of_their_mean() -> N
     heads = [Head(layer, head, "produced") for layer in range(2) for head in (0, 1, None)]
     for head, row in zip(heads, found, strict=True):
         rows = weights[head.layer].mean(0) if head.head is None else weights[head.layer, head.head]
-        assert row == pytest.approx(head.report() | dict(zip(WITH_OCCLUSION, correlations(rows, change).tolist(), strict=True)))
+        assert row == pytest.approx(head.report() | dict(zip(CORRELATIONS, correlations(rows, change).tolist(), strict=True)))
     single = by_head(correlations(with_mean(weights[:, :1]), change))
     assert [(row["layer"], row["head"]) for row in single] == [(1, 1), (2, 1)]
 
@@ -461,7 +461,7 @@ def test_correlations_of_a_layer_are_those_of_its_heads_and_of_their_mean() -> N
 def test_a_mean_over_sentences_is_over_those_that_have_a_value(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each sentence counts as often as it has target words."""
     of = pairs(vocabulary)
-    words = [len(words_in(text)) for text in ENGLISH]
+    words = [len(word_spans(text)) for text in ENGLISH]
 
     def mean(*values: float) -> float:
         found = iter(values)
@@ -481,7 +481,7 @@ def test_occlusion_of_a_split_is_the_mean_over_its_words(vocabulary: Vocabulary)
     for pair in of[:2]:
         source, target = words_of(vocabulary.src, pair.src[:-1]), words_of(vocabulary.tgt, pair.tgt)
         [map] = record(model, vocabulary, pair.src, pair.tgt)
-        weights = in_words(map, source, target).weights[0, 0, :-1, :-1]
+        weights = merge_pieces(map, source, target).weights[0, 0, :-1, :-1]
         change = occlusion(model, pair.src, pair.tgt, source, target)
         total += float(correlations(weights, change)[1]) * len(target.labels)
         words += len(target.labels)

@@ -119,7 +119,7 @@ def test_one_line_is_a_corpus(folder: Path, side: str) -> None:
 
 def test_a_vocabulary_has_as_many_pieces_as_the_text_gives(folder: Path) -> None:
     ended = run("train FILES data.tokenizer.vocab_size=1000000", folder)
-    assert ended.code == 0 and "a vocabulary of 1000000 pieces is more than this text fills" in ended.out
+    assert ended.code == 0 and "a vocabulary of 1000000 pieces is more than this text can fill" in ended.out
 
 
 def test_an_output_is_replaced_when_it_is_whole(folder: Path) -> None:
@@ -165,7 +165,7 @@ def test_predictions_that_overflow_are_no_translation(folder: Path, beam: int) -
             weight.mul_(1e30)  # finite, and so are the weights of the output
     write(whole, folder / BEST)
     ended = run(f"TRANSLATE search.beam={beam}", folder)
-    assert ended.code == 3 and ended.err.startswith("diverged: what the model predicts is not a number")
+    assert ended.code == 3 and ended.err.startswith("diverged: the model's log-probabilities are NaN")
     assert not (folder / "out.txt").exists()
 
 

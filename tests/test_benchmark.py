@@ -20,9 +20,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmark import cases, wire
 from benchmark.batches import endless_batches, read_batches, target_tokens, write_batches
 from benchmark.cases import Bench
-from benchmark.contestants.ours import decoded_pairs, never_end
+from benchmark.contestants.ours import forbid_end, pairs_to_decode
 from benchmark.operations import linear_layers, training_operations
-from benchmark.parts import PARTS, READING, Profile
+from benchmark.parts import BATCH_EVENT, PARTS, Profile
 from benchmark.picture import picture
 from benchmark.report import benchmark, remarks
 from benchmark.results import Spread, case_result, ratios
@@ -89,7 +89,7 @@ def test_the_parts_of_a_step_are_all_of_it() -> None:
     model = torch.nn.Linear(8, 16)
     adam = torch.optim.AdamW(model.parameters(), fused=True)
     with Profile("cpu", model) as profile:
-        with record_function(READING):
+        with record_function(BATCH_EVENT):
             x = torch.randn(64, 8)
         hidden = F.dropout(model(x), 0.5)
         weights = (hidden.view(4, 16, 16) @ hidden.view(4, 16, 16)).softmax(-1)
@@ -217,15 +217,15 @@ def bench(folder: Path, *overrides: str) -> Bench:
 
 def test_a_corpus_without_test_split_is_decoded_by_its_validation(tmp_path: Path) -> None:
     corpus = bench(tmp_path).data.corpus
-    assert decoded_pairs(corpus) is corpus.tests["test"]
-    assert decoded_pairs(replace(corpus, tests={})) is corpus.valid
+    assert pairs_to_decode(corpus) is corpus.tests["test"]
+    assert pairs_to_decode(replace(corpus, tests={})) is corpus.valid
 
 
 @pytest.mark.parametrize(("precision", "told"), [("32", "32-true"), ("bf16", "bf16-mixed"), ("16-mixed", "")])
 def test_a_precision_that_the_others_have_not_leaves_them_out(tmp_path: Path, precision: str, told: str) -> None:
     one = bench(tmp_path, f"trainer.precision={precision}")
     assert one.common["precision"] == (told or precision)
-    assert one.other_precision == ("" if told else "measured in 32-true and bf16-mixed only")
+    assert one.precision_reason == ("" if told else "measured in 32-true and bf16-mixed only")
 
 
 def test_a_ceiling_that_is_lost_takes_nothing_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +242,7 @@ def test_a_model_that_ctranslate2_has_not_leaves_it_out(tmp_path: Path) -> None:
     one = bench(tmp_path)
     run = Run(one.prepared[1].model, one.data.vocabulary, {"model": {"name": "birnn"}}, {}, 0)
     assert {each.left_out for each in cases.ctranslate2(one, "greedy_trained", run, [[5, 2]], {})} == {
-        "engine=ctranslate2: model.name=birnn: CTranslate2 has no such model; use engine=torch"
+        "engine=ctranslate2: model.name=birnn: CTranslate2 does not support this model; use engine=torch"
     }
 
 
@@ -251,7 +251,7 @@ def test_a_model_without_end_gives_every_sentence_the_same_length(beam: int) -> 
     model = transformer().eval()
     with torch.no_grad():
         model.output.weight[EOS] *= 100  # one that would end at once, or at random
-    never_end(model)
+    forbid_end(model)
     src = torch.tensor([[5, 6, EOS], [7, EOS, PAD]])
     found = search(model, src, Search(beam=beam, length_factor=0.0, length_offset=6), BOS, EOS)
     assert [len(n_best[0].tokens) for n_best in found] == [6, 6]
@@ -281,7 +281,7 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     ("override", "words"),
     [
         ("benchmark.cases=[transfomer]", "did you mean transformer?"),
-        ("benchmark.cases=[]", "give one at least"),
+        ("benchmark.cases=[]", "give at least one"),
         ("cases=[beam]", "did you mean benchmark.cases?"),
         ("benchmark.peers.fairseq=python", "there are joeynmt, eole"),
         ("benchmark.peers.eole=/nowhere/python", "no such program; give the path of that environment's Python"),
@@ -310,7 +310,7 @@ def test_ours_against_marian(tmp_path: Path) -> None:
     training, ceiling = benchmark(config)
     assert [row.contestant for row in training.rows] == [OURS, "Marian (transformers)"]
     assert training.left_out["JoeyNMT"] == "ended with code 1: ModuleNotFoundError: No module named 'joeynmt'"
-    assert training.left_out["EOLE"] == "no interpreter given; benchmark.peers.eole=PYTHON"
+    assert training.left_out["EOLE"] == "no interpreter given; set benchmark.peers.eole=PYTHON"
     assert all(row.figure.lowest > 0 and row.note == "" and row.peak_mb for row in training.rows)
     assert [row.contestant for row in ceiling.rows] == [OURS, "products of its sizes", "product of 8 cubed"]
     written = json.loads((tmp_path / "out" / "benchmark.json").read_text(encoding="utf-8"))

@@ -89,7 +89,7 @@ def test_a_flipped_bit_is_refused_or_harmless(saved: Path) -> None:
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
 def test_a_truncated_file_is_refused(saved: Path, share: float) -> None:
     saved.write_bytes(saved.read_bytes()[: int(share * saved.stat().st_size)])
-    with pytest.raises(InputError, match="not a checkpoint that can be read, or a damaged one"):
+    with pytest.raises(InputError, match="not a checkpoint, or a damaged one"):
         load(str(saved))
 
 
@@ -113,7 +113,7 @@ def test_a_pickle_that_would_write_a_file_does_not(saved: Path, tmp_path: Path) 
             pickled = part.filename.endswith("data.pkl")
             evil.writestr(part, pickle.dumps(Writes(victim), 2) if pickled else good.read(part))
     for path in (plain, archive, hidden):
-        with pytest.raises(InputError, match="not a checkpoint"):
+        with pytest.raises(InputError, match="not a (readable )?checkpoint"):
             load(str(path))
     assert not victim.exists()
     pickle.loads(plain.read_bytes())  # unpickled by Python itself, it does
@@ -208,7 +208,7 @@ def test_weights_that_share_memory_are_refused_before_the_model_allocates_its_ow
     built = []
     build = checkpoint.build
     monkeypatch.setattr(checkpoint, "build", lambda *given: built.append(build(*given)) or built[-1])
-    with pytest.raises(InputError, match=r"say.* more than the file has room for|bytes of them, the file"):
+    with pytest.raises(InputError, match=r"values are more than the file has room for|bytes of them, the file"):
         load(str(path))
     assert all(one.output.weight.is_meta for one in built)
 

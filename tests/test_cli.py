@@ -81,7 +81,7 @@ def refused(command: Command, name: str, *overrides: str, **options: Any) -> lis
         (["+model.d_model=3"], "An item is already at 'model.d_model'"),
         (["~model.foo"], "'model.foo' does not exist"),
         (["seed=1,2"], "seed=1,2: to try several values, add -m; a list is written seed=[...]"),
-        (["seed"], "seed: this is no override"),
+        (["seed"], "seed: not an override"),
         (["name=${modle.name}"], "name: Interpolation key 'modle.name' not found"),
         (["--config-name", "trian"], "Cannot find primary config 'trian'"),
         (["--config-dir", "configs", "trainer.max_stepz=4"], "Could not override 'trainer.max_stepz'"),
@@ -105,13 +105,13 @@ def test_help_and_unknown_keys_are_answered_without_torch(arguments: list[str], 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ([], 2, "ablate     Train variants x seeds"),
+        ([], 2, "ablate     Train variants with several seeds"),
         (["--help"], 0, "corpus     Show sentences"),
         (["--version"], 0, "entente 0."),
         (["trian", "model=birnn"], 2, "error: trian: choose one of train, .+; did you mean train\\?"),
-        (["corpus", "--help", "n=3"], 0, "n: 3  # sentences; a whole number from 0 to 1000"),
+        (["corpus", "--help", "n=3"], 0, "n: 3  # number of sentences; a whole number from 0 to 1000"),
         (["train", "--help", "modle=birnn"], 2, "did you mean model\\?"),
-        (["compare", "nowhere"], 2, "error: nowhere: no suite"),
+        (["compare", "nowhere"], 2, "error: nowhere: not a suite"),
     ],
     ids=str,
 )
@@ -139,11 +139,11 @@ def test_a_checkpoint_must_be_given(name: str, command: Command) -> None:
         (
             ["model.d_modle=3", "optim.lr=abc", "search.n_best=3", "model={", "trainer.max_stepz=4"],
             [
-                "model={: this is no override; write KEY=VALUE, with quotes around special characters",
+                "model={: not an override; write KEY=VALUE, with quotes around special characters",
                 "model.d_modle=3: no such setting; did you mean model.d_model?",
                 "trainer.max_stepz=4: no such setting; did you mean trainer.max_steps?",
                 "optim.lr=abc: give a number greater than 0",
-                "search.n_best=3 and search.beam=1: allowed is 1 <= n_best <= beam",
+                "search.n_best=3 and search.beam=1: n_best must be between 1 and beam",
             ],
         ),
         (
@@ -264,7 +264,7 @@ def test_a_run_goes_on_with_its_own_configuration(tmp_path: Path, command: Comma
 def test_what_a_run_that_goes_on_would_ignore_is_refused(unknown: list[str], tmp_path: Path, command: Command) -> None:
     run = a_run(tmp_path, yaml.safe_dump(STORED))
     assert refused(command, "train", f"resume={run}", "model.n_heads=2", "trainer.threads=2", "+x=1", *unknown) == [
-        f"resume={run} goes on with that run's own settings; leave out {override}"
+        f"resume={run} continues with that run's own settings; leave out {override}"
         for override in ("model.n_heads=2", "+x=1", *unknown)
     ]
 

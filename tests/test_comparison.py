@@ -22,7 +22,7 @@ from rich.console import Console
 from torch.utils.tensorboard import SummaryWriter
 
 from browser import new_page
-from entente.ablation.comparison import Compare, Comparison, Row, compare, failed, holm
+from entente.ablation.comparison import Compare, Comparison, Row, compare, has_failed, holm
 from entente.ablation.page import csv, markdown, notes, page, report, terminal
 from entente.ablation.runs import read_suite
 from entente.config.schema import problems, unset
@@ -196,14 +196,14 @@ def test_only_seeds_that_have_a_baseline_are_compared(tmp_path: Path) -> None:
     own = suite.of("other")[0].metrics["test"].bleu
     assert other["test baseline"] == baseline and other["test difference"] == pytest.approx(own - baseline)
     assert other["verdict"] == "worse; 1 of 2 without a baseline of their seed"
-    assert f"BLEU {own:.1f} where the baseline has {baseline:.1f}" in page(compared, suite)
+    assert f"BLEU {own:.1f} against the baseline's {baseline:.1f}" in page(compared, suite)
 
 
 def test_a_run_that_went_wrong_is_not_as_good(tmp_path: Path) -> None:
     runs: dict[str, dict[str, Any] | None] = {f"baseline-seed{seed}": {"damage": 0.3} for seed in (1, 2)}
     runs |= {"other-seed1": {"damage": 0.31}, "other-seed2": {"damage": 1, "nll": UNIGRAM}}
     compared = compare(read_suite(write_suite(tmp_path / "suite", runs)), SAMPLES)
-    assert compared.rows[1]["verdict"] == "1 of 2 never left the plateau" and failed(compared.rows[1], compared.splits)
+    assert compared.rows[1]["verdict"] == "1 of 2 never left the plateau" and has_failed(compared.rows[1], compared.splits)
 
 
 def test_every_variant_is_a_row_with_its_verdict(comparison: Comparison) -> None:
@@ -444,7 +444,7 @@ def test_the_page_needs_nothing_but_itself(html: str) -> None:
 def test_the_page_has_a_verdict_on_each_variant(html: str, comparison: Comparison) -> None:
     text = " ".join(" ".join(Page(html).text).split())
     assert all(row["variant"] in text and row["verdict"] in text for row in comparison.rows)
-    assert re.search(r"empty : BLEU 0\.0 where the baseline has \d\d\.\d \(−\d\d\.\d\): never left the plateau", text)
+    assert re.search(r"empty : BLEU 0\.0 against the baseline's \d\d\.\d \(−\d\d\.\d\): never left the plateau", text)
     assert text.index("empty : BLEU") < text.index("damaged : BLEU") < text.index("gone : crashed: seed 1: it crashed")
     assert "No difference to the baseline shown: twin." in text
     assert "suite=<small>" in text and comparison.signature in text  # escaped
@@ -491,7 +491,7 @@ def test_a_suite_is_published_by_a_command(tmp_path: Path) -> None:
     refused = subprocess.run([*command, str(kept), str(root)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (refused.returncode, refused.stderr) == (
         2,
-        f"error: {kept}: no suite, it has no suite.yaml; give the directory of one\n",
+        f"error: {kept}: not a suite, since it has no suite.yaml; give the directory of a suite\n",
     )
 
 
@@ -536,5 +536,5 @@ def test_runs_on_other_sentences_are_not_compared(tmp_path: Path) -> None:
     root = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {}})
     path = root / "other-seed1" / "translations" / "test.tsv"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(InputError, match="other-seed1: test is not that of .*baseline-seed1"):
+    with pytest.raises(InputError, match="other-seed1: test is not the one in .*baseline-seed1"):
         compare(read_suite(root), SAMPLES)

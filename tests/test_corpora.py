@@ -49,7 +49,7 @@ def test_pairs_stay_in_order(read: Callable[..., Corpus], write: Callable[..., S
     assert corpus.split("valid").to_dict() == {"src": ["a", "b"], "tgt": ["c", "d"]}
     assert corpus.split("test").to_dict() == {"src": ["x"], "tgt": ["y"]}
     assert corpus.dropped == {}
-    with pytest.raises(InputError, match=r"split=tset: this corpus has train, valid, test; choose of these$"):
+    with pytest.raises(InputError, match=r"split=tset: this corpus has train, valid, test; choose one of these$"):
         corpus.split("tset")
 
 
@@ -59,7 +59,7 @@ def test_test_sets_may_be_none_one_or_several(read: Callable[..., Corpus], write
     assert read(test=empty).tests == {}
     assert list(read(test={**empty, "news": one, "talks": other, "gone": None}).tests) == ["news", "talks"]
     assert list(read(test={**one, "news": other}).tests) == ["test", "news"]
-    with pytest.raises(InputError, match=r"data\.test\.valid: a test set needs a name of its own"):
+    with pytest.raises(InputError, match=r"data\.test\.valid: this name is taken by another split"):
         read(test={"valid": one})
 
 
@@ -164,7 +164,7 @@ def test_without_a_validation_set_one_is_held_out(
 ) -> None:
     with caplog.at_level(logging.INFO, logger="entente"):
         corpus = read(train=numbers, valid=None, split=SPLIT)
-    assert [record.getMessage() for record in caplog.records] == ["of 86 pairs, by chance: train 66, valid 13, test 7"]
+    assert [record.getMessage() for record in caplog.records] == ["86 pairs, split at random: train 66, valid 13, test 7"]
     assert [len(corpus.valid), len(corpus.tests["test"])] == [13, 7]
     assert corpus.read == {"train": 101} and complete(corpus)
     assert not set(corpus.train["src"]) & set(corpus.valid["src"]) | set(corpus.valid["src"]) & set(corpus.tests["test"]["src"])
@@ -196,8 +196,8 @@ def test_what_is_known_from_training_is_said(
     with caplog.at_level(logging.INFO, logger="entente"):
         corpus = read(test={"news": write("news", "Un\nx\ny\nz", "a\n two \nb\nTHREE")})
     assert [record.getMessage() for record in caplog.records] == [
-        "valid: 0 of 2 pairs have a sentence that train has too",
-        "news: 3 of 4 pairs have a sentence that train has too",
+        "valid: 0 of 2 pairs have a sentence that is also in train",
+        "news: 3 of 4 pairs have a sentence that is also in train",
     ]
     assert len(corpus.tests["news"]) == 4
 

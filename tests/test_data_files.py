@@ -187,28 +187,28 @@ INVALID = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1
         ("x.tsv", "a\tb\nc\nd\te", BY_NUMBER, ", row 2: no en text in column 2 of 1$"),
         ("x.tsv", "a\tb\nc\td", Columns(("fr", "en"), 1, 3), ": no column 3 of 2$"),
         ("x.tsv", b"a\tb\nc\t\xe9", BY_NUMBER, ", line 2: not UTF-8 text; "),
-        ("x.csv", 'a,b\nc,"d\ne', BY_NUMBER, r", line 3: no proper CSV \("),
-        ("x.csv", 'a,b\nc,"d"e\n', BY_NUMBER, r", line 2: no proper CSV \("),
+        ("x.csv", 'a,b\nc,"d\ne', BY_NUMBER, r", line 3: not valid CSV \("),
+        ("x.csv", 'a,b\nc,"d"e\n', BY_NUMBER, r", line 2: not valid CSV \("),
         ("x.csv", gzip.compress(b"a,b\n", mtime=0)[:-3], BY_NUMBER, ": damaged or truncated gzip file"),
-        ("x.jsonl", GOOD + "{'fr': 1}\n", BY_NAME, ", line 2: no JSON object; "),
-        ("x.json", "[\n" + GOOD + "]", BY_NAME, ", line 1: no JSON object; each line is one"),
-        ("x.jsonl", GOOD + "[" * 99_999, BY_NAME, ", line 2: no JSON object; "),
-        ("x.jsonl", GOOD + '"a"', BY_NAME, ", line 2: no JSON object; "),
-        ("x.jsonl", GOOD + "{}", BY_NAME, ", line 2: no JSON object; "),
+        ("x.jsonl", GOOD + "{'fr': 1}\n", BY_NAME, ", line 2: not a JSON object; "),
+        ("x.json", "[\n" + GOOD + "]", BY_NAME, ", line 1: not a JSON object; each line must be one"),
+        ("x.jsonl", GOOD + "[" * 99_999, BY_NAME, ", line 2: not a JSON object; "),
+        ("x.jsonl", GOOD + '"a"', BY_NAME, ", line 2: not a JSON object; "),
+        ("x.jsonl", GOOD + "{}", BY_NAME, ", line 2: not a JSON object; "),
         ("x.jsonl", GOOD + '\n{"fr": "a"}', BY_NAME, ", row 3: no en text in column 2 of 2$"),
         ("x.jsonl", GOOD + '{"fr": "a", "en": null}', BY_NAME, ", row 2: no en text in column 2 of 2$"),
         ("x.jsonl", GOOD + '{"fr": "\\ud83d", "en": "b"}', BY_NAME, ", row 2: no fr text in column 1 of 2$"),
         ("x.jsonl", '{"a": "b"}', BY_NAME, ": no column is named fr or src; "),
         ("x.jsonl", f'{{"translation": {GOOD[:-1]}}}\n{{"translation": 3}}', BY_NAME, ", row 2: no fr text in column 1 of 2$"),
-        ("x.parquet", b"", BY_NAME, ": damaged or no Parquet file .* 0 bytes"),
-        ("x.parquet", b"PAR1, or so it says; PAR1", BY_NAME, ": damaged or no Parquet file "),
+        ("x.parquet", b"", BY_NAME, ": not a Parquet file, or a damaged one .* 0 bytes"),
+        ("x.parquet", b"PAR1, or so it says; PAR1", BY_NAME, ": not a Parquet file, or a damaged one "),
         ("x.parquet", parquet(pa.table({"a": ["b"]})), BY_NAME, ": no column is named fr or src; "),
         ("x.parquet", parquet(TEXT), Columns(("fr", "en"), 1, 3), ": no column 3 of 2$"),
         ("x.parquet", parquet(TEXT.set_column(1, "en", pa.array([1, 2, 3]))), BY_NAME, ", row 1: no en text in column 2 of 2$"),
         ("x.parquet", parquet(pa.table({"fr": ["a", "b"], "en": ["c", None]})), BY_NAME, ", row 2: no en text in column 2 "),
-        ("x.parquet", parquet(pa.table({"fr": INVALID, "en": ["c"]})), BY_NAME, ": damaged or no Parquet file .*utf-8"),
-        ("x.fr", "a\n", BY_NAME, r": in which form\? A file of pairs is named \.tsv, .*; two parallel files are given as "),
-        ("x.parquet.zip", "a\n", BY_NAME, r": in which form\?"),
+        ("x.parquet", parquet(pa.table({"fr": INVALID, "en": ["c"]})), BY_NAME, ": not a Parquet file, .*utf-8"),
+        ("x.fr", "a\n", BY_NAME, r": unknown format; a file of pairs ends in \.tsv, .*; two parallel files are given as "),
+        ("x.parquet.zip", "a\n", BY_NAME, r": unknown format; "),
     ],
 )  # fmt: skip
 def test_a_bad_file_is_said(
@@ -236,7 +236,7 @@ def test_what_cannot_be_opened_is_said(tmp_path: Path, form: str) -> None:
 def test_a_damaged_parquet_file_is_said_or_read(read: Callable[..., list[Pair]]) -> None:
     whole = parquet(pa.table({"fr": [f"phrase {i}" for i in range(101)], "en": [f"sentence {i}" for i in range(101)]}))
     for stop in (1, 3, 4, 11, len(whole) // 2, len(whole) - 1):
-        with pytest.raises(InputError, match="damaged or no Parquet file"):
+        with pytest.raises(InputError, match="not a Parquet file, or a damaged one"):
             read("x.parquet", whole[:stop])
     for place in range(0, len(whole), 13):
         try:

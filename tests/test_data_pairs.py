@@ -27,8 +27,8 @@ rows = st.lists(st.tuples(st.tuples(sentence, sentence), st.booleans()), max_siz
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "AT_ONCE", 7)
-    monkeypatch.setattr(tokenizer, "AT_ONCE", 7)
+    monkeypatch.setattr(pairs, "MAX_BLOCK_PAIRS", 7)
+    monkeypatch.setattr(tokenizer, "MAX_BLOCK_PAIRS", 7)
 
 
 @given(rows=rows)
@@ -51,8 +51,8 @@ def test_pairs_are_those_with_text_that_went_in(rows: list[tuple[Pair, bool]]) -
 
 
 def test_a_corpus_is_never_all_in_python_s_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "AT_ONCE", 101)
-    monkeypatch.setattr(tokenizer, "AT_ONCE", 101)
+    monkeypatch.setattr(pairs, "MAX_BLOCK_PAIRS", 101)
+    monkeypatch.setattr(tokenizer, "MAX_BLOCK_PAIRS", 101)
     monkeypatch.setattr(tokenizer, "SAMPLE", 503)
     generator = random.Random(1)
     words = ["".join(generator.choices("abcdefgé", k=11)) for _ in range(997)]
@@ -93,11 +93,11 @@ def test_a_tokenizer_learns_from_a_sample_of_a_large_corpus(tmp_path: Path, monk
 
 
 def test_what_was_read_is_freed_where_pairs_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "AT_ONCE", 211)
+    monkeypatch.setattr(pairs, "MAX_BLOCK_PAIRS", 211)
     made = Pairs((f"phrase {i} " * 31, f"sentence {i} " * 31) for i in range(2011))
     gc.collect()
     before, size = pairs.POOL.bytes_allocated(), made.dataset().data.nbytes
-    held = corpora._held_out(made, {"valid": 101, "test": 0, "seed": 1}, with_test=True)
+    held = corpora._take_held_out(made, {"valid": 101, "test": 0, "seed": 1}, with_test=True)
     assert len(held["valid"]) == 101 and len(made) == 2011 - 101
     assert pairs.POOL.bytes_allocated() < before + 0.2 * size
 
@@ -114,7 +114,7 @@ def test_text_takes_no_more_than_half_the_memory(monkeypatch: pytest.MonkeyPatch
 
 def test_a_few_bytes_of_parquet_are_not_unpacked_beyond_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 20_000}.__getitem__)
-    monkeypatch.setattr(pairs, "AT_ONCE", 10_000)  # the bytes alone end a block
+    monkeypatch.setattr(pairs, "MAX_BLOCK_PAIRS", 10_000)  # the bytes alone end a block
     repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 211, pa.int32()), pa.array(["x" * 999_983]))
     table = pa.table({"fr": repeated.cast(pa.string()), "en": ["y"] * 211})
     pq.write_table(table, tmp_path / "x.parquet", compression="zstd")

@@ -142,7 +142,7 @@ def test_a_set_of_the_hub_is_split(books: Callable[..., Path], tmp_path: Path) -
 
 def test_a_set_that_cannot_be_had_is_said(books: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    with pytest.raises(InputError, match=r"^data\.path=nobody/nothing data\.subset=en-fr: neither here nor .* \(.+\)$"):
+    with pytest.raises(InputError, match=r"^data\.path=nobody/nothing data\.subset=en-fr: neither a local path nor .* \(.+\)$"):
         opus_books("nobody/nothing")
     with pytest.raises(InputError, match=r"there is no Parquet file in "):
         opus_books(tmp_path)
@@ -154,7 +154,7 @@ def test_a_set_that_cannot_be_had_is_said(books: Callable[..., Path], tmp_path: 
     with pytest.raises(InputError, match="of 23 pairs none is left for train"):
         opus_books(file, split={"valid": 20, "test": 3, "seed": 1})
     file.write_bytes(file.read_bytes()[:-7])
-    with pytest.raises(InputError, match="damaged or no Parquet file"):
+    with pytest.raises(InputError, match="not a Parquet file, or a damaged one"):
         opus_books(file)
 
 

@@ -22,7 +22,7 @@ def lists(sides: tuple[Rows, Rows]) -> tuple[Ids, Ids]:
 
 @pytest.fixture(autouse=True)
 def several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenizer, "AT_ONCE", 17)
+    monkeypatch.setattr(tokenizer, "MAX_BLOCK_PAIRS", 17)
 
 
 @pytest.fixture(scope="module")

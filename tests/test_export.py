@@ -19,7 +19,7 @@ from benchmark.settings import Benchmark
 from benchmark.turns import Contestant, Measured
 from entente.checkpoint import RUNTIME, Run, build
 from entente.config.schema import defaults, settings_of
-from entente.data.tokenizer import BOS, EOS, LONGEST, PAD, Tokenizer, Vocabulary
+from entente.data.tokenizer import BOS, EOS, MAX_PIECES, PAD, Tokenizer, Vocabulary
 from entente.decoding.ctranslate2 import ANY_VALUE, CTranslate2, refuse_other_models, write_ctranslate2
 from entente.decoding.search import Search
 from entente.decoding.translate import translate
@@ -116,7 +116,7 @@ def test_a_variant_is_translated_alike_or_refused(variant: str) -> None:
     with pytest.raises(InputError) as refused:
         CTranslate2(run, GREEDY)
     [line] = refused.value.problems
-    assert line.endswith(": CTranslate2 has no such model; use engine=torch")
+    assert line.endswith(": CTranslate2 does not support this model; use engine=torch")
     assert any(f"model.{key}=" in line for key in change(variant))
 
 
@@ -129,7 +129,7 @@ def test_what_is_not_known_is_refused() -> None:
             refuse_other_models({"name": "transformer", **SIZES, name: value})
     refuse_other_models({"name": "transformer", "residual": ["ff", "self", "cross"]})
     with pytest.raises(
-        InputError, match="^engine=ctranslate2: model.name=birnn: CTranslate2 has no such model; use engine=torch$"
+        InputError, match="^engine=ctranslate2: model.name=birnn: CTranslate2 does not support this model; use engine=torch$"
     ):
         CTranslate2(loaded(name="birnn", d_embedding=7, d_hidden=11, d_attention=13), GREEDY)
 
@@ -150,7 +150,7 @@ def test_positions_reach_as_far_as_search_does() -> None:
     long = ["chat " * 300]
     assert len(VOCABULARY.encode_src(long)[0]) > LEARNED_POSITIONS
     assert_equal(loaded(positions="learned"), Search(length_factor=0, length_offset=LEARNED_POSITIONS + 11), long)
-    assert_equal(loaded(), Search(length_factor=0, length_offset=LONGEST + 101), ["chat"])
+    assert_equal(loaded(), Search(length_factor=0, length_offset=MAX_PIECES + 101), ["chat"])
 
 
 def test_the_model_written_is_one_that_the_library_loads(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_bad_engines_get_one_line(trained: Path, name: str, monkeypatch: pytest.
     begin = {"translate": "translate checkpoint=run input=in.txt output=new", "evaluate": "evaluate checkpoint=run output=new"}
     cases = {
         "engine=onnx": "engine=onnx: choose one of torch, ctranslate2",
-        "quantization=int8": "quantization=int8 goes with engine=ctranslate2; add it, or leave quantization out",
+        "quantization=int8": "quantization=int8 needs engine=ctranslate2; add it, or leave quantization out",
         "engine=ctranslate2 quantization=int4": "quantization=int4: ",
         "engine=ctranslate2": "pip install 'entente[engines]', or use engine=torch",
     }

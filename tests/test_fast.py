@@ -22,9 +22,9 @@ from conftest import LENGTHS, PAD, SIZES, small
 from entente import process
 from entente.checkpoint import build
 from entente.data import tokenizer
-from entente.decoding.search import GROUP, Search, largest
-from entente.decoding.translate import translate, work_through
-from entente.fast.attach import ROWS, attach, is_standard, loss, packed
+from entente.decoding.search import GROUP_SIZE, Search, largest
+from entente.decoding.translate import parallel_map, translate
+from entente.fast.attach import LOSS_ROWS, attach, is_standard, loss, packed
 from entente.models import BiRNN, Seq2Seq, Transformer, attention
 from entente.models.attention import PROJECTIONS, MultiHeadAttention
 from entente.models.seq2seq import Loss, State, causal_mask, select
@@ -52,7 +52,7 @@ def projected_cross_entropy(hidden: Tensor, weight: Tensor, target: Tensor, labe
     return loss(model, hidden, target, label_smoothing)
 
 
-@pytest.mark.parametrize("n", [1, 7, ROWS, 2 * ROWS + 13])
+@pytest.mark.parametrize("n", [1, 7, LOSS_ROWS, 2 * LOSS_ROWS + 13])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 def test_projection_and_loss_in_blocks_equal_torchs_loss_of_all_logits(n: int, label_smoothing: float) -> None:
     generator = torch.Generator().manual_seed(n)
@@ -79,7 +79,9 @@ def test_an_output_projection_with_a_bias_has_the_plain_loss(model: Seq2Seq) -> 
 
 def test_gradients_that_float16_could_not_say_wait_for_its_loss_scale() -> None:
     generator = torch.Generator().manual_seed(7)
-    hidden, weight = (torch.randn(*shape, generator=generator).requires_grad_() for shape in ((2 * ROWS + 13, 11), (1009, 11)))
+    hidden, weight = (
+        torch.randn(*shape, generator=generator).requires_grad_() for shape in ((2 * LOSS_ROWS + 13, 11), (1009, 11))
+    )
     target = torch.randint(1009, (len(hidden),), generator=generator)
     expected = torch.autograd.grad(F.cross_entropy(hidden @ weight.T, target, label_smoothing=0.1), (hidden, weight))
     with torch.autocast("cpu", torch.float16):
@@ -116,7 +118,7 @@ def test_under_autocast_the_loss_is_compared_in_float32() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_without_autocast_products_keep_their_precision_and_the_loss_is_summed_in_float32(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(7)
-    hidden, weight = (torch.randn(rows, 11, generator=generator).to(dtype).requires_grad_() for rows in (ROWS + 13, 101))
+    hidden, weight = (torch.randn(rows, 11, generator=generator).to(dtype).requires_grad_() for rows in (LOSS_ROWS + 13, 101))
     target = torch.randint(101, (len(hidden),), generator=generator)
     found = projected_cross_entropy(hidden, weight, target, 0.1)
     assert found.smoothed.dtype == found.nll.dtype == torch.float32
@@ -186,7 +188,7 @@ def test_the_fused_attention_of_training_equals_the_steps(
     plain = results()
     called: list[Any] = []
     kernel = F.scaled_dot_product_attention
-    monkeypatch.setattr(fast, "STEP_BY_STEP", set())
+    monkeypatch.setattr(fast, "UNFUSED_DEVICES", set())
     monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: called.append(a) or kernel(*a, **k))
     for actual, expected in zip(results(), plain, strict=True):
         close(actual, expected)
@@ -211,7 +213,7 @@ def fused_calls(layer: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, A
     """How a training step calls the fused kernel, on a device where it is the faster one."""
     calls: list[dict[str, Any]] = []
     kernel = F.scaled_dot_product_attention
-    monkeypatch.setattr(fast, "STEP_BY_STEP", set())
+    monkeypatch.setattr(fast, "UNFUSED_DEVICES", set())
     monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: calls.append(k) or kernel(*a, **k))
     attach(layer)
     x = torch.randn(5, 7, 12)
@@ -271,7 +273,7 @@ def test_a_layer_that_computes_something_else_is_not_fused() -> None:
 
 def test_the_fused_kernel_drops_as_many_weights_as_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     rates: list[float] = []
-    monkeypatch.setattr(fast, "STEP_BY_STEP", set())
+    monkeypatch.setattr(fast, "UNFUSED_DEVICES", set())
     monkeypatch.setattr(F, "scaled_dot_product_attention", lambda q, *_, dropout_p: rates.append(dropout_p) or q)
     layer, x = attach(MultiHeadAttention(12, 3, dropout=0.25)), torch.randn(5, 7, 12)
     layer(x, layer.project(x), None)
@@ -372,7 +374,7 @@ def test_hypotheses_that_share_a_source_row_get_what_rows_of_their_own_would(mod
         close(hidden, expected)
 
 
-@pytest.mark.parametrize("columns", [5, GROUP, 7 * GROUP, 11 * GROUP + 1, 13 * GROUP - 1])
+@pytest.mark.parametrize("columns", [5, GROUP_SIZE, 7 * GROUP_SIZE, 11 * GROUP_SIZE + 1, 13 * GROUP_SIZE - 1])
 @pytest.mark.parametrize("k", [1, 2, 5])
 def test_the_largest_are_those_that_a_sort_finds(columns: int, k: int) -> None:
     values = torch.randperm(17 * columns).view(17, columns).float()
@@ -445,7 +447,7 @@ def test_workers_work_side_by_side_in_the_order_given(two_threads: None) -> None
             time.sleep(0.01 * (7 - i))
         return i, torch.get_num_threads()
 
-    assert work_through(range(7), work, nn.Linear(2, 3)) == [(i, 1) for i in range(7)]
+    assert parallel_map(range(7), work, nn.Linear(2, 3)) == [(i, 1) for i in range(7)]
     assert torch.get_num_threads() == 2
 
 
@@ -457,7 +459,7 @@ def test_a_slow_piece_of_work_keeps_nobody_else_waiting(two_threads: None) -> No
             others_done.set()
         return i > 0 or others_done.wait(timeout=10)
 
-    assert work_through(range(6), work, nn.Linear(2, 3)) == [True] * 6
+    assert parallel_map(range(6), work, nn.Linear(2, 3)) == [True] * 6
 
 
 def test_results_are_reported_as_they_come(two_threads: None) -> None:
@@ -471,7 +473,7 @@ def test_results_are_reported_as_they_come(two_threads: None) -> None:
     def work(i: int) -> bool:
         return i == 0 or first_reported.wait(timeout=10)
 
-    assert work_through(range(5), work, nn.Linear(2, 3), report) == [True] * 5
+    assert parallel_map(range(5), work, nn.Linear(2, 3), report) == [True] * 5
 
 
 def test_after_an_interruption_no_work_is_begun(two_threads: None) -> None:
@@ -482,7 +484,7 @@ def test_after_an_interruption_no_work_is_begun(two_threads: None) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        work_through(range(99), lambda i: begun.append(i) or time.sleep(0.01 * i), nn.Linear(2, 3), report)
+        parallel_map(range(99), lambda i: begun.append(i) or time.sleep(0.01 * i), nn.Linear(2, 3), report)
     assert 0 < len(begun) < 9
 
 
@@ -495,7 +497,7 @@ def test_work_broken_off_leaves_threads_and_layers_as_before(two_threads: None) 
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        work_through(items(), lambda i: i, model)
+        parallel_map(items(), lambda i: i, model)
     assert torch.get_num_threads() == 2 and "forward" not in vars(model)
 
 
@@ -529,7 +531,7 @@ def test_what_goes_wrong_in_a_worker_is_told_and_threads_are_as_before(two_threa
     for threads in (2, 1):
         torch.set_num_threads(threads)
         with pytest.raises(ZeroDivisionError):
-            work_through(range(11), work, model)
+            parallel_map(range(11), work, model)
         assert torch.get_num_threads() == threads
         assert "forward" not in vars(model)
 
@@ -538,9 +540,9 @@ def test_elsewhere_than_on_a_cpu_the_caller_works(two_threads: None) -> None:
     def worker(_: int) -> threading.Thread:
         return threading.current_thread()
 
-    assert work_through([1], worker, nn.Linear(2, 3, device="meta")) == [threading.current_thread()]
+    assert parallel_map([1], worker, nn.Linear(2, 3, device="meta")) == [threading.current_thread()]
     with torch.autocast("cpu", torch.bfloat16):
-        assert work_through([1], worker, nn.Linear(2, 3)) == [threading.current_thread()]
+        assert parallel_map([1], worker, nn.Linear(2, 3)) == [threading.current_thread()]
 
 
 # Memory

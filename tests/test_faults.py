@@ -18,7 +18,7 @@ import yaml
 
 from bad_inputs import ROOT, Ended, arguments, prepare, run
 from entente.checkpoint import read
-from entente.files import whole
+from entente.files import open_atomic
 from entente.training.translator import Translator
 from faults import FullDisk
 from interruptions import differences
@@ -119,7 +119,7 @@ def test_a_step_without_memory_leaves_a_run_that_can_be_resumed(
         ended = run(f"{TRAIN}a", folder)
     assert ended.code == 2 and ended.err == (
         "error: out/a: out of memory; free some, or lower data.batch.max_tokens, the model's widths or search.beam; "
-        "go on: entente train resume=out/a\n"
+        "resume it with: entente train resume=out/a\n"
     )
     assert run(f"{TRAIN}a resume=auto", folder).code == 0
     assert differences(folder / "out" / "whole", folder / "out" / "a") == []
@@ -156,14 +156,14 @@ def test_a_cache_that_cannot_be_read_is_a_line(base: Path, tmp_path: Path) -> No
 
 def test_a_start_clears_what_a_dead_writer_left_and_only_that(base: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(base, tmp_path / "folder"))
-    program = "import os, signal, sys; from pathlib import Path; from entente.files import whole\n"
-    program += "with whole(Path('run/checkpoints/step-9.ckpt')) as file, whole(Path('out/x')):\n"
+    program = "import os, signal, sys; from pathlib import Path; from entente.files import open_atomic\n"
+    program += "with open_atomic(Path('run/checkpoints/step-9.ckpt')) as file, open_atomic(Path('out/x')):\n"
     program += "    file.write(b'half'); file.flush(); os.kill(os.getpid(), signal.SIGKILL)"
     assert subprocess.run([sys.executable, "-c", program], cwd=folder, check=False).returncode == -signal.SIGKILL
     left = [*folder.glob("*/.*.new"), *folder.glob("run/checkpoints/.*.new")]
     assert len(left) == 2
     (folder / "run" / "metrics.json").unlink()
-    with whole(folder / "run" / "checkpoints" / "step-11.ckpt") as file:  # alive
+    with open_atomic(folder / "run" / "checkpoints" / "step-11.ckpt") as file:  # alive
         file.write(b"half")
         assert run("train resume=run", folder).code == 0
         assert run(f"{TRAIN}a", folder).code == 0

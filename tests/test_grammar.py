@@ -36,7 +36,7 @@ from entente_grammar.english import a_or_an, comparative, english_past, english_
 from entente_grammar.french import agree, conjugate, french_plural
 from entente_grammar.lexicon import ADJECTIVE_LIST, ADJECTIVES_OF, COUNTRIES, MONTHS, NOUN, VERB
 from entente_grammar.nominals import Name, NounPhrase, Pronoun
-from entente_grammar.sentences import alone, sentence
+from entente_grammar.sentences import sentence, single_clause
 from entente_grammar.show import Show, alignment_matrix, show
 from entente_grammar.statements import compared_people, journey
 from entente_grammar.tables import read_table
@@ -184,7 +184,7 @@ ADJECTIVE = {adjective.en: adjective for adjective in ADJECTIVE_LIST}
         (
             FIXED[0],
             (
-                alone,
+                single_clause,
                 compared_people,
                 "pronoun",
                 (HE, "m"),
@@ -198,7 +198,7 @@ ADJECTIVE = {adjective.en: adjective for adjective in ADJECTIVE_LIST}
         (
             FIXED[1],
             (
-                alone,
+                single_clause,
                 journey,
                 VERB["visiter"],
                 "name",

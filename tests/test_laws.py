@@ -16,7 +16,7 @@ from conftest import BOS, EOS, LENGTHS, PAD, SIZES, SRC_VOCAB, TGT_VOCAB, T, rea
 from entente.decoding.search import Search, search
 from entente.models import MODELS, BiRNN, Seq2Seq, Transformer
 from entente.models.attention import MultiHeadAttention
-from entente.models.initialise import STACKED
+from entente.models.initialise import GATES
 from entente.models.seq2seq import pad, parameter_count, select
 from entente.models.transformer import DecoderBlock, EncoderBlock
 
@@ -341,7 +341,7 @@ def test_parameters_start_as_their_kind_asks(name: str) -> None:
                 torch.testing.assert_close(gate @ gate.T, torch.eye(256, dtype=torch.float64), rtol=0, atol=1e-5)
             assert not torch.allclose(gates[0], gates[1])
         else:
-            for block in value.chunk(STACKED.get(type(owner), 1)):  # Glorot & Bengio 2010, equation 16, gate by gate
+            for block in value.chunk(GATES.get(type(owner), 1)):  # Glorot & Bengio 2010, equation 16, gate by gate
                 bound = math.sqrt(6 / sum(block.shape))
                 assert block.abs().max().item() <= bound * (1 + 1e-6), path
                 assert block.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1), path

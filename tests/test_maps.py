@@ -10,7 +10,7 @@ from matplotlib._pylab_helpers import Gcf
 from matplotlib.colors import to_rgba
 from torch import Tensor, nn
 
-from entente.attention.draw import MARK, NOT_AS_DECODED, draw, draw_pair, mark
+from entente.attention.draw import LINK_COLOR, NOT_AS_DECODED, draw, draw_pair, piece_label
 from entente.attention.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, kind_of, record, record_batch
 from entente.data.tokenizer import BOS, PAD, Tokenizer, Vocabulary
 from entente.models import BiRNN, Seq2Seq, Transformer
@@ -299,7 +299,7 @@ def test_every_layer_and_head_is_drawn_under_its_labels(tmp_path: Any) -> None:
     for head in range(4):
         left, right, bottom, _ = places[8 + head]
         beneath = [t for t in texts(figure, rotation=90) if left < t.get_position()[0] < right]
-        assert [t.get_text() for t in beneath] == [mark(piece) for piece in columns]
+        assert [t.get_text() for t in beneath] == [piece_label(piece) for piece in columns]
         assert all(t.get_position()[1] > bottom for t in beneath)
         assert beneath[0].get_position()[0] == pytest.approx(left + 0.1 * (right - left))
     figure.savefig(tmp_path / "map.png")
@@ -334,7 +334,7 @@ def test_odd_pieces_are_drawn_without_a_warning(piece: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         draw(fake(CROSS, 2, 2, [piece, "b"], ["c", piece, piece]), f"{piece} → {piece}").canvas.draw()  # type: ignore[attr-defined]
-    assert mark("œÉ’«…") == "œÉ’«…"
+    assert piece_label("œÉ’«…") == "œÉ’«…"
 
 
 def test_pair_shows_the_chosen_attention_of_each_model() -> None:
@@ -358,7 +358,7 @@ def test_links_are_framed_in_their_cells() -> None:
     figure = draw_pair({"it": map}, "", marks={(2, 1): True, (0, 4): False})
     [image] = panels(figure)
     left, right, bottom, top = image.get_extent()
-    frames = [patch for patch in image.axes.patches if to_rgba(MARK) == patch.get_edgecolor()]
+    frames = [patch for patch in image.axes.patches if to_rgba(LINK_COLOR) == patch.get_edgecolor()]
     places = {}
     for frame in frames:
         x, y = frame.get_center()

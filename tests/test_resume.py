@@ -24,7 +24,7 @@ from sacrebleu.metrics.bleu import BLEUScore
 from entente.checkpoint import read, write
 from entente.config.command_line import plain
 from entente.errors import InputError, Interrupted
-from entente.training.run_directory import CheckpointSettings, newest, random_state, restore_random_state, steps
+from entente.training.run_directory import CheckpointSettings, find_resume_point, random_state, restore_random_state, steps
 from entente.training.train import train
 from entente.training.translator import Translator
 from interruptions import command, compare_stopped_runs, differences, points
@@ -148,7 +148,7 @@ def test_a_run_stopped_by_signals_ends_with_the_same_bits(
         stopped = run(model, name, more, resume="auto")
         assert stopped.name == name
         assert differences(whole, stopped) == []
-        said = f"goes on from step {step} to {STEPS}" if step < STEPS else f"has trained its {STEPS} steps"
+        said = f"resumes from step {step} of {STEPS}" if step < STEPS else f"has trained its {STEPS} steps"
         assert said in capsys.readouterr().out
 
 
@@ -260,7 +260,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     damage(saved[-1])
     resumed = run("birnn", "stopped", resume="auto")
     out = capsys.readouterr().out
-    assert "step-11.ckpt: damaged" in out and "goes on from step 9" in out
+    assert "step-11.ckpt: damaged" in out and "resumes from step 9" in out
     assert differences(whole, resumed) == []
 
 
@@ -311,9 +311,9 @@ def test_steps_whose_checkpoints_are_lost_are_trained_again(
     whole = unstopped("birnn", *AVERAGED)
     for name, spoil, said in (
         ("step-24.ckpt", damage, "step-24.ckpt: damaged.*: going back.* starts again from step 0"),
-        ("step-28.ckpt", Path.unlink, "step-28.ckpt: .*: going back.* goes on from step 24"),
-        ("step-30.ckpt", damage, "step-30.ckpt: damaged.*: going back.* goes on from step 28"),
-        ("best.ckpt", damage, "best.ckpt: damaged.*: going back.* (goes on|starts again) from step"),
+        ("step-28.ckpt", Path.unlink, "step-28.ckpt: .*: going back.* resumes from step 24"),
+        ("step-30.ckpt", damage, "step-30.ckpt: damaged.*: going back.* resumes from step 28"),
+        ("best.ckpt", damage, "best.ckpt: damaged.*: going back.* (resumes|starts again) from step"),
     ):
         spoilt = tmp_path / f"spoilt-{name}"
         shutil.copytree(whole, spoilt)
@@ -337,10 +337,10 @@ def test_only_the_checkpoints_of_the_mean_are_required(run: Run, at_batch: Calla
     assert [path.stem for path in saved] == ["step-16", "step-20", "step-24", "step-26"]
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     damage(tmp_path / "a" / "checkpoints" / "step-20.ckpt")
-    assert newest(tmp_path / "a", MEAN, last=30).step == 26
-    assert newest(tmp_path / "a", MEAN).step == 0
+    assert find_resume_point(tmp_path / "a", MEAN, last=30).step == 26
+    assert find_resume_point(tmp_path / "a", MEAN).step == 0
     damage(tmp_path / "b" / "checkpoints" / "step-24.ckpt")
-    assert newest(tmp_path / "b", MEAN, last=30).step == newest(tmp_path / "b", MEAN).step == 20
+    assert find_resume_point(tmp_path / "b", MEAN, last=30).step == find_resume_point(tmp_path / "b", MEAN).step == 20
 
 
 def test_the_end_is_always_validated(run: Run, unstopped: Run, at_batch: Callable[..., None], tmp_path: Path) -> None:
@@ -490,7 +490,7 @@ def test_a_second_interrupt_quits_at_once(tmp_path: Path) -> None:
             time.sleep(1)
             process.send_signal(signal.SIGINT)
         said = process.stderr.read().decode()
-    assert (process.returncode, said.count("once more to quit"), "Traceback" in said) == (128 + signal.SIGINT, 1, False)
+    assert (process.returncode, said.count("again to quit"), "Traceback" in said) == (128 + signal.SIGINT, 1, False)
     assert not list(tmp_path.glob("a/checkpoints/step-*"))
 
 

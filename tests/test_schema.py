@@ -17,11 +17,11 @@ from typing_extensions import TypedDict
 
 from entente.checkpoint import RUNTIME
 from entente.config.command_line import FILE, TABLES
-from entente.config.schema import defaults, fill, nearest, problems, settings_of, shown
+from entente.config.schema import defaults, fill, nearest, problems, settings_of, to_text
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.models import MODELS
-from entente.training.settings import completed
+from entente.training.settings import add_defaults
 from entente.training.translator import Optim
 from schema import schema
 
@@ -117,7 +117,7 @@ def test_a_range_holds_its_ends_and_nothing_beyond(value: int) -> None:
 @settings(deadline=None)  # a busy machine is no error
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=9))
 def test_any_value_is_shown_in_one_short_piece(value: object) -> None:
-    assert len(shown(value)) <= 80
+    assert len(to_text(value)) <= 80
     assert refusal(Literal["a"], value) == "" if value == "a" else refusal(Literal["a"], value).startswith("part.key=")
 
 
@@ -157,7 +157,7 @@ GOOD = {"side": {"src": "a", "tgt": "b"}, "how": {"beam": 5}}
             ["top.side.tg=c: no such setting; did you mean top.side.tgt?", "top.side.tgt=null: give text"],
         ),
         ({"how": {"beam": 0, "n_best": 2}}, ["top.how.beam=0: give a whole number from 1 to 1000"]),
-        ({"how": {"n_best": 2}}, ["top.how.n_best=2 and top.how.beam=1: allowed is 1 <= n_best <= beam"]),
+        ({"how": {"n_best": 2}}, ["top.how.n_best=2 and top.how.beam=1: n_best must be between 1 and beam"]),
         ({"sizes": {"a": 1, "b": 0}}, ["top.sizes.b=0: give a whole number of at least 1"]),
     ],
     ids=str,
@@ -227,7 +227,7 @@ def test_filling_calls_with_what_the_program_gives() -> None:
 
 @pytest.mark.parametrize("values", [None, 3, [1]])
 def test_a_part_that_is_no_mapping_is_refused(values: object) -> None:
-    assert problems(Pair, "pair", values) == [f"pair={shown(values)}: give settings, each as pair.KEY=VALUE"]
+    assert problems(Pair, "pair", values) == [f"pair={to_text(values)}: give settings, each as pair.KEY=VALUE"]
 
 
 def test_at_the_top_keys_have_no_dot() -> None:
@@ -288,16 +288,16 @@ def test_a_model_is_configured_by_its_signature(name: str) -> None:
 
 
 def test_what_a_corpus_is_not_told_has_its_default() -> None:
-    data = completed({"data": {"name": "grammar", "src": "en"}})["data"]
+    data = add_defaults({"data": {"name": "grammar", "src": "en"}})["data"]
     assert (data["src"], data["tgt"], data["seed"], data["tokenizer"], data["batch"]) == ("en", "en", 1, {}, {})
 
 
 def test_a_run_that_goes_on_keeps_what_a_setting_meant_before_it_was_stored() -> None:
     stored = {"optim": {"lr": 0.1}, "resume": "outputs/run"}
-    assert completed(stored)["optim"]["decay_from"] == 0
+    assert add_defaults(stored)["optim"]["decay_from"] == 0
     assert (
-        completed({**stored, "resume": None})["optim"]["decay_from"]
-        == completed({**stored, "resume": "auto"})["optim"]["decay_from"]
+        add_defaults({**stored, "resume": None})["optim"]["decay_from"]
+        == add_defaults({**stored, "resume": "auto"})["optim"]["decay_from"]
         == 200
     )
 
@@ -321,7 +321,7 @@ def test_a_run_that_goes_on_keeps_what_a_setting_meant_before_it_was_stored() ->
             {"schedule": "cosin"},
             "part.schedule=cosin: choose one of inverse_sqrt, cosine, constant; did you mean cosine?",
         ),
-        ("search", {"beam": 2, "n_best": 3}, "part.n_best=3 and part.beam=2: allowed is 1 <= n_best <= beam"),
+        ("search", {"beam": 2, "n_best": 3}, "part.n_best=3 and part.beam=2: n_best must be between 1 and beam"),
     ],
     ids=str,
 )

@@ -115,7 +115,7 @@ def test_a_run_can_be_resumed_wherever_a_signal_ends_it(function: str, n: int, f
         )
         assert (ended.code, again) == (75, n)
         assert re.fullmatch(
-            rf"stopped by {number.name}.*; go on: entente train resume={number.name}", ended.err.splitlines()[-1]
+            rf"stopped by {number.name}.*; resume it with: entente train resume={number.name}", ended.err.splitlines()[-1]
         )
         assert not list(folder.glob("*/**/.*.new")) and not (folder / number.name / "metrics.json").exists()
         assert run(f"{one} resume=auto", folder).code == 0

@@ -127,7 +127,7 @@ def test_a_vocabulary_larger_than_the_text_is_fitted_and_said(tmp_path: Path, ca
             size = len(Vocabulary.train(PAIRS, 5003, "bpe", True, tmp_path).src)
         assert size < 500
         assert [record.getMessage() for record in caplog.records] == [
-            f"a vocabulary of 5003 pieces is more than this text fills: it has {size}"
+            f"a vocabulary of 5003 pieces is more than this text can fill; it has {size}"
         ]
 
 

@@ -501,14 +501,14 @@ def test_softmax_over_another_axis(softmax: str, batch: Batch) -> None:
     one, other = table_of(found, "weights", 0), table_of(found, "weights", 1)
     said = text(found, "The softmax")
     assert f"softmax: {softmax}" in said
-    assert ("sums to 1, the rows do not" if softmax == "queries" else "Rows do not sum to 1") in said
-    assert "distribution over the keys" not in said and "no average" in text(found, "The weighted sum")
+    assert ("sums to 1, but the rows do not" if softmax == "queries" else "Rows do not sum to 1") in said
+    assert "distribution over the keys" not in said and "not an average" in text(found, "The weighted sum")
     assert (one.tensor.sum(-1) - 1).abs().max() > 0.05
     if softmax == "queries":
         assert torch.allclose(one.tensor.sum(0), torch.ones(S).double())
     else:
         assert torch.allclose((one.tensor + other.tensor)[:, :4], torch.ones(T, 4).double())
-        assert "but for the softmax" in text(found, "The input")
+        assert "except in the softmax" in text(found, "The input")
     assert "-inf" not in found.steps[5].formula
     assert one.sums == pytest.approx(one.tensor.sum(-1).tolist())
 
@@ -681,7 +681,7 @@ WHOLE = "a whole number of at least 1 or null"
 BAD = [
     ("", "checkpoint is not set: give checkpoint=FILE, or example=true .+"),
     ("checkpoint=gone", "checkpoint=gone: no such file, .+"),
-    ("checkpoint=birnn.ckpt example=true", "checkpoint=birnn.ckpt: .+ leave out one of both"),
+    ("checkpoint=birnn.ckpt example=true", "checkpoint=birnn.ckpt: .+ leave out one of the two"),
     ("checkpoint=transformer.ckpt kind=both", "kind=both: choose one of encoder, decoder, cross, alignment or null"),
     ("checkpoint=transformer.ckpt head=0", f"head=0: give {WHOLE}"),
     ("checkpoint=birnn.ckpt step=9 target=Jane", r"step=9: choose from 1 to \d"),

@@ -18,7 +18,7 @@ from entente.decoding.search import Search
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.evaluation import evaluate
-from entente.training.settings import completed
+from entente.training.settings import add_defaults
 from entente.training.train import train
 from tiny import SMALL, write_corpus
 
@@ -35,7 +35,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         config = hydra.compose("train", given)
     values = OmegaConf.to_container(config, resolve=True)
-    return train(completed(values))
+    return train(add_defaults(values))
 
 
 @pytest.fixture

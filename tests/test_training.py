@@ -192,7 +192,7 @@ def test_a_name_that_is_too_long_leaves_nothing_behind(base: list[str], tmp_path
     with pytest.raises(InputError, match="give the name of a folder"):
         trained(base, "birnn", f"name={'x' * 300}")
     assert not (tmp_path / "outputs").exists()
-    with pytest.raises(InputError, match="no directory of this name"):
+    with pytest.raises(InputError, match="cannot create a directory of this name"):
         new_run_directory(tmp_path / "outputs", "x" * 300, {})
     assert not (tmp_path / "outputs").exists()
 
@@ -320,7 +320,7 @@ def test_all_attention_of_a_checkpoint_becomes_pictures(runs: dict[str, Path], t
         picture_attention(settings(Attention, [*arguments, "words=true", "target='The bird seeks the horse.'", "head=1"]))
         text = (folder / f"{names[0]}.svg").read_text()
         assert "given, not translated: The bird" in text and "<!-- seeks -->" in text
-    with pytest.raises(InputError, match="kind=cross: this model has alignment; choose of these"):
+    with pytest.raises(InputError, match="kind=cross: this model has alignment; choose one of these"):
         picture_attention(settings(Attention, [*arguments, "kind=cross"]))
 
 
@@ -349,7 +349,7 @@ def test_attention_is_measured_against_a_users_own_links(
     again = links_agreement(zip(links, read_pharaoh(tmp_path / "gold", *texts), strict=True))
     assert again.aer == pytest.approx(found["word_alignment"]["best"]["aer"])
     said = " ".join(capsys.readouterr().out.split())
-    for words in ("oracle: the best of one", "near-uniform heads", "these sentences themselves", "same_first"):
+    for words in ("oracle: best choice of one", "near-uniform heads", "these sentences themselves", "same_first"):
         assert words in said, said[-3000:]
 
 

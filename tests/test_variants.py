@@ -446,8 +446,8 @@ def test_a_block_is_the_sublayers_it_has_one_after_the_other(kind: type[EncoderB
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"sublayers": ["cross", "ff"]}, r"sublayers=\['cross', 'ff'\] must have self"),
-        ({"sublayers": []}, r"sublayers=\[\] must have self"),
+        ({"sublayers": ["cross", "ff"]}, r"sublayers=\['cross', 'ff'\] must include self"),
+        ({"sublayers": []}, r"sublayers=\[\] must include self"),
         ({"d_k": 5, "projections": ["query", "key"]}, "d_k=5 needs all three projections"),
         ({"d_k": 7, "projections": []}, "d_k=7 needs all three projections"),
     ],

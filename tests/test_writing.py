@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from entente.files import clear, scratch, whole, write_json
+from entente.files import open_atomic, remove_leftovers, scratch, write_json
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     write_json(path, {"bleu": 11.5, "of": "œuvre"})
     before = path.read_text(encoding="utf-8")
     assert before == '{\n  "bleu": 11.5,\n  "of": "œuvre"\n}\n'
-    with pytest.raises(RuntimeError), whole(path) as file:
+    with pytest.raises(RuntimeError), open_atomic(path) as file:
         file.write(b"half")
         file.flush()
         assert path.read_text(encoding="utf-8") == before
@@ -42,7 +42,7 @@ def test_several_threads_can_write_one_file_at_once(tmp_path: Path) -> None:
     contents = [bytes([letter]) * 10_007 for letter in range(11)]
 
     def write(content: bytes) -> bytes:
-        with whole(path) as file:
+        with open_atomic(path) as file:
             for start in range(0, len(content), 1009):
                 file.write(content[start : start + 1009])
         return path.read_bytes()
@@ -54,7 +54,7 @@ def test_several_threads_can_write_one_file_at_once(tmp_path: Path) -> None:
 
 def test_folders_made_for_a_failed_write_are_removed(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
-    with pytest.raises(RuntimeError), whole(tmp_path / "kept" / "new" / "newer" / "file"):
+    with pytest.raises(RuntimeError), open_atomic(tmp_path / "kept" / "new" / "newer" / "file"):
         raise RuntimeError
     assert [*tmp_path.rglob("*")] == [tmp_path / "kept"]
 

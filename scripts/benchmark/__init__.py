@@ -1,1 +1,1 @@
-"""Measures Entente and other programs in alternation on one machine."""
+"""Compares the speed of Entente with other programs, measured in alternation on one machine."""

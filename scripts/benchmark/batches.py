@@ -1,4 +1,5 @@
-"""Batches of token ids in a file, so that every program gets the same ones. NumPy only, because other programs import this.
+"""Reads and writes batches of token ids, so that every program gets the same ones. Imports only NumPy, because other programs
+import this module in their own environments.
 
 Shapes: B sentences, S source and T target tokens.
 """
@@ -15,7 +16,7 @@ Ids = np.ndarray[Any, Any]
 
 
 def write_batches(path: Path, batches: Iterable[tuple[Ids, Ids]]) -> int:
-    """Writes pairs of src (B, S) and tgt (B, T); returns the longest S or T."""
+    """Writes pairs of src (B, S) and tgt (B, T). Returns the largest S or T."""
     arrays, longest = dict[str, Any](), 0
     for i, (src, tgt) in enumerate(batches):
         arrays[f"src{i}"], arrays[f"tgt{i}"] = src, tgt
@@ -34,5 +35,5 @@ def endless_batches(path: str) -> Iterator[tuple[Ids, Ids]]:
 
 
 def target_tokens(tgt: Ids) -> int:
-    """Real tokens that are predicted: the begin symbol is not."""
+    """Returns the number of tokens to predict: all of `tgt` except padding and the begin symbol."""
     return int((tgt[:, 1:] != PAD).sum())

@@ -1,4 +1,4 @@
-"""The cases: for each, the contestants with their settings, from one configuration and one data set."""
+"""Measures each case of the benchmark: sets up its contestants from one configuration and one data set."""
 
 import json
 import logging
@@ -14,7 +14,7 @@ import sacrebleu
 import torch
 
 from benchmark.batches import write_batches
-from benchmark.contestants.ours import decoded_pairs
+from benchmark.contestants.ours import pairs_to_decode
 from benchmark.results import Result, case_result
 from benchmark.settings import Benchmark
 from benchmark.turns import OURS, Contestant, Measured, in_turn
@@ -27,29 +27,30 @@ from entente.decoding.ctranslate2 import write_ctranslate2
 from entente.errors import InputError
 from entente.files import path_of
 from entente.training.settings import RunSettings
-from entente.training.train import prepared
+from entente.training.train import prepare_run
 from entente.training.translator import Translator
 
 log = logging.getLogger("entente")
 
-PROFILED = 3  # steps
+PROFILED_STEPS = 3
 MARIAN = "Marian (transformers)"
 CPU_ONLY = "measured on the CPU, in float32 only"
-COMPUTE_TYPES = ("float32", "int8")  # CTranslate2's
-COMPARED = ("32-true", "bf16-mixed")  # precisions that Marian's loop and the ceiling have too
+COMPUTE_TYPES = ("float32", "int8")  # precisions of CTranslate2 to measure
+PEER_PRECISIONS = ("32-true", "bf16-mixed")  # supported by the Marian training loop and the ceiling
 PRECISION = {"32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed", "64": "64-true"}  # Lightning's short names
-DECODING = {"greedy": (1, False), "beam": (5, False), "greedy_trained": (1, True), "beam_trained": (5, True)}  # beam, trained
+# Beam size, and whether the model is a trained checkpoint.
+DECODING = {"greedy": (1, False), "beam": (5, False), "greedy_trained": (1, True), "beam_trained": (5, True)}
 
 
 def script(name: str, python: str = sys.executable) -> list[str]:
-    """The command of a contestant."""
+    """Returns the command that runs a contestant."""
     return [str(path_of(python)), str(Path(__file__).parent / "contestants" / f"{name}.py")]
 
 
 @dataclass
 class Bench:
-    """One configuration on one machine. config: of a run. folder: temporary, for what the contestants read. begin: called with
-    a contestant's name before each of its bursts."""
+    """A benchmark session: the configuration of a run (`config`), and a temporary folder for the files that contestants read.
+    `begin` is called with a contestant's name before each of its bursts."""
 
     config: dict[str, Any]
     settings: Benchmark
@@ -67,7 +68,7 @@ class Bench:
 
     @cached_property
     def prepared(self) -> tuple[TranslationData, Translator]:
-        return prepared(RunSettings.of(self.config))
+        return prepare_run(RunSettings.of(self.config))
 
     @property
     def data(self) -> TranslationData:
@@ -75,7 +76,7 @@ class Bench:
 
     @cached_property
     def common(self) -> dict[str, Any]:
-        """Settings of every contestant."""
+        """The settings that all contestants get."""
         precision = str(self.config["trainer"]["precision"])
         return {
             "seed": self.config["seed"],
@@ -90,8 +91,8 @@ class Bench:
 
     @cached_property
     def batches(self) -> dict[str, Any]:
-        """The training batches of all bursts, in a file; `longest` is the length of their longest sentence."""
-        steps = self.settings.steps * (self.settings.pairs + 1) + PROFILED
+        """The settings of a training contestant: the file with the batches of all bursts, and the largest length."""
+        steps = self.settings.steps * (self.settings.pairs + 1) + PROFILED_STEPS
         path = self.folder / "batches.npz"
         batches = islice(self.data.train_dataloader(), steps)
         longest = write_batches(path, ((batch.src.numpy(), batch.tgt.numpy()) for batch in batches))
@@ -99,7 +100,7 @@ class Bench:
 
     @cached_property
     def text(self) -> dict[str, Any]:
-        """The training text, the tokenizer and its pieces, in files, for JoeyNMT's own reader."""
+        """The settings of JoeyNMT's own reader: files with the training text, the tokenizer and its pieces."""
         path, tokenizer, pieces = self.folder / "train", self.folder / "tokenizer.model", self.folder / "pieces.txt"
         vocabulary, train = self.data.vocabulary.tgt, self.data.corpus.train
         for side in ("src", "tgt"):
@@ -111,13 +112,13 @@ class Bench:
         return {"text": str(path), "tokenizer": str(tokenizer), "pieces": str(pieces), "max_tokens": max_tokens}
 
     @property
-    def other_precision(self) -> str:
-        """Why a contestant without our precision is left out; empty if it has it."""
-        return "" if self.common["precision"] in COMPARED else f"measured in {' and '.join(COMPARED)} only"
+    def precision_reason(self) -> str:
+        """The reason to leave out a contestant that does not support the configured precision, or an empty string."""
+        return "" if self.common["precision"] in PEER_PRECISIONS else f"measured in {' and '.join(PEER_PRECISIONS)} only"
 
     @property
-    def not_on_cpu(self) -> str:
-        """Why a contestant that is measured on the CPU only is left out; empty if it is not."""
+    def cpu_only_reason(self) -> str:
+        """The reason to leave out a contestant that runs only on the CPU in float32, or an empty string."""
         return CPU_ONLY * (self.device != "cpu" or self.common["precision"] != "32-true")
 
     def ours(self, task: str, **settings: Any) -> Contestant:
@@ -127,13 +128,13 @@ class Bench:
         return self.ours("train", config={**self.config, "model": dict(model)})
 
     def marian(self, **settings: Any) -> Contestant:
-        return Contestant(MARIAN, script("with_marian"), {**self.common, **settings}, self.other_precision)
+        return Contestant(MARIAN, script("with_marian"), {**self.common, **settings}, self.precision_reason)
 
     def joeynmt(self, name: str = "JoeyNMT", file: str = "with_joeynmt", **settings: Any) -> Contestant:
         return self.peer(name, file, "joeynmt", settings)
 
     def joeynmt_trainers(self, model: Mapping[str, Any]) -> list[Contestant]:
-        """JoeyNMT on our batches, and as its own command trains."""
+        """Returns JoeyNMT twice: with our batches, and with the batches that its own command makes."""
         own = self.joeynmt("JoeyNMT, its own batches", "train_joeynmt", **self.text, model=dict(model))
         return [self.joeynmt(**self.batches, model=dict(model)), own]
 
@@ -141,36 +142,36 @@ class Bench:
         return self.peer("EOLE", "train_eole", "eole", self.batches)
 
     def peer(self, name: str, file: str, environment: str, settings: Mapping[str, Any]) -> Contestant:
-        """A program with an interpreter of its own."""
+        """Returns a program that runs in another environment, with the interpreter of that environment."""
         python = getattr(self.settings.peers, environment)
-        left_out = self.not_on_cpu or f"no interpreter given; benchmark.peers.{environment}=PYTHON" * (python is None)
+        left_out = self.cpu_only_reason or f"no interpreter given; set benchmark.peers.{environment}=PYTHON" * (python is None)
         return Contestant(name, script(file, python or ""), {**self.common, **settings}, left_out)
 
-    def measured(self, contestants: list[Contestant], request: Mapping[str, Any], **how: Any) -> dict[str, Measured]:
+    def measure(self, contestants: list[Contestant], request: Mapping[str, Any], **how: Any) -> dict[str, Measured]:
         return in_turn(contestants, self.settings.pairs, self.threads, request, self.begin, **how)
 
 
 def training(bench: Bench, cases: set[str]) -> Iterator[Result]:
-    """Training speed of the Transformer; the ceiling of matrix products is measured in the same rounds."""
+    """Measures the training speed of the Transformer and, in the same rounds, the ceiling set by matrix products."""
     contestants = [bench.trainer(bench.config["model"])]
     if "transformer" in cases:
         contestants += [bench.marian(**bench.batches), bench.eole(), *bench.joeynmt_trainers(bench.config["model"])]
     if "ceiling" in cases:
         rows = min(2048, bench.config["data"]["batch"]["max_tokens"])
         settings = {**bench.common, "rows": rows, "largest": bench.settings.largest}
-        contestants.append(Contestant("ceiling", script("ceiling"), settings, bench.other_precision))
-    found = bench.measured(contestants, {"steps": bench.settings.steps})
+        contestants.append(Contestant("ceiling", script("ceiling"), settings, bench.precision_reason))
+    found = bench.measure(contestants, {"steps": bench.settings.steps})
     ceiling = found.pop("ceiling", None)
     if "transformer" in cases:
-        yield case_result("transformer", "target tokens/s", found, notes=unequal(found))
+        yield case_result("transformer", "target tokens/s", found, notes=token_notes(found))
     if ceiling:
         large = Measured(ceiling.about, bursts=[burst["large"] for burst in ceiling.bursts])
         products = {"products of its sizes": ceiling, f"product of {bench.settings.largest} cubed": large}
         yield case_result("ceiling", "GFLOP/s", {OURS: found[OURS], **products}, count="gflop")
 
 
-def unequal(found: Mapping[str, Measured]) -> dict[str, str]:
-    """A note where a contestant's bursts had other target tokens than ours, so that the ratio compares unlike work."""
+def token_notes(found: Mapping[str, Measured]) -> dict[str, str]:
+    """Returns a note for each contestant whose numbers of target tokens differ from ours, so that the ratio is not exact."""
     tokens = [burst["tokens"] for burst in found[OURS].bursts]
     others = (name for name, one in found.items() if one.bursts and [burst["tokens"] for burst in one.bursts] != tokens)
     return dict.fromkeys(others, "other tokens than ours")
@@ -178,42 +179,43 @@ def unequal(found: Mapping[str, Measured]) -> dict[str, str]:
 
 def birnn(bench: Bench) -> Result:
     model = bench.settings.birnn
-    found = bench.measured([bench.trainer(model), *bench.joeynmt_trainers(model)], {"steps": bench.settings.steps})
-    return case_result("birnn", "target tokens/s", found, notes=unequal(found))
+    found = bench.measure([bench.trainer(model), *bench.joeynmt_trainers(model)], {"steps": bench.settings.steps})
+    return case_result("birnn", "target tokens/s", found, notes=token_notes(found))
 
 
-def profiled(bench: Bench) -> Result:
-    """How the time of a training step divides, ours and Marian's; speed while profiled."""
+def profiles(bench: Bench) -> Result:
+    """Profiles training steps of Entente and Marian. The speeds are measured under the profiler."""
     contestants = [bench.trainer(bench.config["model"]), bench.marian(**bench.batches)]
-    found = in_turn(contestants, 1, bench.threads, {"steps": PROFILED, "profile": True}, bench.begin)
+    found = in_turn(contestants, 1, bench.threads, {"steps": PROFILED_STEPS, "profile": True}, bench.begin)
     return case_result("profile", "target tokens/s", found)
 
 
 def startup(bench: Bench) -> Result:
-    """Seconds from the start of a process to the end of its first step. Token ids are ready: ours in its cache, Marian's in a
-    file of batches."""
+    """Measures the seconds from the start of a process to the end of its first step. Token ids are prepared beforehand:
+    Entente reads them from its cache, Marian from a file of batches."""
     contestants = [bench.trainer(bench.config["model"]), bench.marian(**bench.batches)]
-    return case_result("startup", "seconds", bench.measured(contestants, {"steps": 1}, fresh=True), count=None)
+    return case_result("startup", "seconds", bench.measure(contestants, {"steps": 1}, fresh=True), count=None)
 
 
 def preparation(bench: Bench) -> Result:
-    """From text to the first batch: corpus, tokenizer, token ids."""
-    return case_result("data", "pairs/s", bench.measured([bench.ours("prepare")], {}), count="pairs")
+    """Measures the preparation of data, from text to the first batch: corpus, tokenizer, token ids."""
+    return case_result("data", "pairs/s", bench.measure([bench.ours("prepare")], {}), count="pairs")
 
 
 def decoding(bench: Bench, case: str) -> Result:
-    """Sentences per second: without training, exactly `length` target tokens each; trained, up to the model's end symbol."""
+    """Measures decoding in sentences per second. An untrained model decodes exactly `length` target tokens per sentence; a
+    trained one stops at its end symbol."""
     beam, trained = DECODING[case]
     path, length = (bench.settings.checkpoint, 0) if trained else (None, bench.settings.length)
     if trained and not path:
-        return Result(case, "sentences/s", [], {OURS: "no model; benchmark.checkpoint=outputs/RUN"}, {})
+        return Result(case, "sentences/s", [], {OURS: "no model given; set benchmark.checkpoint=outputs/RUN"}, {})
     if path:
         run = load_run(path, "auto")
-        pairs = decoded_pairs(stored_corpus(run, path, bench.settings.trust_data, "benchmark.trust_data"))
+        pairs = pairs_to_decode(stored_corpus(run, path, bench.settings.trust_data, "benchmark.trust_data"))
     else:
         data, translator = bench.prepared
         run = checkpoint.Run(translator.model.eval(), data.vocabulary, bench.config, checkpoint.provenance(), 0)
-        pairs = decoded_pairs(data.corpus)
+        pairs = pairs_to_decode(data.corpus)
     texts, references = pairs["src"][: bench.settings.sentences], pairs["tgt"][: bench.settings.sentences]
     ids = run.vocabulary.encode_src(texts)
     how = {"device": bench.device, "beam": beam, "length": length}
@@ -225,13 +227,13 @@ def decoding(bench: Bench, case: str) -> Result:
         contestants += [bench.marian(**given)] + [bench.joeynmt(**given)] * (beam > 1)
     others = ctranslate2(bench, case, run, ids, how)
     contestants += others
-    if trained:  # the same program through evaluate and translate
+    if trained:  # CTranslate2 as `entente evaluate` and `entente translate` call it
         left_out = others[0].left_out or CPU_ONLY * (bench.device != "cpu")
         for compute_type in COMPUTE_TYPES:
             engine = {"engine": "ctranslate2", "quantization": "int8" if compute_type == "int8" else None}
             name = f"engine=ctranslate2, {compute_type}"
             contestants.append(replace(ours, name=name, settings={**ours.settings, **engine}, left_out=left_out))
-    found = bench.measured(contestants, {})
+    found = bench.measure(contestants, {})
     notes = {}
     for name, one in found.items():
         outputs = one.warm_up.pop("outputs", None)
@@ -241,7 +243,8 @@ def decoding(bench: Bench, case: str) -> Result:
 
 
 def sorted_sources(path: Path, ids: list[list[int]], length: int, size: int = 100) -> dict[str, Any]:
-    """Sentences in batches of `size`, longest first, in a file; `longest` also holds for `length` target tokens."""
+    """Writes the sentences to a file in batches of `size`, longest first, and returns the settings of a contestant that decodes
+    them; `longest` is an upper bound on the positions it needs for sources and `length` target tokens."""
     ids = sorted(ids, key=len, reverse=True)
     parts = [ids[start : start + size] for start in range(0, len(ids), size)]
     sources = [collate(Rows(part), Rows(part), range(len(part))).src.numpy() for part in parts]
@@ -253,13 +256,13 @@ def sorted_sources(path: Path, ids: list[list[int]], length: int, size: int = 10
 
 
 def ctranslate2(bench: Bench, case: str, run: checkpoint.Run, ids: list[list[int]], how: Mapping[str, Any]) -> list[Contestant]:
-    """Each type of numbers with both divisions of the threads: all on one batch, or one batch for each thread."""
+    """Returns two CTranslate2 contestants per compute type: all threads work on one batch, or each thread on its own batch."""
     folder, pieces = bench.folder / f"{case}-ctranslate2", bench.folder / f"{case}.json"
     pieces.write_text(json.dumps([run.vocabulary.src.pieces(row) for row in ids]), encoding="utf-8")
     left_out = ""
     try:
         write_ctranslate2(run, folder)
-    except InputError as error:  # it has no such model, or is not installed
+    except InputError as error:  # CTranslate2 does not support the model, or is not installed
         left_out = str(error)
     files = {"folder": str(folder), "pieces": str(pieces), **how}
     found = []
@@ -272,14 +275,14 @@ def ctranslate2(bench: Bench, case: str, run: checkpoint.Run, ids: list[list[int
 
 
 def as_text(vocabulary: Vocabulary, outputs: list[Any]) -> list[str]:
-    """Ours are texts already, CTranslate2's are lists of pieces."""
+    """Returns the outputs as text. Ours are text already; those of CTranslate2 are lists of pieces."""
     tokenizer = vocabulary.tgt
     ids = {piece: i for i, piece in enumerate(tokenizer.pieces(range(len(tokenizer))))}
     return [text if isinstance(text, str) else tokenizer.decode([ids[piece] for piece in text]) for text in outputs]
 
 
 def measure(bench: Bench) -> Iterator[Result]:
-    """Every requested case, one after another."""
+    """Measures every requested case and yields its result."""
     cases: set[str] = {*bench.settings.cases}
     if cases & {"transformer", "ceiling"}:
         yield from training(bench, cases)
@@ -288,6 +291,6 @@ def measure(bench: Bench) -> Iterator[Result]:
     for case in DECODING:
         if case in cases:
             yield decoding(bench, case)
-    for case, one in {"startup": startup, "data": preparation, "profile": profiled}.items():
+    for case, one in {"startup": startup, "data": preparation, "profile": profiles}.items():
         if case in cases:
             yield one(bench)

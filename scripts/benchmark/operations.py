@@ -1,7 +1,7 @@
-"""Floating point operations of a Transformer's matrix products, by formula: a product (M, K) x (K, N) has 2 M K N.
+"""Counts the floating point operations of a Transformer's matrix products by formula: a product (M, K) x (K, N) has 2 M K N.
 
-Shapes: B sentences, S source and T target positions, padding included; N real target tokens; D width, F width of the
-feed-forward networks, V vocabulary.
+Shapes: B sentences, S source and T target positions, padding included; N target tokens without padding; D width, F width of
+the feed-forward networks, V vocabulary.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ PARTS = ("attention", "layers", "projection")
 
 
 def forward_operations(model: Mapping[str, Any], vocabulary: int, b: int, s: int, t: int, n: int) -> dict[str, int]:
-    """Operations of a forward pass on a batch. Only real target tokens are projected on the vocabulary."""
+    """Returns the operations of a forward pass by part. Padding is not projected onto the vocabulary."""
     d, f, layers = model["d_model"], model["d_ff"], model["n_layers"]
     encoder = b * s * (4 * d * d + 2 * d * f)
     decoder = b * t * (4 * d * d + 2 * d * f) + 2 * (b * t + b * s) * d * d
@@ -22,12 +22,12 @@ def forward_operations(model: Mapping[str, Any], vocabulary: int, b: int, s: int
 
 
 def training_operations(model: Mapping[str, Any], vocabulary: int, b: int, s: int, t: int, n: int) -> int:
-    """Operations of a training step: the backward pass has two products for each of the forward pass."""
+    """Returns the operations of a training step. The backward pass has two products for each product of the forward pass."""
     return 3 * sum(forward_operations(model, vocabulary, b, s, t, n).values())
 
 
 def linear_layers(model: Mapping[str, Any], vocabulary: int, rows: int) -> dict[Product, int]:
-    """The linear layers of a Transformer on `rows` tokens, and how many there are of each size: four projections per attention,
-    two layers per feed-forward network, and the output."""
+    """Returns the products of a Transformer's linear layers on `rows` tokens, with the number of layers of each size: four
+    projections per attention, two layers per feed-forward network, and the output."""
     d, f, layers = model["d_model"], model["d_ff"], model["n_layers"]
     return {(rows, d, d): 12 * layers, (rows, d, f): 4 * layers, (rows, d, vocabulary): 1}

@@ -1,8 +1,8 @@
-"""How the time of a training step divides, by the operators that torch's profiler records. Torch only, because other programs
-import this.
+"""Divides the time of a training step into parts, by the operators that torch's profiler records. Imports only torch, because
+other programs import this module in their own environments.
 
-On the CPU a part's time is what the training thread spends in the part's operators; other threads help it with the same ones.
-On a GPU it is the time of their kernels. What is left of the measured time, mostly Python, is `other`.
+On the CPU, the time of a part is what the training thread spends in its operators, even if other threads help.
+On a GPU, it is the time of their kernels. The rest of the measured time, mostly Python, is `other`.
 """
 
 import re
@@ -12,14 +12,15 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-READING = "TrainingBatches.batch"  # the name under which a batch is made; the package records it
+BATCH_EVENT = "TrainingBatches.batch"  # the profiler event in which a batch is made
 PARTS = ("products", "attention", "softmax and loss", "dropout", "norms and elementwise", "optimiser", "data", "other")
 OTHER = PARTS[-1]
 
-# Linear layers are products of matrices, wherever they are made; attention's are batched.
+# Linear layers use plain matrix products, even inside attention; attention scores and weighted sums use batched ones.
 PRODUCT = re.compile(r"::(mm|addmm|_addmm_activation|addmv|mv|linear|mkldnn_linear|_scaled_mm)_?$")
 LOSS = re.compile(r"log_softmax|LogSoftmax|nll_loss|NllLoss|[Cc]ross_?[Ee]ntropy|kl_div")
-# The first that fits an operator, or else the nearest event around it, or else the autograd function it belongs to.
+# Tried in order on an operator's name, then on the events around it, nearest first. If none fits, a backward operator belongs
+# to the part of the forward operator whose gradient it computes.
 RULES = [
     (re.compile(r"_fused_adam|_foreach_|linalg_vector_norm|clip_grad"), "optimiser"),
     (PRODUCT, "products"),
@@ -30,11 +31,11 @@ RULES = [
     (re.compile(r"[Dd]ropout|bernoulli"), "dropout"),
 ]
 BACKWARD = "autograd::engine::evaluate_function: "
-MARKED = re.compile(r"Attention|Dropout")  # classes of modules whose forward pass is recorded by name
+RECORDED_MODULES = re.compile(r"Attention|Dropout")  # classes of modules whose forward pass is recorded as an event
 
 
 class Profile:
-    """Profiles what runs inside it."""
+    """Context manager that profiles the code inside it."""
 
     def __init__(self, device: str, model: nn.Module) -> None:
         self._on_gpu = device == "cuda"
@@ -44,7 +45,7 @@ class Profile:
 
     def __enter__(self) -> "Profile":
         for module in self._model.modules():
-            if MARKED.search(type(module).__name__):
+            if RECORDED_MODULES.search(type(module).__name__):
                 self._record(module, f"benchmark: {type(module).__name__}")
         self._profile.__enter__()
         return self
@@ -67,27 +68,27 @@ class Profile:
         self._hooks += [module.register_forward_pre_hook(begin), module.register_forward_hook(end)]
 
     def parts(self, seconds: float) -> dict[str, float]:
-        """Seconds per part. seconds: of everything that was profiled."""
+        """Returns the seconds of each part. `seconds` is the measured time of all profiled code."""
         events = list(self._profile.events() or [])
         found = dict.fromkeys(PARTS, 0.0)
         # A backward function has the sequence number of the operator whose gradient it computes.
         forward = {
-            e.sequence_nr: part for e in events if e.sequence_nr >= 0 and not _around(e, BACKWARD) and (part := _part(e))
+            e.sequence_nr: part for e in events if e.sequence_nr >= 0 and not _enclosing(e, BACKWARD) and (part := _part(e))
         }
         for event in events:
-            if event.name == READING:
+            if event.name == BATCH_EVENT:
                 found["data"] += event.cpu_time_total / 1e6
-            elif event.name.startswith("aten::") and not _around(event, READING):
+            elif event.name.startswith("aten::") and not _enclosing(event, BATCH_EVENT):
                 own = event.self_device_time_total if self._on_gpu else event.self_cpu_time_total
-                backward = _around(event, BACKWARD)
+                backward = _enclosing(event, BACKWARD)
                 part = _part(event) or (forward.get(backward.sequence_nr) if backward else None)
                 found[part or "norms and elementwise"] += own / 1e6
         found[OTHER] = max(0.0, seconds - sum(found.values()))
         return found
 
 
-def _around(event: Any, name: str) -> Any:
-    """The event itself or the nearest one around it whose name starts with `name`, or None."""
+def _enclosing(event: Any, name: str) -> Any:
+    """Returns the innermost event, starting with `event` itself, whose name starts with `name`, or None."""
     while event is not None and not event.name.startswith(name):
         event = event.cpu_parent
     return event

@@ -1,4 +1,4 @@
-"""From a configuration to benchmark.json, benchmark.md, tables and a picture."""
+"""Runs the benchmark of a configuration, prints its tables, and writes benchmark.json, benchmark.md and a picture."""
 
 import logging
 import os
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from benchmark.cases import PROFILED, Bench, measure
+from benchmark.cases import PROFILED_STEPS, Bench, measure
 from benchmark.picture import picture
 from benchmark.results import Result, Row
 from benchmark.settings import Benchmark
@@ -23,7 +23,7 @@ from entente import checkpoint
 from entente.config.schema import fill
 from entente.files import path_of, writable, write_json, write_text
 from entente.process import prepare_process
-from entente.training.settings import completed
+from entente.training.settings import add_defaults
 
 log = logging.getLogger("entente")
 
@@ -32,9 +32,9 @@ PROGRAMS = ("torch", "lightning", "numpy", "transformers", "ctranslate2", "sente
 
 
 def benchmark(config: Mapping[str, Any]) -> list[Result]:
-    """Measures what the checked configuration asks for, prints each case when it is done, and writes everything to `output`."""
+    """Measures the cases of a checked configuration, prints each when it is done, and writes the results to `output`."""
     settings = fill(Benchmark, "benchmark", config["benchmark"])
-    run = completed({key: value for key, value in config.items() if key not in ("benchmark", "resume")})
+    run = add_defaults({key: value for key, value in config.items() if key not in ("benchmark", "resume")})
     prepare_process(run["trainer"]["threads"])
     console, results = Console(stderr=True), list[Result]()
     with tempfile.TemporaryDirectory() as folder, console.status("preparing") as status:
@@ -42,7 +42,7 @@ def benchmark(config: Mapping[str, Any]) -> list[Result]:
         for result in measure(bench):
             results.append(result)
             print(summary([result]).rstrip())
-            if settings.output:  # after each case, so that nothing measured is lost
+            if settings.output:  # after each case, so that an interruption loses only the case in progress
                 with writable(f"benchmark.output={settings.output}"):
                     write(path_of(settings.output), results, about(bench), config)
     if settings.output:
@@ -51,7 +51,7 @@ def benchmark(config: Mapping[str, Any]) -> list[Result]:
 
 
 def number(value: float) -> str:
-    """With three significant digits or more."""
+    """Formats a number with at least three significant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
@@ -70,13 +70,13 @@ def cells(row: Row, result: Result) -> list[str]:
 
 
 def remarks(result: Result) -> list[str]:
-    """The lines below a case's table."""
+    """Returns the lines below the table of a case."""
     said = [f"{result.case}: left out {name}: {why}" for name, why in result.left_out.items()]
     for row in result.rows:
         if result.case == "ceiling" and row.contestant.startswith("products") and (share := row.ratio):
             said.append(
                 f"ceiling: {OURS} reaches {share.median:.0%} ({share.lowest:.0%} - {share.highest:.0%}) of what products of "
-                "its sizes reach; operations by formula, those of matrix products"
+                "its sizes reach; operations are counted by formula, for matrix products only"
             )
     for name, parts in parts_of(result).items():
         shares = ", ".join(f"{part} {seconds / sum(parts.values()):.0%}" for part, seconds in parts.items())
@@ -85,13 +85,13 @@ def remarks(result: Result) -> list[str]:
 
 
 def parts_of(result: Result) -> dict[str, dict[str, float]]:
-    """By contestant, the seconds of a step that each part took; empty for other cases than `profile`."""
+    """Returns, for each contestant, the seconds that each part takes in a step. Empty for all cases except `profile`."""
     bursts = {row.contestant: result.raw[row.contestant]["bursts"][0] for row in result.rows if result.case == "profile"}
-    return {name: {part: seconds / PROFILED for part, seconds in one["parts"].items()} for name, one in bursts.items()}
+    return {name: {part: seconds / PROFILED_STEPS for part, seconds in one["parts"].items()} for name, one in bursts.items()}
 
 
 def markdown_table(rows: Sequence[Sequence[str]], text_columns: Sequence[int]) -> str:
-    """rows: the headings first. Columns other than `text_columns` are numbers, aligned on the right."""
+    """Returns a Markdown table; the first row has the headings. Columns not in `text_columns` are aligned on the right."""
     marks = ["---" if i in text_columns else "---:" for i in range(len(rows[0]))]
     return "".join(f"| {' | '.join(row)} |\n" for row in [rows[0], marks, *rows[1:]])
 
@@ -103,7 +103,7 @@ def summary(results: Sequence[Result]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """The machine, the versions of the programs, and the command."""
+    """Returns the machine, the versions of the programs, the commit and the command."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,7 +1,7 @@
-"""What bursts say: rates, their median and range, and the ratio of ours to another program, pair by pair.
+"""Summarises bursts: the median and range of the rates, and of the ratios of ours to another program.
 
-A ratio above 1 is in our favour. The two bursts of a pair ran one right after the other and did the same work, so their ratio
-holds even where the machine's speed varies; the median of these ratios is reported, with the lowest and the highest.
+A ratio above 1 is in our favour. Both bursts of a ratio come from the same round: they do the same work one right after the
+other, so the ratio is meaningful even if the speed of the machine varies.
 """
 
 import statistics
@@ -14,7 +14,7 @@ from benchmark.turns import OURS, Measured
 
 @dataclass(frozen=True)
 class Spread:
-    """Of several bursts."""
+    """The median and range of the figures of several bursts."""
 
     median: float
     lowest: float
@@ -27,7 +27,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """One contestant in one case. figure: in the case's unit. ratio: ours to it; None for ours itself."""
+    """The row of one contestant: its figure in the unit of the case, and the ratio of ours to it (None for ours itself)."""
 
     contestant: str
     figure: Spread
@@ -38,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """One case. unit: of its figures. left_out: reasons by contestant. raw: every answer by contestant."""
+    """The result of one case: rows with figures in `unit`, the reason for each contestant left out, and all answers (`raw`)."""
 
     case: str
     unit: str
@@ -54,7 +54,7 @@ def ratios(ours: Sequence[float], other: Sequence[float]) -> list[float]:
 def case_result(
     case: str, unit: str, measured: Mapping[str, Measured], count: str | None = "tokens", notes: Mapping[str, str] | None = None
 ) -> Result:
-    """count: the entry of a burst's answer that is divided by its seconds; None: the seconds themselves are the figure."""
+    """Returns the result of a case. The figure of a burst is its `count` per second, or its seconds if `count` is None."""
     there = {name: one for name, one in measured.items() if one.bursts}
     figures = {name: [b[count] / b["seconds"] if count else b["seconds"] for b in one.bursts] for name, one in there.items()}
     rows = []

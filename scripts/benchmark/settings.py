@@ -1,4 +1,4 @@
-"""configs/benchmark.yaml: a run's configuration, and the part `benchmark`."""
+"""The settings of configs/benchmark.yaml: the configuration of a run, and the part `benchmark`."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,14 @@ from entente.config.schema import defaults, problems
 from entente.errors import InputError
 from entente.files import path_of
 from entente.models import MODELS
-from entente.training.run_directory import no_folder
+from entente.training.run_directory import output_dir_problems
 from entente.training.train import check_run
 
 AtLeastOne = Annotated[int, Ge(1)]
 Case = Literal[
     "transformer", "ceiling", "profile", "birnn", "greedy", "beam", "greedy_trained", "beam_trained", "startup", "data"
 ]
-SIZES = {  # settings that may differ from their defaults, because the other programs have them too
+SHARED_SETTINGS = {  # may differ from their defaults, because the other programs have them too
     "transformer": {"name", "d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout"},
     "birnn": {"name", "d_embedding", "d_hidden", "d_attention", "dropout"},
 }
@@ -27,8 +27,8 @@ SIZES = {  # settings that may differ from their defaults, because the other pro
 
 @dataclass(frozen=True)
 class Peers:
-    """Interpreters of environments with programs whose dependencies conflict with ours; transformers and ctranslate2 are used
-    where they can be imported here."""
+    """Interpreters of the environments of JoeyNMT and EOLE, which have dependencies that conflict with ours. transformers and
+    ctranslate2 need no other environment: they are used if they can be imported."""
 
     joeynmt: str | None = None
     eole: str | None = None
@@ -36,8 +36,8 @@ class Peers:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """pairs: rounds that count, after one that warms up. steps: of a training burst. sentences, length: of a decoding burst,
-    with the target tokens of each. checkpoint: for the cases *_trained. largest: side of the square product."""
+    """The part `benchmark`. `pairs` is the number of rounds after the warm-up. A training burst has `steps` steps, a decoding
+    burst `sentences` sentences of `length` target tokens. The cases *_trained need a checkpoint."""
 
     cases: Sequence[Case]
     birnn: Mapping[str, Any]
@@ -53,12 +53,12 @@ class Benchmark:
 
 
 def check(config: Mapping[str, Any]) -> list[str]:
-    """Everything that is wrong with the configuration, one line each."""
+    """Returns all problems of the configuration, one line each."""
     if not isinstance(own := config.get("benchmark"), Mapping):
         return ["benchmark: no such part in the configuration; leave it in"]
     run = {key: value for key, value in config.items() if key != "benchmark"}
     if isinstance(run.get("model"), Mapping) and run["model"].get("name") == "birnn":
-        return ["model=birnn: give a transformer; the settings of the other model are benchmark.birnn's"]
+        return ["model=birnn: give a transformer; set the other model under benchmark.birnn"]
     if found := [*check_run(run), *problems(Benchmark, "benchmark", own)]:
         return found
     if other := [line for line in check_run({**run, "model": own["birnn"]}) if line.startswith("model.")]:
@@ -67,11 +67,13 @@ def check(config: Mapping[str, Any]) -> list[str]:
 
 
 def _not_comparable(run: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
-    """A line for each setting that the other programs do not have."""
+    """Returns a line for each setting that the other programs do not support."""
     found = []
     for part, name, model in (("model", "transformer", run["model"]), ("benchmark.birnn", "birnn", own["birnn"])):
         usual = {key: list(value) if isinstance(value, tuple) else value for key, value in defaults(MODELS[name]).items()}
-        unlike = [f"{part}.{key}={value}" for key, value in model.items() if key not in SIZES[name] and value != usual[key]]
+        unlike = [
+            f"{part}.{key}={value}" for key, value in model.items() if key not in SHARED_SETTINGS[name] and value != usual[key]
+        ]
         found += [f"{setting}: the peers have no such model; leave it out" for setting in unlike]
     if run["trainer"]["accumulate"] != 1:
         found.append(f"trainer.accumulate={run['trainer']['accumulate']}: the peers take a step for each batch; leave it out")
@@ -81,8 +83,8 @@ def _not_comparable(run: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]
 
 
 def _not_found(own: Mapping[str, Any]) -> list[str]:
-    """A line for each thing that is empty or missing: cases, interpreters, the checkpoint, the output folder."""
-    found = [] if own["cases"] else ["benchmark.cases=[]: give one at least"]
+    """Returns a line if there are no cases, and for each interpreter, checkpoint or output folder that cannot be used."""
+    found = [] if own["cases"] else ["benchmark.cases=[]: give at least one"]
     for name, path in own["peers"].items():
         try:
             if path is not None and not shutil.which(path_of(path)):
@@ -95,5 +97,5 @@ def _not_found(own: Mapping[str, Any]) -> list[str]:
         except InputError as error:
             found += [f"benchmark.{problem}" for problem in error.problems]
     if own["output"]:
-        found += [line.replace("output_dir=", "benchmark.output=", 1) for line in no_folder(own["output"])]
+        found += [line.replace("output_dir=", "benchmark.output=", 1) for line in output_dir_problems(own["output"])]
     return found

@@ -1,6 +1,6 @@
-"""Contestants measured in alternation, A B A B, so that other load on the machine affects all of them alike.
+"""Measures contestants in alternation, A B A B, so that other load on the machine affects all of them alike.
 
-A contestant is a process that sets itself up once and then waits for requests (wire.py); while it waits it takes no CPU.
+A contestant is a process that sets itself up once and then waits for requests (wire.py). It uses no CPU while it waits.
 """
 
 import json
@@ -18,12 +18,12 @@ from benchmark.wire import Answer
 from entente.errors import InputError
 
 OURS = "ours"
-PATIENCE = 10  # seconds a contestant has to end after its input is closed
+SHUTDOWN_SECONDS = 10  # a contestant still running this long after its input was closed is killed
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """command: the interpreter and what it runs. left_out: why it cannot take part; empty if it can."""
+    """A program to measure: the command that runs it, its settings, and the reason to leave it out, if any."""
 
     name: str
     command: Sequence[str]
@@ -33,7 +33,7 @@ class Contestant:
 
 @dataclass
 class Measured:
-    """A contestant's answers: `about` when it is set up, then its bursts, the warm-up apart; or why it was left out."""
+    """The answers of a contestant: `about` after its set-up, the warm-up, the bursts; or the reason why it was left out."""
 
     about: Answer = field(default_factory=dict)
     warm_up: Answer = field(default_factory=dict)
@@ -41,12 +41,12 @@ class Measured:
     left_out: str = ""
 
 
-class Lost(Exception):
-    """A contestant ended, or could not start; the message is one line saying why."""
+class ContestantError(Exception):
+    """Raised if a contestant ends or cannot start. The message is one line that says why."""
 
 
 class Worker:
-    """A contestant's process."""
+    """The process of a contestant."""
 
     def __init__(self, contestant: Contestant, threads: int) -> None:
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
@@ -54,9 +54,9 @@ class Worker:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._errors}
         try:
             self._process = subprocess.Popen([*contestant.command], **pipes, text=True, env=environment)
-        except OSError as error:  # for example no memory for another process
+        except OSError as error:  # for example, not enough memory for another process
             self._errors.close()
-            raise Lost(f"not started: {error.strerror or error}") from error
+            raise ContestantError(f"not started: {error.strerror or error}") from error
         self._send(contestant.settings)
 
     def __enter__(self) -> "Worker":
@@ -68,19 +68,19 @@ class Worker:
 
     def _send(self, message: Mapping[str, Any]) -> None:
         assert self._process.stdin
-        with suppress(BrokenPipeError):  # it has ended: the missing answer says why
+        with suppress(BrokenPipeError):  # the process has ended: answer() raises an error with the reason
             self._process.stdin.write(json.dumps(message) + "\n")
             self._process.stdin.flush()
 
     def answer(self) -> Answer:
-        """Waits for its next answer. Lost if it ended without one."""
+        """Waits for the next answer. Raises ContestantError if the process ends without one."""
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
             self._process.wait()
             self._errors.seek(0)
             said = [line.strip() for line in self._errors if line.strip()]
-            raise Lost(f"ended with code {self._process.returncode}: {said[-1] if said else 'no message'}")
+            raise ContestantError(f"ended with code {self._process.returncode}: {said[-1] if said else 'no message'}")
         answer: Answer = json.loads(line)
         return answer
 
@@ -89,7 +89,7 @@ class Worker:
         with suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
-            self._process.wait(PATIENCE)
+            self._process.wait(SHUTDOWN_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -107,8 +107,8 @@ def in_turn(
 ) -> dict[str, Measured]:
     """Measures one burst of each contestant as a warm-up, which also asks for outputs, and then `pairs` rounds.
 
-    begin: called with a contestant's name before its burst. fresh: a new process for each burst; its `seconds` are then those
-    from its start to its answer, and `ready` those until it was set up. InputError if Entente itself is lost."""
+    `begin` is called with a contestant's name before its burst. With `fresh`, each burst has a new process: `seconds` is then
+    the time from its start to its answer, and `ready` the time of its set-up. Raises InputError if Entente itself fails."""
     found = {contestant.name: Measured(left_out=contestant.left_out) for contestant in contestants}
     with ExitStack() as stack:
         workers: dict[str, Worker] = {}
@@ -124,10 +124,10 @@ def in_turn(
                     measured.about = workers[name].answer()
                 ready = time.perf_counter()
                 answer = workers[name].ask({**request, "outputs": turn == 0})
-            except Lost as lost:
+            except ContestantError as error:
                 if name == OURS:
-                    raise InputError(f"{name}: {lost}") from lost
-                found[name] = Measured(left_out=str(lost))
+                    raise InputError(f"{name}: {error}") from error
+                found[name] = Measured(left_out=str(error))
                 continue
             if fresh:
                 answer |= {"ready": ready - started, "seconds": time.perf_counter() - started}

@@ -1,7 +1,7 @@
-"""How a measured program talks with the process that measures it: one line of JSON per message.
+"""The protocol between a contestant and the process that measures it: one line of JSON per message.
 
-The first line it reads holds its settings. It answers once when it is set up, then once per request. Whatever it or a library
-prints goes to standard error. Standard library only, because the interpreters of other programs import this too.
+The first line that a contestant reads has its settings. It answers once when it is set up, then once per request. Anything else
+that is printed goes to standard error. Imports only the standard library, because other programs import this module too.
 """
 
 import json
@@ -15,7 +15,7 @@ Answer = dict[str, Any]
 
 
 class Wire:
-    """The measured program's end."""
+    """The contestant's end of the connection."""
 
     def __init__(self) -> None:
         self._out = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -30,13 +30,13 @@ class Wire:
         print(json.dumps({**values, "peak_mb": round(peak_kb() / 1024, 1)}), file=self._out, flush=True)
 
     def serve(self, burst: Callable[[Answer], Answer]) -> None:
-        """Answers each request with what `burst` returns for it, until there are no more."""
+        """Answers each request with the result of `burst`, until there are no more requests."""
         for request in self.requests():
             self.answer(**burst(request))
 
 
 def peak_kb() -> float:
-    """Peak resident memory of this process in KiB. On Linux, ru_maxrss would include the peak of the parent process."""
+    """Returns this process's peak resident memory in KiB. On Linux, ru_maxrss would include the peak of the parent process."""
     try:
         with open("/proc/self/status", encoding="utf-8") as file:
             return float(next(line for line in file if line.startswith("VmHWM")).split()[1])

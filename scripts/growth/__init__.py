@@ -1,1 +1,1 @@
-"""How cost grows with sentence length, vocabulary, width and corpus."""
+"""Measures how cost grows with sentence length, vocabulary, width and corpus."""

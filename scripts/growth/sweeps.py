@@ -1,8 +1,9 @@
-"""Measures the points of each sweep, and writes growth.md (a table per sweep, with the slope of each line), growth.png and .svg
-(the same as lines) and growth.json (every figure, the settings and the versions; written after each point).
+"""Measures the points of each sweep and writes tables with the slope of each line (growth.md), plots (growth.png, growth.svg),
+and all figures with the settings and the versions (growth.json, after each point).
 
-Every point is a process of its own on the CPU, so its peak memory is its own. A model's point trains and decodes one batch of
-random ids. A corpus's point goes from generated text to the first training step, then again with the caches that this left.
+Every point is measured in a separate process on the CPU, so that its peak memory is its own. For a model, it trains on and
+decodes one batch of random ids. For a corpus, it goes from generated text to the first training step and is run twice, the
+second time with the caches of the first.
 """
 
 import math
@@ -27,39 +28,39 @@ from benchmark.operations import PARTS, forward_operations
 from benchmark.report import machine, markdown_table
 from benchmark.turns import Contestant, Measured, in_turn
 from entente.config.schema import problems
-from entente.data.tokenizer import LONGEST
+from entente.data.tokenizer import MAX_PIECES
 from entente.files import path_of, writable, write_json, write_text
 from entente.process import Threads
-from entente.training.run_directory import no_folder
-from entente.training.settings import AtLeastOne, completed
+from entente.training.run_directory import output_dir_problems
+from entente.training.settings import AtLeastOne, add_defaults
 
-HEADS, LAYERS = 4, 3  # of the Transformer; as many layers in the decoder as in the encoder
-WORDS, PAIRS_AT_ONCE = 50_000, 20_000  # of a generated corpus
-OTHER_LANGUAGE = str.maketrans("aeiou", "eioua")
-Length = Annotated[int, Interval(ge=2, le=LONGEST)]
-Pieces = Annotated[int, Interval(ge=400, le=1_000_000)]  # SentencePiece needs 260 and the letters
+HEADS, LAYERS = 4, 3  # the Transformer's heads per layer, and layers in each of encoder and decoder
+WORDS, PAIRS_PER_BLOCK = 50_000, 20_000  # number of different words in a generated corpus; pairs written at a time
+OTHER_LANGUAGE = str.maketrans("aeiou", "eioua")  # turns a source sentence into a target sentence
+Length = Annotated[int, Interval(ge=2, le=MAX_PIECES)]
+Pieces = Annotated[int, Interval(ge=400, le=1_000_000)]  # SentencePiece needs 260 plus the letters of the text
 Width = Annotated[int, Interval(ge=HEADS, le=8192), MultipleOf(HEADS), Field(description=f"a multiple of {HEADS} up to 8192")]
-Point = dict[str, Any]  # sweep, x, line, and its figures or `failed`
+Point = dict[str, Any]  # sweep, x, line, and the figures or `failed`
 
-# What is measured, and its heading; the first three are drawn.
-OF_MODEL = {"training": "training, µs a token", "decoding": "decoding, µs a token", "memory": "memory, MiB"}
-OF_MODEL |= {"parameters": "parameters", **{part: f"{part}, % of multiplications" for part in PARTS}}
-OF_CORPUS = {"ready": "prepared, s", "seconds": "end of the first step, s", "peak_mb": "memory, MiB"}
-SWEEPS = {  # the setting with the points, words for them, what is measured
-    "length": ("lengths", "sentence length, tokens", OF_MODEL),
-    "vocabulary": ("vocabularies", "vocabulary, pieces", OF_MODEL),
-    "width": ("widths", "width", OF_MODEL),
-    "corpus": ("pairs", "corpus, pairs", OF_CORPUS),
+# Each measure and its heading. The first three are plotted.
+MODEL_MEASURES = {"training": "training, µs a token", "decoding": "decoding, µs a token", "memory": "memory, MiB"}
+MODEL_MEASURES |= {"parameters": "parameters", **{part: f"{part}, % of multiplications" for part in PARTS}}
+CORPUS_MEASURES = {"ready": "prepared, s", "seconds": "end of the first step, s", "peak_mb": "memory, MiB"}
+SWEEPS = {  # the setting that lists the points, the label of the x axis, the measures
+    "length": ("lengths", "sentence length, tokens", MODEL_MEASURES),
+    "vocabulary": ("vocabularies", "vocabulary, pieces", MODEL_MEASURES),
+    "width": ("widths", "width", MODEL_MEASURES),
+    "corpus": ("pairs", "corpus, pairs", CORPUS_MEASURES),
 }
-EXPLANATION = """Training is a step: forward, backward and Adam. Decoding is greedy, to the last token. Times are medians.
-Memory is the peak of a training process above what its imports take; of a corpus, all of it. A corpus is prepared from two
-files of generated text, the first time without caches. A slope is that of the line on logarithmic axes, at its beginning and at
-its end: 0 where cost stays, 1 where it grows in proportion."""
+EXPLANATION = """Training is one step: forward, backward and Adam. Decoding is greedy, to the last token. Times are medians.
+Memory is the peak of a training process without that of the imports; for a corpus, with the imports. A corpus is prepared
+from two files of generated text, the first time without caches. Slopes are those of the line on logarithmic axes, at its
+beginning and at its end: 0 means constant cost, 1 means cost in proportion to size."""
 
 
 @dataclass(frozen=True)
 class Growth:
-    """configs/growth.yaml"""
+    """The settings of configs/growth.yaml."""
 
     models: Sequence[Literal["transformer", "birnn"]]
     lengths: Sequence[Length]
@@ -78,8 +79,10 @@ class Growth:
 
 
 def check(config: Mapping[str, Any]) -> list[str]:
-    """Everything that is wrong with the configuration, one line each."""
-    return problems(Growth, "", config) or ["output" + line.removeprefix("output_dir") for line in no_folder(config["output"])]
+    """Returns all problems of the configuration, one line each."""
+    return problems(Growth, "", config) or [
+        "output" + line.removeprefix("output_dir") for line in output_dir_problems(config["output"])
+    ]
 
 
 def model_config(name: str, width: int) -> dict[str, Any]:
@@ -88,7 +91,7 @@ def model_config(name: str, width: int) -> dict[str, Any]:
     return {"name": name, **(transformer if name == "transformer" else birnn)}
 
 
-def measured(file: str, spec: Mapping[str, Any], threads: int | None, pairs: int, **how: Any) -> Measured:
+def run_contestant(file: str, spec: Mapping[str, Any], threads: int | None, pairs: int, **how: Any) -> Measured:
     point = Contestant("point", script(file), {**spec, "threads": threads})
     return in_turn([point], pairs, threads or torch.get_num_threads(), begin=lambda name: None, **how)["point"]
 
@@ -96,7 +99,7 @@ def measured(file: str, spec: Mapping[str, Any], threads: int | None, pairs: int
 def model_point(settings: Growth, model: str, length: int, vocabulary: int, width: int) -> Point:
     config = model_config(model, width)
     spec = {"model": config, "vocabulary": vocabulary, "length": length, "tokens": settings.tokens, "burst": settings.burst}
-    found = measured("one_model", spec, settings.threads, settings.repeats, request={})
+    found = run_contestant("one_model", spec, settings.threads, settings.repeats, request={})
     if found.left_out:
         return {"failed": found.left_out}
     times = {key: statistics.median(burst[key] for burst in found.bursts) for key in ("training", "decoding")}
@@ -105,13 +108,13 @@ def model_point(settings: Growth, model: str, length: int, vocabulary: int, widt
 
 
 def shares(model: Mapping[str, Any], length: int, vocabulary: int) -> dict[str, float]:
-    """Percentages of the Transformer's multiplications in a forward pass."""
+    """Returns the percentage of the Transformer's multiplications in a forward pass, by part."""
     counts = forward_operations(model, vocabulary, b=1, s=length, t=length, n=length)
     return {part: round(100 * count / sum(counts.values())) for part, count in counts.items()}
 
 
 def corpus_points(settings: Growth, pairs: int) -> list[Point]:
-    """Two runs in the same folder: the first makes the caches, the second finds them."""
+    """Measures two runs in the same folder: the first writes the caches, the second reads them."""
     held_out = min(1000, pairs // 20)
     with tempfile.TemporaryDirectory(prefix="corpus-", dir=path_of(settings.output)) as folder:
         write_corpus(Path(folder), pairs)
@@ -124,16 +127,16 @@ def corpus_points(settings: Growth, pairs: int) -> list[Point]:
         parts = {"data": data, "model": model_config("transformer", settings.width), "trainer": trainer, "views": views}
         parts |= {part: {} for part in ("optim", "search", "checkpoint")}
         own = {"seed": 1, "name": "growth", "variant": "baseline", "overfit": False, "output_dir": folder, "resume": None}
-        spec = {"task": "train", "config": completed({**own, **parts})}
-        found = measured("ours", spec, settings.threads, 1, request={"steps": 1}, fresh=True)
+        spec = {"task": "train", "config": add_defaults({**own, **parts})}
+        found = run_contestant("ours", spec, settings.threads, 1, request={"steps": 1}, fresh=True)
     if found.left_out:
         return [{"line": "first time", "failed": found.left_out}]
     return [{"line": "first time", **found.warm_up}, {"line": "with caches", **found.bursts[0]}]
 
 
 def write_corpus(folder: Path, pairs: int) -> None:
-    """Writes src.txt and tgt.txt, with a word of one for each word of the other. Words are drawn by Zipf's law in Mandelbrot's
-    form (p ~ 1 / (rank + 2.7)), frequent ones are short; lengths are log-normal, median 12 words and mean 14."""
+    """Writes src.txt and tgt.txt, word-for-word translations of each other. Words follow Zipf's law in Mandelbrot's form
+    (p ~ 1 / (rank + 2.7)), and frequent words are short. Lengths are log-normal, with a median of 12 words and a mean of 14."""
     generator = np.random.default_rng(1)
     syllables = [a + b for a in "bcdfglmnprstv" for b in ("a", "e", "i", "o", "u", "é", "ou", "an")]
     by_length = chain.from_iterable(product(syllables, repeat=n) for n in (1, 2, 3))
@@ -141,8 +144,8 @@ def write_corpus(folder: Path, pairs: int) -> None:
     chances = 1 / (np.arange(WORDS) + 2.7)
     up_to = np.cumsum(chances) / chances.sum()
     with (folder / "src.txt").open("w", encoding="utf-8") as src, (folder / "tgt.txt").open("w", encoding="utf-8") as tgt:
-        for start in range(0, pairs, PAIRS_AT_ONCE):
-            lengths = np.exp(generator.normal(math.log(12), 0.6, min(PAIRS_AT_ONCE, pairs - start))).astype(int) + 1
+        for start in range(0, pairs, PAIRS_PER_BLOCK):
+            lengths = np.exp(generator.normal(math.log(12), 0.6, min(PAIRS_PER_BLOCK, pairs - start))).astype(int) + 1
             drawn = words[np.searchsorted(up_to, generator.random(lengths.sum()))].tolist()
             text = "".join(f"{' '.join(drawn[a:b])}.\n" for a, b in pairwise([0, *np.cumsum(lengths)]))
             src.write(text)
@@ -161,7 +164,7 @@ def measure_points(settings: Growth) -> Iterator[Point]:
 
 
 def measure(config: dict[str, Any]) -> None:
-    """Measures every point and writes the table, the picture and the figures."""
+    """Measures every point and writes the tables, the plots and the figures."""
     settings, points = Growth(**config), list[Point]()
     report = {**machine(), "settings": asdict(settings), "points": points}
     console, folder = Console(stderr=True), path_of(settings.output)
@@ -180,7 +183,7 @@ def measure(config: dict[str, Any]) -> None:
 
 
 def by_line(points: Sequence[Point], sweep: str) -> dict[str, list[Point]]:
-    """A sweep's points in order, by line."""
+    """Returns the points of a sweep by line, each line in ascending order."""
     found: dict[str, list[Point]] = {}
     for point in sorted((point for point in points if point["sweep"] == sweep), key=lambda point: point["x"]):
         found.setdefault(point["line"], []).append(point)
@@ -188,14 +191,14 @@ def by_line(points: Sequence[Point], sweep: str) -> dict[str, list[Point]]:
 
 
 def slope(points: Sequence[Point], measure: str) -> str:
-    """Slope of a line on logarithmic axes, at its beginning and at its end."""
+    """Returns the slope of a line on logarithmic axes, at its beginning and at its end, as text."""
     sound = [(point["x"], point[measure]) for point in points if "failed" not in point]
     slopes = [f"{math.log(y1 / y0) / math.log(x1 / x0) + 0.0:.2f}" for (x0, y0), (x1, y1) in pairwise(sound) if x0 < x1]
     return f"slope {slopes[0]}" + (f" to {slopes[-1]}" if len(slopes) > 1 else "") if slopes else "–"
 
 
 def table(report: Mapping[str, Any]) -> str:
-    """growth.md"""
+    """Returns the content of growth.md."""
     settings = report["settings"]
     head = "{cpu}, {cores} cores; torch {torch}, commit {commit}: `{command}`".format(**report)
     usual = ", ".join(f"{name} {settings[name]}" for name in ("length", "vocabulary", "width"))
@@ -213,7 +216,7 @@ def table(report: Mapping[str, Any]) -> str:
 
 
 def draw(points: Sequence[Point]) -> Figure:
-    """A column of panels per sweep, a row per measure; both axes logarithmic."""
+    """Plots one column of panels per sweep and one row per measure, on logarithmic axes."""
     sweeps = [sweep for sweep in SWEEPS if by_line(points, sweep)]
     figure = Figure((2.9 * len(sweeps) + 0.3, 6.6), layout="constrained")
     for row, (column, sweep) in product(range(3), enumerate(sweeps)):

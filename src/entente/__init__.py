@@ -1,10 +1,10 @@
-"""Train, look into and take apart French-English translation models. From Python: `entente.load("outputs/RUN")`."""
+"""Training, inspection and ablation of French-English translation models. In Python: `entente.load("outputs/RUN")`."""
 
 import os
 from typing import TYPE_CHECKING, Any
 
-# Huge pages of 2 MB for torch's large tensors on Linux, where the kernel grants them on request: fewer page table lookups in
-# every pass over memory. torch reads this variable once, when it is imported.
+# Request 2 MB huge pages for torch's large tensors, on a Linux kernel that grants them on request: every pass over memory needs
+# fewer page table lookups. torch reads this variable once, when it is imported.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ __all__ = ["TrainedModel", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports torch only when something is loaded, so that commands can answer quickly."""
+    """Imports a public name, and with it torch, when it is first used, so that commands start quickly."""
     if name in __all__:
         from entente import trained
 

@@ -1,7 +1,7 @@
-"""The command `entente`, and `python -m entente`: a verb, flags of Hydra, and overrides of the verb's configuration.
+"""The command `entente`, or `python -m entente`: a verb, Hydra's flags, and overrides of the verb's configuration.
 
-A verb is a file of configs/, whose first comment line says what it does, and a function that takes its settings, imported only
-when the overrides are known to compose, since that takes seconds.
+A verb has a file in configs/, whose first comment line describes it, and a function that takes its settings. The function is
+imported only after the overrides compose, since the import takes seconds.
 """
 
 import os
@@ -16,8 +16,7 @@ from entente.config.schema import fill, problems, suggestion
 from entente.console.endings import endings
 from entente.errors import InputError
 
-# The class of a verb's settings, and the function that takes them. The verbs that train take the whole configuration instead,
-# of which a function says what is wrong.
+# For each verb: the class of its settings, or a function that checks the configuration; and the function that runs it.
 VERBS = {
     "train": ("entente.commands.train:check", "entente.commands.train:main"),
     "evaluate": ("entente.commands.evaluate:Evaluate", "entente.commands.evaluate:evaluate_checkpoint"),
@@ -29,7 +28,7 @@ VERBS = {
     "corpus": ("entente_grammar.show:Show", "entente_grammar.show:show"),
 }
 HERE = Path(__file__).resolve().parent
-# A wheel carries configs/ in the package; a checkout has it at the top. The variable is for the processes of a suite.
+# configs/ is in the package (wheel) or at the top level (checkout); ENTENTE_CONFIGS passes it to the processes of a suite.
 PLACES = [Path(os.environ.get("ENTENTE_CONFIGS", HERE / "configs")), HERE.parents[1] / "configs"]
 CONFIGS = next((folder for folder in PLACES if folder.is_dir()), PLACES[0])
 
@@ -50,18 +49,18 @@ def main() -> None:
 
 
 def overview() -> str:
-    """Every verb in a line, from the first comment of its configuration."""
+    """Returns the usage, with one line per verb from the first comment of its configuration file."""
     lines = ["Usage: entente VERB [FLAGS] [KEY=VALUE ...]", ""]
     for verb in VERBS:
         comment, _, example = (CONFIGS / f"{verb}.yaml").read_text(encoding="utf-8").partition("\n")[0].partition(":  ")
         lines.append(f"  {verb:10} {comment.removeprefix('# ')}: {example}")
-    return "\n".join([*lines, "", "entente VERB --help lists the settings of one."])
+    return "\n".join([*lines, "", "entente VERB --help lists the settings of a verb."])
 
 
 def run_verb(verb: str, configs: Path = CONFIGS) -> None:
     """Runs a verb with the overrides in `sys.argv`."""
     os.environ["ENTENTE_CONFIGS"] = str(configs)
-    sys.argv[0] = f"entente {verb}"  # what checkpoints and suites record, however it was called
+    sys.argv[0] = f"entente {verb}"  # checkpoints and suites record it, however the program was called
     if verb == "compare" and len(sys.argv) > 1 and "=" not in sys.argv[1] and not sys.argv[1].startswith("-"):
         sys.argv[1] = f"suite={sys.argv[1]}"
     given, command = VERBS[verb]

@@ -1,8 +1,8 @@
-"""A run in one file: weights, configuration, vocabulary and where it all comes from.
+"""Checkpoints: the weights, configuration, vocabulary and provenance of a run, in one file.
 
-The file is Lightning's own checkpoint, so that training can resume from it, with an entry of ours and a SHA-256 over all of it.
-It is read as data, never as code: `weights_only=True`, and the model is one of our classes with checked arguments, whose shapes
-are compared before memory is allocated.
+The file is Lightning's own checkpoint, so that training can resume from it, plus an entry of ours and a SHA-256 of the content.
+It is read as data, never as code: torch loads it with `weights_only=True`, and the model is built from one of our classes. Its
+arguments are checked, and its shapes compared with those of the weights, before memory is allocated.
 """
 
 import hashlib
@@ -25,12 +25,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from entente.config.schema import fill, shown
+from entente.config.schema import fill, to_text
 from entente.console import escape
 from entente.data.tokenizer import PAD, Vocabulary
 from entente.errors import Diverged, InputError, disk_error, reason
 from entente.fast.attach import attach
-from entente.files import path_of, whole
+from entente.files import open_atomic, path_of
 from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import parameter_count
 from entente.process import memory
@@ -39,15 +39,16 @@ log = logging.getLogger("entente")
 
 ENTRY = "entente"
 CHECKSUM = "sha256"
-SCHEMA = 2  # 1 had no checksum
-PREFIX = "model."  # of the model's parameters among the LightningModule's
-DEPTH = 50  # levels of nesting in a checkpoint; ours have 10
-EXPANSION = 16  # hashed bytes per byte of the file; a pickle holds "None\n" in one byte, and a tied weight once, not 3 times
+SCHEMA = 2  # format 1 had no checksum
+READ_BY = "entente>=0.1"  # the versions that read this format, named in the error of those that do not; see CHANGELOG.md
+MODEL_PREFIX = "model."  # begins the names of the model's parameters in the LightningModule's state
+MAX_DEPTH = 50  # levels of nesting in a checkpoint; ours have 10
+EXPANSION = 16  # most hashed bytes per byte of the file: None takes 1 byte in a pickle, 14 hashed; tied weights are stored once
 DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool}
 STORAGES = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Byte", "Bool")
-ADVICE = "give one that training wrote here"
+ADVICE = "give one that this program wrote"
 GLOBALS = {"collections OrderedDict", "torch._utils _rebuild_tensor_v2", *(f"torch {name}Storage" for name in STORAGES)}
-RUNTIME = {"src_vocab", "tgt_vocab", "shared_vocab", "pad_id", "seed"}  # arguments that a configuration does not give
+RUNTIME = {"src_vocab", "tgt_vocab", "shared_vocab", "pad_id", "seed"}  # arguments that do not come from a configuration
 
 
 @dataclass(frozen=True)
@@ -62,17 +63,17 @@ class Run:
 
 
 def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2Seq:
-    """The model that a configuration's `model` part describes, checked by its constructor's signature. `attach` replaces some
-    of its methods, the loss among them, by those of fast/."""
+    """Builds the model that a configuration's `model` section describes, after checking it against the constructor's signature.
+    `attach` replaces some of the model's methods, among them the loss, by those of fast/."""
     arguments = dict(config)
     if not isinstance(name := arguments.pop("name", None), str) or name not in MODELS:
-        raise InputError(f"model.name={shown(name)}: choose one of {', '.join(MODELS)}")
+        raise InputError(f"model.name={to_text(name)}: choose one of {', '.join(MODELS)}")
     sizes = {"src_vocab": len(vocabulary.src), "tgt_vocab": len(vocabulary.tgt), "shared_vocab": vocabulary.joint}
     return attach(fill(MODELS[name], "model", arguments, **sizes, pad_id=PAD, seed=seed))
 
 
 def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int) -> Seq2Seq:
-    """The model on the device "meta": shapes only. InputError where so many float32 copies exceed this machine's memory."""
+    """Builds the model on device "meta". Raises InputError if `copies` float32 copies of it exceed this machine's memory."""
     with torch.device("meta"):
         planned = build(config, vocabulary, seed=0)
     count = parameter_count(planned)
@@ -85,13 +86,13 @@ def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int) -> Seq2
 
 
 def entry(config: Mapping[str, Any], vocabulary: Vocabulary, text: str) -> dict[str, Any]:
-    """Our entry in a checkpoint: plain values and tensors. text: the digest of the corpus; older checkpoints have none."""
-    ours = {"schema": SCHEMA, "config": dict(config), "vocabulary": vocabulary.state(), "provenance": provenance()}
-    return {**ours, "text": text}
+    """Returns our entry in a checkpoint: plain values and tensors. text: digest of the corpus; older checkpoints have none."""
+    made_of = {"config": dict(config), "vocabulary": vocabulary.state(), "text": text}
+    return {"schema": SCHEMA, "read_by": READ_BY, "provenance": provenance(), **made_of}
 
 
 def provenance() -> dict[str, str]:
-    """When, from which code and by which command."""
+    """Returns the time, the commit, the command, and the versions of torch and Python."""
     git = ["git", "describe", "--always", "--dirty"]
     try:
         commit = subprocess.run(git, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout.strip()
@@ -107,23 +108,23 @@ def provenance() -> dict[str, str]:
 
 
 def refuse_other_text(path: Path, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raises InputError where the entry `stored` in a checkpoint is of another corpus than the entry `given`, or of another
-    vocabulary, to whose pieces the weights belong."""
+    """Raises InputError if the entry `stored` in a checkpoint has a different corpus than the entry `given`, or a different
+    vocabulary, whose pieces the weights do not fit."""
     if "text" not in stored:
-        log.info("%s holds no digest of the text: only its vocabulary is compared with this one's", path)
+        log.info("%s has no digest of its text, so only its vocabulary is compared", path)
     if stored.get("text", given["text"]) != given["text"]:
-        wrong, give = "the training or validation text has changed since this was written", "its own text"
+        wrong, give = "the training or validation text has changed since this was written", "that text"
     elif checksum(stored["vocabulary"]) != checksum(given["vocabulary"]):
-        wrong, give = "its vocabulary is not the one that the text gives now", "its own text and SentencePiece"
+        wrong, give = "its vocabulary is not the one that the text gives now", "its text and version of SentencePiece"
     else:
         return
-    raise InputError(f"{path}: {wrong}; give the run {give} again, or begin a new one without resume")
+    raise InputError(f"{path}: {wrong}; restore {give}, or start a new run without resume")
 
 
 def find(checkpoint: str) -> Path:
-    """The file meant: itself, or the best checkpoint of a run's directory."""
+    """Returns the path of a checkpoint file, or of the best checkpoint in a run's directory."""
     path = path_of(checkpoint)
-    if os.path.isdir(path):  # unlike Path.is_dir, False where we may not look
+    if os.path.isdir(path):  # Path.is_dir may raise PermissionError
         path = path / "checkpoints" / "best.ckpt"
     if not os.path.isfile(path):
         raise InputError(f"checkpoint={checkpoint}: no such file, and no run with checkpoints/best.ckpt in it")
@@ -131,9 +132,9 @@ def find(checkpoint: str) -> Path:
 
 
 def write(content: dict[str, Any], path: Path) -> None:
-    """A reader finds the whole file or the one before."""
+    """Writes a checkpoint atomically: a reader finds either the complete file or the previous one."""
     try:
-        with whole(path) as file:
+        with open_atomic(path) as file:
             torch.save({**content, CHECKSUM: checksum(content)}, file)
     except (OSError, RuntimeError) as error:
         if (cause := disk_error(error)) is None:
@@ -142,8 +143,8 @@ def write(content: dict[str, Any], path: Path) -> None:
 
 
 @contextmanager
-def _refusing(path: Path, what: str) -> Iterator[None]:
-    """Turns whatever goes wrong with a file of any content into an InputError of one line, which names the file."""
+def _as_input_error(path: Path, what: str) -> Iterator[None]:
+    """Turns an error caused by the content of a file into an InputError that names it, except Diverged and MemoryError."""
     try:
         yield
     except (Diverged, MemoryError):
@@ -152,23 +153,23 @@ def _refusing(path: Path, what: str) -> Iterator[None]:
         raise InputError(*(f"{path}: {problem}" for problem in error.problems)) from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({reason(error)})") from error
-    except pickle.UnpicklingError as error:  # torch's own message says how to load it all the same
+    except pickle.UnpicklingError as error:  # torch's own message explains how to load it unsafely
         raise InputError(
-            f"{path}: not a checkpoint that can be read: damaged, or with code in it, of which nothing was run; {ADVICE}"
+            f"{path}: not a readable checkpoint: it is damaged, or contains code, none of which was run; {ADVICE}"
         ) from error
-    except Exception as error:  # torch's reader, and code that meets a value of the wrong kind, raise errors of every kind
+    except Exception as error:  # torch's reader, and code given a value of the wrong type, may raise anything
         why = escape.line(reason(error).removesuffix("."), 200)
         raise InputError(f"{path}: {what} ({why}); take another copy, or {ADVICE}") from error
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint of ours, checked against its checksum: plain values and dense tensors, no more of them than
-    the file has room for. An InputError if it is none, or no longer what was written."""
-    with _refusing(path, "not a checkpoint that can be read, or a damaged one"):
+    """Returns the content of one of our checkpoints, verified by its checksum: plain values and dense tensors, no more of them
+    than the file has room for. Raises InputError if the file is not ours or has changed since it was written."""
+    with _as_input_error(path, "not a checkpoint, or a damaged one"):
         size = path.stat().st_size
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(part.file_size for part in archive.infolist())
-            if unpacked > size:  # torch stores tensors as they are
+            if unpacked > size:  # torch stores tensors uncompressed
                 raise InputError(f"not a checkpoint (it would unpack to {unpacked:,} bytes)")
             _refuse_other_globals(archive)
         content = torch.load(path, map_location="cpu", weights_only=True)
@@ -176,9 +177,11 @@ def read(path: Path) -> dict[str, Any]:
         if type(ours) is not dict:
             raise InputError(f"a checkpoint of another program; {ADVICE}")
         schema = ours.get("schema")
-        written = shown(schema) if isinstance(schema, int | str) else type(schema).__name__
+        written = to_text(schema) if isinstance(schema, int | str) else type(schema).__name__
         if written != str(SCHEMA):
-            raise InputError(f"written in format {written}, this version reads format {SCHEMA}; train it again")
+            readers = ours.get("read_by")
+            advice = f"install {to_text(readers)} or train it again" if isinstance(readers, str) else "train it again"
+            raise InputError(f"written in format {written}, this version reads format {SCHEMA}; {advice}")
         expected = content.pop(CHECKSUM, None)
         if checksum(content, EXPANSION * size) != expected:
             raise InputError("damaged, its content does not match its checksum; take another copy or an earlier checkpoint")
@@ -186,8 +189,8 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _refuse_other_globals(archive: zipfile.ZipFile) -> None:
-    """Raises UnpicklingError where a pickle in a checkpoint names anything that ours do not consist of. torch's reader would
-    call a few more things, among them `bytearray` with a size."""
+    """Raises UnpicklingError if a pickle in a checkpoint names a global that ours do not use. torch's reader allows a few more,
+    among them `bytearray`, which can be called with any size."""
     for part in archive.infolist():
         if part.filename.lower().endswith(".pkl"):
             for opcode, name, _ in pickletools.genops(archive.read(part)):
@@ -196,32 +199,32 @@ def _refuse_other_globals(archive: zipfile.ZipFile) -> None:
 
 
 def checksum(content: object, limit: float = math.inf) -> str:
-    """SHA-256 over every value, its type and its place. TypeError for a value that no checkpoint of ours holds; ValueError for
-    more than `limit` bytes, or endless nesting."""
+    """Returns the SHA-256 of every value, its type and its position. Raises TypeError for a value that our checkpoints never
+    hold, and ValueError for more than `limit` bytes or too deep nesting."""
     digest, size = hashlib.sha256(), 0
     for part in _parts(content, ()):
         size += len(part)
         if size > limit:
-            raise ValueError("it says the same things over and over, more than the file has room for")
+            raise ValueError("its repeated values are more than the file has room for")
         digest.update(part)
     return digest.hexdigest()
 
 
 def _parts(value: object, place: tuple[object, ...]) -> Iterator[bytes | memoryview]:
-    """The bytes that are hashed for a value, in order. place: the keys that lead to it."""
-    if len(place) > DEPTH:
-        raise ValueError(f"nested more than {DEPTH} deep")
+    """Yields the bytes that are hashed for a value, in order. place: the keys that lead to it."""
+    if len(place) > MAX_DEPTH:
+        raise ValueError(f"nested more than {MAX_DEPTH} deep")
     if isinstance(value, Tensor):
         dense = type(value) is Tensor and value.layout is torch.strided and value.dtype in DTYPES and value.is_contiguous()
-        if not dense or value.requires_grad or value.is_neg() or value.is_meta:  # of a view, one byte may be many elements
-            raise TypeError(f"{_path(place)} is not a dense tensor of numbers with memory of its own")
-        yield f"tensor {value.dtype} {tuple(value.shape)} True\n".encode()  # True: contiguous, part of this format
+        if not dense or value.requires_grad or value.is_neg() or value.is_meta:  # in a view, many elements may share one byte
+            raise TypeError(f"{_path(place)} is not a dense tensor of numbers that owns its memory")
+        yield f"tensor {value.dtype} {tuple(value.shape)} True\n".encode()  # True (contiguous) is part of the format
         yield value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data
     elif isinstance(value, Mapping):
         yield f"mapping {len(value)}\n".encode()
         for key, item in value.items():
             if not isinstance(key, str | int):
-                raise TypeError(f"{_path(place)} has a {type(key).__name__} for a key")
+                raise TypeError(f"{_path(place)} has a key of type {type(key).__name__}")
             yield from _parts(key, place)
             yield from _parts(item, (*place, key))
     elif isinstance(value, list | tuple):
@@ -235,19 +238,19 @@ def _parts(value: object, place: tuple[object, ...]) -> Iterator[bytes | memoryv
 
 
 def _path(place: Sequence[object]) -> str:
-    return shown("/".join(map(str, place)))
+    return to_text("/".join(map(str, place)))
 
 
 def load(checkpoint: str) -> Run:
-    """The run in a checkpoint: a file, or the best one of a run's directory. An InputError where it is missing or not ours."""
+    """Loads a checkpoint, or a run's best one. Raises InputError if it is missing or not ours, Diverged if it is not finite."""
     path = find(checkpoint)
     content = read(path)
-    with _refusing(path, "a part of the checkpoint is missing or of the wrong kind"):
+    with _as_input_error(path, "a part of the checkpoint is missing or of the wrong kind"):
         ours, step = content[ENTRY], content["global_step"]
-        weights = {k.removeprefix(PREFIX): v for k, v in content["state_dict"].items() if k.startswith(PREFIX)}
+        weights = {k.removeprefix(MODEL_PREFIX): v for k, v in content["state_dict"].items() if k.startswith(MODEL_PREFIX)}
         config, described = ours["config"], ours["provenance"]
         if not (isinstance(config, dict) and isinstance(described, dict) and type(step) is int):
-            raise TypeError("config and provenance are settings, global_step is a whole number")
+            raise TypeError("config and provenance must be mappings, global_step a whole number")
         vocabulary = Vocabulary.from_state(ours["vocabulary"])
         if wrong := _misfit(plan(config["model"], vocabulary, copies=1).state_dict(keep_vars=True), weights):
             raise InputError(f"its weights do not fit its configuration ({wrong})")
@@ -259,7 +262,7 @@ def load(checkpoint: str) -> Run:
 
 
 def _misfit(planned: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:
-    """Why the weights cannot be those of the planned model; empty if they can."""
+    """Returns why the weights do not fit the planned model, or an empty string if they do."""
     for name in sorted(planned.keys() | weights.keys()):
         if name not in planned or name not in weights:
             return f"{name} is {'missing' if name in planned else 'not in the model'}"
@@ -272,7 +275,7 @@ def _misfit(planned: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str
 
 
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of the weights of several checkpoints of one run, summed in float64 (Vaswani et al. 2017, section 6.1)."""
+    """Returns the mean of the weights of several checkpoints of a run, summed in float64 (Vaswani et al. 2017, section 6.1)."""
     states = [read(path)["state_dict"] for path in paths]
     return {
         name: (sum(state[name].double() for state in states) / len(states)).to(first.dtype) for name, first in states[0].items()

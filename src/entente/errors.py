@@ -1,15 +1,15 @@
-"""The exceptions a user is meant to read."""
+"""Exceptions that end a command with a message for the user, and helpers that describe other errors."""
 
 import errno
 import re
 
-DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
-# torch raises RuntimeErrors of its own: on a CPU, on a GPU, and from C++.
+DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+# The messages of the RuntimeErrors that torch raises when memory runs out: on a CPU, on a GPU, and from C++.
 OUT_OF_MEMORY = re.compile("not enough memory|can't allocate memory|out of memory|bad_alloc")
 
 
 class InputError(Exception):
-    """What the user gave cannot be used: a line for each problem, saying what, where and what to do. The exit code is 2."""
+    """Raised for unusable user input. Each problem is one line: what is wrong, where, and what to do. The exit code is 2."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__(*problems)
@@ -20,13 +20,13 @@ class InputError(Exception):
 
 
 def reason(error: BaseException) -> str:
-    """Why something failed, in one line: the system's words for an error of its own, else the first line of the text."""
+    """Returns why something failed, in one line: the system's message (`strerror`), else the first line of the error."""
     text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
     return str(text).splitlines()[0]
 
 
 def shortage(error: BaseException) -> str | None:
-    """What the machine denies a command (memory, or a file or its space), in a line; None for an error of another kind."""
+    """Returns a line that describes an error of memory, files or disk space, or None for an error of another kind."""
     if cause := disk_error(error):
         return f"{cause.filename or 'output'}: cannot be read or written ({reason(cause)})"
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error))):
@@ -35,18 +35,18 @@ def shortage(error: BaseException) -> str | None:
 
 
 def disk_error(error: BaseException) -> OSError | None:
-    """The OSError that an error is, or that a library's error hides: torch, datasets and Lightning raise others when a write
-    fails."""
+    """Returns the error itself if it is an OSError, else the disk error that it was raised from, or None. torch, datasets and
+    Lightning raise errors of their own when a write fails."""
     if isinstance(error, OSError):
         return error
     below = disk_error(error.__context__) if error.__context__ else None
-    return below if below and below.errno in DISK else None
+    return below if below and below.errno in DISK_ERRORS else None
 
 
 class Diverged(Exception):
-    """The loss, the weights or the predictions are no longer finite: one line saying where. The exit code is 3."""
+    """Raised when loss, weights or predictions are no longer finite. The message says where in one line. The exit code is 3."""
 
 
 class Interrupted(Exception):
-    """A signal ended the command after it had saved what is needed to go on: one line saying how. The exit code is 75, which
-    schedulers read as "try again" (sysexits.h, EX_TEMPFAIL)."""
+    """Raised when a signal ends a command that has saved its progress. Its message, one line, says how to continue. The exit
+    code is 75, which schedulers read as "try again" (sysexits.h, EX_TEMPFAIL)."""

@@ -1,6 +1,6 @@
 """Evaluation of a model on a split: translations scored by sacreBLEU, with the signatures that make scores comparable (Post
-2018), and the likelihood of the references. Validation, the end of a run and the command all call `evaluate`, so that the same
-weights give the same digits in each.
+2018), and the likelihood of the references. Validation, the end of a run and the command `evaluate` all call `evaluate`, so the
+same weights give the same digits in each.
 
 Shapes: B batch, T target length, N real target tokens of a batch, D width of the decoder's output.
 """
@@ -21,21 +21,21 @@ from entente.data.batches import Batch, to_device
 from entente.data.module import EvaluationSplit
 from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
 from entente.decoding.search import Search, search
-from entente.decoding.translate import work_through
+from entente.decoding.translate import parallel_map
 from entente.errors import Diverged
 from entente.files import file_in, write_text
 from entente.models.seq2seq import Loss, Seq2Seq
 
-Progress = Callable[[int, int], None]  # batches done, and how many there are
-Result = tuple[float, int, dict[int, list[int]]]  # of a batch: its NLL in nats, its target tokens, the best tokens of each row
+Progress = Callable[[int, int], None]  # called with the number of batches done and of all batches
+Result = tuple[float, int, dict[int, list[int]]]  # of a batch: total NLL in nats, target tokens, best translation of each row
 METRICS = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
-LENGTHS = (5, 10, 15, 20, 30, 50)  # upper ends of the source length buckets, in white space words
+LENGTHS = (5, 10, 15, 20, 30, 50)  # upper limits of the source length buckets, in words separated by white space
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A split's translations and what they are worth. nll: mean negative log-likelihood of a reference token in nats, end
-    symbol counted, without label smoothing; its exponential is the perplexity."""
+    """The translations of a split, and the likelihood of its references. nll: mean negative log-likelihood of a reference token
+    in nats, counting the end symbol, without label smoothing; its exponential is the perplexity."""
 
     sources: list[str]
     references: list[str]
@@ -43,15 +43,15 @@ class Evaluation:
     nll: float
 
     def metrics(self) -> dict[str, Any]:
-        """Everything that metrics.json holds of a split."""
+        """Returns the split's entry in metrics.json."""
         scores = corpus_scores(self.hypotheses, self.references, METRICS)
         by_length = bleu_by_length(self.sources, self.hypotheses, self.references)
         return {**scores, "nll": self.nll, "sentences": len(self.references), "bleu_by_source_length": by_length}
 
 
 def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], names: Iterable[str]) -> dict[str, Any]:
-    """BLEU (Papineni et al. 2002) and chrF (Popović 2015), 0 to 100, higher is better; TER (Snover et al. 2006) in percent,
-    lower is better, and slow where translations are long and wrong."""
+    """Returns the named scores and their signatures. BLEU (Papineni et al. 2002) and chrF (Popović 2015) range from 0 to 100,
+    higher is better. TER (Snover et al. 2006) is in percent, lower is better; it is slow if translations are long and wrong."""
     scores: dict[str, Any] = {"signature": {}}
     for name in names:
         metric = METRICS[name]()
@@ -61,7 +61,7 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], names: I
 
 
 def bleu_by_length(sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> list[dict[str, Any]]:
-    """BLEU of the sentences of each source length that occurs (Bahdanau et al. 2015, figure 2)."""
+    """Returns the BLEU of each source length bucket that has sentences (Bahdanau et al. 2015, figure 2)."""
     rows = []
     for low, high in zip((0, *LENGTHS), (*LENGTHS, None), strict=True):
         chosen = [i for i, s in enumerate(sources) if low < max(1, len(s.split())) <= (high or float("inf"))]
@@ -73,7 +73,7 @@ def bleu_by_length(sources: Sequence[str], hypotheses: Sequence[str], references
 
 
 def batch_loss(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tuple[Loss, int]:
-    """Returns the mean loss over the N real target tokens of a batch, and N. Padding is left out before the projection."""
+    """Returns the mean loss over the N real target tokens of a batch, and N. Padding is removed before the projection."""
     target: Tensor = batch.tgt[:, 1:]
     real = target != PAD
     hidden, target = model(batch.src, batch.tgt[:, :-1])[real], target[real]  # (N, D), (N,)
@@ -83,7 +83,7 @@ def batch_loss(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tu
 def evaluate(
     model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, how: Search, progress: Progress | None = None
 ) -> Evaluation:
-    """Decodes every sentence of a split and scores its references. Raises Diverged where the loss is not finite."""
+    """Decodes every sentence of a split and scores its references. Raises Diverged if the loss is not finite."""
     device = next(model.parameters()).device
 
     def report(results: Iterator[Result]) -> Iterator[Result]:
@@ -92,7 +92,7 @@ def evaluate(
                 progress(number, len(split))
             yield result
 
-    @torch.inference_mode()  # which is set per thread, and workers are threads
+    @torch.inference_mode()  # decorates the function because the mode is set per thread, and workers are threads
     def decode(batch: Batch) -> Result:
         batch = to_device(batch, device)
         loss, tokens = batch_loss(model, batch)
@@ -101,7 +101,7 @@ def evaluate(
         best = [n_best[0].tokens for n_best in search(model, batch.src, how, BOS, EOS)]
         return float(loss.nll) * tokens, tokens, dict(zip(batch.index.tolist(), best, strict=True))
 
-    losses, counts, found = zip(*work_through(split, decode, model, report), strict=True)
+    losses, counts, found = zip(*parallel_map(split, decode, model, report), strict=True)
     decoded = {row: tokens for batch in found for row, tokens in batch.items()}
     rows = sorted(decoded)  # every row, unless the split is limited to some batches
     sources, references = ([texts[row] for row in rows] for texts in (split.sources, split.references))
@@ -110,7 +110,7 @@ def evaluate(
 
 
 def write_translations(directory: Path, evaluations: Mapping[str, Evaluation]) -> None:
-    """translations/SPLIT.tsv of each split, under a line of headings."""
+    """Writes translations/SPLIT.tsv for each split, with a header line."""
     for split, evaluation in evaluations.items():
         lines = zip(evaluation.sources, evaluation.references, evaluation.hypotheses, strict=True)
         text = "".join("\t".join(part.replace("\t", " ") for part in line) + "\n" for line in lines)
@@ -118,7 +118,7 @@ def write_translations(directory: Path, evaluations: Mapping[str, Evaluation]) -
 
 
 def show(metrics: Mapping[str, Any], title: str) -> None:
-    """The table at a run's end."""
+    """Logs a title and prints a table of the metrics of each split."""
     logging.getLogger("entente").info("%s", title)
     table = Table("split", *(Column(name, justify="right") for name in ("sentences", "BLEU", "chrF", "TER", "NLL")))
     for split, m in metrics.items():

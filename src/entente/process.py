@@ -1,9 +1,8 @@
-"""Prepares our process: threads, memory, and the log on standard output.
+"""Prepares the process: threads, memory, and the log on standard output.
 
-glibc keeps freed memory instead of returning it to the kernel. A training step allocates and frees some hundred megabytes, in
-blocks of the same sizes as the step before. By default glibc returns each large block to the kernel at once, which fills it
-with zeros, page by page, when it is allocated again: on a CPU that takes a third of the time (140,000 page faults per step of
-4,096 tokens).
+A training step allocates and frees a few hundred megabytes, in blocks of the same sizes as the step before. Without
+`keep_freed_memory`, glibc returns each large block to the kernel as soon as it is freed, and the kernel zeroes it again, page
+by page, at the next allocation. On a CPU this takes a third of the time of a step (140,000 page faults for 4,096 tokens).
 """
 
 import ctypes
@@ -23,54 +22,53 @@ from entente.console import escape
 
 log = logging.getLogger("entente")
 
-Threads = Annotated[Annotated[int, Interval(ge=1, le=4096)] | None, doc("of the CPU; null: one per core")]
-PARENT = "ENTENTE_PARENT"  # an environment variable with the number of the process that trains a suite
-MALLOC = {  # parameters of mallopt, by their numbers in glibc's malloc.h
-    -4: 0,  # M_MMAP_MAX: no block is allocated by mmap
-    -1: 2**31 - 1,  # M_TRIM_THRESHOLD: bytes free at the end of the heap before they are returned
-    -8: 1,  # M_ARENA_MAX: one heap for all threads, since a thread's own heap is returned with what is freed in it
+Threads = Annotated[Annotated[int, Interval(ge=1, le=4096)] | None, doc("number of CPU threads; null: one per core")]
+PARENT = "ENTENTE_PARENT"  # environment variable with the id of the process that trains a suite
+MALLOC = {  # parameters of mallopt, numbered as in glibc's malloc.h
+    -4: 0,  # M_MMAP_MAX: never allocate a block with mmap
+    -1: 2**31 - 1,  # M_TRIM_THRESHOLD: free bytes at the end of the heap before glibc returns them
+    -8: 1,  # M_ARENA_MAX: one heap for all threads, since glibc returns memory freed in a per-thread heap
 }
 
 
 class LineFormatter(logging.Formatter):
-    """Each record is one line, see `escape.line`."""
+    """Formats each record as one line, see `escape.line`."""
 
     def format(self, record: logging.LogRecord) -> str:
         return escape.line(super().format(record))
 
 
 class _PrintHandler(logging.Handler):
-    """Prints to whatever standard output is now, so that a live progress display can step aside."""
+    """Prints to the current `sys.stdout`, which a live progress display may have replaced."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError):  # work goes on without a reader; what is printed at its end raises again
+        with suppress(OSError):  # a closed pipe does not stop the work; printing the result raises the error again
             print(self.format(record), flush=True)
 
 
 def keep_freed_memory() -> bool:
-    """Makes glibc keep freed memory from now on, and returns whether it could. Resident memory stays at its highest."""
+    """Makes glibc keep freed memory from now on, and returns whether it succeeded. Resident memory stays at its peak."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # another C library, which is left alone; Windows has none of this name
+    except (AttributeError, OSError, TypeError):  # another C library, without mallopt; or Windows, where CDLL(None) fails
         return False
     return all([mallopt(parameter, value) for parameter, value in MALLOC.items()])
 
 
 def stop_with(parent: int) -> None:
-    """Has this process stop, as SIGTERM stops it, once `parent` is no longer its parent."""
+    """Sends SIGTERM to this process once `parent` is no longer its parent."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def memory() -> int:
-    """Returns the bytes of memory that this machine has; where Python cannot tell (Windows), more than any has."""
+    """Returns the memory of this machine in bytes, or `sys.maxsize` if Python cannot tell (on Windows)."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else sys.maxsize
 
 
 def prepare_process(threads: int | None) -> None:
-    """Threads for matrix products (None: all cores), memory that is kept, a console for our log, and quiet for the libraries'
-    chatter."""
+    """Sets the number of threads (None: torch's own), keeps freed memory, logs to standard output, and silences Lightning."""
     keep_freed_memory()
     if threads:
         torch.set_num_threads(threads)
@@ -82,5 +80,5 @@ def prepare_process(threads: int | None) -> None:
         log.addHandler(handler)
     for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    # Lightning 2.6 asks torch 2.13 in a form that torch is giving up; nothing a user could do about it.
+    # Lightning 2.6 makes a call that torch 2.13 has deprecated; there is nothing a user could do about it.
     warnings.filterwarnings("ignore", message=r"`isinstance.treespec, LeafSpec.` is deprecated", category=FutureWarning)

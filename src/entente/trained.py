@@ -1,4 +1,4 @@
-"""A trained model in Python: `entente.load("outputs/RUN")`.
+"""A trained model for use in Python: `entente.load("outputs/RUN")`.
 
 Shapes: L layers, H heads, S source pieces and T target pieces, each with the end symbol </s>, V vocabulary.
 """
@@ -23,21 +23,21 @@ Text = TypeVar("Text", str, list[str])
 
 
 class Score(NamedTuple):
-    """How likely a model finds a translation."""
+    """The log-probability of each piece of a translation."""
 
     target: list[str]  # T pieces
     log_probabilities: Tensor  # (T,), in nats, of each piece given the source and the pieces before it
 
 
 class TrainedModel(checkpoint.Run):
-    """What a checkpoint holds, and what one can ask it: `model`, `vocabulary` and `config` are its own."""
+    """A checkpoint's `model`, `vocabulary` and `config`, with methods that translate, score and return attention."""
 
     def __repr__(self) -> str:
         data, count = self.config["data"], parameter_count(self.model)
         return f"{type(self.model).__name__} {data['src']} -> {data['tgt']}, {count:,} parameters, trained {self.step:,} steps"
 
     def translate(self, sentences: Text, beam: int = 5, length_penalty: float = 1.0) -> Text:
-        """The best translation of one sentence, or of each of several. beam=1 is greedy search."""
+        """Returns the best translation of one sentence, or of each sentence of a list. beam=1 is greedy search."""
         given = [sentences] if isinstance(sentences, str) else sentences
         for sentence in given:
             self.vocabulary.src.refuse_too_long(clean(sentence), repr(sentence[:30]))
@@ -46,14 +46,14 @@ class TrainedModel(checkpoint.Run):
         return texts[0] if isinstance(sentences, str) else texts
 
     def attention(self, source: str, target: str | None = None) -> Attention:
-        """The attention of every layer and head over a sentence and `target`, or its greedy translation where none is given."""
+        """Returns the attention of every layer and head for a source and `target`, by default its greedy translation."""
         if not has_attention(self.model):
             raise InputError("this model has no attention: it was trained with score=none")
         return attend(self.model, self.vocabulary, *self._ids(source, target))
 
     @torch.inference_mode()
     def score(self, source: str, target: str) -> Score:
-        """How likely the model finds a translation."""
+        """Returns the log-probability that the model gives each piece of `target` as a translation of `source`."""
         src, tgt = self._ids(source, target)
         device = next(self.model.parameters()).device
         read, produced = torch.tensor([BOS, *tgt], device=device), torch.tensor([*tgt, EOS], device=device)
@@ -64,19 +64,19 @@ class TrainedModel(checkpoint.Run):
         return Score(self.vocabulary.tgt.pieces(produced.tolist()), found.cpu())
 
     def _search(self, **chosen: float) -> Search:
-        """How to decode: as the run did, except for what is chosen; one hypothesis."""
+        """Returns the run's search settings, overridden by `chosen`, with one hypothesis per sentence."""
         return fill(Search, "search", {**self.config.get("search", {}), **chosen, "n_best": 1})
 
     def _ids(self, source: str, target: str | None) -> tuple[list[int], list[int]]:
-        """Source ids with EOS, target ids without BOS and EOS."""
+        """Returns source ids with EOS, and target ids without BOS and EOS."""
         if not clean(source):
             raise InputError("the source sentence is empty")
         return read_sentence(self.model, self.vocabulary, source, target, self._search(beam=1))
 
 
 def load(run: str | Path, device: str | torch.device | None = None) -> TrainedModel:
-    """Loads the best checkpoint of a run's directory, or a checkpoint file. device: None is a GPU where torch sees one, else
-    the CPU. Raises InputError with one line where the file is missing, damaged or from another program."""
+    """Loads the best checkpoint of a run's directory, or a checkpoint file. device: None means a GPU if torch finds one, else
+    the CPU. Raises InputError, with a one-line message, if the file is missing, damaged or from another program."""
     found = checkpoint.load(str(run))
     found.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     return TrainedModel(**vars(found))

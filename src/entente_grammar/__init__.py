@@ -1,8 +1,8 @@
 """The embedded corpus: a synchronous grammar that derives French and English together, with gold word alignments.
 
-sentences.py draws a meaning from a seeded source of random numbers; its tree writes itself in both languages (nominals.py,
-clause.py). The French determines the English; where English leaves French a choice (tu or vous, est-ce que or inversion, the
-gender of "I"), a Style makes it.
+sentences.py draws a tree of meaning from seeded random numbers; its nodes (nominals.py, clause.py) write it in both languages.
+The French determines the English. Choices that English leaves open (tu or vous, est-ce que or inversion, the gender of "I") are
+made by a Style.
 """
 
 from entente_grammar.corpus import HELD_OUT, HELD_OUT_FEATURES, USUAL, ceiling, derive, fixed_sentences, splits, usual_french

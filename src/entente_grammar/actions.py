@@ -1,4 +1,4 @@
-"""Random clauses about what someone does: the verb's objects, then manner, company, place and time."""
+"""Draws clauses about what someone does: the objects of the verb, then manner, company, place and time."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from entente_grammar.times import set_time
 def action(
     draft: Draft, subject: Nominal | None = None, bare: bool = False, verb: Verb | None = None, negation: float = 0.16
 ) -> Clause:
-    """Someone does, did or will do something; bare means without modal and date."""
+    """Draws a clause in which someone does something. A bare clause has no modal verb, and no date unless it is progressive."""
     subject = subject or draw_actor(draft)
     verb = verb or draft.pick(choices.LEXICAL)
     clause = Clause(draft.key(), subject, verb)
@@ -24,7 +24,7 @@ def action(
         set_modal(draft, clause)
     if draft.chance(negation):
         clause.negation = draft.weighted(((0.75, "pas"), (0.15, "jamais"), (0.1, "plus"))) if not clause.modal else "pas"
-    # ne devait pas: was not supposed to, or did not have to; ne devra pas: must not
+    # Ambiguous in French: "ne devait pas" is "was not supposed to" or "did not have to", and "ne devra pas" is "must not".
     if clause.modal == "devoir" and clause.tense in ("imparfait", "futur"):
         clause.negation = ""
     add_objects(draft, clause)
@@ -39,7 +39,7 @@ def action(
 
 
 def draw_actor(draft: Draft) -> Nominal:
-    """Someone who acts; a trade may be followed by a relative clause."""
+    """Draws the subject of an action. A person named by trade may get a relative clause."""
     subject = phrases.draw_subject(draft)
     if isinstance(subject, NounPhrase) and subject.noun.section == "role" and not subject.adjectives and draft.chance(0.15):
         subject.det = "def"
@@ -54,7 +54,7 @@ def set_modal(draft: Draft, clause: Clause) -> None:
 
 
 def reconcile(draft: Draft, clause: Clause) -> None:
-    """Take back what tense and negation forbid together."""
+    """Adjusts the negation, adverb, objects and clitic of a finished clause to each other and to the tense."""
     verb, negation = clause.verb, clause.negation
     if negation in ("jamais", "plus"):
         clause.adverb = None
@@ -79,7 +79,7 @@ def note_negation(draft: Draft, clause: Clause) -> None:
 
 
 def pluralise_repeated(draft: Draft, clause: Clause) -> None:
-    """What is done often is done to several, and one does not rarely do something to "some"."""
+    """Makes objects plural if a repeated action needs several, and replaces "rarely" by "often" if an object has "some"."""
     for phrase in clause.noun_phrases:
         one = phrase.det == "indef" and clause.verb.fr in choices.TRADE and phrase.noun.fr not in choices.ALWAYS_SINGULAR
         if one or phrase.det == "number":
@@ -93,7 +93,7 @@ def pluralise_repeated(draft: Draft, clause: Clause) -> None:
 
 
 def add_objects(draft: Draft, clause: Clause) -> None:
-    """The objects that the verb's frame asks for."""
+    """Draws the objects that the frame of the verb requires, and adds them to the clause."""
     verb, subject, rest = clause.verb, clause.subject, clause.rest
     negated = bool(clause.negation)
     match verb.frame:
@@ -149,12 +149,12 @@ def add_objects(draft: Draft, clause: Clause) -> None:
 
 
 def named_place(draft: Draft, en: str) -> Prepositional:
-    """In or to a city or a country."""
+    """Draws a city or a country with its prepositions; `en` is "in" or "to"."""
     return draft.pick((phrases.city, phrases.country))(draft, en)
 
 
 def draw_object(draft: Draft, verb: Verb, subject: Nominal, negated: bool) -> NounPhrase:
-    """A thing, perhaps with a relative clause."""
+    """Draws a thing as object, perhaps with a relative clause."""
     phrase = phrases.draw_thing(draft, verb, subject, negated)
     if phrase.det == "def" and phrase.owner is None and draft.related and draft.chance(0.12) and phrase.noun.countable:
         add_relative(draft, phrase, verb)
@@ -162,7 +162,7 @@ def draw_object(draft: Draft, verb: Verb, subject: Nominal, negated: bool) -> No
 
 
 def add_person(draft: Draft, clause: Clause) -> None:
-    """Someone as object, by a pronoun or not."""
+    """Adds a person as object: a pronoun or a noun phrase."""
     if draft.chance(0.5):
         clause.clitic = phrases.draw_clitic(draft, clause.verb, clause.subject, hidden=bool(clause.modal))
     else:
@@ -170,7 +170,7 @@ def add_person(draft: Draft, clause: Clause) -> None:
 
 
 def draw_topic(draft: Draft, verb: Verb, subject: Nominal) -> Nominal:
-    """What someone talks about, dreams of, needs or is afraid of."""
+    """Draws the object of a verb like "talk about", "dream of", "need" or "be afraid of"."""
     if verb.fr in choices.TALK and draft.chance(0.4):
         return phrases.draw_person(draft, subject)
     noun = draft.pick(verb.objects)
@@ -180,7 +180,7 @@ def draw_topic(draft: Draft, verb: Verb, subject: Nominal) -> Nominal:
 
 
 def add_liking(draft: Draft, clause: Clause) -> None:
-    """Likes apples, likes cheese, likes to dance."""
+    """Adds the object of "like" or a similar verb: likes apples, likes cheese, likes dancing."""
     draft.note("generic")
     if draft.chance(0.3) and clause.verb.fr != "préférer":
         clause.infinitive = draw_infinitive(draft, clause.subject, choices.PLEASURES)
@@ -192,12 +192,12 @@ def add_liking(draft: Draft, clause: Clause) -> None:
 
 
 def add_infinitive(draft: Draft, clause: Clause) -> None:
-    """Wants to, knows how to, starts to do something."""
+    """Adds an infinitive: wants to, knows how to, starts to do something."""
     draft.note("infinitive")
     verbs = choices.INFINITIVES.get(clause.verb.fr, choices.PLANS)
     clause.infinitive = draw_infinitive(draft, clause.subject, verbs)
     if clause.negation and any(phrase.det == "some" for phrase in clause.infinitive.noun_phrases):
-        clause.negation = ""  # did not start to pick *some* strawberries
+        clause.negation = ""  # avoids "did not start to pick some strawberries"
 
 
 def draw_infinitive(draft: Draft, subject: Nominal, verbs: Sequence[Verb]) -> Clause:
@@ -215,10 +215,10 @@ def draw_infinitive(draft: Draft, subject: Nominal, verbs: Sequence[Verb]) -> Cl
 
 
 def add_adjuncts(draft: Draft, clause: Clause) -> None:
-    """Manner, company, place."""
+    """Draws adverbs of manner, a companion and a place that suit the verb, and adds them to the clause."""
     verb, rest = clause.verb, clause.rest
     if any(phrase.relative is not None for phrase in clause.noun_phrases):
-        return  # what follows a relative clause would seem to belong to it
+        return  # an adjunct after a relative clause would be read as part of it
     if verb.fr in MANNERS and draft.chance(0.3) and not clause.negation:
         clause.manner = draft.chunk(draft.pick(MANNERS[verb.fr]))
     if verb.fr in choices.COMPANY and draft.chance(0.35):
@@ -235,7 +235,8 @@ def add_adjuncts(draft: Draft, clause: Clause) -> None:
 
 
 def add_relative(draft: Draft, phrase: NounPhrase, main: Verb | None = None) -> None:
-    """la lettre que j'ai écrite, l'homme qui porte un chapeau; none where French would ask for the plus-que-parfait."""
+    """Adds a relative clause: la lettre que j'ai écrite, l'homme qui porte un chapeau. Adds none if French would need the
+    plus-que-parfait."""
     if draft.mode == "background":
         return
     if phrase.noun.person:

@@ -1,7 +1,7 @@
-"""Written words with their link numbers, and what a phrase needs to know to write itself.
+"""Written words with their link numbers, and the types that all phrases of a meaning tree share.
 
-A node of a meaning tree owns STEP link numbers from its key on. A written word is a Cell with its sure and weak numbers: two
-words that share a sure number are a sure link, two that share a number at all are a possible one (Och and Ney 2003).
+A node of a meaning tree owns STEP link numbers, starting with its key. A written word is a Cell with sure and weak numbers. Two
+words that share a sure number have a sure link; two that share any number have a possible link (Och and Ney 2003).
 """
 
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from typing import NamedTuple, Protocol
 
 from entente_grammar.french import ELIDING, starts_with_vowel
 
-STEP = 16  # link numbers of one node
-ME, YOU, HE, WE, THEY = 0, 1, 2, 3, 5  # grammatical persons; 4, the plural you, is French only
+STEP = 16  # link numbers per node
+ME, YOU, HE, WE, THEY = 0, 1, 2, 3, 5  # grammatical persons; 4 is vous, which only French distinguishes
 
 
 class Cell(NamedTuple):
-    """One written word and its link numbers; an article contracts with à and de, a pronoun of the same form does not."""
+    """A written word and its link numbers. Only an article contracts with à and de, not a pronoun of the same form."""
 
     text: str
     sure: tuple[int, ...] = ()
@@ -24,24 +24,24 @@ class Cell(NamedTuple):
 
 
 Cells = list[Cell]
-Spaced = list[tuple[Cell, bool]]  # words, each with whether a space precedes it
+Spaced = list[tuple[Cell, bool]]  # the flag of a word says whether a space precedes it
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What French must choose and English leaves open: the genders of I, you, we, they; tu or vous; the form of a question."""
+    """The choices that French must make and English leaves open: gender of I, you, we, they; tu or vous; form of questions."""
 
     me: str = "m"
-    you: str = "tu"  # tu, vous, plural
+    you: str = "tu"  # tu, vous, or plural (several people)
     your: str = "m"
     us: str = "m"
     they: str = "m"
-    masculine: bool = False  # un ami for a friend whose gender English does not show
+    masculine: bool = False  # use the masculine (un ami) even if the noun drawn was feminine
     inversion: bool = False
 
 
 class Agreement(NamedTuple):
-    """What a verb and its participle or adjective agree with: French person 0-5, gender, number."""
+    """The features with which a verb and its participle or adjective agree: French person 0-5, gender, number."""
 
     person: int
     gender: str
@@ -52,7 +52,7 @@ IMPERSONAL = Agreement(2, "m", False)
 
 
 def agreement(person: int, gender: str, style: Style) -> Agreement:
-    """The agreement of a pronoun."""
+    """Returns the agreement of a pronoun."""
     if person == ME:
         return Agreement(0, style.me, False)
     if person == YOU:
@@ -65,7 +65,7 @@ def agreement(person: int, gender: str, style: Style) -> Agreement:
 
 
 class Node(Protocol):
-    """A phrase that may follow a verb; an adjective in it agrees with the subject."""
+    """A phrase that can follow a verb. A predicate adjective in it agrees with the subject."""
 
     def french(self, style: Style, subject: Agreement) -> Cells: ...
 
@@ -74,7 +74,7 @@ class Node(Protocol):
 
 @cache
 def _read_chunk(text: str) -> tuple[Cells, Cells]:
-    """Both sides of a fixed phrase "word:1 word~1 | word:1"; a colon makes the link number sure, a tilde weak."""
+    """Returns both sides of a fixed phrase "word:1 word~1 | word:1". A colon marks a sure link number, a tilde a weak one."""
 
     def cell(word: str) -> Cell:
         sure = ":" in word
@@ -87,7 +87,7 @@ def _read_chunk(text: str) -> tuple[Cells, Cells]:
 
 @dataclass(slots=True)
 class Chunk:
-    """A fixed phrase: an adverb, a conjunction, a date; also who, what and this as subjects."""
+    """A fixed phrase, such as an adverb, a conjunction or a date; also used for "who" and "this" as subjects."""
 
     key: int
     text: str
@@ -113,7 +113,7 @@ class Chunk:
 
 
 def elide(cells: Cells) -> Spaced:
-    """French words as written."""
+    """Elides French words (le arbre becomes l'arbre) and decides where spaces go."""
     out: Spaced = []
     glued = True
     followers = [*(cell.text for cell in cells[1:]), "."]
@@ -129,5 +129,5 @@ def elide(cells: Cells) -> Spaced:
 
 
 def english_spacing(cells: Cells) -> Spaced:
-    """English words as written."""
+    """Decides where spaces go between English words."""
     return [(cell, i > 0 and cell.text[0] not in "',.?!") for i, cell in enumerate(cells)]

@@ -1,4 +1,5 @@
-"""What goes with what: tables made from the lexicon, from which a derivation chooses. Their order decides the corpus."""
+"""Tables of the words that a derivation can draw, and of words that suit each other, built from the lexicon. Their order
+determines the corpus."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -36,7 +37,7 @@ def _names(group: str) -> frozenset[str]:
     return frozenset(GROUPS[group])
 
 
-# Fixed phrases and what belongs together -----------------------------------------------------------------------------
+# Fixed phrases and words that suit each other ------------------------------------------------------------------------
 
 FREQUENCY, HABITS, PAST, FUTURE, NOW, WEATHER, BAD_WEATHER = (
     PHRASES[kind] for kind in ("frequency", "habits", "past", "future", "now", "weather", "bad_weather")
@@ -46,12 +47,12 @@ WEATHER_VERBS = {"pleu": "pleuvoir", "plu": "pleuvoir", "neig": "neiger"}
 PLACES = {name: expand(places) for names, places in read_pairings("place") for name in names}
 REASONS = [(VERB[name], sorted(states)) for names, states in read_pairings("reason") for name in names]
 FODDER = {animal: food for (animal,), food in read_pairings("food")}
-EXISTING = [(expand(things), expand(places)) for things, places in read_pairings("found")]  # things and where they are found
+EXISTING = [(expand(things), expand(places)) for things, places in read_pairings("found")]  # things and their places
 
 # Persons and tenses ----------------------------------------------------------------------------------------------------
 
 PERSONS = ((ME, "m"), (YOU, "m"), (HE, "m"), (HE, "f"), (WE, "m"), (THEY, "m"), (HE, "m"), (HE, "f"))
-SPEAKERS = ((ME, "m"), (YOU, "m"), (WE, "m"))  # who may own things in a sentence that names no one else
+SPEAKERS = ((ME, "m"), (YOU, "m"), (WE, "m"))  # possible owners in a sentence that mentions no other person
 TENSES = {
     "action": ((0.38, "present"), (0.27, "pc"), (0.12, "imparfait"), (0.13, "futur"), (0.10, "proche")),
     "punctual": ((0.18, "present"), (0.52, "pc"), (0.18, "futur"), (0.12, "proche")),
@@ -71,7 +72,7 @@ VERBS_OF: dict[str, list[Verb]] = {}
 for _verb in FRAMES["obj"]:
     for _noun in _verb.objects:
         VERBS_OF.setdefault(_noun.fr, []).append(_verb)
-SPECIAL = _names("special")  # frames with sentences of their own
+SPECIAL = _names("special")  # frames that only special kinds of sentences use
 LEXICAL = [verb for verb in VERB.values() if verb.frame not in SPECIAL]
 PEOPLE_VERBS = [verb for verb in VERB.values() if verb.people or verb.frame == "person"]
 DEEDS = [verb for verb in LEXICAL + FRAMES["obj"] if verb.aspect != "state" and verb.frame not in ("intr", "rise", "person")]
@@ -81,50 +82,52 @@ DATED = [
 SKILLS, PLANS, PLEASURES, TRADES, ACTIVITIES, EVENTS, INDOORS, OUTDOORS, JOURNEYS = map(
     _verbs, ("skills", "plans", "pleasures", "trades", "activities", "events", "indoors", "outdoors", "journeys")
 )
-INFINITIVES = {"savoir": SKILLS, "apprendre à": SKILLS, "commencer à": ACTIVITIES, "continuer à": ACTIVITIES}  # else PLANS
-WHAT, WHERE, HOW, COUNTED, EMPTY_HANDED = map(_verbs, ("what", "where", "how", "counted", "empty_handed"))  # questions, "rien"
+INFINITIVES = {"savoir": SKILLS, "apprendre à": SKILLS, "commencer à": ACTIVITIES, "continuer à": ACTIVITIES}
+# The verbs for questions with what, where, how and how many, and for statements with "rien".
+WHAT, WHERE, HOW, COUNTED, EMPTY_HANDED = map(_verbs, ("what", "where", "how", "counted", "empty_handed"))
 LUXURIES = tuple(expand(GROUPS["luxuries"]))
 WEALTHY = [VERB["acheter"]._replace(objects=LUXURIES), *_verbs("rich")]
 
-COMPANY = _names("company")  # done with someone
-CITY_LIFE = _names("city_life")  # done in a city
-ENDURING = _names("enduring")  # states that may be in the future
-MISHAPS = _names("mishaps")  # not planned
-DEFINITE = _names("definite")  # done to a known thing
-INDEFINITE = _names("indefinite")  # done to any thing
-SINGLE = _names("single")  # done to one at a time
-NOT_OWN = _names("not_own")  # done to what is someone else's
-TRADE = _names("trade")  # done often only to several
-RELATABLE = _names("relatable")  # la lettre que j'ai ...
-MONTHLY = _names("monthly")  # dated by a month or a day of it
-DAILY = _names("daily")  # done every day, in the morning, on Mondays
-TALK = _names("talk")  # about a person as well
+COMPANY = _names("company")  # verbs for what people do together
+CITY_LIFE = _names("city_life")  # verbs for what people do in a city
+ENDURING = _names("enduring")  # states that may be in the future tense
+MISHAPS = _names("mishaps")  # verbs of unplanned events, which are not put in the future tense
+DEFINITE = _names("definite")  # verbs with a definite object
+INDEFINITE = _names("indefinite")  # verbs with an indefinite object
+SINGLE = _names("single")  # verbs that take one object at a time
+NOT_OWN = _names("not_own")  # verbs with objects that the subject does not own
+TRADE = _names("trade")  # verbs that need a plural object if the action is repeated
+RELATABLE = _names("relatable")  # verbs of relative clauses: la lettre que j'ai ...
+MONTHLY = _names("monthly")  # verbs dated by a month or a day of the month
+DAILY = _names("daily")  # verbs of habits: every day, in the morning, on Mondays
+TALK = _names("talk")  # verbs that take a person or a thing as topic
 
 # Nouns and adjectives ------------------------------------------------------------------------------------------------
 
-FAMILY = frozenset(noun.fr for noun in TAGGED["family"])  # of whom one may have several
+FAMILY = frozenset(noun.fr for noun in TAGGED["family"])  # relatives of whom a person may have several
 ALWAYS_PLURAL, ALWAYS_SINGULAR, YOUNG, OLD = map(_names, ("always_plural", "always_singular", "young", "old"))
 OWNED = frozenset(noun.fr for noun in expand(GROUPS["owned"])) - _names("not_owned")
 ATTRIBUTIVE, UNCOMPARED = _names("attributive"), _names("uncompared")
 ABSOLUTE = ATTRIBUTIVE | UNCOMPARED | _names("absolute")
 PROFESSIONS = expand(GROUPS["professions"])
-SAID_OF = {noun: [a for a in adjectives if a.fr not in ATTRIBUTIVE] for noun, adjectives in ADJECTIVES_OF.items()}
+PREDICATES_OF = {noun: [a for a in adjectives if a.fr not in ATTRIBUTIVE] for noun, adjectives in ADJECTIVES_OF.items()}
 DESCRIBABLE = [
     noun
     for noun in NOUN.values()
-    if not noun.person and noun.section not in ("wild", "sport", "language", "subject") and len(SAID_OF[noun.fr]) > 1
+    if not noun.person and noun.section not in ("wild", "sport", "language", "subject") and len(PREDICATES_OF[noun.fr]) > 1
 ]
 PREDICABLE: list[tuple[Adjective, list[Noun]]] = [
     (adjective, nouns)
     for adjective in ADJECTIVE_LIST
-    if (nouns := [noun for noun in DESCRIBABLE if adjective in SAID_OF[noun.fr]])
+    if (nouns := [noun for noun in DESCRIBABLE if adjective in PREDICATES_OF[noun.fr]])
 ]
 COMPARABLE = [
     (adjective, several)
     for adjective, nouns in PREDICABLE
     if adjective.fr not in ABSOLUTE and (several := [noun for noun in nouns if noun.countable and noun.fr not in ALWAYS_PLURAL])
 ]
-COMPARABLE += 4 * [(adjective, several) for adjective, several in COMPARABLE if adjective.fr == "bon"]  # meilleur
+# Repeats bon, so that meilleur is drawn more often.
+COMPARABLE += 4 * [(adjective, several) for adjective, several in COMPARABLE if adjective.fr == "bon"]
 RICH = next(adjective for adjective in ADJECTIVE_LIST if adjective.fr == "riche")
 
 LEMMAS = tuple(
@@ -140,7 +143,7 @@ LEMMAS = tuple(
 
 
 def _crowding(groups: Sequence[Sequence[T]]) -> dict[T, float]:
-    """How often an item is drawn relative to the mean, if every group is drawn from equally often and evenly."""
+    """Returns how often each item is drawn, relative to the mean, if groups and the items in a group are drawn uniformly."""
     share: dict[T, float] = {}
     for group in groups:
         for item in group:

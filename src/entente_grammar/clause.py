@@ -1,4 +1,4 @@
-"""Clauses of a meaning tree, which write themselves in French and in English: a verb with all that belongs to it."""
+"""The clauses of a meaning tree: verbs with subject, objects and adjuncts. Each writes itself in French and in English."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -20,15 +20,16 @@ from entente_grammar.nominals import (
     preposition,
 )
 
-HEAD, NOT, MODAL, ASK, CLITIC, QUANTIFIER, SPEECH, TAIL = range(8)  # link numbers inside a clause; TAIL is the first of several
+# Link numbers in a clause, relative to its key. Those from TAIL on belong to the words of the verb phrase after the verb.
+HEAD, NOT, MODAL, ASK, CLITIC, QUANTIFIER, SPEECH, TAIL = range(8)
 DIRECT = ("me", "te", "le", "nous", "vous", "les")
 INDIRECT = ("me", "te", "lui", "nous", "vous", "leur")
 REFLEXIVE = ("me", "te", "se", "nous", "vous", "se")
-GERUND_AFTER = ("aimer", "détester")  # likes swimming
-SHORT_ADVERBS = ("bien", "mal", "beaucoup")  # they precede a participle or infinitive
+GERUND_AFTER = ("aimer", "détester")  # the infinitive after these is a gerund in English: likes swimming
+SHORT_ADVERBS = ("bien", "mal", "beaucoup")  # they come before a participle or infinitive
 PREPOSITIONS = ("de", "à", "avec")
 NEGATIONS = {"pas": "not", "jamais": "never", "plus": "no longer", "rien": "not", "personne": "not"}
-# modal, tense: English auxiliary and what follows it before the verb
+# The English of a modal verb in a tense: the auxiliary, and the words between it and the verb.
 MODALS = {
     ("pouvoir", "present"): ("can", ""),
     ("pouvoir", "imparfait"): ("could", ""),
@@ -42,7 +43,7 @@ MODALS = {
 
 
 def be(person: int, past: bool) -> str:
-    """am, is, are, was, were."""
+    """Returns the form of "be" for a person: am, is, are, was or were."""
     if past:
         return "was" if person in (ME, HE) else "were"
     return "am" if person == ME else "is" if person == HE else "are"
@@ -50,7 +51,7 @@ def be(person: int, past: bool) -> str:
 
 @dataclass(slots=True)
 class Existence:
-    """Il y a ... / There is ...: a thing and where it is."""
+    """A statement that something is somewhere: Il y a ... / There is ..."""
 
     key: int
     thing: NounPhrase
@@ -74,7 +75,7 @@ class Existence:
 
 
 class Clitic(NamedTuple):
-    """An object pronoun before the verb; a person."""
+    """An object pronoun before the verb. It always refers to a person."""
 
     person: int
     gender: str
@@ -83,7 +84,7 @@ class Clitic(NamedTuple):
 
 @dataclass(slots=True)
 class Clause:
-    """A verb with its subject, tense, negation, objects and adjuncts; gap says what a relative pronoun replaces."""
+    """A verb with subject, tense, negation, objects and adjuncts. `gap` is what a relative pronoun replaces."""
 
     key: int
     subject: Nominal
@@ -98,19 +99,19 @@ class Clause:
     question: bool = False
     wh: Chunk | Prepositional | None = None
     infinitive: "Clause | None" = None
-    gap: str = ""  # subject, object
+    gap: str = ""  # subject or object
     front: Node | None = None
     manner: Chunk | None = None
-    hypothetical: bool = False  # if I were
+    hypothetical: bool = False  # takes the subjunctive in English: if I were
 
     @property
     def noun_phrases(self) -> list[NounPhrase]:
-        """Those among the objects and adjuncts."""
+        """The noun phrases among the objects and adjuncts."""
         return [node for node in self.rest if isinstance(node, NounPhrase)]
 
     def _tail(self, words: Sequence[str], others: int, function_words: Collection[str]) -> Cells:
-        """The words of a verb phrase after its verb: faim, besoin de; for, hungry. They are linked from the right to as many
-        words of the other language; those left over are linked to the verb, function words weakly."""
+        """Returns the words of a verb phrase after its verb: faim, besoin de; for, hungry. The last `others` of them are linked
+        to words after the verb in the other language, and the rest to the verb, function words weakly."""
         head = (self.key + HEAD,)
         cells = []
         for number, word in zip(range(len(words), 0, -1), words, strict=True):
@@ -153,7 +154,7 @@ class Clause:
     def french_predicate(
         self, style: Style, agr: Agreement, inverted: bool = False, antecedent: Agreement | None = None
     ) -> Cells:
-        """ne, clitics, verb, second negation, adverb, participle or infinitive, and all that follows."""
+        """Returns ne, clitics, verb, second negation, adverb, participle or infinitive, objects and adjuncts."""
         main, link = self.verb.words[0], (self.key + HEAD,)
         clitics = self._french_clitics(style, agr)
         inner: Cells = []
@@ -254,20 +255,19 @@ class Clause:
         return [verb, *self._english_tail(tail), *self._english_rest()]
 
     def english_verb(self) -> tuple[Cells, Cells]:
-        """The auxiliary with the negation and adverb that follow it (empty where there is none), and the rest of the verb
-        phrase."""
+        """Returns the auxiliary, if any, with negation and adverb, and the rest of the verb phrase."""
         head, *tail = self.verb.en.split()
         link = (self.key + HEAD,)
-        if head == "want" and self.tense == "conditionnel":  # je voudrais: I would like
+        if head == "want" and self.tense == "conditionnel":  # je voudrais is "I would like"
             head = "like"
-        if head == "can":  # pouvoir without a verb: if I could
+        if head == "can":  # pouvoir without an infinitive: if I could
             return [], [Cell("could", link)]
         cells, main = self._english_chain(head)
         asked = self.question and not isinstance(self.subject, Chunk)
         if not cells and (asked or self.negation in ("pas", "rien", "personne")):
             past = self.tense in ("pc", "imparfait")
             cells = [Cell("did" if past else "does" if self.subject.person == HE else "do", (), link)]
-            must = ["have", "to"] if self.modal else []  # had to -> did ... have to
+            must = ["have", "to"] if self.modal else []  # "had to" becomes "did ... have to"
             main = [*(Cell(word, (self.key + MODAL,)) for word in must), Cell(head, link)]
         if self.negation:
             words = [Cell(word, (self.key + NOT,)) for word in NEGATIONS[self.negation].split()]
@@ -283,7 +283,7 @@ class Clause:
         return cells, rest
 
     def _english_chain(self, head: str) -> tuple[Cells, Cells]:
-        """The auxiliary (one word or none) and the verb forms after it, before negation and question."""
+        """Returns the auxiliary (one word or none) and the verb forms after it, without negation and inversion."""
         verb, modal, person = (self.key + HEAD,), (self.key + MODAL,), self.subject.person
         base = Cell(head, verb)
         if self.modal:
@@ -307,7 +307,7 @@ class Clause:
         return [], [Cell(third_person(head) if person == HE else head, verb)]
 
     def _english_tail(self, words: list[str]) -> Cells:
-        """for of look for, hungry of be hungry, to of want to; and the object pronoun."""
+        """Returns the rest of the English verb (for in look for, hungry in be hungry, to in want to) and the object pronoun."""
         cells = self._tail(words, len(self.verb.words) - 1, ("to",))
         if self.clitic is not None:
             text = english_pronoun(ENGLISH_OBJECTS, self.clitic.person, self.clitic.gender)

@@ -1,4 +1,4 @@
-"""The corpus: sentences derived from numbers, the splits made of them, and the best score of translation into French."""
+"""Derives the sentences of the corpus from numbers, makes its splits, and scores the best possible translation into French."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -15,21 +15,21 @@ from entente_grammar.sentences import long_sentence, sentence
 from entente_grammar.tables import read_table
 
 USUAL = Style()
-SHORT, LONG = (2, 20), (21, 50)  # French words
-# Lexemes and constructions that never meet outside test_compositional, though train has each of them.
+SHORT, LONG = (2, 20), (21, 50)  # smallest and largest number of French words
+# Lexemes and constructions that occur together only in test_compositional; train has each of them separately.
 HELD_OUT = {row["construction"]: row["lexemes"].split() for row in read_table("held_out")}
 HELD_OUT_FEATURES = frozenset(f"{lexeme}+{name}" for name, lexemes in HELD_OUT.items() for lexeme in lexemes)
 
 
 def derive_one(number: int, long: bool = False, style: Style | None = None) -> Pair:
-    """The sentence of one number: a pure function; a given style replaces that of the derivation."""
+    """Returns the sentence derived from a number, the same one at every call. `style` replaces the style that is drawn."""
     draft = Draft(random.Random(number))
     parts, mark = (long_sentence if long else sentence)(draft)
     return pair_of(parts, mark, style or draft.style, frozenset(draft.features), (number, long))
 
 
 def derive(seed: int, long: bool = False) -> Iterator[Pair]:
-    """An endless stream of sentences of 2-20 French words (21-50 if long)."""
+    """Yields an endless stream of sentences of 2 to 20 French words (21 to 50 if `long`)."""
     low, high = LONG if long else SHORT
     number = (2 * seed + long) << 40
     while True:
@@ -40,9 +40,9 @@ def derive(seed: int, long: bool = False) -> Iterator[Pair]:
 
 
 def splits(seed: int = 1, train: int = 30_000, valid: int = 1_000, test: int = 1_000) -> dict[str, list[Pair]]:
-    """Splits that share no sentence of either side; test_long and test_compositional are as many as test.
+    """Returns the splits, which share no sentence in either language. test_long and test_compositional are as large as test.
 
-    The end of train is kept for the lemmas that are still rare in it.
+    The last 5 % of train are reserved for sentences with lemmas that are still rare in it, as long as there are such lemmas.
     """
     sizes = {"test": test, "valid": valid, "train": train}
     parts: dict[str, list[Pair]] = {name: [] for name in ("train", "valid", "test", "test_long", "test_compositional")}
@@ -82,22 +82,22 @@ def splits(seed: int = 1, train: int = 30_000, valid: int = 1_000, test: int = 1
 
 
 def usual_french(pair: Pair) -> str:
-    """The French of the same meaning under the usual choices: tu, est-ce que, masculine."""
+    """Returns the French sentence of the same meaning with the usual choices: tu, est-ce que, masculine."""
     if pair.origin is None:
         return pair.text("fr")
-    told = any(token.text.lower() in ("he", "she", "his", "her") for token in pair.en)
-    return derive_one(*pair.origin, replace(USUAL, masculine=not told)).text("fr")
+    gender_shown = any(token.text.lower() in ("he", "she", "his", "her") for token in pair.en)
+    return derive_one(*pair.origin, replace(USUAL, masculine=not gender_shown)).text("fr")
 
 
 def ceiling(pairs: Sequence[Pair]) -> float:
-    """BLEU of the best deterministic answer from English to French: the same meaning, always with the usual choices."""
+    """Returns the BLEU of the best deterministic translation from English to French, which always makes the usual choices."""
     from sacrebleu import corpus_bleu
 
     return corpus_bleu([usual_french(pair) for pair in pairs], [[pair.text("fr") for pair in pairs]]).score
 
 
 def fixed_sentences() -> tuple[Pair, Pair]:
-    """The two sentences whose attention maps training draws."""
+    """Returns the two sentences for which training draws attention maps."""
     tall = next(adjective for adjective in ADJECTIVE_LIST if adjective.en == "tall")
     father = NounPhrase(3 * STEP, NOUN["père"], "my", possessor=(HE, "m"))
     he = Clause(0, Pronoun(STEP, HE), ETRE, negation="pas", rest=[Quality(2 * STEP, tall, "aussi", father)])

@@ -1,4 +1,4 @@
-"""The state of one sentence being derived, which the functions that draw its parts share."""
+"""The state of a derivation, shared by the functions that draw the parts of a sentence."""
 
 import random
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 class Draft:
-    """Random choices, the style they give, unused link numbers, and the features that the sentence has so far.
+    """A sentence in the making: its source of random numbers, its style, the next link number, and its features so far.
 
-    The order of the random choices decides the corpus: a function that draws in another order gives other sentences.
+    The order of the random choices determines the corpus: changing it changes the sentences.
     """
 
     def __init__(self, source: random.Random) -> None:
@@ -24,23 +24,23 @@ class Draft:
             me=self.pick("mf"), you=self.pick(("tu", "tu", "vous", "plural")), your=self.pick("mf"), us=self.pick("mmf"),
             they=self.pick("mmf"), inversion=self.chance(0.4),
         )  # fmt: skip
-        self.things_only = False  # objects are things, even of verbs that take people too
-        self.indoors = False  # the weather keeps people inside
-        self.related = True  # objects may carry a relative clause
-        self.mode = ""  # past, present, future ...: the one time of a sentence of several clauses
+        self.things_only = False  # do not draw people as objects
+        self.indoors = False  # draw only places that are indoors
+        self.related = True  # objects may have relative clauses
+        self.mode = ""  # the time that all clauses of the sentence share (a key of MODES), if any
 
     def chance(self, probability: float) -> bool:
         return self._random() < probability
 
     def below(self, n: int) -> int:
-        """An integer from 0 to n - 1."""
+        """Draws an integer from 0 to n - 1."""
         return int(self._random() * n)
 
     def pick(self, items: Sequence[T]) -> T:
         return items[self.below(len(items))]
 
     def pick_evenly(self, items: Sequence[T], crowding: dict[T, float]) -> T:
-        """One of the items, preferably a rare one: what is drawn from many lists is drawn again more often."""
+        """Picks an item. It is redrawn, at most three times, with a probability that grows with its crowding."""
         item = self.pick(items)
         for _ in range(3):
             if self._random() * crowding.get(item, 0.0) < 1.0:
@@ -62,28 +62,28 @@ class Draft:
         return number
 
     def key(self) -> int:
-        """The first link number of a new node."""
+        """Returns the first link number of a new node."""
         self._key += STEP
         return self._key
 
     def use(self, lexeme: str, *constructions: str) -> None:
-        """Note a lexeme and the constructions it occurs in here, each and together."""
+        """Adds a lexeme, its constructions, and each combination of the two to the features."""
         self.features.add(lexeme)
         for name in constructions:
             self.features.add("construction:" + name)
             self.features.add(f"{lexeme}+{name}")
 
     def note(self, *constructions: str) -> None:
-        """Note constructions."""
+        """Adds constructions to the features."""
         self.features.update("construction:" + name for name in constructions)
 
     def chunk(self, text: str) -> Chunk:
-        """A fixed phrase, noted."""
+        """Returns a fixed phrase and adds it to the features."""
         self.features.add("phrase:" + text)
         return Chunk(self.key(), text)
 
     def conjunction(self, text: str) -> Chunk:
-        """A fixed phrase that joins two clauses."""
+        """Returns a fixed phrase that joins two clauses, and adds it to the features."""
         self.note("clauses")
         return self.chunk(text)
 

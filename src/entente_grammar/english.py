@@ -11,7 +11,7 @@ DOUBLING = frozenset("swim run get put stop plan sit cut forget begin drop hug r
 
 @cache
 def english_plural(noun: str) -> str:
-    """The plural of an English noun; of several words the last one changes."""
+    """Returns the plural of an English noun. Of several words, only the last one changes."""
     *front, last = noun.split()
     return " ".join([*front, PLURALS.get(last) or _add_s(last)])
 
@@ -26,13 +26,13 @@ def _add_s(word: str) -> str:
 
 @cache
 def third_person(verb: str) -> str:
-    """he does, goes, has, sees."""
+    """Returns the third person singular: does, goes, has, sees."""
     return "has" if verb == "have" else _add_s(verb)
 
 
 @cache
 def english_past(verb: str) -> str:
-    """The simple past of a regular verb."""
+    """Returns the simple past of a regular verb."""
     if verb[-1] == "e":
         return verb + "d"
     if verb[-1] == "y" and verb[-2] not in "aeiou":
@@ -42,7 +42,7 @@ def english_past(verb: str) -> str:
 
 @cache
 def ing(verb: str) -> str:
-    """The form in -ing."""
+    """Returns the -ing form of a verb."""
     if verb in ("lie", "die", "tie"):
         return verb[:-2] + "ying"
     if verb[-1] == "e" and verb[-2] != "e" and verb != "be":
@@ -52,7 +52,7 @@ def ing(verb: str) -> str:
 
 @cache
 def a_or_an(word: str) -> str:
-    """The article by the sound of the next word: a European, a uniform, an hour."""
+    """Returns the article that the sound of the next word requires: a European, a uniform, an hour."""
     lower = word.lower()
     if lower.startswith(("uni", "use", "euro", "one")) and not lower.startswith("unin"):
         return "a"
@@ -60,5 +60,5 @@ def a_or_an(word: str) -> str:
 
 
 def comparative(adjective: str) -> str | None:
-    """The form in -er, or None where English says "more"."""
+    """Returns the comparative in -er, or None if it is formed with "more"."""
     return COMPARATIVES.get(adjective)

@@ -1,6 +1,6 @@
 """French inflection: conjugation, agreement, plurals and elision (Grevisse, Le Bon Usage).
 
-Regular patterns are rules; the forms that follow none are in words/french_verbs.tsv and words/french_forms.tsv.
+Regular forms follow rules; irregular ones are in words/french_verbs.tsv and words/french_forms.tsv.
 """
 
 from functools import cache
@@ -15,7 +15,7 @@ ELIDING = frozenset({"je", "me", "te", "se", "le", "la", "de", "ne", "que", "ce"
 
 @cache
 def starts_with_vowel(word: str) -> bool:
-    """Whether je, le, de ... lose their vowel before this word; they do before "y", not before an aspirated h."""
+    """Returns whether je, le, de ... are elided before this word. They are before "y", but not before an aspirated h."""
     if word[0] in "hH":
         return not word.lower().startswith(ASPIRATED)
     return word == "y" or word[0] in VOWELS and word != "onze"
@@ -33,7 +33,7 @@ FUTURE_ENDINGS = ("ai", "as", "a", "ons", "ez", "ont")
 
 
 class Conjugation(NamedTuple):
-    """The forms of one French verb; a tense has six, je to ils."""
+    """The forms of a French verb. Each tense has six, from je to ils."""
 
     present: tuple[str, ...]
     imparfait: tuple[str, ...]
@@ -43,7 +43,7 @@ class Conjugation(NamedTuple):
 
 
 def _er_verb(infinitive: str) -> tuple[list[str], str, str]:
-    """Present, participle and future stem of a verb in -er, with its changes of spelling."""
+    """Returns the present, the participle and the future stem of a verb in -er, with its changes in spelling."""
     stem = infinitive[:-2]
     strong = stem  # before a silent ending: achète, appelle, préfère, nettoie
     future = infinitive
@@ -65,7 +65,7 @@ def _er_verb(infinitive: str) -> tuple[list[str], str, str]:
 
 @cache
 def conjugate(infinitive: str) -> Conjugation:
-    """All forms of a French verb that the grammar uses."""
+    """Returns the forms of a French verb that the grammar uses."""
     if infinitive in IRREGULAR:
         present, participle, future = IRREGULAR[infinitive]
     elif infinitive.endswith("er"):
@@ -74,7 +74,7 @@ def conjugate(infinitive: str) -> Conjugation:
         stem, future = infinitive[:-2], infinitive
         present, participle = [stem + ending for ending in IR_ENDINGS], stem + "i"
     past = "ét" if infinitive == "être" else present[3][:-3]
-    # mangeons -> mangeais but mangions; commençons -> commençais but commencions
+    # mangeons gives mangeais but mangions, commençons gives commençais but commencions
     soft = {"ge": past[:-1], "nç": past[:-1] + "c"}.get(past[-2:], past)
     return Conjugation(
         tuple(present),
@@ -95,7 +95,7 @@ FEMININE_ENDINGS = {"eux": "euse", "er": "ère", "if": "ive", "ïf": "ïve", "el
 
 @cache
 def french_plural(word: str) -> str:
-    """The plural of a noun or adjective."""
+    """Returns the plural of a noun or adjective."""
     if word in PLURALS:
         return PLURALS[word]
     if word.startswith("grand-"):
@@ -109,7 +109,7 @@ def french_plural(word: str) -> str:
 
 @cache
 def feminine(word: str) -> str:
-    """The feminine of an adjective or participle."""
+    """Returns the feminine of an adjective or participle."""
     if word in FEMININES:
         return FEMININES[word]
     for ending, other in FEMININE_ENDINGS.items():
@@ -120,6 +120,6 @@ def feminine(word: str) -> str:
 
 @cache
 def agree(word: str, gender: str, plural: bool) -> str:
-    """An adjective or participle in the gender ("m" or "f") and number of what it belongs to."""
+    """Returns the form of an adjective or participle in a gender ("m" or "f") and number."""
     form = feminine(word) if gender == "f" else word
     return french_plural(form) if plural else form

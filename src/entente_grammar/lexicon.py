@@ -1,7 +1,7 @@
-"""The words of the corpus, written for it, and the classes that say what goes with what; the lists are in words/.
+"""The words of the corpus and the tags that say which of them go together. The lists, written for this project, are in words/.
 
-A noun belongs to one section and may carry further tags; verbs and adjectives name the tags they take. No French form is shared
-by two meanings (no livre, femme, temps, avocat), so that the French determines the English.
+A noun belongs to one section and may have further tags; verbs and adjectives list the tags of the nouns that they take. No
+French form has two meanings (no livre, femme, temps, avocat), so that the French determines the English.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from entente_grammar.tables import read_table, read_words
 
 
 class Noun(NamedTuple):
-    """A noun; countable says whether it has a plural and takes un / une (else it is a mass noun)."""
+    """A noun in both languages. A countable noun has a plural and takes un or une; the others are mass nouns."""
 
     fr: str
     gender: str
@@ -31,11 +31,11 @@ class Noun(NamedTuple):
 class Adjective(NamedTuple):
     fr: str
     en: str
-    place: str  # pre, post, pred (after être only)
+    place: str  # pre or post (before or after the noun), or pred (only after être)
 
 
 class Verb(NamedTuple):
-    """fr and en may be phrases (avoir faim, look for); frame names the construction, objects the nouns it takes."""
+    """A verb or a verb phrase (avoir faim, look for) with its construction (`frame`) and the nouns it takes (`objects`)."""
 
     fr: str
     en: str
@@ -51,17 +51,17 @@ class Verb(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """The French words without the reflexive pronoun: the infinitive, and what follows it (faim, besoin de)."""
+        """The French words without the reflexive pronoun: the infinitive and the rest of the phrase (faim, besoin de)."""
         return self.fr.removeprefix("se ").removeprefix("s'").split()
 
     @property
     def moves(self) -> bool:
-        """Whether the passé composé has être."""
+        """Whether the passé composé is formed with être."""
         return self.reflexive or self.words[0] in ETRE_VERBS
 
 
 class Term(NamedTuple):
-    """A place, month, day or number in both languages; countries have a gender."""
+    """A name, place, month, day or number in both languages. First names and countries have a gender."""
 
     fr: str
     en: str
@@ -81,7 +81,7 @@ def _read_nouns() -> dict[str, Noun]:
 
 
 def _read_tags(nouns: dict[str, Noun]) -> dict[str, list[Noun]]:
-    """Nouns by section and by tag; a tag's nouns may extend over several rows."""
+    """Returns the nouns of each section and of each tag. A tag may have several rows."""
     tags: dict[str, list[Noun]] = {}
     for noun in nouns.values():
         tags.setdefault(noun.section, []).append(noun)
@@ -91,12 +91,12 @@ def _read_tags(nouns: dict[str, Noun]) -> dict[str, list[Noun]]:
 
 
 def expand(names: Iterable[str]) -> list[Noun]:
-    """The nouns named by tags or by themselves."""
+    """Returns the nouns for a list of tags and French nouns, without duplicates."""
     return list(dict.fromkeys(noun for name in names for noun in TAGGED.get(name) or [NOUN[name]]))
 
 
 def _read_adjectives() -> tuple[list[Adjective], dict[str, list[Adjective]]]:
-    """All adjectives, and by noun those that go with it; two Englishes of one French adjective share no noun."""
+    """Returns all adjectives, and those of each noun. The translations of one French adjective apply to different nouns."""
     adjectives = []
     by_noun: dict[str, list[Adjective]] = {noun: [] for noun in NOUN}
     for row in read_table("adjectives"):
@@ -118,7 +118,7 @@ def _read_verbs() -> dict[str, Verb]:
 
 
 def _read_phrases() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Fixed phrases as texts of a Chunk, by kind; and those of manner by the verbs they go with."""
+    """Returns the fixed phrases by kind and the phrases of manner by verb, both as texts for a Chunk."""
     phrases: dict[str, list[str]] = {}
     manners: dict[str, list[str]] = {}
     for row in read_table("phrases"):
@@ -130,7 +130,7 @@ def _read_phrases() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
 
 
 def _read_groups() -> dict[str, list[str]]:
-    """Named lists of lexemes; a list may extend over several rows."""
+    """Returns the named lists of lexemes. A list may have several rows."""
     groups: dict[str, list[str]] = {}
     for row in read_table("groups"):
         groups.setdefault(row["group"], []).extend(read_words(row["words"]))
@@ -138,12 +138,12 @@ def _read_groups() -> dict[str, list[str]]:
 
 
 def read_pairings(kind: str) -> list[tuple[list[str], list[str]]]:
-    """The rows of one kind in words/pairings.tsv: lexemes, and the lexemes they go with."""
+    """Returns the rows of one kind in words/pairings.tsv: lexemes, and the lexemes that go with them."""
     return [(read_words(row["left"]), read_words(row["right"])) for row in read_table("pairings") if row["kind"] == kind]
 
 
 def terms(kind: str) -> list[Term]:
-    """The rows of one kind in words/names.tsv."""
+    """Returns the rows of one kind in words/names.tsv."""
     return [Term(row["french"], row["english"], row["gender"]) for row in read_table("names") if row["kind"] == kind]
 
 

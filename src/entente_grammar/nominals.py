@@ -1,4 +1,4 @@
-"""Phrases of a meaning tree, each of which writes itself in French and in English: pronouns, names, nouns, adjectives."""
+"""The phrases of a meaning tree: pronouns, names, nouns and adjectives. Each writes itself in French and in English."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,34 +8,34 @@ from entente_grammar.english import a_or_an, comparative
 from entente_grammar.french import BEFORE_VOWEL, agree, starts_with_vowel
 from entente_grammar.lexicon import NOUN, Adjective, Noun, Term
 
-# By French person 0-5.
+# Indexed by French person, 0 to 5.
 SUBJECTS = ("je", "tu", "il", "nous", "vous", "ils")
 STRONG = ("moi", "toi", "lui", "nous", "vous", "eux")
 FEMININE = {"il": "elle", "ils": "elles", "lui": "elle", "eux": "elles"}
 MY = (("mon", "ma", "mes"), ("ton", "ta", "tes"), ("son", "sa", "ses"), ("notre", "notre", "nos"), ("votre", "votre", "vos"),
       ("leur", "leur", "leurs"))  # fmt: skip
-# By grammatical person; then the feminine of the third.
+# Indexed by grammatical person; the last form is the feminine of the third person singular.
 ENGLISH_SUBJECTS = ("I", "you", "he", "we", "you", "they", "she")
 ENGLISH_OBJECTS = ("me", "you", "him", "us", "you", "them", "her")
 ENGLISH_MY = ("my", "your", "his", "our", "your", "their", "her")
-TWINS = {"cousine": "cousin", "amie": "ami", "voisine": "voisin", "étudiante": "étudiant", "directrice": "directeur"}
+MASCULINES = {"cousine": "cousin", "amie": "ami", "voisine": "voisin", "étudiante": "étudiant", "directrice": "directeur"}
 CONTRACTIONS = {("à", "le"): "au", ("à", "les"): "aux", ("de", "le"): "du", ("de", "les"): "des"}
 
 
 def french_pronoun(forms: tuple[str, ...], agr: Agreement) -> str:
-    """The one of SUBJECTS or STRONG that agrees."""
+    """Returns the pronoun from SUBJECTS or STRONG that agrees."""
     form = forms[agr.person]
     return FEMININE.get(form, form) if agr.gender == "f" else form
 
 
 def english_pronoun(forms: tuple[str, ...], person: int, gender: str) -> str:
-    """The one of ENGLISH_SUBJECTS, ENGLISH_OBJECTS or ENGLISH_MY for a person."""
+    """Returns the pronoun from ENGLISH_SUBJECTS, ENGLISH_OBJECTS or ENGLISH_MY for a person and gender."""
     return forms[-1 if person == HE and gender == "f" else person]
 
 
 @dataclass(slots=True)
 class Pronoun:
-    """A personal pronoun as subject, or a strong one after a preposition or than."""
+    """A personal pronoun: a subject, or a strong form after a preposition or "que" (than)."""
 
     key: int
     person: int
@@ -55,7 +55,7 @@ class Pronoun:
 
 @dataclass(slots=True)
 class Name:
-    """A person or a place by name."""
+    """The name of a person or a place."""
 
     key: int
     fr: str
@@ -97,7 +97,7 @@ class Both:
 
 
 class Relative(Protocol):
-    """A relative clause."""
+    """The interface of a relative clause."""
 
     def french_relative(self, style: Style, antecedent: Agreement) -> Cells: ...
 
@@ -106,9 +106,9 @@ class Relative(Protocol):
 
 @dataclass(slots=True)
 class NounPhrase:
-    """A noun with its determiner, adjectives, owner or relative clause.
+    """A noun with a determiner, adjectives, an owner and a relative clause.
 
-    det: def, indef, some, any, my (with possessor: person and gender), this, number, generic, bare.
+    `det` is def, indef, some, any, my (with the person and gender of `possessor`), this, number, generic or bare.
     """
 
     key: int
@@ -120,7 +120,7 @@ class NounPhrase:
     number: Term | None = None
     owner: "Nominal | None" = None
     relative: Relative | None = None
-    profession: bool = False  # il est médecin / he is a doctor
+    profession: bool = False  # without an article in French: il est médecin / he is a doctor
 
     @property
     def person(self) -> int:
@@ -131,11 +131,11 @@ class NounPhrase:
         return self.noun.gender
 
     def make_plural(self) -> None:
-        """a pear -> some pears."""
+        """Turns "a pear" into "some pears"."""
         self.det, self.plural = "some", True
 
     def written_noun(self, style: Style) -> Noun:
-        return NOUN[TWINS[self.noun.fr]] if style.masculine and self.noun.fr in TWINS else self.noun
+        return NOUN[MASCULINES[self.noun.fr]] if style.masculine and self.noun.fr in MASCULINES else self.noun
 
     def agreement(self, style: Style) -> Agreement:
         return Agreement(self.person, self.written_noun(style).gender, self.plural)
@@ -230,7 +230,7 @@ Nominal = Pronoun | Name | Both | NounPhrase | Chunk
 
 
 def preposition(word: Cell, phrase: Cells) -> Cells:
-    """à and de contracted with the article that follows: au, aux, du, des."""
+    """Puts a preposition before a phrase. Contracts à and de with an article: au, aux, du, des."""
     first = phrase[0]
     merged = CONTRACTIONS.get((word.text, first.text)) if first.article else None
     if merged is None or first.text == "le" and starts_with_vowel(phrase[1].text):
@@ -240,7 +240,7 @@ def preposition(word: Cell, phrase: Cells) -> Cells:
 
 @dataclass(slots=True)
 class Prepositional:
-    """A preposition, possibly of several words, and a nominal."""
+    """A preposition of one or more words, and a nominal."""
 
     key: int
     fr: str
@@ -257,7 +257,7 @@ class Prepositional:
 
 @dataclass(slots=True)
 class Quality:
-    """A predicate adjective, with its degree (plus, moins, aussi) and what it is compared with, if any."""
+    """A predicate adjective, with a degree (plus, moins, aussi) and a nominal to compare with, if any."""
 
     key: int
     adjective: Adjective
@@ -281,7 +281,7 @@ class Quality:
         return cells
 
     def _compared(self, degree: str, word: str, merged: bool) -> Cells:
-        """The adjective after its degree, or merged with it: meilleur, taller."""
+        """Returns the adjective after its degree, or merged with it: meilleur, taller."""
         if merged:
             return [Cell(word, (self.key, self.key + 1))]
         return [Cell(degree, (self.key + 1,)), Cell(word, (self.key,))] if degree else [Cell(word, (self.key,))]

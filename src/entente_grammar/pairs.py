@@ -1,4 +1,4 @@
-"""Sentence pairs with gold word alignments: a meaning tree written in both languages."""
+"""Sentence pairs with gold word alignments, written from a meaning tree."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,26 +7,26 @@ from typing import Literal, NamedTuple
 from entente_grammar.cells import IMPERSONAL, Cell, Cells, Node, Spaced, Style, elide, english_spacing
 
 Side = Literal["fr", "en"]
-Links = frozenset[tuple[int, int]]  # (French word, English word)
+Links = frozenset[tuple[int, int]]  # indices of a French and an English word
 
 PUNCTUATION = frozenset(".,?!")
 
 
 class Token(NamedTuple):
     text: str
-    space: bool  # a space precedes it in the sentence
+    space: bool  # whether a space precedes it in the sentence
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A sentence in both languages, its gold links (Och and Ney 2003: possible contains sure) and what it is made of."""
+    """A sentence in both languages, with gold links (possible ones include sure ones; Och and Ney 2003) and features."""
 
     fr: tuple[Token, ...]
     en: tuple[Token, ...]
     sure: Links
     possible: Links
     features: frozenset[str]
-    origin: tuple[int, bool] | None = None  # the number that derives it again, and whether it is a long one
+    origin: tuple[int, bool] | None = None  # the arguments `number` and `long` of derive_one
 
     def tokens(self, side: Side) -> tuple[Token, ...]:
         return self.fr if side == "fr" else self.en
@@ -35,7 +35,7 @@ class Pair:
         return "".join(" " + text if space else text for text, space in self.tokens(side))
 
     def spans(self, side: Side) -> list[tuple[int, int]]:
-        """The character span of every token in text(side)."""
+        """Returns the character span of each token in text(side)."""
         spans = []
         position = 0
         for text, space in self.tokens(side):
@@ -46,18 +46,18 @@ class Pair:
 
     @property
     def words(self) -> int:
-        """The number of French words; punctuation is not counted, an elided l' is one word."""
+        """The number of French words, without punctuation. An elided l' counts as a word."""
         return sum(1 for token in self.fr if token.text not in PUNCTUATION)
 
 
-def written(cells: Cells, mark: str, spacing: Callable[[Cells], Spaced]) -> Spaced:
-    """One side of a sentence with its end mark, spaces and capital."""
+def write_side(cells: Cells, mark: str, spacing: Callable[[Cells], Spaced]) -> Spaced:
+    """Returns one side of a sentence with its end mark, spaces and initial capital."""
     (first, space), *rest = spacing([*cells, Cell(mark, (-1,))])
     return [(first._replace(text=first.text[0].upper() + first.text[1:]), space), *rest]
 
 
 def align(fr: Spaced, en: Spaced) -> tuple[Links, Links]:
-    """Sure and possible links: words that share a sure number, words that share any."""
+    """Returns the sure links, between words that share a sure number, and the possible links, between words that share any."""
     sure, possible = set(), set()
     where: dict[int, list[tuple[int, bool]]] = {}
     for j, (cell, _) in enumerate(en):
@@ -75,10 +75,10 @@ def align(fr: Spaced, en: Spaced) -> tuple[Links, Links]:
 def pair_of(
     parts: Sequence[Node], mark: str, style: Style, features: frozenset[str], origin: tuple[int, bool] | None = None
 ) -> Pair:
-    """A sentence with its links."""
-    fr = written([cell for part in parts for cell in part.french(style, IMPERSONAL)], mark, elide)
+    """Writes the parts of a sentence in both languages and returns them with their links."""
+    fr = write_side([cell for part in parts for cell in part.french(style, IMPERSONAL)], mark, elide)
     if mark == "?":
         fr[-1] = (fr[-1][0], True)
-    en = written([cell for part in parts for cell in part.english()], mark, english_spacing)
+    en = write_side([cell for part in parts for cell in part.english()], mark, english_spacing)
     french, english = (tuple(Token(cell.text, space) for cell, space in side) for side in (fr, en))
     return Pair(french, english, *align(fr, en), features, origin)

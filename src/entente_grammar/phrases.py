@@ -1,4 +1,4 @@
-"""Random people, things and places: the phrases a clause is made of."""
+"""Draws the phrases of a clause: people, things and places."""
 
 from entente_grammar import choices
 from entente_grammar.cells import HE, ME, THEY, WE, YOU, Chunk
@@ -18,12 +18,12 @@ def draw_pronoun(draft: Draft) -> Pronoun:
 
 
 def draw_speaker(draft: Draft) -> Pronoun:
-    """I, you or we."""
+    """Draws I, you or we."""
     return Pronoun(draft.key(), *draft.pick(choices.SPEAKERS))
 
 
 def draw_name(draft: Draft, gender: str = "") -> Name:
-    """A first name that the sentence does not have yet."""
+    """Draws a first name that the sentence does not contain yet."""
     gender = gender or draft.pick("mf")
     name = draft.pick(FIRST_NAMES[gender])
     while "name:" + name in draft.features:
@@ -33,7 +33,7 @@ def draw_name(draft: Draft, gender: str = "") -> Name:
 
 
 def draw_kin(draft: Draft, subject: Nominal | None = None) -> NounPhrase:
-    """My sister, her uncle: related to the subject, or else to me, you or us."""
+    """Draws a relative of the subject (her uncle) or, without a subject, of me, you or us (my sister)."""
     owner = owner_of(draft, subject) if subject is not None else draft.pick(choices.SPEAKERS)
     noun = draft.pick(TAGGED["kin"])
     plural = noun.fr in choices.FAMILY and draft.chance(0.12)
@@ -41,21 +41,21 @@ def draw_kin(draft: Draft, subject: Nominal | None = None) -> NounPhrase:
 
 
 def owner_of(draft: Draft, subject: Nominal) -> tuple[int, str]:
-    """Person and gender of the possessive that refers to the subject."""
-    if isinstance(subject, Chunk):  # who? his own would need a gender
+    """Returns the person and gender of a possessive that refers to the subject."""
+    if isinstance(subject, Chunk):  # "who" has no gender, which "his" or "her" would need
         return draft.pick((ME, YOU, WE)), "m"
     return subject.person, subject.gender
 
 
 def draw_role(draft: Draft, adjective: float = 0.0) -> NounPhrase:
-    """Someone by trade."""
+    """Draws one or more people named by their trade or role."""
     noun = draft.pick(TAGGED["role"])
     plural = draft.chance(0.2) and noun.fr not in ("roi", "reine", "maire")
     return noun_phrase(draft, noun, draft.weighted(((0.85, "def"), (0.15, "this"))), plural, adjective)
 
 
 def draw_person(draft: Draft, subject: Nominal | None = None) -> Nominal:
-    """Someone as object or companion of the subject."""
+    """Draws a person as object or companion of the subject."""
     kind = draft.weighted(((0.35, "name"), (0.4, "kin"), (0.25, "role")))
     if kind == "name":
         return draw_name(draft)
@@ -65,12 +65,12 @@ def draw_person(draft: Draft, subject: Nominal | None = None) -> Nominal:
 
 
 def draw_familiar(draft: Draft, subject: Nominal | None = None, names: float = 0.5) -> Nominal:
-    """Someone by name, or a relative of the subject, or of mine, yours or ours."""
+    """Draws a first name, with probability `names`, or a relative (see `draw_kin`)."""
     return draw_name(draft) if draft.chance(names) else draw_kin(draft, subject)
 
 
 def draw_subject(draft: Draft) -> Nominal:
-    """Someone who acts."""
+    """Draws the subject of a clause: one or more people."""
     kind = draft.weighted(((0.45, "pronoun"), (0.2, "name"), (0.12, "kin"), (0.18, "role"), (0.05, "both")))
     if kind == "pronoun":
         return draw_pronoun(draft)
@@ -85,7 +85,7 @@ def draw_subject(draft: Draft) -> Nominal:
 
 
 def draw_other(draft: Draft, subject: Nominal) -> Nominal:
-    """Someone else who acts: he, she or they only after another pronoun."""
+    """Draws a different subject for a second clause. It is he, she or they only if the first subject is a pronoun too."""
     chosen = draw_subject(draft)
     while isinstance(chosen, Pronoun) and (
         chosen.person == subject.person
@@ -98,7 +98,7 @@ def draw_other(draft: Draft, subject: Nominal) -> Nominal:
 
 
 def draw_clitic(draft: Draft, verb: Verb, subject: Nominal, hidden: bool = False, direct: bool = True) -> Clitic:
-    """An object pronoun: no lui, and no l' if it is hidden, that is if no participle shows its gender."""
+    """Draws an object pronoun: never lui, and never l' if `hidden`, that is, if no participle shows its gender."""
     persons = [p for p in choices.PERSONS if p[0] != subject.person and {p[0], subject.person} != {ME, WE}]
     if not direct or hidden and starts_with_vowel(verb.fr):
         persons = [p for p in persons if p[0] != HE]
@@ -118,7 +118,7 @@ def noun_phrase(
     adjective: float = 0.0,
     owner: tuple[int, str] = (HE, "m"),
 ) -> NounPhrase:
-    """A noun phrase, with an adjective at this probability."""
+    """Returns a noun phrase that has an adjective with probability `adjective`, and adds it to the features."""
     adjectives: tuple[Adjective, ...] = ()
     if draft.chance(adjective):
         attributive = [a for a in ADJECTIVES_OF[noun.fr] if a.place != "pred"]
@@ -133,7 +133,7 @@ def noun_phrase(
 
 
 def draw_thing(draft: Draft, verb: Verb, subject: Nominal, negated: bool = False) -> NounPhrase:
-    """An object of the verb: definite, indefinite, partitive, possessed, shown or counted."""
+    """Draws a thing as object of the verb: definite, indefinite, partitive, possessive, demonstrative or counted."""
     noun = draft.pick_evenly(verb.objects, choices.NOUN_CROWDING)
     if noun.fr in ("robe", "jupe") and subject.gender != "f":
         noun = NOUN["chemise"]
@@ -153,18 +153,18 @@ def draw_thing(draft: Draft, verb: Verb, subject: Nominal, negated: bool = False
 
 
 def draw_plural(draft: Draft, noun: Noun, probability: float) -> bool:
-    """Whether there are several; of some nouns always or never."""
+    """Decides whether a noun is plural: some always are, some never."""
     return noun.fr in choices.ALWAYS_PLURAL or noun.fr not in choices.ALWAYS_SINGULAR and draft.chance(probability)
 
 
 def add_owner(draft: Draft, phrase: NounPhrase) -> None:
-    """La voiture de Paul / Paul's car."""
+    """Adds an owner: la voiture de Paul / Paul's car."""
     phrase.owner = draw_familiar(draft)
     draft.note("genitive")
 
 
 def draw_determiner(draft: Draft, noun: Noun, verb: Verb, negated: bool) -> str:
-    """One that suits the noun and what is done to it."""
+    """Draws a determiner that suits the noun and the verb."""
     det = draft.weighted(((0.3, "def"), (0.33, "indef"), (0.2, "my"), (0.07, "this"), (0.04, "number"), (0.06, "some")))
     if det == "my" and (noun.fr not in choices.OWNED or verb.fr in choices.NOT_OWN):
         det = "def"
@@ -195,12 +195,12 @@ def country_name(draft: Draft) -> Name:
 
 
 def city(draft: Draft, en: str, fr: str = "à") -> Prepositional:
-    """à Rome / in or to Rome."""
+    """Draws a city with its prepositions: à Rome / in Rome or to Rome."""
     return Prepositional(draft.key(), fr, en, city_name(draft))
 
 
 def country(draft: Draft, en: str) -> Prepositional:
-    """en Italie, au Japon / in or to Japan."""
+    """Draws a country with its prepositions: en Italie, au Japon / in Italy, to Japan."""
     name = country_name(draft)
     fr = "en" if name.gender == "f" or starts_with_vowel(name.fr) else "à"
     if fr == "en":
@@ -209,20 +209,20 @@ def country(draft: Draft, en: str) -> Prepositional:
 
 
 def landmark(draft: Draft, en: str, tag: str) -> Prepositional:
-    """à la gare / at the station, au marché / to the market."""
+    """Draws a public place with its prepositions: à la gare / at the station, au marché / to the market."""
     draft.note("prepositional_phrase")
     return Prepositional(draft.key(), "à", en, noun_phrase(draft, draft.pick_evenly(TAGGED[tag], choices.NOUN_CROWDING)))
 
 
 def inside(draft: Draft, noun: Noun) -> Prepositional:
-    """dans le jardin / in the garden, dans le train / on the train."""
+    """Returns the noun with its prepositions: dans le jardin / in the garden, dans le train / on the train."""
     draft.note("prepositional_phrase")
     en = "on" if noun.section == "vehicle" and noun.fr not in ("voiture", "taxi") else "in"
     return Prepositional(draft.key(), "dans", en, noun_phrase(draft, noun))
 
 
 def near_furniture(draft: Draft, subject: Nominal) -> Prepositional:
-    """sur la table, dans mon sac, sous la table, à côté de la lampe."""
+    """Draws a place for a thing: sur la table, dans mon sac, sous la table, à côté de la lampe."""
     surface, container, table, lamp = TAGGED["surface"], TAGGED["container"], [NOUN["table"]], [NOUN["lampe"]]
     fr, en, nouns = draft.pick(
         (("sur", "on", surface), ("dans", "in", container), ("sous", "under", table), ("à côté de", "next to", lamp))

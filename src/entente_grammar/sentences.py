@@ -1,4 +1,4 @@
-"""Random sentences: a question, a statement, or clauses joined to clauses."""
+"""Draws sentences: a question, a statement, or several clauses."""
 
 from dataclasses import replace
 
@@ -11,26 +11,26 @@ from entente_grammar.lexicon import ADJECTIVES_OF, VERB, Verb
 from entente_grammar.nominals import Both, Nominal, NounPhrase, Pronoun
 from entente_grammar.phrases import draw_clitic, draw_other, draw_subject
 from entente_grammar.questions import question
-from entente_grammar.statements import STATEMENTS, copula, described_person, feeling, located, note_weather, quality
+from entente_grammar.statements import STATEMENTS, copula, described_person, feeling, location, note_weather, quality
 
 AND, BUT, IF, THAT = "et:1 | and:1", ",:1 mais:2 | ,:1 but:2", "si:1 | if:1", "que:1 | that:1"
 WHILE, WHEN, BECAUSE = "pendant:1 que:1 | while:1", "quand:1 | when:1", "parce:1 que:1 | because:1"
 
 
 def sentence(draft: Draft) -> tuple[list[Node], str]:
-    """The parts of a sentence and its end mark."""
+    """Draws the parts of a sentence and its end mark."""
     if draft.chance(0.13):
         return [question(draft)], "?"
     return draft.weighted(SENTENCES)(draft), "."
 
 
-def alone(draft: Draft) -> list[Node]:
-    """One clause."""
+def single_clause(draft: Draft) -> list[Node]:
+    """Draws a statement of one clause."""
     return [draft.weighted(STATEMENTS)(draft)]
 
 
-def joined(draft: Draft) -> list[Node]:
-    """X et Y; X, mais Y; X pendant que Y."""
+def joined_clauses(draft: Draft) -> list[Node]:
+    """Draws two clauses and a conjunction: X et Y; X, mais Y; X pendant que Y."""
     draft.mode = draft.pick(("past", "future"))
     conjunction = draft.weighted(((0.4, AND), (0.3, BUT), (0.3, WHILE)))
     if conjunction == WHILE:
@@ -41,13 +41,13 @@ def joined(draft: Draft) -> list[Node]:
     if conjunction == BUT:
         return [first, draft.conjunction(BUT), contrast(draft, first)]
     other = draw_other(draft, first.subject)
-    while isinstance(other, Both):  # "fed his pig and Laura and my uncle ate" is misread
+    while isinstance(other, Both):  # "fed his pig and Laura and my uncle ate" would be misread
         other = draw_other(draft, first.subject)
     return [first, draft.conjunction(AND), action(draft, other, True, draw_deed(draft), 0.05)]
 
 
 def draw_deed(draft: Draft) -> Verb:
-    """What someone may do in a sentence of several clauses."""
+    """Draws a verb of action for a sentence of several clauses."""
     verb = draft.pick(choices.DEEDS)
     while draft.mode == "future" and verb.fr in choices.MISHAPS:
         verb = draft.pick(choices.DEEDS)
@@ -59,7 +59,7 @@ def draw_activity(draft: Draft, subject: Nominal | None = None) -> Clause:
 
 
 def contrast(draft: Draft, first: Clause) -> Clause:
-    """Someone else does the same to something else, or does not do it."""
+    """Draws a clause in which someone else does the same to another object, or does not do it."""
     done = {phrase.noun for phrase in first.noun_phrases}
     features = set(draft.features)
     draft.things_only = True
@@ -73,21 +73,21 @@ def contrast(draft: Draft, first: Clause) -> Clause:
     return second
 
 
-def interrupted(draft: Draft) -> list[Node]:
-    """Paul dormait quand Jane est arrivée."""
+def interrupted_activity(draft: Draft) -> list[Node]:
+    """Draws an activity and an event: Paul dormait quand Jane est arrivée."""
     draft.mode = "background"
     first = draw_activity(draft)
     event = Clause(draft.key(), draw_other(draft, first.subject), draft.pick(choices.EVENTS), "pc")
     draft.use("verb:" + event.verb.fr)
     if event.verb.fr == "appeler":
-        # indirect, so that it is no third person: "l'" would be the subject of the first clause
+        # Drawn as an indirect object, to exclude the third person: "l'" would refer to the subject of the first clause.
         event.clitic = draw_clitic(draft, event.verb, event.subject, direct=False)._replace(direct=True)
     draft.note("pc")
     return [first, draft.conjunction(WHEN), event]
 
 
-def reasoned(draft: Draft) -> list[Node]:
-    """Il dort parce qu'il est fatigué."""
+def action_and_reason(draft: Draft) -> list[Node]:
+    """Draws a past action or state and its reason: Il dormait parce qu'il était fatigué."""
     verb, states = draft.pick(choices.REASONS)
     draft.mode = draft.pick(("past", "background"))
     draft.indoors = True
@@ -108,14 +108,14 @@ def reasoned(draft: Draft) -> list[Node]:
 
 
 def repeat_subject(draft: Draft, subject: Nominal) -> Pronoun:
-    """The pronoun for someone already named; two women are elles only if the style says so."""
+    """Returns the pronoun for a subject already mentioned, and sets the style so that "they" has its gender."""
     if subject.person == THEY and not isinstance(subject, Pronoun):
         draft.style = replace(draft.style, they=subject.agreement(draft.style).gender)
     return Pronoun(draft.key(), subject.person, subject.gender)
 
 
 def conditional(draft: Draft) -> list[Node]:
-    """S'il pleut demain, je resterai; si j'étais riche, j'achèterais un bateau."""
+    """Draws a condition and its result: S'il pleut demain, je resterai; si j'étais riche, j'achèterais un bateau."""
     draft.note("conditional")
     if draft.chance(0.3):
         draft.mode = "future"
@@ -141,22 +141,22 @@ def conditional(draft: Draft) -> list[Node]:
     return [draft.conjunction(IF), first, draft.comma(), main]
 
 
-def reported(draft: Draft) -> list[Node]:
-    """Je pense que Jane est malade; il a dit qu'il viendrait."""
+def reported_speech(draft: Draft) -> list[Node]:
+    """Draws reported speech or thought: Je pense que Jane est malade; il a dit qu'il viendrait."""
     verb = draft.pick(choices.FRAMES["that"])
     draft.use("verb:" + verb.fr, "that_clause")
-    told = verb.fr == "dire"
-    head = Clause(draft.key(), draw_subject(draft), verb, "pc" if told else "present")
-    draft.mode = "would" if told else draft.pick(("past", "future", "future"))
-    if not told and draft.chance(0.4):
-        said = draft.pick((described_person, located, feeling_now))(draft)
-        said.negation = ""
+    in_past = verb.fr == "dire"
+    head = Clause(draft.key(), draw_subject(draft), verb, "pc" if in_past else "present")
+    draft.mode = "would" if in_past else draft.pick(("past", "future", "future"))
+    if not in_past and draft.chance(0.4):
+        content = draft.pick((described_person, location, feeling_now))(draft)
+        content.negation = ""
     else:
-        said = action(draft, bare=True)
-        said.front = None
-        if said.tense == "conditionnel":
+        content = action(draft, bare=True)
+        content.front = None
+        if content.tense == "conditionnel":
             draft.note("conditionnel")
-    return [head, draft.conjunction(THAT), said]
+    return [head, draft.conjunction(THAT), content]
 
 
 def feeling_now(draft: Draft) -> Clause:
@@ -164,8 +164,8 @@ def feeling_now(draft: Draft) -> Clause:
     return feeling(draft)
 
 
-def rainy(draft: Draft) -> list[Node]:
-    """Quand il pleut, Jane lit un roman."""
+def bad_weather_activity(draft: Draft) -> list[Node]:
+    """Draws bad weather and an activity indoors: Quand il pleut, Jane lit un roman."""
     draft.mode, draft.indoors, draft.related = "present", True, False
     clause = action(draft, bare=True, verb=draft.pick(choices.INDOORS), negation=0.0)
     when = note_weather(draft, draft.pick(choices.BAD_WEATHER))
@@ -176,7 +176,7 @@ def rainy(draft: Draft) -> list[Node]:
 
 
 def long_sentence(draft: Draft) -> tuple[list[Node], str]:
-    """The parts of a sentence of many clauses, and its end mark: report, coordination, contrast."""
+    """Draws the parts of a sentence of many clauses (report, coordination, contrast) and its end mark."""
     draft.mode = draft.pick(("past", "future"))
     parts: list[Node] = []
     if draft.chance(0.4):
@@ -196,7 +196,7 @@ def long_sentence(draft: Draft) -> tuple[list[Node], str]:
 
 
 def draw_series(draft: Draft, length: int) -> list[Clause]:
-    """What several people did, each something else."""
+    """Draws clauses in which different people do different things."""
     clauses: list[Clause] = []
     verbs: set[str] = set()
     while len(clauses) < length:
@@ -215,11 +215,11 @@ def draw_series(draft: Draft, length: int) -> list[Clause]:
 
 
 SENTENCES = (
-    (0.60, alone),
-    (0.16, joined),
-    (0.05, interrupted),
-    (0.04, reasoned),
+    (0.60, single_clause),
+    (0.16, joined_clauses),
+    (0.05, interrupted_activity),
+    (0.04, action_and_reason),
     (0.05, conditional),
-    (0.07, reported),
-    (0.03, rainy),
+    (0.07, reported_speech),
+    (0.03, bad_weather_activity),
 )

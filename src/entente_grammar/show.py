@@ -16,14 +16,14 @@ from entente_grammar.pairs import Pair
 class Show:
     """The settings of `entente corpus`."""
 
-    n: Annotated[int, Interval(ge=0, le=1000), doc("sentences")] = 5
+    n: Annotated[int, Interval(ge=0, le=1000), doc("number of sentences")] = 5
     split: Literal["train", "valid", "test", "test_long", "test_compositional"] = "test"
-    seed: Annotated[int, Ge(0), doc("of the choice of sentences")] = 1
+    seed: Annotated[int, Ge(0), doc("seed of the random choice of sentences")] = 1
     output_dir: str = "outputs"
 
 
 def alignment_matrix(pair: Pair) -> Text:
-    """French words label the rows, English words are numbered by column; ● sure, ○ possible (Och and Ney 2003)."""
+    """Returns the links as a matrix of French rows and numbered English columns: ● sure, ○ possible (Och and Ney 2003)."""
     text = Text()
     width = max(len(token.text) for token in pair.fr)
     columns = range(len(pair.en))
@@ -43,7 +43,7 @@ def alignment_matrix(pair: Pair) -> Text:
 
 
 def show(settings: Show) -> None:
-    """Print pairs at random from a split, and the best BLEU of translation into French."""
+    """Prints random pairs of a split, and the best possible BLEU of translation into French."""
     pairs = splits()[settings.split]
     console = Console()
     for pair in random.Random(settings.seed).sample(pairs, settings.n):

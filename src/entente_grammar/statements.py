@@ -1,4 +1,4 @@
-"""Random statements of one clause: what someone does, and what is said of someone or something."""
+"""Draws statements of one clause: actions, and descriptions of people and things."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,9 +10,9 @@ from entente_grammar.draft import Draft
 from entente_grammar.english import comparative
 from entente_grammar.lexicon import ADJECTIVES_OF, CITIES, COUNTRIES, NOUN, NUMBERS, TAGGED, VERB, Adjective, Noun, Term
 from entente_grammar.nominals import Nominal, NounPhrase, Prepositional, Pronoun, Quality
-from entente_grammar.times import add_time, draw_date, draw_tomorrow, draw_yesterday, set_time
+from entente_grammar.times import add_time, draw_date, draw_future_day, draw_past_day, set_time
 
-# What someone or something is ----------------------------------------------------------------------------------------
+# Descriptions --------------------------------------------------------------------------------------------------------
 
 
 def copula(draft: Draft, subject: Nominal, *rest: Node, tense: str = "") -> Clause:
@@ -34,7 +34,7 @@ def quality(draft: Draft, adjective: Adjective, degree: str = "", than: Nominal 
 
 
 def described_subject(draft: Draft, subject: Nominal) -> Clause:
-    """A subject that is a person, and an adjective."""
+    """Draws a clause that describes the subject, a person, with an adjective."""
     noun = subject.noun if isinstance(subject, NounPhrase) else NOUN["cousin"]
     return copula(draft, subject, quality(draft, draft.pick(ADJECTIVES_OF[noun.fr])))
 
@@ -45,12 +45,12 @@ def described_person(draft: Draft) -> Clause:
 
 def described_thing(draft: Draft) -> Clause:
     adjective, nouns = draft.pick(choices.PREDICABLE)
-    thing = described(draft, draft.pick_evenly(nouns, choices.NOUN_CROWDING))
+    thing = described_phrase(draft, draft.pick_evenly(nouns, choices.NOUN_CROWDING))
     return negate(draft, copula(draft, thing, quality(draft, adjective)))
 
 
-def described(draft: Draft, noun: Noun) -> NounPhrase:
-    """A thing of which something is said."""
+def described_phrase(draft: Draft, noun: Noun) -> NounPhrase:
+    """Draws a noun phrase for the subject of a description."""
     owned = noun.fr in choices.OWNED
     det = draft.weighted(((0.5, "def"), (0.3, "my" if owned else "this"), (0.2, "this")))
     plural = noun.countable and phrases.draw_plural(draft, noun, 0.15)
@@ -63,7 +63,7 @@ def described(draft: Draft, noun: Noun) -> NounPhrase:
 
 
 def draw_degree(draft: Draft, adjective: Adjective, clause: Clause) -> str:
-    """plus, aussi, or moins where English has no form in -er."""
+    """Draws plus, aussi or, for adjectives without an English form in -er, moins. May negate a clause with aussi."""
     degree = draft.weighted(((0.55, "plus"), (0.3, "aussi"), (0.15, "moins")))
     if degree == "moins" and comparative(adjective.en):
         degree = "aussi"
@@ -104,7 +104,7 @@ def compared_things(draft: Draft) -> Clause:
 
 
 def profession(draft: Draft) -> Clause:
-    """Il est médecin / He is a doctor; il est devenu médecin."""
+    """Draws a statement about a profession: Il est médecin / He is a doctor; il est devenu médecin."""
     noun = draft.pick(choices.PROFESSIONS)
     subject = phrases.draw_name(draft, noun.gender) if draft.chance(0.5) else Pronoun(draft.key(), HE, noun.gender)
     draft.use("noun:" + noun.fr, "profession")
@@ -117,8 +117,8 @@ def profession(draft: Draft) -> Clause:
     return negate(draft, copula(draft, subject, phrase))
 
 
-def located(draft: Draft) -> Clause:
-    """Where someone or something is."""
+def location(draft: Draft) -> Clause:
+    """Draws a statement about where someone or something is."""
     if draft.chance(0.6):
         subject = phrases.draw_subject(draft)
         clause = copula(draft, subject, draw_whereabouts(draft))
@@ -130,15 +130,15 @@ def located(draft: Draft) -> Clause:
 
 
 def draw_whereabouts(draft: Draft) -> Prepositional:
-    """In Rome, in Japan, at the station."""
-    kind = draft.pick(("phrases.city", "phrases.country", "phrases.landmark"))
-    if kind == "phrases.landmark":
+    """Draws the place of a person: in Rome, in Japan, at the station."""
+    kind = draft.pick(("city", "country", "landmark"))
+    if kind == "landmark":
         return phrases.landmark(draft, "at", "station")
-    return phrases.city(draft, "in") if kind == "phrases.city" else phrases.country(draft, "in")
+    return phrases.city(draft, "in") if kind == "city" else phrases.country(draft, "in")
 
 
 def existence(draft: Draft) -> Existence:
-    """Il y a un chat dans le jardin; il n'y a pas de pain sur la table."""
+    """Draws a statement with il y a: Il y a un chat dans le jardin; il n'y a pas de pain sur la table."""
     negated = draft.chance(0.25)
     tense = draft.weighted(((0.75, "present"), (0.25, "imparfait")))
     nouns, places = draft.pick(choices.EXISTING)
@@ -154,7 +154,7 @@ def existence(draft: Draft) -> Existence:
 
 
 def presentation(draft: Draft) -> Clause:
-    """C'est ma sœur; c'est une bonne idée; ce sont mes clés."""
+    """Draws a statement with c'est: C'est ma sœur; c'est une bonne idée; ce sont mes clés."""
     if draft.chance(0.35):
         phrase = phrases.draw_kin(draft)
     else:
@@ -171,7 +171,7 @@ def presentation(draft: Draft) -> Clause:
 
 
 def note_weather(draft: Draft, text: str) -> str:
-    """The phrase, noted with its verb."""
+    """Adds a phrase about the weather to the features, by its verb, and returns it."""
     draft.note("impersonal")
     for stem, verb in choices.WEATHER_VERBS.items():
         if f":1 {stem}" in text or f"2 {stem}" in text:
@@ -180,7 +180,7 @@ def note_weather(draft: Draft, text: str) -> str:
 
 
 def weather(draft: Draft) -> Chunk:
-    """Il pleut souvent à Londres; il faisait froid hier."""
+    """Draws a statement about the weather in a city or country: Il pleut souvent à Londres."""
     fr, en = note_weather(draft, draft.pick(choices.WEATHER)).split(" | ")
     place = draft.pick(CITIES if draft.chance(0.4) else COUNTRIES)
     draft.use("place:" + place.fr, "places")
@@ -194,7 +194,7 @@ def clock(draft: Draft) -> Chunk:
 
 
 def price(draft: Draft) -> Clause:
-    subject = described(draft, draft.pick(TAGGED["priced"]))
+    subject = described_phrase(draft, draft.pick(TAGGED["priced"]))
     draft.use("verb:coûter")
     draft.note("price")
     tense = draft.pick(("present", "present", "imparfait"))
@@ -202,7 +202,7 @@ def price(draft: Draft) -> Clause:
 
 
 def count(draft: Draft, numbers: Sequence[Term], unit: str) -> Chunk:
-    """A number of euros or years; the unit's text has both sides."""
+    """Draws a number and returns it with a unit, such as euros or years, given in both languages."""
     number = draft.number(numbers)
     fr, en = unit.split(" | ")
     return Chunk(draft.key(), f"{number.fr}:1 {fr} | {number.en}:1 {en}")
@@ -219,7 +219,7 @@ def age(draft: Draft) -> Clause:
 
 
 def draw_years(draft: Draft, subject: Nominal) -> Chunk:
-    """An age that suits someone: a tradesman is grown up, a pupil is not."""
+    """Draws an age that suits the subject: a baker is grown up, a pupil is not."""
     numbers = NUMBERS[:-1]
     if isinstance(subject, NounPhrase):
         kind = subject.noun.fr
@@ -238,11 +238,11 @@ def birth(draft: Draft) -> Clause:
     return clause
 
 
-# What someone does or feels ------------------------------------------------------------------------------------------
+# Actions and feelings ------------------------------------------------------------------------------------------------
 
 
 def feeling(draft: Draft) -> Clause:
-    """Avoir faim, s'ennuyer: states."""
+    """Draws a statement about a feeling: avoir faim, s'ennuyer."""
     verb = draft.pick(choices.FRAMES["state"])
     draft.use("verb:" + verb.fr, "avoir_idiom" if verb.fr.startswith("avoir") else "statement")
     clause = Clause(draft.key(), phrases.draw_subject(draft), verb)
@@ -259,22 +259,22 @@ def wish(draft: Draft) -> Clause:
 
 
 def journey(draft: Draft) -> Clause:
-    """Paul visite l'Afrique; nous habitons à Lyon."""
+    """Draws a statement about a journey or a home: Paul visite l'Afrique; nous habitons à Lyon."""
     return action(draft, verb=draft.pick(choices.JOURNEYS))
 
 
 def lesson(draft: Draft) -> Clause:
-    """Elle apprend le russe; il enseigne la chimie."""
+    """Draws a statement about a language or school subject: Elle apprend le russe; il enseigne la chimie."""
     return action(draft, verb=draft.pick(choices.FRAMES["language"] + choices.FRAMES["subject"]))
 
 
 def taste(draft: Draft) -> Clause:
-    """J'aime les pommes; il déteste danser."""
+    """Draws a statement about likes or dislikes: J'aime les pommes; il déteste danser."""
     return action(draft, verb=draft.pick(choices.FRAMES["like"]))
 
 
 def pronominal(draft: Draft) -> Clause:
-    """Je la connais; il les a aidés."""
+    """Draws a statement with an object pronoun: Je la connais; il les a aidés."""
     verb = draft.pick(choices.PEOPLE_VERBS)
     clause = Clause(draft.key(), phrases.draw_subject(draft), verb)
     draft.use("verb:" + verb.fr)
@@ -288,7 +288,7 @@ def pronominal(draft: Draft) -> Clause:
 
 
 def nothing(draft: Draft) -> Clause:
-    """Il ne mange rien; elle n'a vu personne."""
+    """Draws a statement with rien or personne: Il ne mange rien; elle n'a vu personne."""
     people = draft.chance(0.4)
     verb = draft.pick(choices.PEOPLE_VERBS if people else choices.EMPTY_HANDED)
     clause = Clause(draft.key(), phrases.draw_subject(draft), verb, negation="personne" if people else "rien")
@@ -297,13 +297,13 @@ def nothing(draft: Draft) -> Clause:
     if verb.aspect == "state":
         clause.tense = draft.pick(("present", "imparfait"))
     elif draft.chance(0.6):
-        clause.rest.append(draw_yesterday(draft) if clause.tense == "pc" else draw_tomorrow(draft))
+        clause.rest.append(draw_past_day(draft) if clause.tense == "pc" else draw_future_day(draft))
     note_negation(draft, clause)
     return clause
 
 
 def animal(draft: Draft) -> Clause:
-    """An animal sleeps, eats, runs."""
+    """Draws a statement about an animal that sleeps, eats, runs or barks."""
     noun = NOUN["chien"] if draft.chance(0.2) else draft.pick(TAGGED["pet"])
     plural = draft.chance(0.3)
     subject = phrases.noun_phrase(draft, noun, "def" if draft.chance(0.6) else "my", plural, 0.25, draft.pick(choices.SPEAKERS))
@@ -333,7 +333,7 @@ STATEMENTS: tuple[tuple[float, Callable[[Draft], Node]], ...] = (
     (0.05, compared_people),
     (0.055, compared_things),
     (0.03, profession),
-    (0.03, located),
+    (0.03, location),
     (0.05, existence),
     (0.03, presentation),
     (0.025, weather),

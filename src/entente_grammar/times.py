@@ -1,4 +1,4 @@
-"""Random tenses, dates and adverbs of time."""
+"""Draws tenses, dates and adverbs of time."""
 
 from entente_grammar import choices
 from entente_grammar.cells import Chunk
@@ -8,7 +8,7 @@ from entente_grammar.lexicon import DAYS, MONTHS, NUMBERS
 
 
 def draw_date(draft: Draft, monthly: bool = True) -> Chunk:
-    """In September, on May 3, on Monday, at eight o'clock."""
+    """Draws a date or time: on Monday, at eight o'clock or, if `monthly`, in September, on May 3."""
     months = 0.6 if monthly else 0.0
     kind = draft.weighted(((months / 2, "month"), (months / 2, "day"), (0.25, "weekday"), (0.15, "hour"), (1.0, "weekday")))
     draft.note("date")
@@ -45,17 +45,17 @@ def draw_ago(draft: Draft) -> Chunk:
     return Chunk(draft.key(), f"il~1 y~1 a~1 {number.fr}:2 {unit}:3 | {number.en}:2 {english}:3 ago:1")
 
 
-def draw_yesterday(draft: Draft, far: bool = False) -> Chunk:
-    """A past day; far: or week, month, year."""
+def draw_past_day(draft: Draft, far: bool = False) -> Chunk:
+    """Draws a past day or, if `far`, a past week, month or year."""
     return draft.chunk(draft.pick(choices.PAST[3:] if far else choices.PAST[:3]))
 
 
-def draw_tomorrow(draft: Draft, far: bool = False) -> Chunk:
+def draw_future_day(draft: Draft, far: bool = False) -> Chunk:
     return draft.chunk(draft.pick(choices.FUTURE[3:] if far else choices.FUTURE[:3]))
 
 
 def draw_tense(draft: Draft, verb: str, aspect: str) -> str:
-    """One that suits the verb and the mode of the sentence."""
+    """Draws a tense that suits the verb and the mode of the sentence."""
     state = aspect == "state"
     if state and draft.mode == "future" and verb not in choices.ENDURING:
         return "present"
@@ -70,7 +70,7 @@ def draw_tense(draft: Draft, verb: str, aspect: str) -> str:
 
 
 def set_time(draft: Draft, clause: Clause, sparse: bool = False) -> None:
-    """Give the clause a tense and perhaps an adverb or date that fits it; sparse: no date unless it is progressive."""
+    """Gives the clause a tense and perhaps an adverb or date that suits it. If `sparse`, only a progressive one gets a date."""
     aspect = clause.verb.aspect
     clause.tense = draw_tense(draft, clause.verb.fr, aspect)
     if clause.verb.frame == "arrive" and clause.tense == "present":
@@ -90,7 +90,7 @@ def set_time(draft: Draft, clause: Clause, sparse: bool = False) -> None:
 
 
 def draw_present_adjunct(draft: Draft, clause: Clause) -> Chunk | None:
-    """A time for what is done now, often or usually; an adverb is set in the clause itself."""
+    """Draws a time for a clause in the present tense, or makes the clause progressive or gives it an adverb of frequency."""
     verb, aspect = clause.verb.fr, clause.verb.aspect
     if aspect == "state":
         return None
@@ -101,7 +101,7 @@ def draw_present_adjunct(draft: Draft, clause: Clause) -> Chunk | None:
         draft.note("progressive")
         return draft.chunk(draft.pick(choices.NOW))
     if (draft.chance(0.3) or verb not in choices.DAILY) and clause.manner is None:
-        # "toujours" with apprendre would be "still"
+        # With apprendre, "toujours" would mean "still".
         clause.adverb = draft.chunk(draft.pick(choices.FREQUENCY[:1] if verb == "apprendre" else choices.FREQUENCY))
     elif draft.chance(0.75) and verb in choices.DAILY:
         return draw_weekly(draft) if draft.chance(0.3) else draft.chunk(draft.pick(choices.HABITS))
@@ -109,7 +109,7 @@ def draw_present_adjunct(draft: Draft, clause: Clause) -> Chunk | None:
 
 
 def draw_adjunct(draft: Draft, clause: Clause) -> Chunk | None:
-    """A time for what was or will be."""
+    """Draws a time for a clause in a past or future tense, or None."""
     tense, monthly = clause.tense, clause.verb.fr in choices.MONTHLY
     if tense == "pc" and draft.chance(0.75):
         kind = draft.weighted(((0.4, "date"), (0.2, "ago"), (0.4, "yesterday")))
@@ -117,16 +117,16 @@ def draw_adjunct(draft: Draft, clause: Clause) -> Chunk | None:
             return draw_date(draft, monthly)
         if monthly and kind == "ago" and not clause.negation:
             return draw_ago(draft)
-        return draw_yesterday(draft, monthly)
+        return draw_past_day(draft, monthly)
     if tense in ("futur", "proche") and clause.verb.aspect != "state" and draft.chance(0.75):
-        return draw_date(draft, monthly) if draft.chance(0.45) else draw_tomorrow(draft, monthly)
+        return draw_date(draft, monthly) if draft.chance(0.45) else draw_future_day(draft, monthly)
     if tense == "imparfait" and clause.verb.aspect == "action" and not monthly and draft.chance(0.5):
-        return draw_yesterday(draft)
+        return draw_past_day(draft)
     return None
 
 
 def add_time(draft: Draft, clause: Clause) -> None:
-    """Perhaps how long ago, or when in the future."""
+    """Adds, with probability 0.5, how long ago something happened or when it will happen."""
     if clause.tense == "pc" and draft.chance(0.5):
         clause.rest.append(draw_ago(draft))
     elif clause.tense == "futur" and draft.chance(0.5):

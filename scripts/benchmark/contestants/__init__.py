@@ -1,1 +1,1 @@
-"""The programs measured, each a script of its own, run by the interpreter that has what it imports."""
+"""The programs to measure. Each is a script, run by the interpreter of the environment that has its packages."""

@@ -1,7 +1,7 @@
-"""The fastest products this machine has for the sizes of a Transformer.
+"""Measures how fast this machine computes the matrix products of a Transformer: the ceiling of its training speed.
 
-A linear layer (M, K) x (K, N) makes three in a training step: forward (M, K) (K, N), the gradient of its input (M, N) (N, K),
-and that of its weight (K, M) (M, N); all three have 2 M K N operations.
+A linear layer (M, K) x (K, N) needs three products in a training step: the forward pass (M, K) (K, N), the gradient of the
+input (M, N) (N, K), and that of the weight (K, M) (M, N). Each has 2 M K N operations.
 """
 
 import sys
@@ -18,7 +18,7 @@ from benchmark.wire import Answer, Wire
 
 
 def seconds_of(product: Product, dtype: torch.dtype, device: str, backward: bool = True) -> float:
-    """Seconds of one product, with the two of its gradients if asked for; the mean over a tenth of a second."""
+    """Returns the seconds of a product and, with `backward`, of its two gradients: the mean over a tenth of a second."""
     m, k, n = product
     x, w, g = (torch.randn(shape, dtype=dtype, device=device) for shape in ((m, k), (n, k), (m, n)))
 
@@ -47,7 +47,7 @@ def main() -> None:
     side = spec["largest"]
 
     def burst(request: Answer) -> Answer:
-        """All layers of the model, each size as often as the model has it; and the large square product."""
+        """Measures a product of each size, weighted by the number of layers that have it, and the large square product."""
         took = {size: seconds_of(size, dtype, spec["device"]) for size in sizes}
         gflop = {(m, k, n): 3 * 2 * m * k * n / 1e9 for m, k, n in sizes}
         large = {"seconds": seconds_of((side, side, side), dtype, spec["device"], backward=False), "gflop": 2 * side**3 / 1e9}

@@ -1,4 +1,4 @@
-"""Training and greedy decoding of one model on one batch of random token ids, for scripts/growth.py."""
+"""Measures training and greedy decoding of one model on one batch of random token ids, for scripts/growth.py."""
 
 import sys
 import time
@@ -18,11 +18,11 @@ from entente.models.seq2seq import evaluating, parameter_count
 from entente.process import prepare_process
 from entente.training.translator import Optim
 
-NEVER = -1  # a token id that no model produces, so that every sentence is decoded to its limit
+IMPOSSIBLE_ID = -1  # an end symbol that no model produces, so that every sentence is decoded to its limit
 
 
 def random_batch(length: int, vocabulary: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """src (B, S) and tgt (B, S + 1): as many sentences of S = `length` tokens, end symbol included, as fit in `tokens`."""
+    """Returns src (B, S) and tgt (B, S + 1). S is `length`, end symbol included; B is as large as `tokens` allows."""
     rows = max(1, tokens // length)
     ids = torch.randint(len(SPECIAL), vocabulary, (2, rows, length), generator=torch.Generator().manual_seed(1))
     ids[:, :, -1] = EOS
@@ -56,10 +56,10 @@ def main() -> None:
         adam.zero_grad()
 
     def burst(request: Answer) -> Answer:
-        """Microseconds per target token, and the memory of the process above what its imports take, in MiB."""
+        """Returns microseconds per target token, and the peak memory of training in MiB, without that of the imports."""
         training, memory = seconds_per_call(step, spec["burst"]), peak_kb() - idle
         with evaluating(model), packed(model):
-            decoding = seconds_per_call(lambda: search(model, src, how, BOS, NEVER), spec["burst"])
+            decoding = seconds_per_call(lambda: search(model, src, how, BOS, IMPOSSIBLE_ID), spec["burst"])
         return {"training": training / src.numel() * 1e6, "decoding": decoding / src.numel() * 1e6, "memory": memory / 1024}
 
     wire.answer(parameters=parameter_count(model))

@@ -1,6 +1,6 @@
-"""Entente as a user runs it.
+"""Runs Entente as a user does.
 
-Training is that of a run, with its data, model, Lightning trainer and callbacks, in a temporary directory. Between two bursts
+Training is an ordinary run, with its data, model, Lightning trainer and callbacks, in a temporary directory. Between two bursts
 it pauses in a callback that waits for the next request.
 """
 
@@ -38,15 +38,15 @@ from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.process import prepare_process
 from entente.training.run_directory import Checkpoints
 from entente.training.settings import RunSettings, TrainerSettings
-from entente.training.train import build_trainer, callbacks, decoded, prepared
+from entente.training.train import build_trainer, callbacks, evaluation_splits, prepare_run
 from entente.training.translator import Translator
 from entente.training.views import log_settings
 
-ENDLESS = 10**6  # steps; training ends when there are no more requests
+ENDLESS = 10**6  # steps: more than any benchmark takes; training ends when there are no more requests
 
 
 class Bursts(L.Callback):
-    """Answers each request with that many steps of training: {"steps": 10, "profile": false}. folder: removed at the end."""
+    """Lets training run for the steps of each request, such as {"steps": 10, "profile": false}. Removes `folder` at the end."""
 
     def __init__(self, wire: Wire, model: dict[str, Any], folder: str) -> None:
         self.wire, self.model, self.folder = wire, model, folder
@@ -87,7 +87,7 @@ class Bursts(L.Callback):
         request = next(self.wire.requests(), None)
         if request is None:
             shutil.rmtree(self.folder, ignore_errors=True)
-            os._exit(0)  # without validating and saving at the end of training
+            os._exit(0)  # skips the validation and the checkpoint at the end of training
         self._left, self._batches = request["steps"], []
         self._profile = Profile(module.device.type, module) if request.get("profile") else None
         if self._profile:
@@ -98,7 +98,7 @@ class Bursts(L.Callback):
 def train(config: dict[str, Any], wire: Wire) -> None:
     L.seed_everything(config["seed"], verbose=False)
     run = RunSettings.of(config)
-    data, translator = prepared(run)
+    data, translator = prepare_run(run)
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder)
         saving = Checkpoints(run_dir, run.checkpoint)
@@ -107,12 +107,12 @@ def train(config: dict[str, Any], wire: Wire) -> None:
         trainer = build_trainer(
             fill(TrainerSettings, "trainer", settings), run_dir, [saving, *views, Bursts(wire, config["model"], folder)]
         )
-        log_settings(trainer, config, decoded(run, data.corpus))
+        log_settings(trainer, config, evaluation_splits(run, data.corpus))
         trainer.fit(translator, datamodule=data)
 
 
-def never_end(model: Seq2Seq) -> None:
-    """From now on the model never chooses the end symbol."""
+def forbid_end(model: Seq2Seq) -> None:
+    """Registers a hook that keeps the model from choosing the end symbol."""
 
     def without_end(module: torch.nn.Module, args: Any, logits: Tensor) -> Tensor:
         logits[..., EOS] = -torch.inf
@@ -121,27 +121,27 @@ def never_end(model: Seq2Seq) -> None:
     model.output.register_forward_hook(without_end)
 
 
-def decoded_pairs(corpus: Corpus) -> Dataset:
-    """The first test split, or validation where there is none."""
+def pairs_to_decode(corpus: Corpus) -> Dataset:
+    """Returns the first test split, or the validation split if there is no test split."""
     return next(iter(corpus.tests.values()), corpus.valid)
 
 
 def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
-    """With `length`, exactly that many tokens per sentence; otherwise until the end symbol. engine: ctranslate2 takes a
-    checkpoint."""
+    """Prepares decoding: exactly `length` tokens per sentence, or until the end symbol if it is 0. Engine ctranslate2 needs a
+    checkpoint. Returns a description for the first answer, and the function that runs a burst."""
     length, search = spec["length"], Search(beam=spec["beam"])
     if spec["checkpoint"]:
         run = load_run(spec["checkpoint"], "auto")
         model, vocabulary = run.model, run.vocabulary
         corpus = stored_corpus(run, spec["checkpoint"], spec["trust_data"], "benchmark.trust_data")
     else:
-        data, translator = prepared(RunSettings.of(spec["config"]))
+        data, translator = prepare_run(RunSettings.of(spec["config"]))
         model, vocabulary, corpus = translator.model, translator.vocabulary, data.corpus
     if length:
-        never_end(model)
+        forbid_end(model)
         search = Search(beam=spec["beam"], length_factor=0.0, length_offset=length)
     model.to(spec["device"])
-    sentences: list[str] = decoded_pairs(corpus)["src"][: spec["sentences"]]
+    sentences: list[str] = pairs_to_decode(corpus)["src"][: spec["sentences"]]
     about = {"torch": torch.__version__, "parameters": parameter_count(model)}
     engine: Callable[[list[str]], list[list[Hypothesis]]] = partial(translate, model, vocabulary, how=search)
     if spec["engine"] == "ctranslate2":
@@ -162,7 +162,7 @@ def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
 
 
 def prepare(config: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
-    """From text to the first batch, without caches."""
+    """Prepares the case `data`, which goes from text to the first batch, without caches. Returns the same as `decode`."""
 
     def burst(request: Answer) -> Answer:
         with tempfile.TemporaryDirectory() as name:

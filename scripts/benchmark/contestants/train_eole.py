@@ -1,6 +1,6 @@
 # mypy: ignore-errors
-"""EOLE's own training loop, run by an interpreter that has EOLE: its Trainer, model, LossCompute and Optimizer, made from its
-own configuration. Only the batches are ours; the other programs get the same."""
+"""Runs EOLE's own training loop in an environment that has EOLE: its Trainer, model, LossCompute and Optimizer, built from its
+own configuration. Only the batches are ours, the same as those of the other programs."""
 
 import sys
 import tempfile
@@ -77,7 +77,7 @@ def configuration(spec, vocabulary_file, folder):
 
 
 def eole_batch(src, tgt):
-    """A batch as EOLE's `tensorify` makes it."""
+    """Returns a batch with the fields that EOLE's `tensorify` gives it."""
     src, tgt = torch.from_numpy(src), torch.from_numpy(tgt)
     rows = len(src)
     lengths = {"srclen": src.ne(0).sum(1), "tgtlen": tgt.ne(0).sum(1), "prefix_len": None}
@@ -108,7 +108,7 @@ def train(spec, wire, folder):
     wire.answer(version=eole.__version__, torch=torch.__version__, parameters=sum(p.numel() for p in model.parameters()))
 
     def batches():
-        """EOLE asks for a batch when the step before is done; the clock stops between two bursts."""
+        """Yields batches and answers requests. EOLE asks for a batch when the previous step is done; waiting is not timed."""
         for request in wire.requests():
             tokens, started = 0, time.perf_counter()
             for _ in range(request["steps"]):

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
-"""JoeyNMT as its command `joeynmt train` runs it: its reader, batches and training loop, on the same text and pieces as ours.
-Its batches mix sentences of all lengths, so many of their positions are padding."""
+"""Runs JoeyNMT as its command `joeynmt train` does: its reader, batches and training loop, on our text and pieces. Its batches
+mix sentences of all lengths, so many of their positions are padding."""
 
 import shutil
 import sys
@@ -22,8 +22,8 @@ from benchmark.wire import Wire
 ENDLESS = 10**9
 
 
-class Enough(Exception):
-    """There are no more requests."""
+class NoMoreRequests(Exception):
+    """Raised to leave JoeyNMT's training loop."""
 
 
 def configuration(spec, folder):
@@ -40,12 +40,12 @@ def configuration(spec, folder):
         "normalization": "tokens",
         "data": {
             "train": str(text),
-            "dev": str(text),  # required, although nothing is validated
+            "dev": str(text),  # required, although training ends before the first validation
             "dataset_type": "plain",
             "sample_dev_subset": 1,
             "src": {"lang": "src", **side},
             "trg": {"lang": "tgt", **side},
-            "special_symbols": {},  # the names are ours; JoeyNMT numbers them in its own order, before all pieces
+            "special_symbols": {},  # the same names as ours; JoeyNMT numbers them in its own order, before the pieces
         },
         "testing": {"beam_size": 1, "eval_metrics": ["bleu"]},
         "training": {
@@ -62,14 +62,14 @@ def configuration(spec, folder):
             "batch_type": "token",
             "epochs": ENDLESS,
             "validation_freq": ENDLESS,
-            "logging_freq": 100,  # its default
+            "logging_freq": 100,  # JoeyNMT's default
         },
         "model": architecture(model),
     }
 
 
 class Bursts:
-    """Wraps its training step: a burst goes from the beginning of one step to the beginning of another."""
+    """Wraps JoeyNMT's training step. A burst ends when the step after its last one begins."""
 
     def __init__(self, wire):
         self.wire, self.requests = wire, wire.requests()
@@ -85,7 +85,7 @@ class Bursts:
         if not self.left:
             request = next(self.requests, None)
             if request is None:
-                raise Enough
+                raise NoMoreRequests
             self.left, self.tokens, self.started = request["steps"], 0, time.perf_counter()
         self.left -= 1
         self.tokens += int(batch.ntokens)
@@ -102,10 +102,10 @@ def main():
     settings = load_config(path)
     make_model_dir(folder, overwrite=True)
     bursts = Bursts(wire)
-    TrainManager._train_step = lambda manager, batch: bursts.train_step(manager, batch)  # it offers no callback
+    TrainManager._train_step = lambda manager, batch: bursts.train_step(manager, batch)  # patched: JoeyNMT has no callbacks
     try:
         train(rank=0, world_size=None, cfg=settings, skip_test=True)
-    except Enough:
+    except NoMoreRequests:
         shutil.rmtree(folder, ignore_errors=True)
 
 

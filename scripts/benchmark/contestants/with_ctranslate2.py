@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""CTranslate2 on a model converted for it: its own batches, in as many workers and threads as it is told."""
+"""Runs CTranslate2 on a converted model, with its own batches and the workers and threads of the settings."""
 
 import importlib
 import json

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
-"""JoeyNMT, run by an interpreter that has it: its model, batch, loss, optimiser, training step and search. Only the batches are
-ours, the same as the other programs', and the six lines around a training step, which are part of its `train_and_validate`."""
+"""Runs JoeyNMT in an environment that has it: its model, batch class, loss, optimiser, training step and search. We supply the
+batches, the same as for all programs, and the six lines around a training step (see JoeyNMT's `train_and_validate`)."""
 
 import sys
 import time
@@ -71,7 +71,7 @@ def build(spec):
 
 
 def joeynmt_batch(src, tgt=None):
-    """Their Batch, in their numbering; its source lengths count real tokens."""
+    """Returns a JoeyNMT Batch, with JoeyNMT's ids of the special symbols; its source lengths exclude padding."""
     src, tgt = (None if ids is None else torch.from_numpy(ids ^ (ids < 2)) for ids in (src, tgt))  # swaps 0 and 1
     indices, device = torch.arange(len(src)), torch.device("cpu")
     return Batch(src, src.ne(PAD).sum(1), None, tgt, None, indices, device, PAD, EOS, is_train=tgt is not None)
@@ -85,7 +85,7 @@ def training(spec, model):
     )
     clip = build_gradient_clipper({"clip_grad_val": None, "clip_grad_norm": spec["clip"] or None})
     batches = endless_batches(spec["batches"])
-    manager = SimpleNamespace(  # what their training step reads of its manager
+    manager = SimpleNamespace(  # the attributes of the manager that JoeyNMT's training step reads
         model=model,
         autocast={"device_type": "cpu", "enabled": False},
         args=SimpleNamespace(normalization="tokens", batch_multiplier=1),

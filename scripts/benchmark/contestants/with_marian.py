@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Hugging Face's MarianMTModel: a plain training loop as a user writes it, and `generate`."""
+"""Runs Hugging Face's MarianMTModel: a plain training loop as a user would write it, and `generate`."""
 
 import importlib
 import sys
@@ -13,10 +13,10 @@ import torch
 from torch.profiler import record_function
 
 from benchmark.batches import endless_batches, read_batches, target_tokens
-from benchmark.parts import READING, Profile, synchronise
+from benchmark.parts import BATCH_EVENT, Profile, synchronise
 from benchmark.wire import Wire
 
-transformers = importlib.import_module("transformers")  # by name, so that type checkers need not read all of it
+transformers = importlib.import_module("transformers")  # by name, so that type checkers skip the package
 
 PAD, BOS, EOS = 0, 2, 3
 
@@ -77,7 +77,7 @@ def training(spec, model, device):
         tokens, started = 0, time.perf_counter()
         with profile or nullcontext():
             for _ in range(request["steps"]):
-                with record_function(READING):
+                with record_function(BATCH_EVENT):
                     src, tgt = next(batches)
                 step(src, tgt)
                 tokens += target_tokens(tgt)
@@ -90,7 +90,7 @@ def training(spec, model, device):
 
 
 def decoding(spec, model, device):
-    """Exactly `length` tokens per sentence."""
+    """Returns the function that runs a burst, which decodes exactly `length` tokens per sentence."""
     model.eval()
     batches = [torch.from_numpy(src).to(device) for src, _ in read_batches(spec["batches"])]
     length = {"min_new_tokens": spec["length"], "max_new_tokens": spec["length"]}

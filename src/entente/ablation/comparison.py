@@ -1,15 +1,15 @@
-"""Compares each variant of a suite with the baseline: scores over seeds, whether a difference is significant, and a verdict.
+"""Compares each variant of a suite with the baseline: scores over seeds, significance of differences, and a verdict.
 
-p: paired bootstrap resampling (Koehn 2004) by sacreBLEU, variant against the baseline of the same seed; the largest over the
-seeds, so that every seed must show a difference; doubled, since sacreBLEU counts one tail; corrected for the number of variants
-on a split (Holm 1979). It is about other sentences, not other seeds: for those there is the standard deviation.
+p comes from sacreBLEU's paired bootstrap resampling (Koehn 2004), variant against baseline of the same seed. The largest p over
+the seeds counts, so that every seed must show a difference. It is doubled, since sacreBLEU counts one tail, and corrected for
+the number of variants (Holm 1979). p accounts for the choice of test sentences, the standard deviation for that of seeds.
 
 Verdicts:
-    worse, better              on the first test split: every seed differs in this direction, and Holm's p < 0.05
-    as good                    no difference shown with this many seeds and sentences, which proves no equality
-    never left the plateau     NLL on test is at least 0.9 of what knowing only how often each piece occurs gives
-    diverged                   NLL on test is no finite number, or above that of guessing evenly by more than 1 nat
-    crashed, killed, diverged, refused, not finished, not trained    what became of a run without metrics
+    worse, better              on the first test split, every seed differs in this direction, and Holm's p < 0.05
+    as good                    no difference shown with this many seeds and sentences, which does not prove equality
+    never left the plateau     NLL on test is at least 0.9 times that of a model that knows only how often each piece occurs
+    diverged                   NLL on test is not finite, or more than 1 nat above that of a uniform guess
+    crashed, killed, diverged, refused, not finished, not trained    the outcome of runs without metrics
 """
 
 import logging
@@ -28,35 +28,35 @@ from sacrebleu.significance import PairedTest
 
 from entente.ablation.runs import Run, Suite, Translations
 
-ALPHA = 0.05  # error probability of a split's claims "worse" and "better" all together
-REACHED = 0.9  # share of the baseline's BLEU
-PLATEAU = 0.9  # share of the unigram NLL
+ALPHA = 0.05  # family-wise error rate of the verdicts "worse" and "better" on a split
+REACHED = 0.9  # share of the baseline's BLEU that counts as reaching it
+PLATEAU = 0.9  # share of the unigram NLL at and above which a model is still on the plateau
 BASELINE, AS_GOOD, WORSE, BETTER = "baseline", "as good", "worse", "better"
 STUCK, DIVERGED = "never left the plateau", "diverged"
 Row = dict[str, Any]
-FAILED = ("crashed", "killed", DIVERGED, "refused")  # states that are verdicts
+FAILED = ("crashed", "killed", DIVERGED, "refused")  # states of a run that are also verdicts
 
 
 @dataclass(frozen=True)
 class Compare:
-    """configs/compare.yaml"""
+    """The settings of `entente compare`, as in configs/compare.yaml."""
 
-    suite: Annotated[str, doc("the directory of a suite, as `entente ablate` writes it")]
-    output: Annotated[str | None, doc("a folder for comparison.html, .md and .csv; null: the suite's own")] = None
-    # All samples are drawn at a time, each as long as the test set.
-    samples: Annotated[int, Interval(ge=1, le=100_000), doc("of the bootstrap")] = 2000
+    suite: Annotated[str, doc("directory of a suite written by `entente ablate`")]
+    output: Annotated[str | None, doc("folder for comparison.html, .md and .csv; null: that of the suite")] = None
+    # The limit is one of memory: all samples are drawn at once, and each is as long as the test set.
+    samples: Annotated[int, Interval(ge=1, le=100_000), doc("number of bootstrap samples")] = 2000
     output_dir: str = "outputs"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """splits: the test splits; again: those decoded otherwise (test@alone). rows: of each variant, in the suite's order, the
-    baseline first, what comparison.csv has of it by column, over its finished seeds; None where there is no number.
+    """The results of a suite. splits: the test splits; again: test splits decoded in other batches (test@alone). rows: one per
+    variant, the baseline first, with the columns of comparison.csv over its finished seeds; None for a missing number.
 
-    nll is of the first test split. steps: until validation BLEU is REACHED of the baseline's best, None where a seed never gets
-    there. differs: the aspects of the proof. And of each split, after its name: bleu and chrf, with their sample standard
-    deviations *_sd; difference: of mean BLEU to `baseline`, over the seeds that both have; lowest and highest: of one seed;
-    p: sacreBLEU's, of one tail; p_holm: of both, corrected.
+    nll is on the first test split. steps: until validation BLEU reaches REACHED of the baseline's best; None if a seed never
+    does. differs: the aspects that differ in the proof. The other columns begin with the name of a split: bleu and chrf, with
+    sample standard deviations *_sd; difference: mean BLEU minus `baseline`, over the seeds that both have; lowest and highest:
+    its range over seeds; p: sacreBLEU's, one-tailed, the largest over seeds; p_holm: two-tailed and corrected.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Comparison:
 
 
 def compare(suite: Suite, samples: int = 1000) -> Comparison:
-    """samples: of the bootstrap."""
+    """Returns the comparison of a suite. samples: number of bootstrap samples."""
     settings = suite.settings
     known = list(dict.fromkeys(split for run in suite.runs for split in run.metrics))
     splits = [split for split in known if split != "valid" and "@" not in split]
@@ -104,16 +104,16 @@ def compare(suite: Suite, samples: int = 1000) -> Comparison:
     )
 
 
-def failed(row: Row, splits: Sequence[str]) -> bool:
-    """Whether there is something to explain: a variant that is only worse keeps less than REACHED of the baseline's BLEU."""
+def has_failed(row: Row, splits: Sequence[str]) -> bool:
+    """Returns whether a variant needs an explanation: it failed, or keeps at most REACHED of the baseline's BLEU."""
     verdict = row["verdict"].partition(";")[0]
     kept = verdict == WORSE and row[f"{splits[0]} difference"] > (REACHED - 1) * row[f"{splits[0]} baseline"]
     return verdict not in (BASELINE, AS_GOOD, BETTER) and not kept
 
 
 def paired_bootstrap(found: Mapping[str, Translations], samples: int) -> dict[str, float]:
-    """Returns p of each variant's difference in BLEU to the first, as `sacrebleu --paired-bs` has it; 1 where there is no
-    difference, for which sacreBLEU gives the smallest p there is."""
+    """Returns the p value of each variant's difference in BLEU from the first, as `sacrebleu --paired-bs` computes it; 1 for no
+    difference, for which sacreBLEU would return the smallest possible p."""
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)
     systems: Any = [(variant, one.translation) for variant, one in found.items()]
     references = [one.reference for one in found.values()][:1]
@@ -123,15 +123,15 @@ def paired_bootstrap(found: Mapping[str, Translations], samples: int) -> dict[st
 
 
 def holm(ps: Mapping[str, float]) -> dict[str, float]:
-    """Returns p values corrected for their number n (Holm 1979): the smallest times n, the next times n - 1, never falling."""
+    """Returns p values corrected for their number n (Holm 1979): the smallest times n, the next times n - 1, made monotonic."""
     order = sorted(ps, key=lambda name: ps[name])
     corrected = [min(1.0, (len(ps) - rank) * ps[name]) for rank, name in enumerate(order)]
     return dict(zip(order, accumulate(corrected, max), strict=True))
 
 
 def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float | None]]:
-    """Returns the numbers of a split by variant."""
-    compared: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # p, BLEU, and the baseline's BLEU, by seed
+    """Returns the scores of each variant on a split, and their difference from the baseline's."""
+    compared: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # (p, BLEU, baseline's BLEU) of each seed
     for base in suite.of(suite.settings.variants[0]):
         others = [run for run in suite.runs if run.seed == base.seed and run is not base and split in run.metrics]
         if others and split in base.metrics:
@@ -182,14 +182,14 @@ def _verdict(runs: Sequence[Run], baseline: Mapping[int, Run], numbers: Row | No
 
 
 def _failure(run: Run, first: str) -> str:
-    """Returns what went wrong with a run; nothing if all is well. first: the first test split."""
+    """Returns what went wrong with a run, or an empty string. first: the first test split."""
     if not run.metrics:
         return run.status.state if run.status.state in FAILED else "not finished" if run.config else "not trained"
     scores = run.metrics.get(first)
     if scores is None or scores.nll is None:
         return ""
     unigram = run.training.unigram_nll if run.training else None
-    pieces = OmegaConf.select(OmegaConf.create(run.config), "data.tokenizer.vocab_size")  # None where a step is missing
+    pieces = OmegaConf.select(OmegaConf.create(run.config), "data.tokenizer.vocab_size")  # None if a key in the path is missing
     even = math.log(pieces) if isinstance(pieces, int) and pieces > 0 else unigram + 2 if unigram else math.inf
     if not math.isfinite(scores.nll) or scores.nll > even + 1:
         return DIVERGED
@@ -198,7 +198,7 @@ def _failure(run: Run, first: str) -> str:
 
 
 def _steps(finished: Sequence[Run], baseline: Mapping[int, Run]) -> float | None:
-    """Returns the mean over seeds; None where one never gets there."""
+    """Returns the mean step at which validation BLEU reaches REACHED of the baseline's best; None if a seed never does."""
     reached = []
     for run in finished:
         goal = max((bleu for _, bleu in baseline[run.seed].history.get("valid/bleu", []) if math.isfinite(bleu)), default=None)
@@ -208,7 +208,7 @@ def _steps(finished: Sequence[Run], baseline: Mapping[int, Run]) -> float | None
 
 
 def _speed(run: Run) -> float | None:
-    """Returns the median of what training measured, since a machine has other work at times; else the run's last figure."""
+    """Returns the median of the logged speeds, which is robust to other load on the machine, or the overall speed."""
     measured = [value for _, value in run.history.get("train/tokens_per_second", []) if value > 0]
     return statistics.median(measured) if measured else run.training.tokens_per_second if run.training else None
 

@@ -1,6 +1,6 @@
-"""The command `compare`: a suite's comparison in the terminal, in Markdown, in CSV, and as one HTML file that loads nothing.
+"""The command `compare`: shows a suite's comparison in the terminal, as Markdown, as CSV, and as a self-contained HTML page.
 
-The HTML file's prose and markup are in page.html.j2. Its line charts are drawn here by matplotlib, as SVG within the text.
+The page's prose and markup are in page.html.j2. Its line charts are drawn here by matplotlib, as inline SVG.
 """
 
 import csv as csv_format
@@ -30,30 +30,30 @@ from rich.table import Column, Table
 
 from entente import files
 from entente.ablation import comparison as verdicts
-from entente.ablation.comparison import Compare, Comparison, Row, compare, failed
-from entente.ablation.runs import ASPECTS, LOGARITHMIC, Run, Suite, read_suite
+from entente.ablation.comparison import Compare, Comparison, Row, compare, has_failed
+from entente.ablation.runs import DIAGNOSTICS, LOGARITHMIC, Run, Suite, read_suite
 from entente.console import escape
 from entente.console.escape import table as markdown_table
 
-# Okabe and Ito's colours, which remain distinct to colour-blind readers.
+# Mostly Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLORS = {verdicts.WORSE: "#d55e00", verdicts.STUCK: "#7a0c1e", verdicts.DIVERGED: "#cc79a7"}
 COLORS |= {verdicts.BETTER: "#009e73", verdicts.AS_GOOD: "#56b4e9"}
 OTHER, GREY = "#333333", "#b5b5b5"
 SPINES = {"axes.spines.top": False, "axes.spines.right": False}
 FONT = {"svg.fonttype": "none", "font.sans-serif": "DejaVu Sans", "font.size": 8, "axes.titlesize": 8}
 STYLE: dict[Any, Any] = {**FONT, "text.parse_math": False, **SPINES}
-# What matplotlib writes at every group, tick and letter; the page's own style says it once.
+# Attributes that matplotlib repeats for every group, tick and letter; the page's style sheet has them once.
 REPEATED = r"""(?<=<g) id="[^"]*"|font-family:[^;]*; | transform="rotate\(-0 [^"]*"|; stroke-linecap: square"""
 REPEATED += r"""| style="stroke: #000000; stroke-width: 0.\d"(?=/>)"""
-WIDTH = 10.5  # inches, of a chart across the page
-SVG_METADATA = dict(Date=None, Creator=None, Format=None, Type=None)  # the same page each time, and no addresses in it
+WIDTH = 10.5  # inches; the width of a chart that spans the page
+SVG_METADATA = dict(Date=None, Creator=None, Format=None, Type=None)  # no dates, so that pages are reproducible, and no URLs
 
 Points = Sequence[tuple[float, float]]
-Lines = Sequence[tuple[Points, Any]]  # each with its colour
+Lines = Sequence[tuple[Points, Any]]  # the points and colour of each line
 
 
 def report(settings: Compare) -> None:
-    """Writes the comparison of a suite in three forms and prints it."""
+    """Writes the comparison of a suite as Markdown, CSV and HTML, and prints it."""
     suite = read_suite(files.path_of(settings.suite))
     comparison = compare(suite, settings.samples)
     forms = {"md": markdown(comparison), "csv": csv(comparison), "html": page(comparison, suite)}
@@ -67,15 +67,15 @@ def report(settings: Compare) -> None:
 
 
 def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
-    """Returns a number as tables show it, with a real minus; a dash if there is none."""
+    """Formats a number for a table, with a real minus sign; returns a dash for None."""
     if value is None:
         return "–"
-    value = round(value, digits) + 0.0  # no minus before a zero
+    value = round(value, digits) + 0.0  # turns -0.0 into 0.0
     return f"{value:{'+' * sign},.{digits}f}".replace("-", "−")
 
 
-def chance(p: float | None) -> str:
-    """Returns a p value as tables show it: below a thousandth the exact figure says nothing."""
+def format_p(p: float | None) -> str:
+    """Formats a p value for a table; below a thousandth, exact values would mean little."""
     return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
@@ -87,32 +87,32 @@ def color(verdict: str) -> str:
     return COLORS.get(verdict.partition(";")[0], OTHER)
 
 
-FILES, ESCAPED = FileSystemLoader(Path(__file__).parent), select_autoescape(["html.j2"])
-TEMPLATES = Environment(loader=FILES, autoescape=ESCAPED, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-TEMPLATES.globals |= {"number": number, "chance": chance, "spread": spread, "color": color, "reached": verdicts.REACHED}
+LOADER, ESCAPED = FileSystemLoader(Path(__file__).parent), select_autoescape(["html.j2"])
+TEMPLATES = Environment(loader=LOADER, autoescape=ESCAPED, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+TEMPLATES.globals |= {"number": number, "format_p": format_p, "spread": spread, "color": color, "reached": verdicts.REACHED}
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """Returns how the numbers were made, a sentence each."""
+    """Returns notes on how the numbers were made, one line each."""
     return TEMPLATES.get_template("notes.j2").render(vars(comparison), alpha=verdicts.ALPHA).splitlines()
 
 
 def _table(comparison: Comparison) -> list[list[str]]:
-    """Returns the headings and a line for each variant, of what one reads first."""
+    """Returns the table of main results: the headings, then one line per variant."""
     first = comparison.splits[0] if comparison.splits else ""
     scores = [f"BLEU {first}" if split == first else split.removeprefix("test_") for split in comparison.splits]
     heading = ["variant", "verdict", *scores[:1], "difference", "p (Holm)", *scores[1:]]
     lines = [[*heading, "NLL", "parameters", "tokens/s", f"steps to {verdicts.REACHED:.0%}"]]
     for row in comparison.rows:
         bleu = [spread(row[f"{split} bleu"], row[f"{split} bleu_sd"]) for split in comparison.splits]
-        compared = [number(row.get(f"{first} difference"), sign=True), chance(row.get(f"{first} p_holm"))]
+        compared = [number(row.get(f"{first} difference"), sign=True), format_p(row.get(f"{first} p_holm"))]
         others = [number(row[name], 0) for name in ("parameters", "tokens_per_second", "steps")]
         lines.append([row["variant"], row["verdict"], *bleu[:1], *compared, *bleu[1:], number(row["nll"], 3), *others])
     return lines
 
 
 def terminal(comparison: Comparison) -> Table:
-    """Returns a table of the first five columns, which a narrow terminal has room for; the files have the rest."""
+    """Returns a table of the first five columns, which fit a narrow terminal; the files have the rest."""
     headings, *lines = _table(comparison)
     columns = [Column(name, justify="right" if i > 1 else "left", no_wrap=True) for i, name in enumerate(headings[:5])]
     table = Table(*columns, title=escape.line(comparison.name))
@@ -124,14 +124,14 @@ def terminal(comparison: Comparison) -> Table:
 def markdown(comparison: Comparison) -> str:
     headings, *lines = [[escape.markdown(cell) for cell in line] for line in _table(comparison)]
     for line in lines:
-        if "&#" not in line[0]:  # code has no escapes
+        if "&#" not in line[0]:  # entities are not decoded inside code
             line[0] = f"`{line[0]}`"
     said = "\n".join(f"- {escape.markdown(note)}" for note in notes(comparison))
     return f"# {escape.markdown(comparison.name)}\n\n{markdown_table(headings, lines, left=2)}\n\n{said}\n"
 
 
 def csv(comparison: Comparison) -> str:
-    """Returns every number, as precise as it is; a line for each variant, empty where there is none."""
+    """Returns all numbers in full precision, one line per variant; a missing number leaves its cell empty."""
     rows = [comparison.rows[0], *(row.values() for row in comparison.rows)]  # a row's keys are the headings
     out = io.StringIO()
     csv_format.writer(out, lineterminator="\n").writerows(map(escape.cell, row) for row in rows)
@@ -153,19 +153,19 @@ def page(comparison: Comparison, suite: Suite) -> str:
             proofs={run.variant: run.proof for run in reversed(suite.runs) if run.proof.differs},
             lengths=lengths,
             length=panels(lambda run: [_by_length(run, split) for split in lengths], "words of the source", "BLEU"),
-            why={row["variant"]: _why(row, comparison, suite) for row in comparison.rows if failed(row, comparison.splits)},
+            why={row["variant"]: _why(row, comparison, suite) for row in comparison.rows if has_failed(row, comparison.splits)},
         )
 
 
 def _by_length(run: Run, split: str) -> Points:
-    """Returns BLEU over the middle of each range of source lengths: 8 for "6-10", 51 for "51+"."""
+    """Returns BLEU at the middle of each range of source lengths: 8 for "6-10", 51 for "51+"."""
     buckets = run.metrics[split].bleu_by_source_length if split in run.metrics else []
     ends = [[int(end) for end in re.findall(r"\d+", bucket.words)] for bucket in buckets]
     return [(sum(pair) / len(pair), bucket.bleu) for pair, bucket in zip(ends, buckets, strict=True)]
 
 
 def _panels(comparison: Comparison, suite: Suite, curves: Callable[[Run], Sequence[Points]], x: str, y: str) -> Markup:
-    """Draws a panel for each variant, a line for each seed, the baseline in grey. curves: of a run."""
+    """Draws a panel per variant with a line per seed, and the baseline in grey. curves: returns the lines of a run."""
     colors = {row["variant"]: color(row["verdict"]) for row in comparison.rows}
     drawn = {variant: [curve for run in suite.of(variant) for curve in curves(run) if curve] for variant in colors}
     baseline, *others = drawn
@@ -180,15 +180,15 @@ def _panels(comparison: Comparison, suite: Suite, curves: Callable[[Run], Sequen
 
 
 def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
-    """Draws a panel for each aspect that was measured in the run that did worst: a line for each place in the model, and, in
-    grey, the range of the baseline's lines."""
-    measured = [run for run in suite.of(row["variant"]) if any(_places(run, aspect) for aspect in ASPECTS)]
+    """Draws a panel for each aspect measured in the variant's worst run: a line for each place in the model, and the range of
+    the baseline's lines in grey."""
+    measured = [run for run in suite.of(row["variant"]) if any(_places(run, aspect) for aspect in DIAGNOSTICS)]
     if not measured:
         return Markup()
     splits = comparison.splits
     worst = min(measured, key=lambda run: next((run.metrics[split].bleu for split in splits if split in run.metrics), -1.0))
     baseline = next(run for run in suite.of(suite.settings.variants[0]) if run.seed == worst.seed)
-    aspects = {aspect: lines for aspect in ASPECTS if (lines := _places(worst, aspect))}
+    aspects = {aspect: lines for aspect in DIAGNOSTICS if (lines := _places(worst, aspect))}
     places = list(dict.fromkeys(place for lines in aspects.values() for place in lines))
     shades = dict(zip(places, colormaps["turbo"](np.linspace(0, 1, len(places))), strict=True))
     panels = {
@@ -203,7 +203,7 @@ def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
         axes.fill_between([*values], [*map(min, values.values())], [*map(max, values.values())], color=GREY)
         if aspect in LOGARITHMIC:
             axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(LogFormatter())  # the usual one writes TeX, which an HTML page shows as it is
+            axes.yaxis.set_major_formatter(LogFormatter())  # the default formatter writes TeX, which HTML does not render
             axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
     handles = [Line2D([], [], color=shade, linewidth=1) for shade in shades.values()]
     figure.legend(handles, places, loc="outside right center", fontsize=6, frameon=False, handlelength=1)
@@ -211,7 +211,7 @@ def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
 
 
 def _places(run: Run, aspect: str) -> dict[str, Points]:
-    """Returns the points that can be drawn of each place in the model that has any."""
+    """Returns the points of an aspect that can be drawn, for each place in the model that has any."""
     lowest = 0.0 if aspect in LOGARITHMIC else -math.inf
     curves = {tag.split("/")[2]: points for tag, points in run.history.items() if tag.startswith(f"why/{aspect}/")}
     found = {place: [(step, value) for step, value in points if lowest < value < math.inf] for place, points in curves.items()}
@@ -219,7 +219,7 @@ def _places(run: Run, aspect: str) -> dict[str, Points]:
 
 
 def _grid(panels: Mapping[str, Lines], most: int, height: float, x: str, y: str = "") -> tuple[Figure, list[Axes]]:
-    """Returns a figure of panels by their titles, and these. most: in a row; height: of a row; y: the axis that all share."""
+    """Returns a figure of titled panels, and its axes. most: maximum per row. height: of a row. y: label of the y axes."""
     across = min(most, len(panels))
     down = math.ceil(len(panels) / across)
     figure = Figure((WIDTH, max(1.9, height * down)), layout="constrained")
@@ -227,7 +227,7 @@ def _grid(panels: Mapping[str, Lines], most: int, height: float, x: str, y: str 
     for axes, (title, lines) in zip(grid, panels.items(), strict=False):
         axes.set_title(textwrap.shorten(title, 34), loc="left")
         for points, shade in lines:
-            marker = "o" if len(points) < 10 else None  # where there are too few for a line
+            marker = "o" if len(points) < 10 else None  # show the points if there are too few for a line
             axes.plot(*zip(*points, strict=True), color=shade, linewidth=1, marker=marker, markersize=2)
     for i in range(len(panels), len(grid)):
         grid[i].set_axis_off()
@@ -238,8 +238,7 @@ def _grid(panels: Mapping[str, Lines], most: int, height: float, x: str, y: str 
 
 
 def _svg(figure: Figure, salt: str) -> Markup:
-    """Returns the figure as an HTML element, its coordinates to a tenth of a point: a page has thousands of lines. salt: makes
-    its identifiers unlike those of the page's other charts."""
+    """Returns the figure as an SVG element, rounded to tenths of a point to save space. salt: makes ids unique in a page."""
     out = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": salt}):
         figure.savefig(out, format="svg", metadata=SVG_METADATA)

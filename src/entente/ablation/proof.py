@@ -1,7 +1,7 @@
-"""Proof of effect: before a variant trains, it is built from the same seed as the baseline, and what both do is compared.
+"""Proof of effect: before a variant trains, it is built from the baseline's seed and compared with the baseline.
 
-A variant whose option is not read trains like the baseline, and its row in a table of results says "as good". An ablation is
-therefore refused unless it changes some behaviour. Other parameters or modules alone prove nothing: they may not be used.
+A variant whose option is never read would train like the baseline and be reported "as good". An ablation is therefore refused
+unless it changes some behaviour. Different parameters or modules alone prove nothing, since they may be unused.
 """
 
 import math
@@ -20,39 +20,39 @@ from entente.decoding.search import search
 from entente.errors import InputError
 from entente.models.seq2seq import evaluating, parameter_count
 from entente.training.settings import RunSettings
-from entente.training.train import build_trainer, prepared
+from entente.training.train import build_trainer, prepare_run
 
-SENTENCES = 16  # of validation, of whatever lengths, so that there is padding
-BATCHES = 16  # of training, of which the tokens are compared
-TOLERANCE = 1e-9  # of the norm; everything is computed in float64, where sums in another order differ by 1e-15
-STRUCTURE = ("parameters", "modules")  # described, and no proof
-Aspect = tuple[bool, str]  # does it differ, and how
+SENTENCES = 16  # validation sentences to compare on, of different lengths, so that there is padding
+BATCHES = 16  # training batches whose tokens are compared
+TOLERANCE = 1e-9  # relative to the norm; in float64, the order of summation changes results by about 1e-15
+STRUCTURE = ("parameters", "modules")  # aspects that are described but prove nothing
+Aspect = tuple[bool, str]  # whether it differs, and how
 
 
 def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.TranslationData) -> dict[str, Any]:
-    """Returns {"variant", "differs": [aspect, ...], "equal": [aspect, ...], aspect: how, in words}. `data` is the variant's.
-    InputError if no behaviour differs."""
+    """Returns {"variant", "differs": [aspect, ...], "equal": [aspect, ...], aspect: how it differs, in words}. data: the
+    data of the variant. Raises InputError if no behaviour differs."""
     before, after = RunSettings.of(baseline), RunSettings.of(variant)
     shared = (before.data, before.overfit, before.seed) == (after.data, after.overfit, after.seed)
-    one, two = Side(before, data if shared else prepared(before)[0]), Side(after, data)
-    read, other_tokens = _words(one.read(), two.read()), one.data is not two.data and one.tokens() != two.tokens()
+    one, two = Behaviour(before, data if shared else prepare_run(before)[0]), Behaviour(after, data)
+    read, other_tokens = _compare_words(one.amounts(), two.amounts()), one.data is not two.data and one.tokens() != two.tokens()
     aspects = {
-        **_structure(one.model, two.model, after.variant),
-        "evaluation output": _tensors({"logits": one.logits}, {"logits": two.logits}, "logit"),
+        **_compare_structure(one.model, two.model, after.variant),
+        "evaluation output": _compare_tensors({"logits": one.logits}, {"logits": two.logits}, "logit"),
         "training loss": (not abs(one.loss - two.loss) <= TOLERANCE * abs(one.loss), f"{one.loss:.6f}, then {two.loss:.6f}"),
-        "gradients": _tensors(one.gradients, two.gradients, "gradient"),
-        "learning rates": _rates(one.rates, two.rates),
-        "optimiser step": _tensors({"step": one.steps()}, {"step": two.steps()}, "step"),
-        "precision": _words(one.precision, two.precision),
+        "gradients": _compare_tensors(one.gradients, two.gradients, "gradient"),
+        "learning rates": _compare_rates(one.rates, two.rates),
+        "optimiser step": _compare_tensors({"step": one.steps()}, {"step": two.steps()}, "step"),
+        "precision": _compare_words(one.precision, two.precision),
         "batches read": (other_tokens or read[0], read[1] + "; other tokens" * other_tokens),
-        "weights evaluated": _words(one.evaluated(), two.evaluated()),
-        "translations": _translations(one, two),
+        "weights evaluated": _compare_words(one.candidate_weights(), two.candidate_weights()),
+        "translations": _compare_translations(one, two),
     }
     if not any(differs for aspect, (differs, _) in aspects.items() if aspect not in STRUCTURE):
         behaviours = ", ".join(aspect for aspect in aspects if aspect not in STRUCTURE)
         raise InputError(
-            f"ablation {after.variant}: equal to the baseline in {behaviours}, so it takes nothing away; "
-            "correct its file, or the code that should read what it sets"
+            f"ablation {after.variant}: equal to the baseline in {behaviours}, so it has no effect; "
+            "correct its file, or the code that should read its settings"
         )
     return {
         "variant": after.variant,
@@ -62,9 +62,9 @@ def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.
     }
 
 
-class Side:
-    """What a configuration does to the first sentences of validation: `logits` (N, V) in evaluation mode, `loss` and
-    `gradients` in training mode with the random numbers of the seed."""
+class Behaviour:
+    """The behaviour of a configured model on the first validation sentences: `logits` (N, V) in evaluation mode; `loss` and
+    `gradients` in training mode, with the random numbers of the seed."""
 
     def __init__(self, settings: RunSettings, data: module.TranslationData) -> None:
         self.settings, self.data, self.batch = settings, data, data.sample(SENTENCES)
@@ -73,7 +73,7 @@ class Side:
             self.logits = self._logits()
         optim, last = settings.optim, settings.trainer.max_steps
         self.rates = [optim.lr * optim.factor(step, last) for step in range(last)]
-        self.precision = str(build_trainer(settings.trainer, None).precision)  # in one spelling
+        self.precision = str(build_trainer(settings.trainer, None).precision)  # in Lightning's canonical spelling
         self.model.train()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
@@ -85,13 +85,13 @@ class Side:
         self.gradients = {path: torch.zeros_like(p) if p.grad is None else p.grad for path, p in self.model.named_parameters()}
 
     def _logits(self) -> Tensor:
-        """Returns those of the real target tokens, (N, V)."""
+        """Returns the logits of the real target tokens, (N, V)."""
         real = self.batch.tgt[:, 1:] != self.model.pad_id
         return self.model.output(self.model(self.batch.src, self.batch.tgt[:, :-1])[real])
 
     def steps(self) -> Tensor:
-        """Returns weights after each of seven steps of the optimiser at a learning rate of 1, (7, 7). Weights and gradients
-        are the same for every configuration, the gradients of norms from 0.01 to 10,000."""
+        """Returns the weights after each of seven optimiser steps at a learning rate of 1, (7, 7). The initial weights and the
+        gradients, with norms from 0.01 to 10,000, are the same for every configuration."""
         weights = nn.Parameter(torch.linspace(-1, 1, 7, dtype=torch.float64))
         optimiser = replace(self.settings.optim, lr=1.0).adamw([weights])
         after = []
@@ -104,21 +104,21 @@ class Side:
             after.append(weights.detach().clone())
         return torch.stack(after)
 
-    def read(self) -> str:
-        """Returns how many batches are read, in words."""
+    def amounts(self) -> str:
+        """Returns a description of how much data is read."""
         trainer, words = self.settings.trainer, []
         for split in ("valid", *self.data.corpus.tests):
             limited = replace(self.data.evaluation(split), limit=trainer.limit_batches)
             words.append(f"{split} {len(limited) / len(limited.batches):.3g}")
-        return f"{trainer.max_steps:,} steps, {trainer.accumulate} to a step; of each split, the part {', '.join(words)}"
+        return f"{trainer.max_steps:,} steps, batches per step: {trainer.accumulate}, share of each split: {', '.join(words)}"
 
     def tokens(self) -> list[list[Any]]:
-        """Returns the token ids of the first training batches, and of all that is evaluated."""
+        """Returns the token ids of the first training batches and of all evaluated splits."""
         train = [ids.tolist() for batch in islice(self.data.train_dataloader(), BATCHES) for ids in (batch.src, batch.tgt)]
         return train + [rows.values.tolist() for split in ("valid", *self.data.corpus.tests) for rows in self.data.ids(split)]
 
-    def evaluated(self) -> str:
-        """Returns which weights may become the best ones; in words that are the same where these are."""
+    def candidate_weights(self) -> str:
+        """Returns a description of the weights that may be chosen as the best; equal weights have equal descriptions."""
         trainer, saved = self.settings.trainer, self.settings.checkpoint
         last, every = trainer.max_steps, min(trainer.validate_every, trainer.max_steps)
         words = f"the best of those after every {every} steps and step {last}"
@@ -128,21 +128,21 @@ class Side:
         return words + (f", or the mean of {', '.join(map(str, mean))}" if len(mean) > 1 else "")
 
 
-def _structure(one: nn.Module, two: nn.Module, name: str) -> dict[str, Aspect]:
-    """Compares parameters and modules by their names, shapes and arguments."""
+def _compare_structure(one: nn.Module, two: nn.Module, name: str) -> dict[str, Aspect]:
+    """Compares parameters by name and shape, and modules by name and arguments."""
     before, after = dict(one.named_parameters()), dict(two.named_parameters())
     both = [path for path in after if path in before and before[path].shape == after[path].shape]
-    if unequal := [path for path in both if not torch.equal(before[path], after[path])]:  # law 9
-        raise InputError(f"ablation {name}: {unequal[0]} does not start equal to the baseline's; leave the seed as it is")
+    if unequal := [path for path in both if not torch.equal(before[path], after[path])]:  # parameters of both must start equal
+        raise InputError(f"ablation {name}: {unequal[0]} does not start with the baseline's values; leave the seed as it is")
     counts = f"{parameter_count(one):,}, then {parameter_count(two):,}; {len(both)} matrices and vectors start equal"
     sizes = ({path: str([*parameter.shape]) for path, parameter in side.items()} for side in (before, after))
     kinds = ({path: f"{type(m).__name__}({m.extra_repr()})" for path, m in x.named_modules() if path} for x in (one, two))
-    differs, how = _described(*sizes)
-    return {"parameters": (differs, f"{counts}; {how}"), "modules": _described(*kinds)}
+    differs, how = _compare_named(*sizes)
+    return {"parameters": (differs, f"{counts}; {how}"), "modules": _compare_named(*kinds)}
 
 
-def _described(one: Mapping[str, str], two: Mapping[str, str]) -> Aspect:
-    """Returns in words which paths only one side has, and which mean something else to the other."""
+def _compare_named(one: Mapping[str, str], two: Mapping[str, str]) -> Aspect:
+    """Describes the paths that only one side has, and those with different values on the two sides."""
     lost = [f"without {path}" for path in one if path not in two]
     new = [f"with {path}" for path in two if path not in one]
     changed = [f"{path}: {one[path]}, then {two[path]}" for path in one if path in two and one[path] != two[path]]
@@ -150,9 +150,9 @@ def _described(one: Mapping[str, str], two: Mapping[str, str]) -> Aspect:
     return bool(words), "; ".join(words) or "the same"
 
 
-def _tensors(one: Mapping[str, Tensor], two: Mapping[str, Tensor], what: str) -> Aspect:
-    """Compares all as one vector, in which a tensor that one side does not have is 0: a part that is zero but for rounding has
-    no scale of its own. Tensors of two shapes are left out."""
+def _compare_tensors(one: Mapping[str, Tensor], two: Mapping[str, Tensor], what: str) -> Aspect:
+    """Compares all tensors of each side as one vector: on its own, a tensor of rounding errors would always seem to differ. A
+    tensor that one side lacks counts as 0. Tensors with different shapes on the two sides are left out."""
     paths = [path for path in {**one, **two} if not (path in one and path in two and one[path].shape != two[path].shape)]
     if not paths:
         return True, f"no {what} in common"
@@ -164,27 +164,27 @@ def _tensors(one: Mapping[str, Tensor], two: Mapping[str, Tensor], what: str) ->
     return not gap <= TOLERANCE, f"{what}s differ by {gap:.2g} of their norm{place}"
 
 
-def _rates(one: list[float], two: list[float]) -> Aspect:
+def _compare_rates(one: list[float], two: list[float]) -> Aspect:
     for step, (a, b) in enumerate(zip(one, two, strict=False), start=1):
         if abs(a - b) > TOLERANCE * max(one):
             return True, f"step {step}: {a:.3g}, then {b:.3g}"
     return False, f"the same over {min(len(one), len(two))} steps"
 
 
-def _words(one: str, two: str) -> Aspect:
+def _compare_words(one: str, two: str) -> Aspect:
     return one != two, f"{one}, then {two}" if one != two else one
 
 
-def _translations(one: Side, two: Side) -> Aspect:
-    """Compares how the baseline's weights translate by the settings of each search."""
-    hows = [replace(side.settings.search, n_best=1) for side in (one, two)]  # the one that is evaluated
+def _compare_translations(one: Behaviour, two: Behaviour) -> Aspect:
+    """Compares the translations that the baseline's weights give with each side's search settings."""
+    hows = [replace(side.settings.search, n_best=1) for side in (one, two)]  # only the best hypothesis is evaluated
     if hows[0] == hows[1]:
         return False, "the same search"
     found = []
     with evaluating(one.model):
         for how in hows:
             best = [n_best[0] for n_best in search(one.model, one.batch.src, how, tokenizer.BOS, tokenizer.EOS)]
-            # Greedy search compares no scores.
+            # Greedy search does not rank by score, so a different score alone is not an effect.
             found.append([hypothesis if how.beam > 1 else hypothesis._replace(score=0.0) for hypothesis in best])
     changed = sum(a != b for a, b in zip(*found, strict=True))
-    return changed > 0, f"{changed} of {len(found[0])} sentences translated otherwise or with another score"
+    return changed > 0, f"{changed} of {len(found[0])} sentences with a different translation or score"

@@ -1,8 +1,8 @@
-"""What a suite of runs left behind.
+"""Reads the files of a suite of runs.
 
 SUITE/suite.yaml       variants (the first is the baseline), seeds, and how the suite was made
       status.json      the state of each run
-      VARIANT-seedN/   a run's directory as training writes it; of a run that did not finish, less, or nothing
+      VARIANT-seedN/   a run's directory as training writes it; incomplete or absent if the run did not finish
 """
 
 import logging
@@ -26,13 +26,13 @@ T = TypeVar("T")
 Curves = dict[str, list[tuple[int, float]]]
 
 DIGITS = 6  # significant digits of a curve's values, which events hold in 32 bits
-# Scalars why/ASPECT/PLACE, which may explain a failure, and those whose axis is logarithmic.
-ASPECTS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", "attention_entropy", "score_variance")
+# The aspects of scalars why/ASPECT/PLACE, which may explain a failure, and those drawn on a logarithmic axis.
+DIAGNOSTICS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", "attention_entropy", "score_variance")
 LOGARITHMIC = ("gradient_norm", "score_variance")
 
 
 class Bucket(BaseModel):
-    words: str  # of the source: "6-10" or "51+"
+    words: str  # range of source lengths: "6-10" or "51+"
     bleu: float
 
 
@@ -53,18 +53,18 @@ class Training(BaseModel):
 
 
 class Proof(BaseModel, extra="allow"):
-    differs: list[str] = []  # aspects, each of which is also a key whose value says how
+    differs: list[str] = []  # the aspects that differ; each is also a key, and its value describes how
 
 
 class Translations(BaseModel):
-    """translations/SPLIT.tsv, in the corpus' order."""
+    """The columns of translations/SPLIT.tsv, in the order of the corpus."""
 
     source: list[str]
     reference: list[str]
     translation: list[str]
 
 
-FILES: dict[str, Any] = {  # of a run
+FILES: dict[str, Any] = {  # the files of a run and their types
     "config.yaml": dict[str, Any],
     "metrics.json": dict[Name, Scores],
     "training.json": Training,
@@ -81,18 +81,18 @@ class Status(BaseModel):
 
 
 class Settings(BaseModel):
-    """suite.yaml"""
+    """The content of suite.yaml."""
 
     variants: Annotated[list[Name], MinLen(1)]
     seeds: Annotated[list[int], MinLen(1)]
-    overrides: list[str] = []  # of all runs
-    about: dict[str, str] = {}  # the header of each ablation's file
-    commands: list[str] = []  # as typed
+    overrides: list[str] = []  # applied to all runs
+    about: dict[str, str] = {}  # the header comment of each ablation's file
+    commands: list[str] = []  # the command lines, as typed
 
 
 @dataclass
 class Run:
-    """One variant and seed. metrics: by split, empty until it finished."""
+    """A run: one variant trained from one seed. metrics: by split, empty until the run has finished."""
 
     variant: str
     seed: int
@@ -105,13 +105,13 @@ class Run:
 
     @cached_property
     def history(self) -> Curves:
-        """The scalars of the run's events by tag, (step, value); NaN for all not finite."""
+        """The scalars of the run's events by tag, as (step, value); values that are not finite become NaN."""
         found = [*self.directory.glob("events.out.tfevents.*")]
         if odd := next((path for path in found if not path.is_file()), None):
-            raise InputError(f"{odd}: no file, and named like one of events; remove it")
+            raise InputError(f"{odd}: not a file, but named like one of TensorBoard's; remove it")
         if not found:
             return {}
-        logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it logs how many graphs it finds
+        logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it would log the number of graphs in the events
         events = EventAccumulator(str(self.directory), size_guidance={"scalars": 0, "images": 1, "tensors": 1}).Reload()
         tags = events.Tags()["scalars"]
         return {tag: [(event.step, _rounded(event.value)) for event in events.Scalars(tag)] for tag in tags}
@@ -119,7 +119,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Suite:
-    """runs: by variant, then seed, in the order of the settings."""
+    """A suite as read from disk. runs: sorted by variant, then seed, both in the order of the settings."""
 
     directory: Path
     settings: Settings
@@ -129,7 +129,7 @@ class Suite:
         return [run for run in self.runs if run.variant == variant]
 
     def translations(self, split: str, seed: int) -> dict[str, Translations]:
-        """Returns those of each variant that has translated the split. InputError where they are of different sentences."""
+        """Returns the translations of a split by variant. Raises InputError if variants translated different sentences."""
         runs = [run for run in self.runs if run.seed == seed and split in run.metrics]
         found: dict[str, Translations] = {}
         for run in runs:
@@ -138,15 +138,15 @@ class Suite:
                 raise InputError(f"{path}: no such file; restore it, or remove {run.directory} and run again")
             found[run.variant] = own
             if own.reference != found[runs[0].variant].reference:
-                raise InputError(f"{run.directory}: {split} is not that of {runs[0].directory}; compare runs on one corpus")
+                raise InputError(f"{run.directory}: {split} is not the one in {runs[0].directory}; compare runs on one corpus")
         return found
 
 
 def read_suite(directory: Path) -> Suite:
-    """Raises InputError where there is no suite, or a file of it cannot be read. A run without files is waiting."""
+    """Reads a suite; a run without files is waiting. Raises InputError if suite.yaml is missing or any file is unreadable."""
     settings = read(directory / "suite.yaml", Settings)
     if settings is None:
-        raise InputError(f"{directory}: no suite, it has no suite.yaml; give the directory of one")
+        raise InputError(f"{directory}: not a suite, since it has no suite.yaml; give the directory of a suite")
     status = read(directory / "status.json", dict[str, Status]) or {}
     runs = []
     for variant, seed in product(settings.variants, settings.seeds):
@@ -156,28 +156,28 @@ def read_suite(directory: Path) -> Suite:
     return Suite(directory, settings, runs)
 
 
-def _columns(path: Path) -> dict[str, list[str]]:
-    """Returns the columns of a TSV file by their headings; ValueError where a line does not have one cell for each."""
+def _read_columns(path: Path) -> dict[str, list[str]]:
+    """Returns the columns of a TSV file by heading. Raises ValueError if a line has more or fewer cells than headings."""
     if files.is_stream(path):
-        raise ValueError("a pipe or a device, no file")
+        raise ValueError("a pipe or a device, not a file")
     lines = path.read_bytes().decode().removesuffix("\n").split("\n")  # a lone \r is part of a sentence
     rows = [line.split("\t") for line in lines]
     if odd := next((number for number, row in enumerate(rows, start=1) if len(row) != len(rows[0])), None):
-        raise ValueError(f"line {odd} has not {len(rows[0])} columns")
+        raise ValueError(f"line {odd} does not have {len(rows[0])} columns")
     return {name: column for name, *column in zip(*rows, strict=True)}
 
 
 def read(path: Path, kind: type[T]) -> T | None:
-    """Returns the content of a JSON, YAML or TSV file as `kind`; None where there is none, InputError where it is another."""
+    """Returns the content of a JSON, YAML or TSV file as `kind`, None if it does not exist. Raises InputError if invalid."""
     if not os.path.exists(path):
         return None
     try:
         if path.suffix == ".json":
-            return TypeAdapter(kind).validate_json(files.small_file(path))
-        return TypeAdapter(kind).validate_python(files.read_yaml(path) if path.suffix == ".yaml" else _columns(path))
+            return TypeAdapter(kind).validate_json(files.read_small_file(path))
+        return TypeAdapter(kind).validate_python(files.read_yaml(path) if path.suffix == ".yaml" else _read_columns(path))
     except (OSError, ValueError) as error:
         why = reason(error)
-        if isinstance(error, ValidationError):  # whose first line only counts what is wrong
+        if isinstance(error, ValidationError):  # the first line of its text only counts the errors
             first = error.errors()[0]
             why = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
         raise InputError(f"{path}: cannot be read ({why}); restore it, or remove it and run again") from error

@@ -1,12 +1,12 @@
-"""Trains a suite: variants x seeds, everything else equal, each run in a process of its own.
+"""Trains a suite: variants x seeds, everything else equal, each run in its own process.
 
 outputs/NAME/suite.yaml          what is trained: variants, seeds, overrides
              status.json         {run: {state, message, code}}; state: waiting, running, finished, diverged, crashed, killed,
-                                 refused or interrupted; code: a digest of what trained it
+                                 refused or interrupted; code: a digest of the code that trained it
              VARIANT-seedN/      a run's directory, as `train` writes it; VARIANT-seedN.log what it printed
 
-A run that fails is a row that says so. The same command resumes a suite: finished runs stay, interrupted ones resume from their
-last checkpoint, crashed ones are tried again. When a suite is killed, the processes that train its runs save and stop, too.
+A run that fails is reported in the comparison. The same command resumes a suite: finished runs are kept, interrupted ones
+resume from their last checkpoint, and crashed ones are retried. If a suite is killed, the processes of its runs save and stop.
 """
 
 import hashlib
@@ -39,9 +39,9 @@ from entente import checkpoint, files
 from entente.ablation import variants as ablations
 from entente.ablation.comparison import Compare
 from entente.ablation.page import report
-from entente.ablation.runs import ASPECTS, Settings, Status, read
+from entente.ablation.runs import DIAGNOSTICS, Settings, Status, read
 from entente.config import schema
-from entente.config.command_line import key_of, quoted
+from entente.config.command_line import key_of, quote_value
 from entente.console.endings import Stopped
 from entente.errors import InputError, Interrupted
 from entente.files import Folder, Name
@@ -51,20 +51,20 @@ from entente.training.progress import clock
 
 log = logging.getLogger("entente")
 
-# By exit code, see entente.console.endings. The last two are of a signal that came before the run could handle it.
+# States by exit code, see entente.console.endings. The last two: a signal arrived before the run could handle it.
 STATES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted", 130: "interrupted", 143: "interrupted"}
 STATES |= {-signal.SIGINT: "interrupted", -signal.SIGTERM: "interrupted"}
-QUIET = 120  # seconds between lines where there is no terminal
-SET_HERE = ("ablation", "variant", "seed", "resume")  # settings of a run that the suite decides
+LOG_INTERVAL = 120  # seconds between progress lines if there is no terminal
+RESERVED_SETTINGS = ("ablation", "variant", "seed", "resume")  # settings that the suite chooses for each run
 # Charts that overlay the runs; TensorBoard's own page of scalars shows one tag at a time.
 LAYOUT = {
     "How well": {name: ["Multiline", [name]] for name in ("valid/bleu", "valid/nll", "train/loss")},
-    "Why": {aspect.replace("_", " "): ["Multiline", [f"why/{aspect}/.*"]] for aspect in ASPECTS},
+    "Why": {aspect.replace("_", " "): ["Multiline", [f"why/{aspect}/.*"]] for aspect in DIAGNOSTICS},
 }
 
 
-def names_a_suite(suite: object, suites: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
-    """Raises a ValueError for a name without a list of variants in `suites`."""
+def check_suite_name(suite: object, suites: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
+    """Raises ValueError if `suite` is a name without a list of variants in `suites`."""
     if isinstance(suite, str) and suite not in suites:
         choices = f"choose one of {', '.join(suites)}, or give a list of variants, suite=[baseline,no_residual]"
         raise ValueError(f"suite={suite}: {choices}{schema.suggestion(suite, suites)}")
@@ -74,41 +74,41 @@ def names_a_suite(suite: object, suites: Mapping[str, Mapping[str, Sequence[str]
 
 @dataclass(frozen=True)
 class SuiteSettings:
-    """What configs/ablate.yaml adds to a run's settings."""
+    """The settings that configs/ablate.yaml adds to those of a run."""
 
     suite: Annotated[
         Name | Annotated[Sequence[Name], MinLen(1)],
-        doc("one of `suites`, or variants: suite=[baseline,no_residual]; the first is what the others are compared with"),
+        doc("a name in `suites`, or a list of variants, suite=[baseline,no_residual]; the first is the baseline"),
     ] = "quick"
-    seeds: Annotated[Sequence[Annotated[int, Interval(ge=0, lt=2**32)]], MinLen(1), doc("of each variant")] = (1,)
-    jobs: Annotated[int, Ge(1), doc("runs side by side, each on its share of the cores")] = 1
-    name: Annotated[Folder | None, doc("directory of the suite, under output_dir; null: the name of the suite")] = None
+    seeds: Annotated[Sequence[Annotated[int, Interval(ge=0, lt=2**32)]], MinLen(1), doc("train each variant with these")] = (1,)
+    jobs: Annotated[int, Ge(1), doc("runs in parallel, each on its share of the cores")] = 1
+    name: Annotated[Folder | None, doc("directory of the suite, under output_dir; null: named after the suite")] = None
     suites: Annotated[
         Mapping[Name, Mapping[str, Sequence[str]]],
-        doc("variants are files of configs/ablation; `overrides` come before your own"),
+        doc("`variants` are files of configs/ablation; `overrides` are applied before your own"),
     ] = field(default_factory=dict)
 
-    relations = (names_a_suite,)
+    relations = (check_suite_name,)
 
 
-OWN = tuple(schema.settings_of(SuiteSettings))
+SUITE_KEYS = tuple(schema.settings_of(SuiteSettings))
 
 
 def check(config: Mapping[str, Any]) -> list[str]:
-    """Returns what is wrong with the suite's own settings; the runs' are checked when they are composed."""
-    return schema.problems(SuiteSettings, "", {key: config[key] for key in OWN if key in config})
+    """Returns what is wrong with the suite's own settings; those of its runs are checked when they are composed."""
+    return schema.problems(SuiteSettings, "", {key: config[key] for key in SUITE_KEYS if key in config})
 
 
 @dataclass
 class Job:
-    """One run of a suite. overrides: of its command line; code: a digest of what trains it; budget: its steps."""
+    """A run of a suite and its process. overrides: those of its command line. code: see code_digest. budget: its steps."""
 
     directory: Path
     overrides: list[str]
     code: str
     budget: int = 0
     status: Status = field(default_factory=Status)
-    process: subprocess.Popen[bytes] | None = None  # while it is trained
+    process: subprocess.Popen[bytes] | None = None  # only while the run trains
     step: int = 0
 
     @property
@@ -120,7 +120,7 @@ class Job:
         return self.directory.with_name(f"{self.directory.name}.log")
 
     def start(self, threads: int) -> None:
-        more = [one for one in sys.argv if one.startswith("--config-dir=")]  # where a user keeps ablations of their own
+        more = [one for one in sys.argv if one.startswith("--config-dir=")]  # the folder of the user's ablations
         arguments = [f"resume={self.directory}"] if self.directory.exists() else self.overrides
         command = [sys.executable, "-P", "-m", "entente", "train", *more, *arguments, f"trainer.threads={threads}"]
         env = {**os.environ, "OMP_NUM_THREADS": str(threads), PARENT: str(os.getpid())}
@@ -129,13 +129,13 @@ class Job:
         self.status.state, self.status.code = "running", self.code
 
     def read_step(self) -> None:
-        """Reads from the run's log how far it has come."""
+        """Reads the step that the run has reached from its log."""
         with suppress(OSError):
             said = (self.directory / "train.log").read_text(encoding="utf-8", errors="replace")
             self.step = max([int(step) for step in re.findall(r"step (\d+)/\d+", said)], default=0)
 
     def end(self, code: int) -> None:
-        """Sets the state in which the process ended with an exit code, or by minus the number of a signal."""
+        """Sets the final state from the exit code of the process, which is -N if signal N killed it."""
         self.process = None
         said = self.output.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2].strip()
         self.status.state = STATES.get(code, "killed" if code < 0 else "crashed")
@@ -143,21 +143,21 @@ class Job:
 
 
 @cache
-def digest(variant: str) -> str:
-    """Returns a digest of the code that trains and of what an ablation sets: a change of either makes another experiment."""
+def code_digest(variant: str) -> str:
+    """Returns a digest of the training code and an ablation's settings; if either changes, it is another experiment."""
     package = Path(checkpoint.__file__).parent
     sources = [path for path in sorted(package.rglob("*.py")) if "ablation" not in path.relative_to(package).parts]
-    content = b"".join(path.read_bytes() for path in sources) + json.dumps(ablations.sets(variant), sort_keys=True).encode()
+    content = b"".join(path.read_bytes() for path in sources) + json.dumps(ablations.changes(variant), sort_keys=True).encode()
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 def ablate(config: Mapping[str, Any]) -> None:
-    """Trains the suite that the command line names, then compares."""
-    own = schema.fill(SuiteSettings, "", {key: config[key] for key in OWN if key in config})
+    """Trains the suite that the command line names, then compares its variants."""
+    own = schema.fill(SuiteSettings, "", {key: config[key] for key in SUITE_KEYS if key in config})
     named, chosen = (own.suite, own.suites[own.suite]) if isinstance(own.suite, str) else ("suite", {"variants": own.suite})
     variants, seeds = list(dict.fromkeys(chosen["variants"])), list(dict.fromkeys(own.seeds))
-    given = [one for one in HydraConfig.get().overrides.task if key_of(one).partition(".")[0] not in OWN]
-    if wrong := [one for one in given if key_of(one) in SET_HERE]:
+    given = [one for one in HydraConfig.get().overrides.task if key_of(one).partition(".")[0] not in SUITE_KEYS]
+    if wrong := [one for one in given if key_of(one) in RESERVED_SETTINGS]:
         raise InputError(*(f"{one}: a suite sets it for each of its runs; leave it out, see suite and seeds" for one in wrong))
     ablations.refuse_unusable(variants)
     overrides = [*chosen.get("overrides", []), *(one for one in given if key_of(one) != "trainer.threads")]
@@ -166,41 +166,41 @@ def ablate(config: Mapping[str, Any]) -> None:
     jobs = plan_jobs(root, folder, variants, seeds, overrides)
     prepare_process(None)
     threads = config["trainer"]["threads"] or max(1, (os.cpu_count() or 1) // own.jobs)
-    with one_suite(root, variants, seeds, overrides):
-        train_all(root, jobs, recall(root, jobs), own.jobs, threads)
+    with open_suite(root, variants, seeds, overrides):
+        train_all(root, jobs, restore_states(root, jobs), own.jobs, threads)
     report(Compare(str(root)))
 
 
 def plan_jobs(root: Path, folder: str, variants: Sequence[str], seeds: Sequence[int], overrides: Sequence[str]) -> list[Job]:
-    """Returns every run, seeds outermost, so that a first table is soon complete. InputError with all that is wrong."""
+    """Returns a job per run, sorted by seed so that one seed's table is complete early. Raises InputError with all problems."""
     shared, budgets, found = {}, {}, []
     for variant in variants:
-        sets = ablations.sets(variant)  # which no override may change, else a variant would not be what its name says
+        sets = ablations.changes(variant)  # no override may change these settings, or the variant would not match its name
         shared[variant] = [*(one for one in overrides if key_of(one) not in sets), f"ablation={variant}"]
-        config = ablations.composed(shared[variant])
+        config = ablations.compose_run(shared[variant])
         found += [f"ablation={variant}: {problem}" for problem in train.check_run(config)]
         budgets[variant] = config.get("trainer", {}).get("max_steps")
     jobs = []
     for seed, variant in product(seeds, variants):
         directory = root / f"{variant}-seed{seed}"
-        own = [f"seed={seed}", quoted(f"name={folder}/{directory.name}")]
-        jobs.append(Job(directory, [*shared[variant], *own], digest(variant), budgets[variant]))
+        own = [f"seed={seed}", quote_value(f"name={folder}/{directory.name}")]
+        jobs.append(Job(directory, [*shared[variant], *own], code_digest(variant), budgets[variant]))
         if directory.exists() and not (directory / "config.yaml").is_file():
-            found.append(f"{directory}: in the way, it is no run (it has no config.yaml); remove it")
+            found.append(f"{directory}: in the way, but not a run (it has no config.yaml); remove it")
     if found:
         raise InputError(*found)
     return jobs
 
 
 @contextmanager
-def one_suite(root: Path, variants: list[str], seeds: list[int], overrides: list[str]) -> Iterator[None]:
-    """Locks the suite's directory and writes its suite.yaml, which may get more variants and seeds, never other settings."""
+def open_suite(root: Path, variants: list[str], seeds: list[int], overrides: list[str]) -> Iterator[None]:
+    """Locks the suite's directory and writes suite.yaml; later commands may add variants and seeds, but change nothing else."""
     before = read(root / "suite.yaml", Settings) or Settings(variants=variants[:1], seeds=seeds[:1], overrides=overrides)
     if before.overrides != overrides:
         own = " ".join(before.overrides) or "none of its own"
         raise InputError(f"{root}: holds a suite with other settings ({own}); give this one another name=...")
     if (first := before.variants[0]) != variants[0]:
-        raise InputError(f"{root}: holds a suite compared with {first}; name that first, or give this one another name=...")
+        raise InputError(f"{root}: holds a suite compared with {first}; list that first, or give this one another name=...")
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     plan = Settings(
         variants=list(dict.fromkeys([*before.variants, *variants])),
@@ -222,9 +222,9 @@ def one_suite(root: Path, variants: list[str], seeds: list[int], overrides: list
             raise InputError(f"{root}: another process is training this suite; wait for it or stop it") from None
 
 
-def recall(root: Path, jobs: Sequence[Job]) -> dict[str, Status]:
-    """Returns the state of every run, of which each job has its own: how an earlier command left it. Waits for the processes
-    of a suite that was killed, which save their runs and end."""
+def restore_states(root: Path, jobs: Sequence[Job]) -> dict[str, Status]:
+    """Returns the status of every run as earlier commands left it, and assigns it to the run's job. If the suite was killed,
+    waits for its processes to save their runs and exit."""
     states = read(root / "status.json", dict[str, Status]) or {}
     for job in jobs:
         job.status = states.setdefault(job.directory.name, job.status)
@@ -232,15 +232,15 @@ def recall(root: Path, jobs: Sequence[Job]) -> dict[str, Status]:
             wait_for_others(job.directory)
         job.read_step()
         finished = run_directory.is_finished(job.directory)
-        if finished or job.status.state != "diverged" or not job.directory.exists():  # it would diverge again
+        if finished or job.status.state != "diverged" or not job.directory.exists():  # a diverged run would diverge again
             job.status.state, job.status.message = "finished" if finished else "waiting", ""
         if not job.to_do and job.status.code not in ("", job.code):
-            log.warning("%s: was trained with other code, or another ablation file; to train it again remove it", job.directory)
+            log.warning("%s: was trained with other code or another ablation file; remove it to train it again", job.directory)
     return states
 
 
 def wait_for_others(directory: Path) -> None:
-    """Waits until no other process trains a run."""
+    """Waits until no other process is training a run."""
     lock = FileLock(directory / ".lock")
     try:
         lock.acquire(timeout=0)
@@ -251,12 +251,12 @@ def wait_for_others(directory: Path) -> None:
 
 
 def train_all(root: Path, jobs: Sequence[Job], states: Mapping[str, Status], at_once: int, threads: int) -> None:
-    """Trains until every run has ended. A signal lets those under way save what they have, and raises Interrupted."""
+    """Trains until every run has ended. On a signal, makes the current runs save and stop, and raises Interrupted."""
     console = Console(markup=False, emoji=False)
     began = said = time.monotonic()
     first = sum(job.step for job in jobs)
     kept = sum(not job.to_do for job in jobs)
-    log.info("%s: %d runs%s", root, len(jobs), f", of which {kept} have ended already" if kept else "")
+    log.info("%s: %d runs%s", root, len(jobs), f", {kept} of which have already ended" if kept else "")
     with Live(console=console, auto_refresh=False, transient=True) as live:
         try:
             while to_do := [job for job in jobs if job.to_do]:
@@ -273,18 +273,18 @@ def train_all(root: Path, jobs: Sequence[Job], states: Mapping[str, Status], at_
                     write_status(root, states)
                 text = f"{root.name}: {progress(jobs, first, began)}"
                 live.update(text, refresh=True)
-                if not console.is_interactive and time.monotonic() - said > QUIET:
+                if not console.is_interactive and time.monotonic() - said > LOG_INTERVAL:
                     said = time.monotonic()
                     log.info(text)
                 time.sleep(0.5)
         except Stopped:
             running = [(job, job.process) for job in jobs if job.process]
             for _, process in running:
-                process.terminate()  # it finishes its step, saves and ends
+                process.terminate()  # the run finishes its step, saves and exits
             for job, process in running:
                 job.end(process.wait())
             left = sum(job.status.state not in ("finished", "diverged") for job in jobs)
-            raise Interrupted(f"stopped with {left} of {len(jobs)} runs left; the same command goes on") from None
+            raise Interrupted(f"stopped with {left} of {len(jobs)} runs left; resume with the same command") from None
         finally:
             write_status(root, states)
 
@@ -294,8 +294,7 @@ def write_status(root: Path, states: Mapping[str, Status]) -> None:
 
 
 def progress(jobs: Sequence[Job], first: int, began: float) -> str:
-    """Returns how many runs have ended, the time since this command began, the time left at the speed so far, and the steps of
-    those under way. first: the steps that were done when it began."""
+    """Describes the runs ended, the time passed and left, and the steps of current runs. first: total steps at the start."""
     elapsed = time.monotonic() - began
     to_do = [job for job in jobs if job.to_do]
     done, left = sum(job.step for job in jobs) - first, sum(job.budget - job.step for job in to_do)

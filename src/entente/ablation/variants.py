@@ -1,4 +1,4 @@
-"""Which configuration a variant is a difference from: the one that the same overrides compose without it."""
+"""Ablation files, and the baseline of a variant: the configuration that the same overrides compose without its ablation."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,55 +17,55 @@ BASELINE = "baseline"
 FIRST_LINE = "# @package _global_"
 
 
-def composed(overrides: Sequence[str]) -> dict[str, Any]:
-    """Returns the configuration of a training run, from within a command of ours."""
+def compose_run(overrides: Sequence[str]) -> dict[str, Any]:
+    """Returns the configuration of a training run. Hydra must be initialised, as it is within our commands."""
     return plain(hydra.compose("train", list(overrides)))[0]
 
 
-def without_ablation(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the configuration of the run under way, its ablation taken away. InputError where its own, `config`, contradicts
-    the ablation: the run would not be what its name says."""
-    has, ablation = dict(flat(config)), chosen()
-    wrong = [(key, value) for key, value in sets(ablation).items() if has.get(key) != value and "${" not in str(value)]
+def baseline_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the configuration of the current run without its ablation. Raises InputError if `config`, the run's own
+    configuration, contradicts the ablation, since the run would not match its name."""
+    has, ablation = dict(flat(config)), chosen_ablation()
+    wrong = [(key, value) for key, value in changes(ablation).items() if has.get(key) != value and "${" not in str(value)]
     if wrong:
-        raise InputError(*(f"{k}={has.get(k)}: ablation={ablation} sets it to {v}; leave out one of both" for k, v in wrong))
+        raise InputError(*(f"{k}={has.get(k)}: ablation={ablation} sets it to {v}; leave out one of the two" for k, v in wrong))
     overrides = [one for one in HydraConfig.get().overrides.task if not one.startswith("ablation=")]
-    return composed([*overrides, f"ablation={BASELINE}"])
+    return compose_run([*overrides, f"ablation={BASELINE}"])
 
 
-def chosen() -> str:
-    """Returns the ablation of the run under way."""
+def chosen_ablation() -> str:
+    """Returns the name of the current run's ablation."""
     return str(HydraConfig.get().runtime.choices.get("ablation", BASELINE))
 
 
-def file_of(ablation: str) -> Path:
+def ablation_file(ablation: str) -> Path:
     folders = [Path(source.path) for source in HydraConfig.get().runtime.config_sources if source.schema == "file"]
     return next(path for folder in folders if (path := folder / "ablation" / f"{ablation}.yaml").exists())
 
 
-def sets(ablation: str) -> dict[str, object]:
-    """Returns what an ablation's file sets, by dotted key."""
-    content = flat(read_yaml(file_of(ablation)))
+def changes(ablation: str) -> dict[str, object]:
+    """Returns the settings that an ablation's file changes, by dotted key."""
+    content = flat(read_yaml(ablation_file(ablation)))
     return {key: value for key, value in content if not isinstance(value, Mapping) and key not in ("variant", "defaults")}
 
 
 def header(ablation: str) -> str:
-    """Returns the comments above an ablation: its claim, its definition, what came of it."""
-    lines = file_of(ablation).read_text(encoding="utf-8").splitlines()
+    """Returns the comments in an ablation's file: its claim, definition and outcome."""
+    lines = ablation_file(ablation).read_text(encoding="utf-8").splitlines()
     return "\n".join(line.removeprefix("#").strip() for line in lines if line.startswith("#") and line != FIRST_LINE)
 
 
 def refuse_unusable(ablations: Sequence[str]) -> None:
-    """Raises InputError with a line for each that is no file of configs/ablation, or one that cannot be an ablation."""
+    """Raises InputError with a line for each name that has no valid file in configs/ablation."""
     known = GlobalHydra.instance().config_loader().get_group_options("ablation")
-    if found := [problem for ablation in ablations if (problem := _wrong(ablation, known))]:
+    if found := [problem for ablation in ablations if (problem := _problem_of(ablation, known))]:
         raise InputError(*found)
 
 
-def _wrong(ablation: str, known: Sequence[str]) -> str:
+def _problem_of(ablation: str, known: Sequence[str]) -> str:
     if ablation not in known:
-        return f"{ablation}: no file of configs/ablation{suggestion(ablation, known)}"
-    file = file_of(ablation)
+        return f"{ablation}: not a file of configs/ablation{suggestion(ablation, known)}"
+    file = ablation_file(ablation)
     try:
         content, text = read_yaml(file), file.read_text(encoding="utf-8")
     except ValueError as error:
@@ -73,5 +73,5 @@ def _wrong(ablation: str, known: Sequence[str]) -> str:
     if not text.startswith(FIRST_LINE):
         return f"{file}: its first line must be {FIRST_LINE}, or its settings land under `ablation`"
     if not isinstance(content, dict) or content.get("variant") != ablation:
-        return f"{file}: has to say `variant: {ablation}`, its own name, by which its runs are known"
+        return f"{file}: must set `variant: {ablation}`, its own name, by which its runs are identified"
     return ""

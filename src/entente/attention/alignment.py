@@ -1,13 +1,13 @@
-"""Attention in words, and as word alignment: which links it makes, and how far they are from gold links (Och & Ney 2003).
+"""Converts attention from pieces to words, derives word alignments from it, and scores them (Och & Ney 2003).
 
-The attention to a word is the sum of the attention to its pieces; the attention of a word is the mean of that of its pieces
-(Zenkel et al. 2019; Garg et al. 2019). Both are one product with a matrix of shares, and rows that sum to 1 still do.
+The attention to a word is the sum of the attention to its pieces; the attention from a word is the mean over its pieces
+(Zenkel et al. 2019; Garg et al. 2019). Each is one product with a matrix of shares; rows that summed to 1 still do.
 
 A target word is linked to the source word with the largest weight, or to none if that is the end symbol. Weights are taken at
-the step that *produces* the word, or at the next one, which *reads* it: better in a Transformer (Chen et al. 2020). A word gets
-at most one link, so gold with several per word cannot be matched fully; the oracle says how much can.
+the step that *produces* the word, or at the next one, which *reads* it and works better in Transformers (Chen et al. 2020). A
+word gets at most one link, so gold alignments with more cannot be matched fully; the oracle is the best possible choice.
 
-Shapes: P pieces, W source words (or words of any side), E target words, L layers, H heads; G heads and, of several, the mean.
+Shapes: P pieces, W source words (or words of either side), E target words, L layers, H heads, G heads and their mean.
 """
 
 import re
@@ -25,42 +25,42 @@ from entente.data.tokenizer import BOS, EOS, SPECIAL, Tokenizer, Vocabulary
 Step = Literal["produced", "read"]
 STEPS: tuple[Step, ...] = get_args(Step)
 NO_LINK = -1
-# A French article or pronoun that has lost its vowel is a word (l'Afrique, qu'il); English n't and 's belong to theirs.
+# An elided French article or pronoun is a word (l'Afrique, qu'il); English n't and 's belong to the word before them.
 WORD = re.compile(r"\b(?:[cdjlmnst]|(?:jus|lors|puis|quoi)?qu)['’](?=\w)|\w+(?:['’-]\w+)*|[^\w\s]", re.IGNORECASE)
 
 
 class Words(NamedTuple):
-    """The words of a sentence: labels (W), and which share of each piece belongs to each word (P, W); each row sums to 1."""
+    """The words of a sentence: labels (W), and the share of each piece that belongs to each word (P, W); rows sum to 1."""
 
     labels: list[str]
     shares: Tensor
 
 
 class Pair(NamedTuple):
-    """A sentence pair: ids without BOS, the source with EOS; and its gold links if there are any."""
+    """A sentence pair: token ids without BOS, the source with EOS, and its gold links if there are any."""
 
     src: list[int]
     tgt: list[int]
     gold: Gold | None
 
     def words(self, vocabulary: Vocabulary) -> tuple[Words, Words]:
-        """The words of the source without its end symbol, and of the target: those of the gold links, if there are any."""
+        """Returns the words of the source, without its end symbol, and of the target, split as in the gold links if any."""
         source, target = (self.gold.src, self.gold.tgt) if self.gold else (None, None)
         return words_of(vocabulary.src, self.src[:-1], source), words_of(vocabulary.tgt, self.tgt, target)
 
 
-def words_in(text: str) -> list[Span]:
-    """The spans of words and punctuation in a text."""
+def word_spans(text: str) -> list[Span]:
+    """Returns the spans of words and punctuation marks in a text."""
     return [match.span() for match in WORD.finditer(text)]
 
 
 def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | None = None) -> Words:
-    """ids: of a sentence, without start and end symbol. spans: of its words in its text; None: `words_in`. A piece over several
-    words is shared by its letters; one without (a lone space, the first bytes of a character) belongs to the next word."""
+    """Splits a sentence (ids without start and end symbol) into words at `spans` (None: `word_spans`). A piece in several words
+    is divided by letters; one without letters (a lone space, the first bytes of a character) joins the next word."""
     text, places = tokenizer.spans(ids)
-    spans = list(words_in(text) if spans is None else spans)
+    spans = list(word_spans(text) if spans is None else spans)
     if places and not spans:
-        spans = [(0, len(text))]  # nothing but spaces
+        spans = [(0, len(text))]  # the text is only spaces
     shares = torch.zeros(len(places), len(spans))
     for row, (begin, end) in zip(shares, places, strict=True):
         letters = torch.tensor([max(0, min(end, stop) - max(begin, start)) for start, stop in spans], dtype=torch.float32)
@@ -71,16 +71,16 @@ def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | N
     return Words([text[start:stop] for start, stop in spans], shares)
 
 
-def in_words(map: AttentionMap, source: Words, target: Words) -> AttentionMap:
-    """A map of pieces as a map of words: the mean over the pieces of a row, the sum over those of a column. The words given are
-    without start and end symbols. `allowed` is not kept."""
+def merge_pieces(map: AttentionMap, source: Words, target: Words) -> AttentionMap:
+    """Converts a map from pieces to words: the mean over the rows of each word, the sum over its columns. source and target do
+    not contain start and end symbols. `allowed` is dropped."""
     rows, columns = (_with_symbol(side, source, target) for side in sides_of(map.kind))
     weights = (rows.shares / rows.shares.sum(0)).T @ map.weights @ columns.shares
     return map._replace(weights=weights, rows=rows.labels, columns=columns.labels, unit="word", allowed=None)
 
 
 def _with_symbol(side: Side, source: Words, target: Words) -> Words:
-    """The words of one side of a map, with the end symbol or, of what the decoder reads, the start symbol."""
+    """Returns the words of one side of a map with the end symbol, or with the start symbol for what the decoder reads."""
     labels, shares = source if side == "source" else target
     if side == "read":
         return Words([SPECIAL[BOS], *labels], torch.block_diag(torch.ones(1, 1), shares))
@@ -88,12 +88,12 @@ def _with_symbol(side: Side, source: Words, target: Words) -> Words:
 
 
 def with_mean(weights: Tensor) -> Tensor:
-    """weights (L, H, ...) -> (L, G, ...)."""
+    """Appends the mean over heads, if there are several, to weights (L, H, ...), which gives (L, G, ...)."""
     return torch.cat([weights, weights.mean(1, keepdim=True)], dim=1) if weights.size(1) > 1 else weights
 
 
 class Agreement(NamedTuple):
-    """How links A agree with sure gold links S and possible ones P; each from 0 to 1."""
+    """The agreement of links A with the sure gold links S and the possible ones P, each from 0 to 1."""
 
     precision: float  # |A and P| / |A|
     recall: float  # |A and S| / |S|
@@ -101,7 +101,7 @@ class Agreement(NamedTuple):
 
 
 def links_agreement(sentences: Iterable[tuple[Iterable[Link], Gold]]) -> Agreement:
-    """The agreement of the links of any system, over all sentences."""
+    """Computes the agreement over all sentences, for the links of any system."""
     made = in_possible = in_sure = sure = 0
     for links, gold in sentences:
         distinct = set(links)
@@ -117,44 +117,44 @@ def links_agreement(sentences: Iterable[tuple[Iterable[Link], Gold]]) -> Agreeme
 
 
 def oracle_links(gold: Gold) -> list[Link]:
-    """The best links with at most one per target word: a sure one if the word has any, else a possible one, else none. Each
-    adds to |A and S| + |A and P| at least as much as to |A|, so no other choice has a lower error rate."""
+    """Returns the best links with at most one per target word: a sure one if it has any, else a possible one, else none. Each
+    adds at least as much to |A and S| + |A and P| as to |A|, so no other choice has a lower error rate."""
     return list({j: (i, j) for i, j in [*sorted(gold.possible), *sorted(gold.sure)]}.values())
 
 
 @dataclass(frozen=True)
 class Head:
-    """One attention to the source, counted from 0, and the step that it is taken at. head None is the mean of the layer."""
+    """A head that attends to the source, and the step used. layer and head count from 0; a head of None is the layer's mean."""
 
     layer: int
     head: int | None
     step: Step
 
     def report(self) -> dict[str, Any]:
-        """For metrics.json."""
+        """Returns the entry for metrics.json, with layer and head counted from 1."""
         return {"layer": self.layer + 1, "head": "mean" if self.head is None else self.head + 1, "step": self.step}
 
 
 def heads_of(shape: Sequence[int], step: Step = "produced") -> list[Head]:
-    """All heads, and the mean of each layer that has several; shape: (L, G)."""
+    """Returns all heads, and the mean of each layer that has several. shape: (L, G)."""
     n_layers, n = shape
     return [Head(layer, head, step) for layer in range(n_layers) for head in ([0] if n == 1 else [*range(n - 1), None])]
 
 
-def linked(map: AttentionMap, source: Words, target: Words) -> Tensor:
-    """The source word of each target word at each of STEPS (2, L, G, E), or NO_LINK. map: of pieces, to the source; words:
-    without end symbol."""
+def predicted_links(map: AttentionMap, source: Words, target: Words) -> Tensor:
+    """Returns the source word linked to each target word at each of STEPS (2, L, G, E), or NO_LINK. map: attention to the
+    source, in pieces. source, target: words without the end symbol."""
     produced = with_mean(map.weights)
-    rows = (produced, produced.roll(-1, dims=-2))  # the next row has read the piece
-    words = (in_words(map._replace(weights=weights), source, target).weights[..., :-1, :] for weights in rows)
+    rows = (produced, produced.roll(-1, dims=-2))  # the row after the one that produces a piece reads it
+    words = (merge_pieces(map._replace(weights=weights), source, target).weights[..., :-1, :] for weights in rows)
     chosen = torch.stack([weights.argmax(-1) for weights in words])
     return chosen.masked_fill(chosen == len(source.labels), NO_LINK)
 
 
 @dataclass(frozen=True)
 class Alignments:
-    """The links that every head makes in each sentence, see `linked`, and the gold links if there are any. A model without
-    attention to the source counts as one head that makes none."""
+    """The links of every head in each sentence, see `predicted_links`, and the gold links if there are any. A model without
+    attention to the source counts as one head without links."""
 
     chosen: Sequence[Tensor] = ()
     gold: Sequence[Gold] = ()
@@ -164,7 +164,7 @@ class Alignments:
         return [head for step in STEPS for head in heads_of(shape, step)]
 
     def links(self, head: Head) -> list[list[Link]]:
-        """The links of each sentence."""
+        """Returns the links of one head in each sentence."""
         place = -1 if head.head is None else head.head
         rows = [chosen[STEPS.index(head.step), head.layer, place].tolist() for chosen in self.chosen]
         return [[(i, j) for j, i in enumerate(row) if i != NO_LINK] for row in rows]
@@ -176,8 +176,8 @@ class Alignments:
         return links_agreement((oracle_links(gold), gold) for gold in self.gold)
 
     def best(self, means: bool = True) -> Head:
-        """The head, or mean of a layer's heads, with the lowest error rate; the first of several. The choice without gold links
-        is the producing step of the last layer but one, mean of its heads (Garg et al. 2019)."""
+        """Returns the head, or mean of a layer's heads, with the lowest error rate, the first one if several tie. Without gold
+        links, it is the mean of the heads of the last layer but one, at the producing step (Garg et al. 2019)."""
         heads = self.heads()
         if self.gold:
             return min((head for head in heads if means or head.head is not None), key=lambda head: self.agreement(head).aer)

@@ -1,4 +1,4 @@
-"""Why a model learns or does not: what its sublayers and its attention do to what they are given.
+"""Diagnoses why a model learns or fails to learn: measures gradient norms, the effect of sublayers, and attention weights.
 
 Shapes: B batch, S source length, T target length, H heads, D model width.
 """
@@ -9,20 +9,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from entente.attention.record import SMALLEST, capture, entropy_share, weights_of
+from entente.attention.record import EPSILON, capture, entropy_share, weights_of
 from entente.models import Seq2Seq
 from entente.models.attention import AttentionWeights
 from entente.models.seq2seq import Residual, padding_mask
 
 
-def place_of(path: str) -> str:
-    """A module path in words, layers counted from 1: "encoder.0.residual.self" is "encoder 1 self"."""
+def display_name(path: str) -> str:
+    """Returns a module path in words, with layers counted from 1: "encoder.0.residual.self" becomes "encoder 1 self"."""
     words = [str(int(word) + 1) if word.isdigit() else word for word in path.split(".") if word not in ("residual", "weights")]
     return " ".join(words).replace("_", " ").removesuffix(" attention") or "readout"
 
 
 def gradient_norms(model: nn.Module) -> dict[str, float]:
-    """The norm of the gradient of each layer of a stack, and of each other part, by its name."""
+    """Returns the gradient norm of each layer of a stack and of each other part of the model, by name."""
     squares: defaultdict[str, list[Tensor]] = defaultdict(list)
     for path, parameter in model.named_parameters():
         if parameter.grad is not None:
@@ -34,36 +34,37 @@ def gradient_norms(model: nn.Module) -> dict[str, float]:
 
 @torch.no_grad()
 def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
-    """src (B, S), tgt (B, T) as read -> "ASPECT/PLACE": value, means over real positions in evaluation mode.
+    """Returns means over real positions by "MEASURE/PLACE", in evaluation mode. src (B, S), tgt (B, T) as the decoder reads it.
 
-    Of every residual connection, kept or not: `update_ratio`, the norm of what the sublayer says over the norm of what it was
-    given; `update_cosine` between the two; `position_cosine`, the mean cosine between the states at two positions of a
-    sentence after it: 1 where all positions have become one (Dong et al. 2021, rank collapse).
-    Of every attention: `attention_entropy`, of a row of weights, as a share of the most it could be (1: uniform), and
-    `score_variance` of a row of scores over the keys that the row may see.
+    For every residual connection, kept or not: `update_ratio`, the norm of the sublayer's output divided by the norm of x;
+    `update_cosine`, the cosine between the two; `position_cosine`, the mean cosine between the states at two positions of a
+    sentence after the connection, which is 1 if all positions have the same state (Dong et al. 2021, rank collapse).
+    For every attention: `attention_entropy`, the entropy of a row of weights divided by its maximum (1: uniform), and
+    `score_variance`, the variance of a row of scores over the keys that the row may see.
     """
     calls = capture(model, src, tgt, lambda path, module: isinstance(module, Residual | AttentionWeights))
     real = {True: padding_mask(src, model.pad_id), False: padding_mask(tgt, model.pad_id)}
     found: dict[str, float] = {}
     for path, seen in calls.items():
-        there, place = real[path.startswith("encoder")], place_of(path)
+        there, place = real[path.startswith("encoder")], display_name(path)
         if isinstance(seen[0].module, Residual):
             (x, update), after = seen[0].inputs, seen[0].output
-            found[f"update_ratio/{place}"] = _mean(update.norm(dim=-1) / x.norm(dim=-1).clamp(min=SMALLEST), there)
+            found[f"update_ratio/{place}"] = _mean(update.norm(dim=-1) / x.norm(dim=-1).clamp(min=EPSILON), there)
             found[f"update_cosine/{place}"] = _mean(F.cosine_similarity(x, update, dim=-1), there)
             unit, n = F.normalize(after, dim=-1) * there.unsqueeze(-1), there.sum(-1)  # (B, T, D), (B)
-            cosines = (unit.sum(1).square().sum(-1) - n) / (n * (n - 1)).clamp(min=1)  # (B), the mean over pairs of positions
+            cosines = (unit.sum(1).square().sum(-1) - n) / (n * (n - 1)).clamp(min=1)  # (B), means over pairs of positions
             found[f"position_cosine/{place}"] = _mean(cosines, n > 1)
             continue
         weights, reached = weights_of(seen)
         inputs = (call.inputs for call in seen)
-        scores = torch.cat([x if mask is None else x.masked_fill(~mask, torch.nan) for x, mask in inputs], dim=-2)
-        scores = scores.reshape(weights.shape)
+        pairs = [(x, torch.ones_like(x, dtype=torch.bool) if mask is None else mask.expand_as(x)) for x, mask in inputs]
+        scores, allowed = (torch.cat(parts, dim=-2).reshape(weights.shape) for parts in zip(*pairs, strict=True))
         rows = there.unsqueeze(1).expand(scores.shape[:-1])
         found[f"attention_entropy/{place}"] = _mean(entropy_share(weights, reached), rows & (reached.sum(-1) > 1))
-        variance = (scores - scores.nanmean(-1, keepdim=True)).square().nanmean(-1)
-        choices = (~scores.isnan()).sum(-1)
-        found[f"score_variance/{place}"] = _mean(variance, rows & (choices > 1))  # with one key there is nothing to choose
+        choices = allowed.sum(-1)
+        mean = scores.where(allowed, 0).sum(-1, keepdim=True) / choices.unsqueeze(-1)
+        variance = (scores - mean).where(allowed, 0).square().sum(-1) / choices
+        found[f"score_variance/{place}"] = _mean(variance, rows & (choices > 1))  # a row with only one key has no variance
     return found
 
 

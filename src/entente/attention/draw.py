@@ -1,7 +1,7 @@
-"""Attention maps as pictures. Figures are objects of their own: no pyplot, no global state, safe in threads, nothing to close.
+"""Draws attention maps. Figures are created without pyplot: no global state, safe in threads, and nothing to close.
 
-Each map has one pair of axes, measured in inches from the upper left panel: its heads are images and its pieces texts in it.
-matplotlib's constrained layout finds the space around them. Axes of its own for each head would take four times as long.
+Each map has one Axes, whose data coordinates are inches from the corner of its upper left panel; heads are images in it, and
+labels are texts. matplotlib's compressed layout finds the space around them. One Axes per head would take four times as long.
 
 Lengths are in inches, font sizes in points (1/72 inch). Shapes: L layers, H heads.
 """
@@ -20,22 +20,22 @@ from matplotlib.patches import Rectangle
 from entente.attention.alignment import with_mean
 from entente.attention.record import AttentionMap, sides_of
 
-NOT_AS_DECODED = "This decoder sees target pieces that come later: these are not the weights that decoding used."
-COLORS = "Blues"  # white at 0, and perceptually even steps
-MARK = "#d95f02"  # orange contrasts with every blue
-FONT = "DejaVu Sans"  # comes with matplotlib: the same picture everywhere
+NOT_AS_DECODED = "This decoder sees later target pieces, so these are not the weights that decoding used."
+COLORS = "Blues"  # white at 0 and perceptually uniform
+LINK_COLOR = "#d95f02"  # orange, which contrasts with every shade of blue
+FONT = "DejaVu Sans"  # ships with matplotlib, so pictures look the same everywhere
 DPI = 100
-LETTER = 0.62 / 72  # width of a letter per point of its font, on average and rather more
-LINE = 1.4 / 72  # height of a line per point of its font
-GAP = 0.12  # between the panels of a map
-SMALLEST = 1.1  # side of a panel
-Marks = Mapping[tuple[int, int], bool]  # links: (row, column) -> sure or only possible
+LETTER = 0.62 / 72  # average width of a letter per point of font size, rounded up
+LINE = 1.4 / 72  # height of a line of text per point of font size
+GAP = 0.12  # space between the panels of a map
+MIN_PANEL_SIDE = 1.1
+Marks = Mapping[tuple[int, int], bool]  # gold links: (row, column) -> True if sure, False if only possible
 
 
 def draw(map: AttentionMap, title: str) -> Figure:
-    """All layers (rows of panels) and heads (columns) of one kind of attention; `title` says of which sentence."""
+    """Draws all layers (rows of panels) and heads (columns of panels) of one kind of attention. title: names the sentence."""
     _, n_heads, n_rows, n_columns = map.weights.shape
-    # Few panels are drawn large. In a long sentence cells and labels shrink, so that a picture does not grow without end.
+    # Few panels are drawn large; for long sentences, cells and labels shrink to limit the size of the picture.
     cell = min(max(0.2, 6 / (n_heads * n_columns)), 0.32, 6 / max(n_rows, n_columns))
     row, column = sides_of(map.kind)
     seen = f"{map.unit} read so far" if column == "read" else f"source {map.unit}"
@@ -46,8 +46,8 @@ def draw(map: AttentionMap, title: str) -> Figure:
 def draw_pair(
     maps: Mapping[str, AttentionMap], title: str, layer: int = -1, head: int | None = None, marks: Marks | None = None
 ) -> Figure:
-    """One attention of each named map, large, side by side. Of a map with several layers or heads it is that layer (from 0) and
-    that head, or the mean of the layer's heads if None. marks: links to draw over it."""
+    """Draws one head of each named map, large and side by side. layer, head: its indices, from 0, if a map has several; a head
+    of None is the mean of the layer's heads. marks: gold links to draw over the maps."""
     panels = {}
     for name, map in maps.items():
         i, j = layer % map.weights.size(0), None if head is None else head % map.weights.size(1)
@@ -58,7 +58,7 @@ def draw_pair(
 
 
 def _name(name: str, map: AttentionMap, layer: int, head: int | None) -> str:
-    """The name of a panel: of its map, and layer and head, counted from 1, of which that has several. head None: their mean."""
+    """Returns the title of a panel: the map's name, and the layer and the head, counted from 1, if it has several of them."""
     n_layers, n_heads = map.weights.shape[:2]
     which = f"mean of {n_heads} heads" if head is None else f"head {head + 1}"
     words = (name, f"layer {layer + 1}" if n_layers > 1 else "", which if n_heads > 1 else "")
@@ -66,26 +66,26 @@ def _name(name: str, map: AttentionMap, layer: int, head: int | None) -> str:
 
 
 def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: float, marks: Marks) -> Figure:
-    """The named maps side by side, each a grid of panels (layers, heads). The layout fits them to a page of estimated size."""
+    """Draws the named maps side by side, each as a grid of panels (layers, heads), on a page whose size is estimated."""
     small, large = max(font, 9.0), max(font, 9.0) * 1.2
-    above = small * LINE  # for the name of a panel
+    above = small * LINE  # space for the title of a panel
     figure = Figure(dpi=DPI, layout="compressed")
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, len(maps), squeeze=False, width_ratios=[cell * len(map.columns) for map in maps.values()])[0]
-    width, height = 0.8, 0.0  # 0.8: the colour bar
+    width, height = 0.8, 0.0  # 0.8 for the colour bar
     for ax, (name, map) in zip(axes, maps.items(), strict=True):
         n_layers, n_heads, n_rows, n_columns = map.weights.shape
-        wide, high = max(SMALLEST, cell * n_columns), max(SMALLEST, cell * n_rows)  # of a panel
-        row, column = high / n_rows, wide / n_columns  # of a cell
+        wide, high = max(MIN_PANEL_SIDE, cell * n_columns), max(MIN_PANEL_SIDE, cell * n_rows)  # size of a panel
+        row, column = high / n_rows, wide / n_columns  # size of a cell
         for i in range(n_layers):
             for j in range(n_heads):
                 left, top = j * (wide + GAP), i * (high + GAP + above)
                 place = (left, left + wide, top + high, top)
                 image = ax.imshow(map.weights[i, j].numpy(), COLORS, vmin=0, vmax=1, interpolation="nearest", extent=place)
                 ax.add_patch(Rectangle((left, top), wide, high, fill=False, linewidth=0.5, clip_on=False))
-                for (r, c), sure in marks.items():  # a frame within the cell
+                for (r, c), sure in marks.items():  # a frame just inside the cell
                     corner = (left + (c + 0.08) * column, top + (r + 0.08) * row)
-                    frame = Rectangle(corner, 0.84 * column, 0.84 * row, fill=False, linewidth=1.8, edgecolor=MARK)
+                    frame = Rectangle(corner, 0.84 * column, 0.84 * row, fill=False, linewidth=1.8, edgecolor=LINK_COLOR)
                     frame.set_linestyle("-" if sure else "--")
                     ax.add_patch(frame)
                 _write(ax, left + wide / 2, top - above / 4, _name(name, map, i, j), small, ha="center")
@@ -113,16 +113,16 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
 
 
 def _write(ax: Axes, x: float, y: float, text: str, size: float, **placed: Any) -> None:
-    ax.text(x, y, _readable(mark(text)), size=size, family=FONT, **placed)
+    ax.text(x, y, _readable(piece_label(text)), size=size, family=FONT, **placed)
 
 
-def mark(piece: str) -> str:
-    """A piece as a label: the space at a word's start is a dot in the middle, which is legible when rotated too."""
+def piece_label(piece: str) -> str:
+    """Returns a piece as a label. Its word boundary becomes a middle dot, which is legible even in rotated labels."""
     return piece.replace("▁", "·")
 
 
 def _readable(text: str) -> str:
-    """A box for every character that the font lacks; a dollar sign does not open mathematics."""
+    """Replaces characters that the font lacks with a box, and escapes dollar signs, which would start a formula."""
     return "".join(c if ord(c) in _glyphs() else "□" for c in text).replace("$", r"\$")
 
 

@@ -1,6 +1,6 @@
-"""Attention in numbers: of each head, and how far it agrees with gold alignments and with what leaving out a word changes.
+"""Measures attention: statistics of each head, and its agreement with gold word alignments and with occlusion.
 
-Shapes: L layers, H heads, G heads and any mean, W source words, E target words, T target pieces, N sources, V vocabulary.
+Shapes: L layers, H heads, G heads plus their mean, W source words, E target words, T target pieces, N sources, V vocabulary.
 """
 
 from collections import Counter
@@ -14,36 +14,36 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from entente.attention import record
-from entente.attention.alignment import Alignments, Head, Pair, Words, heads_of, in_words, linked, with_mean
+from entente.attention.alignment import Alignments, Head, Pair, Words, heads_of, merge_pieces, predicted_links, with_mean
 from entente.data.alignments import Link
 from entente.data.module import TranslationData, split_of
 from entente.data.tokenizer import BOS, EOS, SPECIAL, Vocabulary
 from entente.models.seq2seq import Seq2Seq, pad
 
-NEAR_UNIFORM = 0.95
+NEAR_UNIFORM = 0.95  # share of the maximum entropy from which a head counts as near-uniform
 BATCH = 32  # sentences recorded in one pass
-SOURCES = 64  # read in one pass of `occlusion`
+SOURCES = 64  # source variants read in one pass of `occlusion`
 ENDS = (SPECIAL[BOS], SPECIAL[EOS])
-WITH_OCCLUSION = ("pearson", "spearman", "same_first")  # how attention agrees with it, see `correlations`
+CORRELATIONS = ("pearson", "spearman", "same_first")  # between attention and occlusion, see `correlations`
 
 
 class Numbers(NamedTuple):
-    """The numbers of every head of one kind of attention (L, H), means over the rows of pieces that have a choice of keys."""
+    """Statistics of every head (L, H) of one kind of attention: means over the rows that may attend to more than one key."""
 
-    entropy: Tensor  # of a row, relative to its maximum: 0 is all mass on one piece, 1 is uniform
-    end: Tensor  # the mass on the end symbol </s> (in the decoder's self-attention, on <s>)
-    punctuation: Tensor  # the mass on pieces without a letter or digit
-    diagonal: Tensor  # the distance from the diagonal, |column / last column - row / last row|, weighted by attention
+    entropy: Tensor  # entropy of a row divided by its maximum: 0 if all mass is on one piece, 1 if uniform
+    end: Tensor  # mass on the end symbol </s> (in the decoder's self-attention, on <s>)
+    punctuation: Tensor  # mass on pieces without a letter or digit
+    diagonal: Tensor  # distance from the diagonal, |column / last column - row / last row|, weighted by attention
 
     def near_uniform(self) -> float:
-        """The share of heads with an entropy of at least NEAR_UNIFORM."""
+        """Returns the share of heads with an entropy of at least NEAR_UNIFORM."""
         return float((self.entropy >= NEAR_UNIFORM).float().mean())
 
 
 def numbers_of(map: record.AttentionMap) -> Tensor:
-    """The four numbers of every row that has a choice between keys, (4, L, H, rows)."""
+    """Returns the four statistics of every row that may attend to more than one key, (4, L, H, rows)."""
     allowed = torch.ones(map.weights.shape[-2:], dtype=torch.bool) if map.allowed is None else map.allowed
-    w = map.weights / map.weights.sum(-1, keepdim=True).clamp(min=record.SMALLEST)  # some ablations' rows do not sum to 1
+    w = map.weights / map.weights.sum(-1, keepdim=True).clamp(min=record.EPSILON)  # rows do not sum to 1 in some ablations
     n_rows, n_columns = w.shape[-2:]
     end = torch.tensor([float(label in ENDS) for label in map.columns])
     signs = torch.tensor([float(label not in ENDS and not any(c.isalnum() for c in label)) for label in map.columns])
@@ -53,11 +53,11 @@ def numbers_of(map: record.AttentionMap) -> Tensor:
 
 
 def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tuple[dict[str, Numbers], Alignments]:
-    """The numbers of every kind of attention, and the alignments of those to the source, over the references."""
+    """Returns the statistics of each kind of attention, and the alignments that source attention implies, on the references."""
     sums: dict[str, Tensor] = {}
     rows: Counter[str] = Counter()
     links: dict[int, Tensor] = {}
-    order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))  # similar lengths together
+    order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))  # batches of similar length
     for start in range(0, len(order), BATCH):
         chosen = order[start : start + BATCH]
         batch = record.record_batch(model, vocabulary, [pairs[i].src for i in chosen], [pairs[i].tgt for i in chosen])
@@ -67,20 +67,20 @@ def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tu
                 sums[map.kind] = sums.get(map.kind, 0.0) + values.sum(-1)
                 rows[map.kind] += values.size(-1)
                 if map.kind in record.TO_SOURCE:
-                    links[i] = linked(map, *pairs[i].words(vocabulary))
+                    links[i] = predicted_links(map, *pairs[i].words(vocabulary))
     numbers = {kind: Numbers(*(total / max(rows[kind], 1))) for kind, total in sums.items()}
     golds = [gold for i in sorted(links) if (gold := pairs[i].gold)]
     return numbers, Alignments([links[i] for i in sorted(links)], golds)
 
 
 def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Words, target: Words) -> Tensor:
-    """src with EOS, tgt without BOS and EOS, and their words -> (E, W), 0 to 1: how much the probability of each target word,
-    the product of its pieces', changes, up or down, when the pieces of a source word are left out (to compare with attention,
-    which is not by itself an explanation: Jain & Wallace 2019)."""
-    belongs = source.shares.argmax(-1).tolist()  # the word of each piece
+    """Returns the absolute change in the probability of each target word, the product of those of its pieces, when the pieces
+    of a source word are left out: (E, W), 0 to 1. src has its EOS; tgt has no BOS or EOS. It is compared with attention, which
+    is not in itself an explanation (Jain & Wallace 2019)."""
+    belongs = source.shares.argmax(-1).tolist()  # index of the word that each piece belongs to
     pieces = list(zip(src, belongs, strict=False))
     rows = [list(src), *([*(p for p, word in pieces if word != w), src[-1]] for w in range(len(source.labels)))]
-    found = []  # log-probabilities of the target's pieces after each source, (N, T)
+    found = []  # log-probabilities of the target pieces given each source, (N, T)
     with record.observing(model) as (plain, device):
         for i in range(0, len(rows), SOURCES):
             sources = pad(rows[i : i + SOURCES], plain.pad_id).to(device)
@@ -92,9 +92,9 @@ def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Wo
 
 
 def correlations(attention: Tensor, change: Tensor) -> Tensor:
-    """attention (..., E, W), change (E, W) -> (..., 3), see WITH_OCCLUSION, means over the target words: `pearson` and
-    `spearman` (of ranks) between a row of each, and `same_first`, how often the source word looked at most is the one that
-    counts most. NaN where no row of both has values that differ."""
+    """Returns the CORRELATIONS between the rows of attention (..., E, W) and change (E, W), as means over the target words
+    (..., 3): `pearson`, `spearman` (of ranks), and `same_first`, how often both have their maximum at the same source word.
+    Rows are skipped if all values of either are equal; NaN if no row is left."""
     a, c = attention.double(), change.double().expand(attention.shape)
     centred = ([x - x.mean(-1, keepdim=True) for x in both] for both in ((a, c), (ranks(a), ranks(c))))
     pearson, spearman = (F.cosine_similarity(x, y, dim=-1, eps=0) for x, y in centred)
@@ -104,25 +104,25 @@ def correlations(attention: Tensor, change: Tensor) -> Tensor:
 
 
 def ranks(x: Tensor) -> Tensor:
-    """The rank of each value in its row; equal values get the mean of their ranks."""
+    """Returns the rank of each value in its row; equal values get the mean of their ranks."""
     other, x = x[..., None, :], x[..., None]
     return ((other < x).sum(-1) + (other <= x).sum(-1) - 1) / 2.0
 
 
 def by_head(found: Tensor) -> list[dict[str, Any]]:
-    """The correlations (L, G, 3) of heads, at the step that produces the word, for metrics.json."""
+    """Returns the correlations (L, G, 3) as one report per head, at the step that produces the word, for metrics.json."""
     rows = zip(heads_of(found.shape[:2]), found.flatten(0, 1).tolist(), strict=True)
-    return [head.report() | dict(zip(WITH_OCCLUSION, values, strict=True)) for head, values in rows]
+    return [head.report() | dict(zip(CORRELATIONS, values, strict=True)) for head, values in rows]
 
 
 def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
-    """The correlations of each head: means over the target words of all sentences."""
-    found: list[Tensor] = []  # of the sentence of each target word
+    """Returns the correlations of each head: means over the target words of all sentences."""
+    found: list[Tensor] = []  # for each target word, the correlations of its sentence
     for pair in pairs:
         source, target = pair.words(vocabulary)
         if len(source.labels) > 1 and target.labels:
             maps = record.record_batch(model, vocabulary, [pair.src], [pair.tgt])[0]
-            [words] = [in_words(map, source, target).weights for map in maps if map.kind in record.TO_SOURCE]
+            [words] = [merge_pieces(map, source, target).weights for map in maps if map.kind in record.TO_SOURCE]
             change = occlusion(model, pair.src, pair.tgt, source, target)
             found += [correlations(with_mean(words[..., :-1, :-1]), change)] * len(target.labels)  # without the end symbols
     return by_head(torch.stack(found).nanmean(0)) if found else []
@@ -131,8 +131,8 @@ def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pa
 class Measured(NamedTuple):
     """The measurements of one split.
 
-    report: for metrics.json. links: of each sentence, made by the best head. best: the head, or mean of a layer's heads, with
-    the lowest alignment error rate on the split that it was chosen on; best_head: the same among single heads.
+    report: the content for metrics.json. links: the links of each sentence, by the best head. best: the head, or mean of a
+    layer's heads, with the lowest alignment error rate on the split used to choose it. best_head: the same among single heads.
     """
 
     report: dict[str, Any]
@@ -144,7 +144,7 @@ class Measured(NamedTuple):
 def measure_split(
     model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair], occluded: int, chosen: Measured | None
 ) -> Measured:
-    """occluded: sentences on which words are left out. chosen: the split that the best head was chosen on; None: this one."""
+    """Measures a split. occluded: sentences for occlusion. chosen: the split on which the best head was chosen; None: this."""
     numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
     if chosen:
         best, best_head, on = chosen.best, chosen.best_head, "valid"
@@ -164,10 +164,10 @@ def measure_split(
 
 
 def tables(report: Mapping[str, Any], of: str) -> Iterator[Table]:
-    """The report of a `Measured` as tables for a terminal. of: the split or the model that it is about."""
+    """Yields the report of a `Measured` as tables for a terminal. of: the name of the split or model measured."""
     kinds = {name: report[kind] for kind, name in record.NAME_OF_KIND.items() if kind in report}
     if kinds:
-        legend = "LAYER.HEAD; entropy: 0 one piece, 1 all alike; end, punctuation: mass on </s> or <s>, on signs"
+        legend = "LAYER.HEAD; entropy: 0 one piece, 1 uniform; end, punctuation: mass on </s> or <s>, on punctuation"
         uniform = ", ".join(f"{name} {numbers['near_uniform']:.0%}" for name, numbers in kinds.items())
         rows = [
             {"": f"{name} {i + 1}.{j + 1}"} | {number: numbers[number][i][j] for number in Numbers._fields}
@@ -177,11 +177,11 @@ def tables(report: Mapping[str, Any], of: str) -> Iterator[Table]:
         yield _table(f"{of}: attention, means over its rows", rows, f"{legend}; near-uniform heads: {uniform}")
     if found := report.get("word_alignment"):
         rows = [{"layer": "oracle", "head": "", "step": ""} | found["oracle"], *found["heads"]]
-        legend = "oracle: the best of one link a target word; produced, read: at the step that does so"
+        legend = "oracle: best choice of one link per target word; produced, read: at the step that produces or reads it"
         best = "best on {chosen_on}: layer {layer}, head {head}, {step}".format_map(found["best"])
         yield _table(f"{of}: attention to the source as word alignment", rows, f"{legend}; {best}")
     if rows := report.get("occlusion", []):
-        yield _table(f"{of}: attention and what leaving out a source word changes", rows)
+        yield _table(f"{of}: attention and the effect of leaving out a source word", rows)
 
 
 def _table(title: str, rows: Sequence[Mapping[str, Any]], caption: str | None = None) -> Table:
@@ -193,7 +193,7 @@ def _table(title: str, rows: Sequence[Mapping[str, Any]], caption: str | None = 
 
 
 def pairs_of(data: TranslationData, split: str, n: int | None = None) -> list[Pair]:
-    """The pairs of a split, or its first n, with their gold links if the corpus has any."""
+    """Returns the pairs of a split, or the first n, with their gold links if the corpus has any."""
     src, tgt = data.ids(split)
     gold = data.corpus.gold.get(split_of(split))
     rows = range(len(src))[:n]

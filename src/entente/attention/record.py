@@ -1,7 +1,7 @@
-"""What a model computes in one teacher-forced pass, recorded by hooks: the calls of its modules, and its attention as maps.
+"""Records one teacher-forced pass of a model with hooks: the calls of its modules, and its attention maps.
 
-Attention maps are the outputs of the modules that turn scores into weights, in evaluation mode and before dropout. Nothing is
-computed again, no random number is drawn, and nothing stays in the model: no flag, no attribute, no hook.
+Attention maps are the outputs of the modules that turn scores into weights, in evaluation mode and before dropout. Recording
+computes nothing twice, draws no random numbers, and leaves no flag, attribute or hook in the model.
 
 Shapes: B, N sentences, S source length, T target length (both with their end symbol), L layers, H heads.
 """
@@ -26,16 +26,16 @@ from entente.models.seq2seq import Seq2Seq, evaluating, pad
 
 ENCODER, DECODER, CROSS, ALIGNMENT = "encoder self-attention", "decoder masked self-attention", "cross-attention", "alignment"
 TO_SOURCE = (CROSS, ALIGNMENT)
-KIND_NAMES = {"encoder": ENCODER, "decoder": DECODER, "cross": CROSS, "alignment": ALIGNMENT}  # as commands name them
+KIND_NAMES = {"encoder": ENCODER, "decoder": DECODER, "cross": CROSS, "alignment": ALIGNMENT}  # names used by commands
 NAME_OF_KIND = {kind: name for name, kind in KIND_NAMES.items()}
-# The kind of the weights at a module path, see `kind_of`.
+# The kind of attention by the part of a module path that identifies it, see `kind_of`.
 KINDS = {"encoder.self": ENCODER, "decoder.self": DECODER, "decoder.cross": CROSS, "": ALIGNMENT}
 Side = Literal["source", "produced", "read"]
-SMALLEST = 1e-12  # keeps a division by the sum of an empty row finite
+EPSILON = 1e-12  # lower bound of divisors, so that a row of zeros stays finite
 
 
 class Operation(NamedTuple):
-    """One call of a torch function or operator, by its name."""
+    """One call of a torch function or operator. name: without the underscores of special methods, as in "matmul"."""
 
     name: str
     inputs: tuple[Any, ...]
@@ -43,7 +43,7 @@ class Operation(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call of a module. operations: the torch functions that it called, not in a captured submodule, if asked for."""
+    """One call of a module. operations: the torch functions it called outside captured submodules, if requested."""
 
     module: Any
     inputs: tuple[Any, ...]
@@ -61,17 +61,17 @@ class _Operations(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = func(*args, **(kwargs or {}))
         if self._running:
-            self._running[-1].append(Operation(getattr(func, "__name__", "").strip("_"), args, output))  # __matmul__ too
+            self._running[-1].append(Operation(getattr(func, "__name__", "").strip("_"), args, output))
         return output
 
 
 @contextmanager
 def observing(model: Seq2Seq) -> Iterator[tuple[Seq2Seq, torch.device]]:
-    """Evaluation mode, no gradients, full precision. Yields the model and its device; a compiled model calls no
-    hooks, so the plain one."""
+    """Yields the model, in evaluation mode, and its device; disables gradients and autocast. For a compiled model, which calls
+    no hooks, it yields the original one."""
     plain: Seq2Seq = getattr(model, "_orig_mod", model)
     device = plain.output.weight.device
-    # Autocast would cache weights cast here, without their gradients, for the training step around this.
+    # In a training step, autocast would otherwise reuse the weights that are cast here without gradients.
     with evaluating(plain), torch.no_grad(), torch.autocast(device.type, enabled=False):
         yield plain, device
 
@@ -79,10 +79,10 @@ def observing(model: Seq2Seq) -> Iterator[tuple[Seq2Seq, torch.device]]:
 def capture(
     model: Seq2Seq, src: Tensor, tgt: Tensor, wanted: Callable[[str, nn.Module], bool], operations: bool = False
 ) -> dict[str, list[Call]]:
-    """src (B, S), tgt (B, T) as the decoder reads it -> the calls, in order, of each module that `wanted(path, module)` picks,
-    by path. A recurrent decoder calls its attention once per step. RuntimeError if a wanted module was not called."""
+    """Returns the calls, in order, of each module for which `wanted(path, module)` is true, by path. src (B, S), tgt (B, T) as
+    read. A recurrent decoder calls its attention once per step. Raises RuntimeError if a wanted module was not called."""
     calls: dict[str, list[Call]] = {}
-    running: list[list[Operation]] = []  # the operations of each module in progress, the innermost last
+    running: list[list[Operation]] = []  # one list for each module that is being called, the innermost last
     with ExitStack() as stack:
         plain, device = stack.enter_context(observing(model))
         for path, module in plain.named_modules():
@@ -103,27 +103,27 @@ def capture(
 
 
 class AttentionMap(NamedTuple):
-    """One kind of attention of one sentence, padding cut.
+    """The weights of one kind of attention for one sentence, without padding.
 
-    A row is a query. In the decoder it is the step that *produces* the row's piece: y1 .. yn, </s>. Columns are what the row
-    looks at: in the decoder's self-attention the pieces *read* so far, <s>, y1 .. yn; elsewhere the source's, </s> included.
+    A row is a query. In the decoder, it is the step that *produces* the row's piece: y1 .. yn, </s>. Columns are keys: in the
+    decoder's self-attention the pieces *read* so far, <s>, y1 .. yn; elsewhere the pieces of the source, </s> included.
     """
 
     kind: str
     weights: Tensor  # (L, H, rows, columns), float32 on the CPU
     rows: list[str]
     columns: list[str]
-    unit: str = "piece"  # what rows and columns are: pieces or words
-    as_decoded: bool = True  # False: rows depend on target pieces behind them, which decoding has not yet written
-    allowed: Tensor | None = None  # (rows, columns), True where a row could look, whether or not it did; None: everywhere
+    unit: str = "piece"  # what a row or column is: piece or word
+    as_decoded: bool = True  # False: rows depend on later target pieces, which decoding has not written yet
+    allowed: Tensor | None = None  # (rows, columns), True for the keys that a row may see; None: all
 
 
 class Attention(NamedTuple):
-    """What every head looked at while the model read one sentence pair.
+    """The attention weights of all heads for one sentence pair.
 
-    weights, by kind: of a Transformer "encoder" (L, H, S, S), "decoder" (L, H, T, T) and "cross" (L, H, T, S); of a BiRNN
-    "alignment" (1, 1, T, S). Except in "encoder", row t is the step that produces `target[t]`, having read `read[: t + 1]`.
-    Each row sums to 1, unless the model is an ablation of that.
+    weights, by kind: "encoder" (L, H, S, S), "decoder" (L, H, T, T) and "cross" (L, H, T, S) of a Transformer; "alignment"
+    (1, 1, T, S) of a BiRNN. Except in "encoder", row t is the step that produces `target[t]`, having read `read[: t + 1]`.
+    Each row sums to 1, except in ablations that normalise over another axis.
     """
 
     weights: dict[str, Tensor]
@@ -133,15 +133,15 @@ class Attention(NamedTuple):
 
 
 def has_attention(model: nn.Module) -> bool:
-    """Whether a model has attention. A BiRNN that encodes the source as one vector (score: none) has not."""
+    """Returns whether a model has attention. A BiRNN that encodes the source as one vector (score: none) has none."""
     return any(isinstance(module, AttentionWeights) for module in model.modules())
 
 
 def read_sentence(
     model: Seq2Seq, vocabulary: Vocabulary, source: str, target: str | None, search: Search
 ) -> tuple[list[int], list[int]]:
-    """Ids of the source, with EOS, and of the target or, if that is None, the model's own translation, without BOS and EOS.
-    InputError if the source is empty or one is too long."""
+    """Returns the ids of the source, with EOS, and of the target, without BOS and EOS. If `target` is None, the model's own
+    translation is used. Raises InputError if the source is empty, or if either sentence is too long."""
     source = clean(source)
     if not source:
         raise InputError("sentence is empty: give one as sentence='...'")
@@ -154,14 +154,14 @@ def read_sentence(
 
 
 def attend(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequence[int]) -> Attention:
-    """The attention of a model that `has_attention` to the ids that `read_sentence` returns."""
+    """Returns the attention of a model, which must have some (`has_attention`), for the ids that `read_sentence` returns."""
     weights = {NAME_OF_KIND[map.kind]: map.weights for map in record(model, vocabulary, src, tgt)}
     target, read = vocabulary.tgt.pieces([*tgt, EOS]), vocabulary.tgt.pieces([BOS, *tgt])
     return Attention(weights, vocabulary.src.pieces(src), target, read)
 
 
 def record(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequence[int]) -> list[AttentionMap]:
-    """The maps of one sentence, one per kind. src ends with EOS; tgt has neither BOS nor EOS."""
+    """Returns the maps of one sentence, one per kind. src ends with EOS; tgt has neither BOS nor EOS."""
     maps = record_batch(model, vocabulary, [src], [tgt])[0]
     causal = is_causal(model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]))
     return [map._replace(as_decoded=causal or map.kind == ENCODER) for map in maps]
@@ -170,8 +170,8 @@ def record(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequ
 def record_batch(
     model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]
 ) -> list[list[AttentionMap]]:
-    """The maps of each sentence, recorded in one pass. May be called at any time, in a training step too: modes, gradients and
-    random numbers stay as they were. RuntimeError if an attention was not seen, or if there is none."""
+    """Returns the maps of each sentence, recorded in one pass. Safe to call during a training step: module modes, gradients and
+    the random state do not change. Raises RuntimeError if the model has no attention, or if some of it was not called."""
     sources, targets = pad(src, model.pad_id), pad([[BOS, *ids] for ids in tgt], model.pad_id)
     calls = capture(model, sources, targets, lambda path, module: isinstance(module, AttentionWeights))
     if not calls:
@@ -192,7 +192,7 @@ def record_batch(
         row_side, column_side = sides_of(kind)
         size = tuple(max(map(len, labels[side])) for side in (row_side, column_side))
         if weights.shape[-2:] != size:
-            raise RuntimeError(f"{kind}: weights of {tuple(weights.shape[-2:])} where {row_side} x {column_side} are {size}")
+            raise RuntimeError(f"{kind}: weights are {tuple(weights.shape[-2:])}, but {row_side} x {column_side} is {size}")
         for n, (rows, columns) in enumerate(zip(labels[row_side], labels[column_side], strict=True)):
             own = (..., slice(len(rows)), slice(len(columns)))
             maps[n].append(AttentionMap(kind, weights[n][own].clone(), rows, columns, allowed=allowed[n][own].clone()))
@@ -200,7 +200,7 @@ def record_batch(
 
 
 def is_causal(model: Seq2Seq, src: Tensor, tgt: Tensor) -> bool:
-    """src (1, S), tgt (1, T) as read -> whether the decoder's output for the first half of tgt is the same without the rest."""
+    """Returns whether the decoder's output for the first half of tgt (1, T) ignores the second half. src (1, S)."""
     half = max(1, tgt.size(1) // 2)
     with observing(model) as (plain, device):
         state, tgt = plain.encode(src.to(device)), tgt.to(device)
@@ -209,28 +209,28 @@ def is_causal(model: Seq2Seq, src: Tensor, tgt: Tensor) -> bool:
 
 
 def entropy_share(weights: Tensor, allowed: Tensor) -> Tensor:
-    """The entropy of each row (..., S) as a share of the entropy of a uniform row over its allowed keys; 0 where there are
-    fewer than two. Rows that do not sum to 1, as those of some ablations, are scaled first."""
-    p = weights / weights.sum(-1, keepdim=True).clamp(min=SMALLEST)
+    """Returns the entropy of each row (..., S), divided by that of a uniform row over its allowed keys; 0 for a row with fewer
+    than two of them. Rows that do not sum to 1, as in some ablations, are normalised first."""
+    p = weights / weights.sum(-1, keepdim=True).clamp(min=EPSILON)
     return -torch.xlogy(p, p).sum(-1) / allowed.sum(-1).clamp(min=2).log()
 
 
 def weights_of(calls: Sequence[Call]) -> tuple[Tensor, Tensor]:
-    """The weights (B, H, T, S) that an AttentionWeights gave over all its calls, in order, and where each row could look."""
+    """Returns the weights (B, H, T, S) of all calls of an AttentionWeights, joined along T, and which keys each row may see."""
     weights = torch.cat([call.output for call in calls], dim=-2)
     reachable = torch.cat([call.module.reachable(*call.inputs) for call in calls], dim=-2)
-    heads = (len(weights), -1, *weights.shape[-2:])  # the recurrent model's one head has no dimension of its own
+    heads = (len(weights), -1, *weights.shape[-2:])  # adds the dimension of heads, which a recurrent model does not have
     return weights.reshape(heads), reachable.reshape(heads)
 
 
 def kind_of(path: str) -> str:
-    """The kind of the weights at a module path, as "encoder.0.self_attention.weights"; of an unknown one, its words."""
+    """Returns the kind of attention at a path such as "encoder.0.self_attention.weights"; puts an unknown path in words."""
     place = re.sub(r"\.\d+|_?attention\.weights$", "", path)
     return KINDS.get(place, re.sub(r"[._\d]+", " ", path.removesuffix(".weights")))
 
 
 def sides_of(kind: str) -> tuple[Side, Side]:
-    """What the rows and the columns of a kind are."""
+    """Returns which tokens the rows and the columns of a kind of attention stand for."""
     if "encoder" in kind:
         return "source", "source"
     return "produced", "read" if "self" in kind else "source"

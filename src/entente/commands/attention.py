@@ -1,5 +1,5 @@
-"""Where trained checkpoints look in one sentence. `entente attention`: pictures of every attention of one, or of several
-side by side. `entente trace`: one attention step by step, with its numbers."""
+"""Shows the attention of trained checkpoints for one sentence. `entente attention` draws all attention of one checkpoint, or
+compares several side by side. `entente trace` prints one attention step by step, with its numbers."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from rich.console import Console
 
 from entente import checkpoint
 from entente.attention import draw, numbers, record
-from entente.attention.alignment import Pair, in_words, with_mean
+from entente.attention.alignment import Pair, merge_pieces, with_mean
 from entente.attention.record import AttentionMap
 from entente.attention.trace import Labels, examples, show, trace
 from entente.commands.trained import OutputDir, TrustData, load_run, stored_corpus
@@ -25,14 +25,14 @@ from entente.data.module import split_of
 from entente.data.tokenizer import BOS, EOS
 from entente.decoding.search import Search
 from entente.errors import InputError
-from entente.files import path_of, whole, writable, written_whole
+from entente.files import open_atomic, open_output, path_of, writable
 from entente.process import Threads, prepare_process
 
 log = logging.getLogger("entente")
 
 FORMATS = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps", ".ps", ".tif", ".tiff")
-IN_FOLDER = (".png", ".svg")  # each picture, if a folder is asked for
-FRAMES = "Frames: the gold links, sure ones with solid lines, possible ones with dashed lines."
+FOLDER_FORMATS = (".png", ".svg")  # written for each picture if `output` is a folder
+FRAMES = "Frames: the gold links; solid lines are sure links, dashed lines possible ones."
 SENTENCE = "Il n'est pas aussi grand que son père."
 Kind = Literal["encoder", "decoder", "cross", "alignment"]
 
@@ -41,18 +41,18 @@ Kind = Literal["encoder", "decoder", "cross", "alignment"]
 class Attention:
     """The settings of `entente attention`."""
 
-    checkpoint: Annotated[str | Sequence[str], doc("files or runs' directories; one: all its attention; several: side by side")]
-    sentence: Annotated[str, doc("in the source language")] = SENTENCE
-    target: Annotated[str | None, doc("a translation that the model is to read; null: its own")] = None
-    beam: Annotated[int, Interval(ge=1, le=1000), doc("of its own translation")] = 1
-    pair: Annotated[str | None, doc("instead of both: SPLIT/NUMBER of its corpus, with gold links if any: pair=test/1")] = None
+    checkpoint: Annotated[str | Sequence[str], doc("a file or a run's directory, or a list of them to compare side by side")]
+    sentence: Annotated[str, doc("sentence in the source language")] = SENTENCE
+    target: Annotated[str | None, doc("translation for the model to read; null: its own")] = None
+    beam: Annotated[int, Interval(ge=1, le=1000), doc("beam size for the model's own translation")] = 1
+    pair: Annotated[str | None, doc("SPLIT/NUMBER in its corpus, instead of sentence and target: pair=test/1")] = None
     trust_data: TrustData = False
-    kind: Annotated[Kind | None, doc("encoder, decoder or cross of a Transformer, alignment of a BiRNN; null: each")] = None
-    words: Annotated[bool, doc("whole words instead of pieces")] = False
-    layer: Annotated[Annotated[int, Ge(1)] | None, doc("of the large picture, from 1; null: the last")] = None
-    head: Annotated[Annotated[int, Ge(1)] | None, doc("from 1; null: the mean of the layer's heads")] = None
-    occlusion: Annotated[bool, doc("add what leaving out each source word changes, and how far the two agree")] = False
-    output: Annotated[str, doc("a folder, for PNG and SVG; or one picture: .png, .svg, .pdf")] = "outputs/attention"
+    kind: Annotated[Kind | None, doc("Transformer: encoder, decoder or cross; BiRNN: alignment; null: all")] = None
+    words: Annotated[bool, doc("show whole words instead of pieces")] = False
+    layer: Annotated[Annotated[int, Ge(1)] | None, doc("layer of the large picture, from 1; null: the last")] = None
+    head: Annotated[Annotated[int, Ge(1)] | None, doc("head of the large picture, from 1; null: mean of all heads")] = None
+    occlusion: Annotated[bool, doc("add the effect of leaving out each source word, and its agreement with attention")] = False
+    output: Annotated[str, doc("a folder for PNG and SVG files, or one picture: .png, .svg, .pdf")] = "outputs/attention"
     output_dir: OutputDir = "outputs"
     threads: Threads = None
 
@@ -62,29 +62,29 @@ class Trace:
     """The settings of `entente trace`."""
 
     checkpoint: Annotated[str | None, doc("a file, or a run's directory (its best checkpoint)")] = None
-    sentence: Annotated[str, doc("in the source language")] = SENTENCE
-    target: Annotated[str | None, doc("what the decoder is to produce; null: the model's own greedy translation")] = None
-    kind: Annotated[Kind | None, doc("null: attention to the source; of the example, all")] = None
-    layer: Annotated[Annotated[int, Ge(1)] | None, doc("of a Transformer, from 1; null: the first")] = None
-    head: Annotated[Annotated[int, Ge(1)] | None, doc("from 1; null: the first")] = None
-    step: Annotated[Annotated[int, Ge(1)] | None, doc("of a BiRNN, the target step, from 1; null: the first")] = None
+    sentence: Annotated[str, doc("sentence in the source language")] = SENTENCE
+    target: Annotated[str | None, doc("translation for the decoder to produce; null: the model's own, greedy")] = None
+    kind: Annotated[Kind | None, doc("null: attention to the source; with example, all kinds")] = None
+    layer: Annotated[Annotated[int, Ge(1)] | None, doc("layer of a Transformer, from 1; null: the first")] = None
+    head: Annotated[Annotated[int, Ge(1)] | None, doc("head of a Transformer, from 1; null: the first")] = None
+    step: Annotated[Annotated[int, Ge(1)] | None, doc("target step of a BiRNN, from 1; null: the first")] = None
     example: Annotated[
         bool | Literal["transformer", "birnn"],
-        doc("no checkpoint but a tiny model, two sentences of 3 tokens, width 4; true: transformer"),
+        doc("use a tiny model instead of a checkpoint: two sentences of 3 tokens, width 4; true: transformer"),
     ] = False
-    output: Annotated[str | None, doc("a file, NAME.md: the same as Markdown")] = None
-    columns: Annotated[Annotated[int, Ge(1)] | None, doc("columns of a wide tensor that are shown; null: all")] = 8
+    output: Annotated[str | None, doc("a file NAME.md for the trace as Markdown")] = None
+    columns: Annotated[Annotated[int, Ge(1)] | None, doc("how many columns of a wide tensor to show; null: all")] = 8
     output_dir: str = "outputs"
     threads: Threads = None
 
 
 def picture_attention(settings: Attention) -> None:
-    """Of one checkpoint: a picture of each kind of attention with all layers and heads, and one of the chosen head (or mean)
-    large; in a folder as PNG and SVG. Of several, or if `output` names a picture: the attention to the source alone."""
+    """Draws attention. For one checkpoint and a folder as `output`, draws each kind of attention with all layers and heads, and
+    again with the chosen head (or mean) large, as PNG and SVG. Otherwise draws only one kind, by default source attention."""
     prepare_process(settings.threads)
     paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
     if not paths:
-        raise InputError("checkpoint=[]: give one at least")
+        raise InputError("checkpoint=[]: give at least one")
     output = _output(settings.output)
     source, target, gold = _sentence(settings, paths[0])
     together = settings.occlusion or len(paths) > 1
@@ -97,15 +97,15 @@ def picture_attention(settings: Attention) -> None:
         src, tgt = record.read_sentence(model, vocabulary, source, target, Search(beam=settings.beam))
         translations.append(f"{name}: {vocabulary.tgt.decode(tgt)}")
         if not record.has_attention(model):
-            raise InputError(f"checkpoint={path}: this model has no attention to its source, nor any; give another checkpoint")
+            raise InputError(f"checkpoint={path}: this model has no attention; give another checkpoint")
         maps, words = record.record(model, vocabulary, src, tgt), Pair(src, tgt, gold).words(vocabulary)
-        if settings.words or settings.occlusion or gold:  # gold links are of words
-            maps = [in_words(map, *words) for map in maps]
+        if settings.words or settings.occlusion or gold:  # gold links are between words
+            maps = [merge_pieces(map, *words) for map in maps]
         if settings.kind or output.suffix or together:
             maps = [_of_kind(None if settings.occlusion else settings.kind, name, maps)]
         shown += [(name, map) for map in maps]
         if settings.occlusion:
-            [map] = maps  # from which the end symbols are cut
+            [map] = maps  # occlusion covers the words without the end symbols
             map = map._replace(weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1])
             change = numbers.occlusion(model, src, tgt, *words)
             shown[-1:] = [(name, map), (f"{name}: change when left out", map._replace(weights=change[None, None]))]
@@ -115,8 +115,8 @@ def picture_attention(settings: Attention) -> None:
     title = "\n".join([source, *read, *([FRAMES] if gold else [])])
     links = {(row, column): (column, row) in gold.sure for column, row in gold.possible} if gold else {}
     for picture, figure in _figures(shown, links, title, settings, together):
-        for file in [output] if output.suffix else [output / f"{picture}{suffix}" for suffix in IN_FOLDER]:
-            with writable(f"output={settings.output}"), whole(file) as opened:
+        for file in [output] if output.suffix else [output / f"{picture}{suffix}" for suffix in FOLDER_FORMATS]:
+            with writable(f"output={settings.output}"), open_atomic(file) as opened:
                 figure.savefig(opened, format=file.suffix[1:].lower())
             log.info("%s", file)
         if output.suffix:
@@ -124,19 +124,19 @@ def picture_attention(settings: Attention) -> None:
 
 
 def _output(path: str) -> Path:
-    """A folder, or a picture that can be written."""
+    """Returns the path of `output`, a folder or a picture of a known format in an existing folder. InputError for any other."""
     output = path_of(path)
     if output.suffix and output.suffix.lower() not in FORMATS and not output.is_dir():
-        raise InputError(f"output={path}: no kind of picture; give a folder, or a name that ends in {', '.join(FORMATS)}")
+        raise InputError(f"output={path}: not a picture format; give a folder, or a name that ends in {', '.join(FORMATS)}")
     if output.suffix and output.is_dir():
         raise InputError(f"output={path}: this is a folder; give a file")
     if output.suffix and not output.parent.is_dir():
-        raise InputError(f"output={path}: cannot be written, {output.parent} is no folder; make it, or give another")
+        raise InputError(f"output={path}: cannot be written, {output.parent} is not a folder; create it, or give another")
     return output
 
 
 def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | None]:
-    """The source, a target to read (None: the model's own), and gold links; those of `pair` are in the corpus of `path`."""
+    """Returns the source, the target to read (None: the model's own) and any gold links; `pair` is in the corpus of `path`."""
     if settings.pair is None:
         return clean(settings.sentence), clean(settings.target or "") or None, None
     split, _, number = settings.pair.partition("/")
@@ -151,8 +151,8 @@ def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | N
 def _figures(
     shown: Sequence[tuple[str, AttentionMap]], links: draw.Marks, title: str, settings: Attention, together: bool
 ) -> Iterator[tuple[str, Figure]]:
-    """Names and pictures of the maps, each with the name of its model: all side by side if `together`; else of each all layers
-    and heads, if it has several, and the chosen layer and head large."""
+    """Yields the name and figure of each picture. shown: maps with the names of their models. together: draws all maps side by
+    side; otherwise, draws all layers and heads of each map that has several, and its chosen layer and head large."""
     layer, head = settings.layer, settings.head
     for name, number, axis in (("layer", layer, 0), ("head", head, 1)):
         most = min((map.weights.shape[axis] for _, map in shown if map.weights.shape[axis] > 1), default=1)
@@ -171,19 +171,19 @@ def _figures(
 
 
 def _of_kind(kind: Kind | None, name: str, maps: Sequence[AttentionMap]) -> AttentionMap:
-    """The map of a kind, None for the one to the source, of the model of that name. InputError if it has none."""
+    """Returns the map of a kind (None: attention to the source). Raises InputError if the model, called `name`, has none."""
     kinds = (record.KIND_NAMES[kind],) if kind else record.TO_SOURCE
     if found := [map for map in maps if map.kind in kinds]:
         return found[0]
     there = ", ".join(record.NAME_OF_KIND[map.kind] for map in maps)
     if kind:
-        raise InputError(f"kind={kind}: this model has {there}; choose of these")
-    raise InputError(f"{name}: this model has no attention to its source, only {there}; choose with kind=")
+        raise InputError(f"kind={kind}: this model has {there}; choose one of these")
+    raise InputError(f"{name}: this model has no attention to its source, only {there}; choose one with kind=")
 
 
 def trace_attention(settings: Trace) -> None:
-    """Prints one attention of a checkpoint to one sentence, with the target given or the model's own translation, or every one
-    of the example, and writes the same as Markdown to any `output`."""
+    """Prints one attention of a checkpoint for one sentence, with the given target or the model's own translation, or the
+    attention of the example model. Also writes it to `output` as Markdown if given."""
     prepare_process(settings.threads)
     output = path_of(settings.output) if settings.output else None
     if output and output.suffix.lower() != ".md":
@@ -191,7 +191,7 @@ def trace_attention(settings: Trace) -> None:
     choice = settings.layer, settings.head, settings.step, settings.columns
     if settings.example:
         if settings.checkpoint:
-            raise InputError(f"checkpoint={settings.checkpoint}: an example has a model of its own; leave out one of both")
+            raise InputError(f"checkpoint={settings.checkpoint}: the example has its own model; leave out one of the two")
         text = examples("transformer" if settings.example is True else settings.example, settings.kind, *choice)
     elif settings.checkpoint:
         run = checkpoint.load(settings.checkpoint)
@@ -200,9 +200,9 @@ def trace_attention(settings: Trace) -> None:
         labels = Labels(run.vocabulary.src.pieces(src), read, produced)
         text = trace(run.model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]), [labels], settings.kind, *choice)
     else:
-        raise InputError("checkpoint is not set: give checkpoint=FILE, or example=true for a tiny model of its own")
+        raise InputError("checkpoint is not set: give checkpoint=FILE, or example=true for a tiny model")
     if output:
-        with written_whole(output) as file:
+        with open_output(output) as file:
             file.write(f"{text}\n".encode())
     with writable("standard output"):
         show(text, Console(file=standard_output(), highlight=False))

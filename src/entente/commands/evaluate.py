@@ -21,21 +21,21 @@ from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.evaluation import evaluate, show, write_translations
 from entente.files import file_in, is_split, is_stream, path_of, scratch, writable, write_json, write_text
-from entente.training.train import placed
+from entente.training.train import on_accelerator
 
 log = logging.getLogger("entente")
 
-ONE_TOKEN = Search(length_factor=0, length_offset=1)
+ONE_TOKEN = Search(length_factor=0, length_offset=1)  # the shortest possible search, for when another engine translates
 
 
-def links_need_files(src: str | None, alignments: str | None) -> None:
-    """Links are of a user's own files; the grammar knows its own."""
+def check_alignment_files(src: str | None, alignments: str | None) -> None:
+    """Raises ValueError if gold links are given without the user's own files; the grammar knows its own links."""
     if alignments and not src:
-        raise ValueError(f"alignments={alignments} goes with src=FILE and tgt=FILE; give these too, or leave it out")
+        raise ValueError(f"alignments={alignments} needs src=FILE and tgt=FILE; give these too, or leave it out")
 
 
-def measured_with_attention(attention: bool, alignments: str | None, occlusion: int) -> None:
-    """What is only measured with the rest of the attention."""
+def check_attention_enabled(attention: bool, alignments: str | None, occlusion: int) -> None:
+    """Raises ValueError if a setting is given that has an effect only with attention=true."""
     if not attention and (alignments or occlusion):
         raise ValueError(f"alignments={alignments} occlusion={occlusion} need attention=true; add it, or leave them out")
 
@@ -46,26 +46,26 @@ class Evaluate(Decoding):
 
     split: Annotated[
         str | Sequence[str],
-        doc("of the run's corpus; several: split=[valid,test], or all; test@alone, test@mixed: batched otherwise"),
+        doc("split of the run's corpus; several: split=[valid,test], or all; test@alone, test@mixed: other batches"),
     ] = "test"
     trust_data: TrustData = False
-    src: Annotated[str | None, doc("your own pair of files instead of a split: src=FILE tgt=FILE")] = None
+    src: Annotated[str | None, doc("your own files instead of a split: src=FILE tgt=FILE")] = None
     tgt: str | None = None
-    attention: Annotated[bool, doc("the attention in numbers too, and as word alignment")] = False
+    attention: Annotated[bool, doc("also measure attention, and score it as word alignment")] = False
     alignments: Annotated[
-        str | None, doc("gold links of your own files, a line per pair: 0-0 1-2 sure, 1?3 possible; words are split at spaces")
+        str | None, doc("gold links for your own files, a line per pair: 0-0 1-2 sure, 1?3 possible; words are split at spaces")
     ] = None
-    occlusion: Annotated[int, Ge(0), doc("sentences on which attention is compared with leaving words out")] = 0
+    occlusion: Annotated[int, Ge(0), doc("number of sentences on which attention is compared with leaving words out")] = 0
     output: Annotated[str | None, doc("a folder for metrics.json, translations and alignments")] = None
 
-    relations = (*Decoding.relations, links_need_files, measured_with_attention)
+    relations = (*Decoding.relations, check_alignment_files, check_attention_enabled)
 
 
 def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
-    """Decodes and scores splits of the corpus a checkpoint was trained on, or a user's own pair of files; prints the table
-    and, where `output` is given, writes metrics.json and translations there. The NLL is torch's, whatever engine translates."""
+    """Decodes and scores splits of the corpus a checkpoint was trained on, or the user's own pair of files. Prints the scores
+    and, if `output` is given, writes metrics.json and translations there. The NLL is computed by torch, whatever the engine."""
     output = path_of(settings.output) if settings.output else None
-    if output and os.path.exists(output / "config.yaml"):  # its scores would be lost, and by them it counts as finished
+    if output and os.path.exists(output / "config.yaml"):  # would overwrite its metrics.json, which marks it as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
     run, how, engine = load_decoder(settings)
     corpus, splits = _own_files(settings, run) if settings.src or settings.tgt else _stored_splits(settings, run)
@@ -73,10 +73,10 @@ def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
     chosen = {split: data.evaluation(split) for split in splits}
     if output:
         with writable(f"output={output}"), scratch(output):
-            pass  # before any work
-    with placed(run.model, settings.accelerator, run.config["trainer"]["precision"]):
-        torchs = ONE_TOKEN if engine else how
-        evaluations = {name: evaluate(run.model, run.vocabulary, split, torchs) for name, split in chosen.items()}
+            pass  # fails here rather than after decoding
+    with on_accelerator(run.model, settings.accelerator, run.config["trainer"]["precision"]):
+        torch_search = ONE_TOKEN if engine else how
+        evaluations = {name: evaluate(run.model, run.vocabulary, split, torch_search) for name, split in chosen.items()}
     if engine:
         for split, evaluation in evaluations.items():
             best = [run.vocabulary.tgt.decode(n_best[0].tokens) for n_best in engine(evaluation.sources)]
@@ -107,8 +107,8 @@ def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
 
 
 def _measured(run: checkpoint.Run, data: TranslationData, splits: list[str], occluded: int) -> dict[str, Measured]:
-    """The attention of each split in numbers. The head whose alignment is reported is chosen on validation where its gold is
-    known; else on the split itself, which the report says."""
+    """Measures the attention of each split. The head whose alignment is reported is chosen on the validation split if that has
+    gold links, otherwise on the split itself, as the report states."""
     corpus = data.corpus
     known = "valid" in corpus.gold and any(split_of(split) in corpus.gold for split in splits)
     found: dict[str, Measured] = {}
@@ -119,17 +119,17 @@ def _measured(run: checkpoint.Run, data: TranslationData, splits: list[str], occ
 
 
 def _stored_splits(settings: Evaluate, run: checkpoint.Run) -> tuple[Corpus, list[str]]:
-    """The run's own corpus, and the splits meant, each once."""
+    """Returns the corpus of the run, and the requested splits without duplicates."""
     corpus = stored_corpus(run, settings.checkpoint, settings.trust_data)
     asked = [settings.split] if isinstance(settings.split, str) else settings.split
     splits = list(dict.fromkeys(split for one in asked for split in (["valid", *corpus.tests] if one == "all" else [one])))
     if not splits:
-        raise InputError("split=[]: give one at least, or all")
+        raise InputError("split=[]: give at least one, or all")
     return corpus, splits
 
 
 def _own_files(settings: Evaluate, run: checkpoint.Run) -> tuple[Corpus, list[str]]:
-    """The user's files as a corpus of one split, with their gold links where given."""
+    """Returns the user's files as a corpus with one split, with gold links if given, and the name of the split."""
     if not settings.src or not settings.tgt:
         raise InputError("src and tgt go together: give both files, src=FILE tgt=FILE")
     src, tgt = path_of(settings.src), path_of(settings.tgt)

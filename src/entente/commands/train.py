@@ -1,4 +1,4 @@
-"""`entente train`: one run. An ablation is compared with its baseline before it trains."""
+"""The command `entente train`. Before it trains an ablation, it proves that the ablation differs from the baseline."""
 
 import os
 from functools import partial
@@ -15,7 +15,7 @@ from entente.training.train import check_run, train
 
 def check(config: dict[str, Any]) -> list[str]:
     if HydraConfig.initialized():
-        variants.refuse_unusable([variants.chosen()])
+        variants.refuse_unusable([variants.chosen_ablation()])
     return check_run(config)
 
 
@@ -23,6 +23,6 @@ def main(config: dict[str, Any]) -> None:
     if parent := os.environ.get(PARENT):
         Thread(target=stop_with, args=[int(parent)], daemon=True).start()
     prove = None
-    if variants.chosen() != variants.BASELINE and config.get("resume") in (None, "auto"):
-        prove = partial(proof, variants.without_ablation(config))
+    if variants.chosen_ablation() != variants.BASELINE and config.get("resume") in (None, "auto"):
+        prove = partial(proof, variants.baseline_config(config))
     train(config, prove)

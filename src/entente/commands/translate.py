@@ -21,9 +21,9 @@ from entente.data.tokenizer import Tokenizer
 from entente.decoding.search import Hypothesis, Search
 from entente.decoding.translate import translate
 from entente.errors import InputError
-from entente.files import is_stream, path_of, writable, written_whole
+from entente.files import is_stream, open_output, path_of, writable
 
-CHUNK = 1000  # lines translated together
+CHUNK = 1000  # lines passed to the engine in one call
 
 Engine = Callable[[list[str]], list[list[Hypothesis]]]  # sentences -> the n best translations of each
 
@@ -32,13 +32,13 @@ Engine = Callable[[list[str]], list[list[Hypothesis]]]  # sentences -> the n bes
 class Translate(Decoding):
     """The settings of `entente translate`."""
 
-    input: Annotated[str | None, doc("a text file, plain or gzip; null: standard input, or a prompt on a terminal")] = None
+    input: Annotated[str | None, doc("a text file, plain or gzip; null: standard input, or a prompt in a terminal")] = None
     output: Annotated[str | None, doc("a file; null: standard output")] = None
 
 
 def translate_text(settings: Translate) -> None:
-    """Translates `input` to `output` line by line; an empty line stays an empty line. With n_best > 1 each line has n: number
-    of the sentence, score, translation, separated by tabs."""
+    """Translates `input` to `output` line by line; an empty line stays empty. If n_best > 1, writes n lines per input line: its
+    number, the score and the translation, separated by tabs."""
     run, how, other = load_decoder(settings)
     if torch.cuda.is_available() and settings.accelerator in ("auto", "gpu", "cuda"):
         run.model.cuda()
@@ -46,8 +46,8 @@ def translate_text(settings: Translate) -> None:
     if not settings.input and sys.stdin and sys.stdin.isatty():
         _prompt(run, how, engine)
         return
-    lines, total = _to_translate(settings.input, run.vocabulary.src)
-    with written_whole(path_of(settings.output)) if settings.output else writable("standard output") as file:
+    lines, total = _input_lines(settings.input, run.vocabulary.src)
+    with open_output(path_of(settings.output)) if settings.output else writable("standard output") as file:
         out = io.TextIOWrapper(file, encoding="utf-8") if file else standard_output()
         console = Console(stderr=True)
         chunks = track(_chunks(lines), "sentences", total, console=console, transient=True, disable=not console.is_terminal)
@@ -59,7 +59,7 @@ def translate_text(settings: Translate) -> None:
 
 
 def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
-    """Asks for sentences until the end of input (Ctrl-D)."""
+    """Prompts for sentences and translates them until the end of input (Ctrl-D)."""
     languages = run.config["data"]
     try:
         while True:
@@ -76,9 +76,9 @@ def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
         print()
 
 
-def _to_translate(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str], float | None]:
-    """The lines of a file, or of standard input, and how many chunks they make. A file is read once before: if a line of it is
-    refused, no line is translated. What can be read only once is translated up to such a line, and not counted."""
+def _input_lines(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str], float | None]:
+    """Returns the lines of a file or of standard input, and their number in chunks. A file is first read to check and count its
+    lines, so that nothing is translated if one is too long. A stream is translated up to such a line; its number is None."""
     path = path_of(given) if given else None
     if not path and not sys.stdin:
         raise InputError("standard input is closed: give input=FILE")
@@ -92,14 +92,14 @@ def _to_translate(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str
 
 
 def standard_output() -> TextIO:
-    """It takes what standard input gives, UTF-8, whatever the terminal's language."""
+    """Returns standard output after setting it to UTF-8, like the input, whatever the locale."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     return sys.stdout
 
 
 def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Some lines at a time; those before a line that is refused are not lost."""
+    """Yields CHUNK lines at a time. If a line is refused, yields the lines before it before raising the InputError."""
     while True:
         chunk: list[str] = []
         try:

@@ -1,9 +1,9 @@
-"""How commands begin: Hydra composes the configuration, and everything the user got wrong is reported at once.
+"""Starts commands: composes the configuration with Hydra, and reports all mistakes of the user at once.
 
-The defaults of all settings, their comments and what they may be are read from `schema.json`, so that help and answers to
-misspelt keys need neither torch nor the code that uses them. That table is made from the signatures, by
-`python scripts/schema.py`, and registered in Hydra's ConfigStore: its part "train" as `_train`, "model/birnn" as `_birnn` of
-the group `model`. A file of configs/ names its part in its defaults list and holds only what differs from it.
+The defaults, comments and allowed values of all settings are read from `schema.json`, so that help and suggestions for misspelt
+keys import neither torch nor the code that uses the settings. `python scripts/schema.py` generates that table from signatures.
+Its parts are registered in Hydra's ConfigStore: "train" as `_train`, and "model/birnn" as `_birnn` in the group `model`. Each
+file in configs/ names its part in its defaults list and contains only what differs from it.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 import hydra
 import yaml
-from hydra._internal.utils import get_args_parser  # Hydra has no public list of its flags
+from hydra._internal.utils import get_args_parser  # Hydra has no public API for its flags
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -37,17 +37,17 @@ from entente.files import path_of, read_yaml
 Command = Callable[[dict[str, Any]], None]
 Check = Callable[[dict[str, Any]], Sequence[str]]
 
-COMPOSING = (HydraException, OmegaConfBaseException, yaml.YAMLError)  # what a command that composes more raises
+COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)  # also raised by commands that compose
 FILE = Path(__file__).with_name("schema.json")
-Table = dict[str, dict[str, Any]]  # by dotted key: default (not of the keys inside a value), allowed and comment, both in words
+Table = dict[str, dict[str, Any]]  # by dotted key: `allowed`, `comment` and, except for keys inside a value, `default`
 TABLES: dict[str, Table] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
-MOST_VALUES = 10_000  # of a sweep; Hydra lists them all
-UNUSABLE = Exception  # what Hydra raises for a command line that it cannot use: a KeyError, an OSError, ...
+MOST_VALUES = 10_000  # limit on the values of one override in a sweep, since Hydra lists them all
+HYDRA_ERRORS = Exception  # Hydra raises errors of many types for a bad command line: KeyError, OSError, ...
 
 
 def run(command: Command, configs: Path, name: str, check: Check = lambda config: ()) -> None:
-    """Calls `command` with the plain dict composed from `configs/name.yaml` and the command line's overrides. `check` says what
-    is wrong with such a dict, a line for each problem; the command runs when there is none."""
+    """Calls `command` with the dict composed from `configs/name.yaml` and the overrides of the command line. `check` returns a
+    line for each problem in such a dict; the command runs only if there are none."""
     occupy_standard_streams()
     with endings(), StopSignals():
         sys.argv[1:] = usable_arguments()
@@ -59,44 +59,44 @@ def run(command: Command, configs: Path, name: str, check: Check = lambda config
 
 
 def usable_arguments() -> list[str]:
-    """The arguments in `sys.argv`, quoted where Hydra's grammar asks for it. An InputError where none can be followed."""
+    """Returns the arguments in `sys.argv`, quoted if Hydra's grammar requires it. Raises InputError if one is not UTF-8."""
     try:
         os.getcwd()
     except OSError:
         raise InputError("the working directory has been deleted; change to another one") from None
-    # Python keeps bytes that are not UTF-8 as lone surrogates.
+    # Python decodes bytes that are not UTF-8 to lone surrogates.
     if strange := [ascii(argument) for argument in sys.argv[1:] if re.search("[\ud800-\udfff]", argument)]:
         raise InputError(*(f"{argument}: not UTF-8 text; convert it, or rename the file" for argument in strange))
-    return [quoted(argument) for argument in sys.argv[1:]]
+    return [quote_value(argument) for argument in sys.argv[1:]]
 
 
-def parsed(override: str) -> Override | None:
-    """An override as Hydra reads it; None where its grammar does not allow it."""
+def read_override(override: str) -> Override | None:
+    """Parses an override with Hydra's grammar; returns None if it is invalid."""
     try:
         return OverridesParser.create().parse_override(override)
     except HydraException:
         return None
 
 
-def quoted(argument: str) -> str:
-    """The argument, with quotes around a value that Hydra's grammar does not allow without them (an apostrophe, say). A
-    sentence or its translation is always quoted, since a comma in it is no sweep."""
+def quote_value(argument: str) -> str:
+    """Quotes the value of an argument if Hydra's grammar requires it, for example because of an apostrophe. A sentence or its
+    translation is always quoted, so that a comma in it does not start a sweep."""
     key, equals, value = argument.partition("=")
     is_text = key == "sentence" or (key == "target" and value != "null")  # null: the model's own translation
     is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-    if not equals or key.startswith("-") or is_quoted or (not is_text and (value[:1] in ("[", "{") or parsed(argument))):
+    if not equals or key.startswith("-") or is_quoted or (not is_text and (value[:1] in ("[", "{") or read_override(argument))):
         return argument
     escaped = value.replace('"', r"\"")
     return f'{key}="{escaped}"'
 
 
 def key_of(override: str) -> str:
-    """The dotted key of an override of the command line."""
+    """Returns the dotted key of an override."""
     return override.partition("=")[0].lstrip("+~").partition("@")[0]
 
 
 def resolve_config(config: DictConfig, overrides: Sequence[str], check: Check) -> dict[str, Any]:
-    """The configuration that the command is to have, with nothing wrong in it; else an InputError with all that is."""
+    """Returns the resolved configuration for the command. Raises InputError with every problem in it."""
     values, found = plain(config)
     directory = values.get("resume")
     if isinstance(directory, str) and directory != "auto":
@@ -110,39 +110,38 @@ def resolve_config(config: DictConfig, overrides: Sequence[str], check: Check) -
 
 
 def plain(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
-    """The configuration as dicts, lists and values (none where it cannot be resolved), and a line for each value that is
-    missing or refers to nothing."""
+    """Returns a plain dict (empty if references cannot be resolved), and a line for each missing value or broken reference."""
     found = [unset(key) for key, value in flat(OmegaConf.to_container(config)) if value == MISSING]
     try:
         container: Any = OmegaConf.to_container(config, resolve=True)
     except InterpolationToMissingValueError:
         return {}, found
     except OmegaConfBaseException as error:
-        return {}, [*found, f"{why(error)}; correct the reference, or leave in what it refers to"]
+        return {}, [*found, f"{why(error)}; correct the reference, or keep what it refers to"]
     return container, found
 
 
 def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """The configuration of the run in the directory `resume`, which continues as it began. The machine may be another, so
-    `trainer.threads` is this one's."""
+    """Returns the stored configuration of the run in the directory `resume`, with which it continues. Only `trainer.threads`
+    may be overridden, since the machine may be a different one. Raises InputError if there is no such configuration."""
     directory = config["resume"]
     path = path_of(directory) / "config.yaml"
     if not os.path.exists(path):
-        raise InputError(f"resume={directory}: no directory of a run, with a config.yaml in it; give one, or auto")
+        raise InputError(f"resume={directory}: not the directory of a run with a config.yaml in it; give one, or auto")
     try:
         stored = read_yaml(path)
     except ValueError as error:
         raise InputError(f"resume={directory}: {path} cannot be read ({error})") from error
     if not isinstance(stored, dict):
-        raise InputError(f"resume={directory}: {path} is no configuration of a run")
+        raise InputError(f"resume={directory}: {path} is not the configuration of a run")
     if "trainer.threads" in map(key_of, overrides) and isinstance(stored.get("trainer"), dict):
         stored["trainer"]["threads"] = config["trainer"]["threads"]
     return {**stored, "resume": str(path.parent)}
 
 
 def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line as Hydra reads it; an InputError where it has a flag that Hydra does not. --experimental-rerun is
-    refused too: it reads a pickle, which can run any code."""
+    """Parses the command line like Hydra. Raises InputError for an unknown flag and for --experimental-rerun, which reads a
+    pickle and could therefore run any code."""
 
     def refuse(message: str) -> NoReturn:
         raise InputError(f"{message}; --help lists the flags, which go before the settings")
@@ -156,28 +155,28 @@ def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 class CommandLine:
-    """The flags and overrides of one command, read before Hydra reads them.
+    """The flags and overrides of one command, parsed before Hydra runs.
 
-    overrides: each value of a sweep is an override of its own. unlisted: a line for each sweep whose values cannot be listed.
+    overrides: those given, with a sweep expanded to one per value. unlisted: a line for each sweep that cannot be expanded.
     """
 
     def __init__(self, configs: Path, name: str, check: Check) -> None:
         self.flags = parse_flags()
         self.configs, self.verb, self.check = configs, name, check
         self.name = self.flags.config_name or name
-        self.elsewhere = bool(self.flags.config_path or self.flags.config_dir)  # other files decide what there is
+        self.elsewhere = bool(self.flags.config_path or self.flags.config_dir)  # settings are defined in other files
         self.overrides: list[str] = []
         self.unlisted: list[str] = []
         for override in self.flags.overrides:
             try:
                 self.overrides += self._values(override) if self.flags.multirun and not self.elsewhere else [override]
-            except UNUSABLE as error:  # from what a user's range is made of
+            except HYDRA_ERRORS as error:  # expanding a sweep can raise errors of many types
                 self.unlisted.append(f"{override}: {why(error)}")
 
     def _values(self, override: str) -> list[str]:
-        """One override for each value of a sweep; the override itself where it is none. A ValueError where it has no values, or
-        more than can be meant."""
-        one = parsed(override)
+        """Returns one override for each value of a sweep, or the override itself if it is not a sweep. Raises ValueError if the
+        values cannot be listed, or if there are none or more than MOST_VALUES."""
+        one = read_override(override)
         if one is None or not one.is_sweep_override():
             return [override]
         key, values = one.get_key_element(), one.value()
@@ -186,7 +185,7 @@ class CommandLine:
         elif one.is_discrete_sweep():
             found = list(islice(one.sweep_string_iterator(), MOST_VALUES + 1))
         else:
-            raise ValueError("these values cannot be listed; write them out, or as range(START,STOP,STEP)")
+            raise ValueError("these values cannot be listed; write them out, or use range(START,STOP,STEP)")
         if not found:
             raise ValueError("there is no value to run with; give one")
         if len(found) > MOST_VALUES:
@@ -195,7 +194,7 @@ class CommandLine:
 
     @cached_property
     def choices(self) -> dict[str, list[str]]:
-        """The groups of which the configuration makes a choice, each with the files that can be chosen."""
+        """The config groups of this command, each with the names of its files."""
         with self._composing():
             groups = hydra.compose(self.name, return_hydra_config=True).hydra.runtime.choices
         files = {group: sorted(path.stem for path in (self.configs / group).glob("*.yaml")) for group in sorted(groups)}
@@ -205,35 +204,35 @@ class CommandLine:
         return hydra.initialize_config_dir(str(self.configs), version_base="1.3")
 
     def call(self, command: Command) -> None:
-        """Has Hydra compose the configuration, or one for each value of a sweep, and calls the command with it."""
+        """Lets Hydra compose the configuration, or one for each combination of a sweep, and calls the command with it."""
         if found := self.unused_by_resume() or (self.unlisted and self.problems()):
-            raise InputError(*found)  # before Hydra makes a directory
-        ours = False  # whether our code is running, not Hydra's
+            raise InputError(*found)  # before Hydra creates a directory
+        ours = False  # whether the command is running, rather than Hydra
 
         def main(config: DictConfig) -> None:
             nonlocal ours
             ours = True
-            with endings():  # here, before Hydra adds lines of its own
+            with endings():  # inside Hydra, which would add lines to the error
                 command(resolve_config(config, HydraConfig.get().overrides.task, self.check))
             ours = False
 
-        os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach us as they are; what is printed of them is decided here
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise errors instead of printing them
         try:
             hydra.main(version_base="1.3", config_path=str(self.configs), config_name=self.verb)(main)()
         except SystemExit as ended:
-            sys.exit(2 if ended.code == 1 and not ours else ended.code)  # Hydra has named a flag that it cannot follow
-        except UNUSABLE as error:
+            sys.exit(2 if ended.code == 1 and not ours else ended.code)  # Hydra has reported a bad flag
+        except HYDRA_ERRORS as error:
             denied = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
-            if not isinstance(error, COMPOSING) and (ours or denied):
-                raise  # what the machine denies, or a fault of the command's own
+            if not isinstance(error, COMPOSITION_ERRORS) and (ours or denied):
+                raise  # a lack of memory, a failed system call, or a bug in the command
             raise InputError(*(self.problems() or [why(error)])) from error
 
     def help(self) -> str:
-        """What the command does, the files that can be chosen, and each setting with its value, comment and range."""
+        """Returns the help text: the command's purpose, files of settings, and each setting with value, comment and range."""
         try:
             with self._composing():
                 config: Any = OmegaConf.to_container(hydra.compose(self.verb, self.flags.overrides))
-        except UNUSABLE as error:
+        except HYDRA_ERRORS as error:
             raise InputError(*(self.problems() or [why(error)])) from error
         lines = (self.configs / f"{self.verb}.yaml").read_text(encoding="utf-8").splitlines()
         header = [line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
@@ -241,51 +240,51 @@ class CommandLine:
         more = "--cfg job shows the configuration, -m runs several values (KEY=1,2), --hydra-help lists the others"
         parts = ["\n".join(header), f"Flags, before the settings: {more}."]
         parts += ["\n".join(["Files of settings, GROUP=NAME:", *chosen])] if chosen else []
-        return "\n\n".join([*parts, "Settings, KEY=VALUE or PART.KEY=VALUE:", commented(self.verb, config)])
+        return "\n\n".join([*parts, "Settings, KEY=VALUE or PART.KEY=VALUE:", annotated_yaml(self.verb, config)])
 
     def unused_by_resume(self) -> list[str]:
-        """A line for each override that has no effect, since the run that `resume` names continues as it began."""
+        """Returns a line for each override that would be ignored, since `resume` keeps the settings of the run it names."""
         directory = next((one.partition("=")[2] for one in self.overrides if key_of(one) == "resume"), "")
         if directory in ("", "null", "auto"):
             return []
         others = [one for one in self.overrides if key_of(one) not in ("resume", "trainer.threads")]
-        return [f"resume={directory} goes on with that run's own settings; leave out {one}" for one in others]
+        return [f"resume={directory} continues with that run's own settings; leave out {one}" for one in others]
 
     def problems(self) -> list[str]:
-        """A line for each override that does not compose, and for all that is wrong with what the others compose; none where
-        the fault is not theirs."""
+        """Returns a line for each override that does not compose, and for each problem in the configuration composed from the
+        others. The list is empty if the overrides are not to blame."""
         if self.elsewhere:
             return []
         try:
             groups = self.choices.keys()
-        except UNUSABLE:  # it does not compose without overrides either
+        except HYDRA_ERRORS:  # composing fails even without overrides
             return []
         with self._composing():
             lines, good, config = self._composed_one_by_one()
             values, found = plain(config)
-        # Our own files have nothing wrong in them: there is something to check, which takes seconds, only with a user's value.
+        # The check takes seconds and cannot fail on our own files, so it runs only if the user has set some value.
         checked = self.check(values) if lines and values and good - groups else []
         return list(dict.fromkeys([*lines, *found, *checked]))
 
     def _composed_one_by_one(self) -> tuple[list[str], set[str], DictConfig]:
-        """A line for each override that does not compose, the keys of those that do, and what these compose. Which settings
-        there are depends on the choices of groups: these come first. Where a choice cannot be made, the settings are judged by
-        the one that was probably meant; where there is none, those of its group are not judged."""
+        """Returns a line for each override that does not compose, the keys of the others, and the configuration they compose.
+        Choices of groups come first, since they decide which settings exist. An invalid choice is replaced by the nearest valid
+        name; if none is near, the settings of that group are not checked."""
         config = hydra.compose(self.name)
         lines = list(self.unlisted)
         good: dict[str, str] = {}  # the overrides that compose, by key
-        unclear: set[str] = set()  # groups without a choice
+        unclear: set[str] = set()  # groups whose choice is invalid
         for one in sorted(self.overrides, key=lambda one: key_of(one) not in self.choices):
             key, value = key_of(one), one.partition("=")[2]
-            if key.partition(".")[0] in unclear or not unclear <= config.keys():  # one that is no part may choose anything
+            if key.partition(".")[0] in unclear or not unclear <= config.keys():  # a group such as `experiment` may set any key
                 continue
             try:
                 config = hydra.compose(self.name, [*{**good, key: one}.values()])
                 good[key] = one
                 continue
-            except UNUSABLE as error:
+            except HYDRA_ERRORS as error:
                 lines.append(self._explain(one, error, config))
-            if key not in self.choices or key in good or not parsed(one):
+            if key not in self.choices or key in good or not read_override(one):
                 continue
             if meant := nearest(value, self.choices[key]):
                 good[key] = f"{key}={meant}"
@@ -295,10 +294,10 @@ class CommandLine:
         return lines, set(good), config
 
     def _explain(self, override: str, error: Exception, config: DictConfig) -> str:
-        """Why an override does not compose, in one line; `config` is what the others compose."""
-        key, value, one = key_of(override), override.partition("=")[2], parsed(override)
+        """Explains in one line why an override does not compose. config: composed from the other overrides."""
+        key, value, one = key_of(override), override.partition("=")[2], read_override(override)
         if one is None:
-            return f"{override}: this is no override; write KEY=VALUE, with quotes around special characters"
+            return f"{override}: not an override; write KEY=VALUE, with quotes around special characters"
         if one.is_sweep_override():
             return f"{override}: to try several values, add -m; a list is written {key}=[...]"
         if key in self.choices and value not in self.choices[key]:
@@ -310,8 +309,8 @@ class CommandLine:
 
 
 def why(error: BaseException) -> str:
-    """`errors.reason`, with the place in a YAML file or the key that Hydra's and OmegaConf's errors are about."""
-    if error.__cause__ and (not str(error) or str(error).startswith("Error merging")):  # Hydra's; the reason is OmegaConf's
+    """Returns `errors.reason`, preceded by the line in the YAML file or the key that an error of Hydra or OmegaConf names."""
+    if error.__cause__ and (not str(error) or str(error).startswith("Error merging")):  # Hydra wrapped the original error
         error = error.__cause__
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"line {error.problem_mark.line + 1}: {error.problem}"
@@ -332,12 +331,12 @@ def register() -> None:
         ConfigStore.instance().store(f"_{last}", node, group or None)
 
 
-def commented(command: str, config: Mapping[str, Any]) -> str:
-    """A composed configuration as YAML, each setting with its comment and what it may be."""
+def annotated_yaml(command: str, config: Mapping[str, Any]) -> str:
+    """Formats a composed configuration as YAML, with the comment and the allowed values of each setting."""
     known = TABLES.get("train", {}) | TABLES.get(command, {})
     lines = []
     for key, value in flat(config):
-        if isinstance(value, Mapping):  # a part, whose name may choose a table of its own
+        if isinstance(value, Mapping):  # the `name` of a part selects its table, if it has one
             known |= {f"{key}.{inner}": setting for inner, setting in TABLES.get(f"{key}/{value.get('name')}", {}).items()}
         setting = known.get(key, {})
         words = "; ".join(filter(None, (setting.get("comment"), setting.get("allowed"))))

@@ -1,12 +1,12 @@
-"""What a configuration may say, read from the signatures of what it configures.
+"""Validates configurations against the signatures of the callables that they configure.
 
-A part of a configuration (`model`, `optim`, ...) is the arguments of a callable. Its annotations are the schema: types,
-choices (`Literal`), ranges (`Annotated[int, Interval(ge=1)]`), nested parts (a TypedDict, a dataclass, a mapping). What must
-hold between several arguments is a function of just these that raises ValueError where it does not; a callable lists such
-functions in its attribute `relations`, and its constructor calls them too.
+A part of a configuration (`model`, `optim`, ...) holds the arguments of a callable, whose annotations are the schema: types,
+choices (`Literal`), ranges (`Annotated[int, Interval(ge=1)]`) and nested parts (a TypedDict, a dataclass, a mapping). The
+attribute `relations` of a callable lists constraints between several arguments: functions of these arguments that raise
+ValueError if they do not fit together. The constructor calls them too.
 
-Pydantic judges each value, strictly: "3" is no number, true is no 1, and NaN and infinity are no numbers to train with. What
-an annotation allows is its JSON schema, put into words.
+Pydantic validates each value in strict mode: "3" is not a number, true is not 1, and NaN and infinity are rejected. Messages
+describe what an annotation allows in words, generated from its JSON schema.
 """
 
 import dataclasses
@@ -24,11 +24,11 @@ from entente.errors import InputError
 
 T = TypeVar("T")
 
-MISSING = "???"  # a value that a configuration file leaves to the user
-REQUIRED = inspect.Parameter.empty  # instead of a default: it must be given
+MISSING = "???"  # the value of a setting that the user must give
+REQUIRED = inspect.Parameter.empty  # the default of a setting that has none
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
-OTHER_THAN_TEXT = re.compile(r"\s*|null|true|false|[-+]?(\.?inf|\.?nan|[\d._]+(e[-+]?\d+)?)", re.IGNORECASE)
-LONGEST = 80  # characters of a value that are shown
+NEEDS_QUOTES = re.compile(r"\s*|null|true|false|[-+]?(\.?inf|\.?nan|[\d._]+(e[-+]?\d+)?)", re.IGNORECASE)
+LONGEST = 80  # maximum number of characters shown of a value
 TYPES = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "text", "null": "null"}
 LIMITS = {
     "minimum": "of at least {}",
@@ -39,20 +39,19 @@ LIMITS = {
 
 
 def problems(target: Callable[..., Any], part: str, values: object, given: Collection[str] = ()) -> list[str]:
-    """A line for each of `values` that `target` does not take, each argument without a value, and each relation that does not
-    hold. `part` is the key of the values in the configuration ("": at the top); the program supplies the arguments in
-    `given`."""
+    """Returns a line for each of `values` that `target` does not accept, each missing argument, and each violated relation.
+    part: the key of the values in the configuration ("" at the top level). given: arguments that the program supplies."""
     if not isinstance(values, Mapping):
-        return [f"{part}={shown(values)}: give settings, each as {part}.KEY=VALUE"]
+        return [f"{part}={to_text(values)}: give settings, each as {part}.KEY=VALUE"]
     settings = {name: setting for name, setting in settings_of(target).items() if name not in given}
     known = [_key(part, name) for name in settings]
-    found = [unknown(_key(part, name), shown(value), known) for name, value in values.items() if name not in settings]
+    found = [unknown(_key(part, name), to_text(value), known) for name, value in values.items() if name not in settings]
     sound: dict[str, Any] = {}
     for name, setting in settings.items():
         key, value = _key(part, name), values.get(name, setting.default)
         if value is REQUIRED or (isinstance(value, str) and value == MISSING):
             found.append(unset(key))
-        elif name in values and (wrong := _wrong(setting.annotation, key, value)):
+        elif name in values and (wrong := _value_problems(setting.annotation, key, value)):
             found += wrong
         else:
             sound[name] = value
@@ -63,13 +62,13 @@ def problems(target: Callable[..., Any], part: str, values: object, given: Colle
                 relation(**{name: sound[name] for name in names})
             except InputError as error:
                 found += error.problems
-            except ValueError as error:  # it names its arguments as NAME=VALUE: here they get their full keys
+            except ValueError as error:  # replace each NAME= in its message by the full key
                 found.append(re.sub(rf"\b({'|'.join(names)})=", lambda match: _key(part, match[0]), str(error)))
     return found
 
 
 def fill(target: Callable[..., T], part: str, values: Mapping[str, Any], /, **given: Any) -> T:
-    """`target` called with a part of the configuration and what the program gives; an InputError with all that is wrong."""
+    """Calls `target` with a part of the configuration and the arguments `given`. Raises InputError with every problem."""
     if found := problems(target, part, values, given):
         raise InputError(*found)
     arguments = dict(values)
@@ -83,7 +82,7 @@ def fill(target: Callable[..., T], part: str, values: Mapping[str, Any], /, **gi
 
 
 def settings_of(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The arguments of a function or class, or the keys of a TypedDict, with their annotations and defaults."""
+    """Returns the arguments of a function or class, or the keys of a TypedDict, with their annotations and defaults."""
     if is_typeddict(target):
         hints = get_type_hints(target, include_extras=True).items()
         return {name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint) for name, hint in hints}
@@ -91,12 +90,12 @@ def settings_of(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def defaults(target: Callable[..., Any]) -> dict[str, Any]:
-    """The arguments that need not be given, with their values then."""
+    """Returns the default values of the optional arguments."""
     return {name: setting.default for name, setting in settings_of(target).items() if setting.default is not REQUIRED}
 
 
 def flat(node: object, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Every setting of a configuration and its value, parts and what is in them."""
+    """Yields the dotted key and value of every setting in a configuration, including the parts themselves."""
     if isinstance(node, Mapping):
         for key, value in node.items():
             yield f"{prefix}{key}", value
@@ -108,19 +107,19 @@ def unset(key: str) -> str:
 
 
 def unknown(key: str, value: str, known: Collection[str]) -> str:
-    """A line for a key that is none of the known ones, all of them full keys."""
+    """Returns a line about an unknown key. known: the full keys of all settings."""
     meant = suggestion(key, known) or f"; there are {', '.join(_siblings(key, known)) or 'none'}"
     return f"{key}={value}: no such setting{meant}"
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
-    """The end of a line about a name that is not known: the nearest one that is, if any."""
+    """Returns the suggestion that ends a line about an unknown name: the nearest known name. Empty if none is near."""
     return f"; did you mean {near}?" if (near := nearest(name, known)) else ""
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """A guess at the key that was meant: one in the same part that is spelt alike or begins so, one of this name in another
-    part, or, where the part is unknown, any that is spelt alike. Empty where there is none."""
+    """Guesses which key was meant: a key of the same part that is spelt similarly or starts with this name, the same name in
+    another part, or, if the part is unknown, any key that is spelt similarly. Returns an empty string if there is none."""
     last = name.rpartition(".")[2]
     siblings = _siblings(name, known)
     alike = get_close_matches(last, siblings, 1) or [one for one in siblings if last and one.startswith(last)]
@@ -131,27 +130,27 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def _siblings(key: str, known: Collection[str]) -> dict[str, str]:
-    """The known keys of the same part, by their last name."""
+    """Returns the known keys of the same part, by their last component."""
     parts = [other.rpartition(".") for other in known]
     return {last: f"{part}{dot}{last}" for part, dot, last in parts if part == key.rpartition(".")[0]}
 
 
-def shown(value: object) -> str:
-    """A value as a command line gives it, cut where it is long; text that would read as something else is quoted."""
-    return escape.line(_written(value), LONGEST)
+def to_text(value: object) -> str:
+    """Formats a value as on a command line, shortened if long; text that could be mistaken for another type is quoted."""
+    return escape.line(_yaml(value), LONGEST)
 
 
-def _written(value: object) -> str:
+def _yaml(value: object) -> str:
     match value:
         case None | True | False:
             return "null" if value is None else str(value).lower()
         case str():
-            return f"'{value}'" if OTHER_THAN_TEXT.fullmatch(value) else value
+            return f"'{value}'" if NEEDS_QUOTES.fullmatch(value) else value
         case Mapping():
-            return f"{{{', '.join(f'{key}: {_written(item)}' for key, item in value.items())}}}"
+            return f"{{{', '.join(f'{key}: {_yaml(item)}' for key, item in value.items())}}}"
         case list() | tuple():
-            return f"[{', '.join(map(_written, value))}]"
-        case int() if abs(value) >= 10**LONGEST:  # Python refuses to write out the longest
+            return f"[{', '.join(map(_yaml, value))}]"
+        case int() if abs(value) >= 10**LONGEST:  # Python refuses to convert very long integers to text
             return f"(a number of more than {LONGEST} digits)"
     return str(value)
 
@@ -160,26 +159,26 @@ def _key(part: str, name: object) -> str:
     return f"{part}.{name}" if part else str(name)
 
 
-def _wrong(annotation: Any, key: str, value: Any) -> list[str]:
-    """What is wrong with the value of a key: one line, or one for each wrong setting of a nested part."""
+def _value_problems(annotation: Any, key: str, value: Any) -> list[str]:
+    """Returns a line about an invalid value, or one for each invalid setting in a nested part."""
     part = part_of(annotation)
     by_setting = dataclasses.is_dataclass(part) or (part and isinstance(value, Mapping))
     if by_setting:
         if get_origin(part) is None:
             return problems(part, key, value)
         names, item = get_args(part)
-        odd = [f"{_key(key, shown(name))}: not {allowed(names)}; rename it" for name in value if not _accepts(names, name)]
-        return odd or [line for name in value for line in _wrong(item, _key(key, name), value[name])]
+        odd = [f"{_key(key, to_text(name))}: not {allowed(names)}; rename it" for name in value if not _accepts(names, name)]
+        return odd or [line for name in value for line in _value_problems(item, _key(key, name), value[name])]
     if part is not annotation and _accepts(annotation, value):
         return []
     words, choices = allowed(annotation), list(_choices(TypeAdapter(annotation).json_schema()))
     given = map(str, value if isinstance(value, list | tuple) else [value])
     near = next(filter(None, (suggestion(one, choices) for one in given if one not in choices)), "")
-    return [f"{key}={shown(value)}: {'choose' if 'one of' in words else 'give'} {words}{near}"]
+    return [f"{key}={to_text(value)}: {'choose' if 'one of' in words else 'give'} {words}{near}"]
 
 
 def part_of(annotation: Any) -> Any:
-    """The form of an annotation whose values have keys of their own: a TypedDict, a dataclass or a mapping; else None."""
+    """Returns the TypedDict, dataclass or mapping that an annotation is or contains, or None."""
     is_class = isinstance(annotation, type) and (is_typeddict(annotation) or dataclasses.is_dataclass(annotation))
     if is_class or get_origin(annotation) in (dict, Mapping):
         return annotation
@@ -195,7 +194,7 @@ def _accepts(annotation: Any, value: object) -> bool:
 
 
 def allowed(annotation: Any) -> str:
-    """What an annotation allows, in words."""
+    """Describes in words the values that an annotation allows."""
     schema = TypeAdapter(annotation).json_schema()
     return _words(schema, schema.get("$defs", {}))
 
@@ -227,7 +226,7 @@ def _words(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
 
 
 def _choices(schema: Mapping[str, Any]) -> Iterator[str]:
-    """The values that a JSON schema lists, for itself, one of its forms or its items."""
-    yield from map(_written, schema.get("enum", [schema["const"]] if "const" in schema else []))
+    """Yields the values that a JSON schema lists for itself, its alternatives or its items."""
+    yield from map(_yaml, schema.get("enum", [schema["const"]] if "const" in schema else []))
     for form in schema.get("anyOf", [schema["items"]] if "items" in schema else []):
         yield from _choices(form)

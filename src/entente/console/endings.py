@@ -1,11 +1,10 @@
-"""How commands end: Ctrl-C (SIGINT) and SIGTERM, errors as lines on standard error, exit codes, standard streams that are
-closed.
+"""Ends commands: handles Ctrl-C (SIGINT), SIGTERM and closed standard streams, prints errors as lines, and sets exit codes.
 
 A signal raises `Stopped` wherever the main thread is, so that a command ends within a batch and its context managers clean up.
-While a run takes its steps, the signal is only kept, until the step is complete and saved. A second Ctrl-C quits at once.
+During training steps, the signal is only recorded until the step is complete and saved. A second Ctrl-C quits at once.
 
-Exit codes: 0 done; 1 the reader of standard output went away; 2 something to correct, a line `error: ...` for each problem;
-3 training diverged; 75 interrupted, can be resumed; 130 Ctrl-C and 143 SIGTERM where there is nothing to resume.
+Exit codes: 0 success; 1 the reader of standard output closed it; 2 user error, with a line `error: ...` for each problem;
+3 training diverged; 75 interrupted, can be resumed; 130 Ctrl-C and 143 SIGTERM, when there is nothing to resume.
 """
 
 import io
@@ -23,8 +22,8 @@ from entente.errors import Diverged, InputError, Interrupted, shortage
 
 
 class Stopped(BaseException):
-    """A signal asks the command to end. It is no Exception, which libraries handle, and no KeyboardInterrupt, on which
-    Lightning exits by itself."""
+    """Raised when a signal asks the command to end. It is not an Exception, because libraries catch those, nor a
+    KeyboardInterrupt, on which Lightning would exit by itself."""
 
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(f"stopped by {number.name}")
@@ -32,7 +31,7 @@ class Stopped(BaseException):
 
 
 class StopSignals:
-    """While installed, SIGINT and SIGTERM raise `Stopped`; with `keep`, they only set `received` and print the line `keep`."""
+    """Makes SIGINT and SIGTERM raise `Stopped`, or, if `keep` is given, only set `received` and print the line `keep`."""
 
     def __init__(self, keep: str = "") -> None:
         self.received: signal.Signals | None = None
@@ -53,7 +52,7 @@ class StopSignals:
     def remove(self) -> None:
         while self._before:
             number, before = self._before.popitem()
-            if signal.getsignal(number) == self._receive:  # else someone has installed another since
+            if signal.getsignal(number) == self._receive:  # otherwise another handler has been installed since
                 signal.signal(number, before)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
@@ -63,26 +62,26 @@ class StopSignals:
         if not self._keep:
             raise Stopped(self.received)
         with suppress(OSError):  # standard error may be closed
-            os.write(2, f"\n{self._keep}\n".encode())  # not by print, which may be the very call that the signal interrupted
+            os.write(2, f"\n{self._keep}\n".encode())  # not print, which the signal may have interrupted
 
 
 def occupy_standard_streams() -> None:
-    """Opens what stands in for a closed standard input, output or error: else the next file opened would become it. The output
-    cannot be written, so that losing what is printed is an error."""
+    """Opens /dev/null in place of a closed standard input, output or error, since otherwise the next file opened would take its
+    number. The replacement for output is read-only, so that printing to a closed stream raises an error."""
     for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, mode)  # the lowest that is free
+            os.open(os.devnull, mode)  # takes the lowest free descriptor
     if sys.stdout is None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without the letters of a translation
+        sys.stdout.reconfigure(errors="backslashreplace")  # for terminals that cannot encode a translation
 
 
 @contextmanager
 def endings() -> Iterator[None]:
-    """The exceptions a user is meant to read, as lines and exit codes."""
+    """Turns the exceptions that a user is meant to read into lines on standard error and exit codes."""
     try:
         yield
         if sys.stdout:
@@ -94,12 +93,12 @@ def endings() -> Iterator[None]:
     except Interrupted as interruption:
         _end(75, str(interruption))
     except Stopped as stopped:
-        if threading.current_thread() is threading.main_thread():  # Python would print a traceback of its own shutdown
+        if threading.current_thread() is threading.main_thread():  # otherwise a Ctrl-C during shutdown would print a traceback
             signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
         _end(128 + stopped.number, str(stopped))
     except KeyboardInterrupt:
         _end(130)
-    except BrokenPipeError:  # the reader of our output (head, less) has gone
+    except BrokenPipeError:  # the reader of our output (head, less) has exited
         _end(1)
     except (OSError, MemoryError, RuntimeError, ValueError) as error:
         if (line := shortage(error)) is None:
@@ -114,5 +113,5 @@ def _end(code: int, *lines: str) -> None:
         if sys.stdout:
             sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what standard output still holds is not written at exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that Python does not try to flush again at exit
     sys.exit(code)

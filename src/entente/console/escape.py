@@ -1,33 +1,33 @@
-"""Text of unknown origin, written so that what shows it shows it and does nothing else: a terminal, Markdown, a spreadsheet."""
+"""Escapes text of unknown origin, so that terminals, Markdown and spreadsheets display it without interpreting it."""
 
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-LONGEST = 4000  # characters of a line
+LONGEST = 4000  # maximum number of characters shown in a line
 CONTROL = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # Unicode categories: control and format characters, surrogates, line separators
-MARKUP = re.compile(r"[\\`*\[\]<>&|~]|(?<![^\W_])_|_(?![^\W_])")  # an underscore within a word is one
-FORMULA = re.compile(r"[=+\-@\t\r]")  # what a spreadsheet takes for the beginning of a formula
+MARKUP = re.compile(r"[\\`*\[\]<>&|~]|(?<![^\W_])_|_(?![^\W_])")  # an underscore within a word is not markup
+FORMULA = re.compile(r"[=+\-@\t\r]")  # characters that start a formula in a spreadsheet
 
 
 def line(text: str, longest: int = LONGEST) -> str:
-    """One line for a terminal or a log: control characters as their escapes, cut where it is long."""
+    """Returns text as one line for a terminal or a log, with control characters escaped, shortened if long."""
     shown = "".join(
         character.encode("unicode_escape").decode() if unicodedata.category(character) in CONTROL else character
-        for character in text[: longest + 1]  # of a megabyte, no more is looked at
+        for character in text[: longest + 1]  # the rest of a very long text is not processed
     )
     return shown if len(shown) <= longest else f"{shown[: longest - 3]}..."
 
 
 def markdown(text: str) -> str:
-    """A cell of a table, or a line: what Markdown or HTML would take for a sign of its own is written as its number."""
+    """Returns text as one line of Markdown, as in a table cell; characters special to Markdown or HTML become entities."""
     return MARKUP.sub(lambda sign: f"&#{ord(sign[0])};", " ".join(text.split()))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int | None = None) -> str:
-    """A table in Markdown, without a line end after it. Its cells are Markdown; see `markdown` for text that is not.
+    """Returns a Markdown table, without a final newline. Its cells must be Markdown: escape other text with `markdown`.
 
-    left: how many columns are aligned left, None all; the others, of numbers, are aligned right.
+    left: how many columns, from the first, are aligned left (None: all); the others are aligned right, as numbers should be.
     """
     left = len(head) if left is None else left
     marks = ["---"] * left + ["---:"] * (len(head) - left)
@@ -35,5 +35,5 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int | None =
 
 
 def cell(value: object) -> object:
-    """A cell of a CSV file: text that a spreadsheet would compute begins with an apostrophe; numbers stay numbers."""
+    """Returns a cell of a CSV file. Text that a spreadsheet would evaluate gets a leading apostrophe; numbers are unchanged."""
     return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value

@@ -1,7 +1,7 @@
-"""Batches of sentences of similar length, as many as fit in `max_tokens` padded positions.
+"""Batches of sentences of similar length, each with as many as fit in `max_tokens` padded positions.
 
-The order of training batches is a pure function of (seed, epoch), so a position is one number: how many were consumed.
-B batch, S source length, T target length.
+The order of training batches is a pure function of (seed, epoch), so a position in it is just the number of batches consumed.
+Shapes: B batch, S source length, T target length.
 """
 
 import logging
@@ -18,15 +18,15 @@ from torch.profiler import record_function
 from entente.data.tokenizer import PAD
 from entente.errors import InputError
 
-Together = Literal["alike", "mixed", "alone"]
+Grouping = Literal["alike", "mixed", "alone"]
 
-SHARE, SMALLEST = 4, 1024  # the last batches of an evaluation have a fourth of the tokens left, but at least 1,024
+TAIL_DIVISOR, MIN_TAIL_TOKENS = 4, 1024  # late batches of an evaluation take 1/4 of the remaining tokens, but at least 1,024
 
 log = logging.getLogger("entente")
 
 
 class Rows:
-    """N sentences' token ids, end to end in one array; a row is a view of it that cannot be written to."""
+    """The token ids of N sentences, end to end in one array; indexing returns a read-only view of one sentence."""
 
     def __init__(self, ids: Iterable[Sequence[int]]) -> None:
         values, lengths = array("i"), array("q")
@@ -48,23 +48,23 @@ class Rows:
 class Batch(NamedTuple):
     src: Tensor  # (B, S) source ids ending in EOS, then PAD
     tgt: Tensor  # (B, T) BOS ... EOS, then PAD
-    index: Tensor  # type: ignore[assignment]  # (B,) rows in the split; hides tuple.index, which nobody calls
-    step_tokens: int | None = None  # real target tokens in all the batches of its training step; None: it is the only one
+    index: Tensor  # type: ignore[assignment]  # (B,) rows in the split; shadows tuple.index, which is unused
+    step_tokens: int | None = None  # unpadded target tokens in all batches of the training step; None: this is the only one
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
-    """The batch on a device. A GPU copies from pinned memory, asynchronously."""
+    """Copies a batch to a device; to a GPU, asynchronously from pinned memory."""
     cuda = device.type == "cuda"
     src, tgt, index = ((t.pin_memory() if cuda else t).to(device, non_blocking=cuda) for t in batch[:3])
     return batch._replace(src=src, tgt=tgt, index=index)
 
 
 def collate(src: Rows, tgt: Rows, index: Sequence[int]) -> Batch:
-    """The pairs at these rows, which carry their BOS and EOS, as int64 tensors."""
-    return Batch(_padded(src, index), _padded(tgt, index), torch.tensor(index, dtype=torch.int64))
+    """Returns the pairs at these rows as padded int64 tensors. Source rows end in EOS; target rows have BOS and EOS."""
+    return Batch(_pad(src, index), _pad(tgt, index), torch.tensor(index, dtype=torch.int64))
 
 
-def _padded(rows: Rows, index: Sequence[int]) -> Tensor:
+def _pad(rows: Rows, index: Sequence[int]) -> Tensor:
     lengths = rows.lengths[index]
     out = np.full((len(index), lengths.max()), PAD, dtype=np.int64)
     out[np.arange(out.shape[1]) < lengths[:, None]] = np.concatenate([rows[i] for i in index])
@@ -72,7 +72,7 @@ def _padded(rows: Rows, index: Sequence[int]) -> Tensor:
 
 
 def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
-    """Cuts rows sorted by length, longest first, into batches: rows * length of the first <= room[first], or a single row."""
+    """Cuts rows sorted by length, longest first, into batches of one row, or of at most room[first row] padded tokens."""
     parts, start = [], 0
     while start < len(longest):
         stop = start + max(1, int(room[start]) // int(longest[start]))
@@ -81,56 +81,55 @@ def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
     return parts
 
 
-def fitting(longest: np.ndarray, max_tokens: int) -> np.ndarray:
-    """Returns the rows of at most `max_tokens` tokens; an InputError if there is none."""
+def rows_within(longest: np.ndarray, max_tokens: int) -> np.ndarray:
+    """Returns the indices of the pairs with at most `max_tokens` tokens. Raises InputError if there are none."""
     rows = np.flatnonzero(longest <= max_tokens)
     if not len(rows):
         raise InputError(
-            f"data.batch.max_tokens={max_tokens}: no training pair is as short as that, the shortest has "
+            f"data.batch.max_tokens={max_tokens}: no training pair is that short, the shortest has "
             f"{longest.min()} tokens on its longer side; give more"
         )
     return rows
 
 
 class TrainingBatches:
-    """Endless: epoch 0, 1, 2, ... from `position` on. Pairs with more than `max_tokens` tokens on a side are dropped.
+    """An endless stream of training batches, epoch after epoch. Pairs with more than `max_tokens` tokens on a side are dropped.
 
-    `position` is the number of batches consumed: the caller calls `consume` after each. Iterating does not change it, since
-    Lightning prefetches a batch. An optimiser step takes `accumulate` batches, across the end of an epoch too, and each of them
-    has its step's number of target tokens.
+    Iteration starts at `position`, the number of batches consumed, but does not change it, since Lightning prefetches a batch:
+    the caller calls `consume` after each. An optimiser step takes `accumulate` batches, even if an epoch ends in between.
     """
 
     def __init__(self, src: Rows, tgt: Rows, max_tokens: int, seed: int, accumulate: int = 1) -> None:
         self._src, self._tgt, self._seed, self._accumulate = src, tgt, seed, accumulate
         self._lengths = np.stack([src.lengths, tgt.lengths])  # (2, pairs)
         longest = self._lengths.max(axis=0)
-        self._rows = fitting(longest, max_tokens)
+        self._rows = rows_within(longest, max_tokens)
         self.dropped = len(longest) - len(self._rows)
         if self.dropped:
             log.warning("%d training pairs of more than %d tokens dropped", self.dropped, max_tokens)
-        # The same for every epoch: shuffling changes which rows of one length come together, never the lengths.
+        # The same in every epoch: shuffling exchanges rows of equal length, so the lengths of a batch do not change.
         self._parts = _cut(-np.sort(-longest[self._rows]), np.full(len(self._rows), max_tokens))
         self.batches_per_epoch = len(self._parts)
         self.position = 0
 
     def epoch(self, n: int) -> list[np.ndarray]:
-        """Returns the rows of each batch of epoch n, every pair once, in a new order each epoch. Arrays, because Python's own
-        numbers would take five times the memory."""
+        """Returns the rows of each batch of epoch n: every pair once, in a new order each epoch. The rows are arrays, because
+        Python integers would take five times the memory."""
         generator = np.random.default_rng([self._seed, n])
         src, tgt = self._lengths[:, self._rows]
         order = self._rows[np.lexsort((generator.random(len(src)), -np.maximum(src, tgt)))]
         return [order[self._parts[i]] for i in generator.permutation(len(self._parts))]
 
     def batch(self, rows: np.ndarray) -> Batch:
-        with record_function("TrainingBatches.batch"):  # so that a profile of training shows it, as torch's DataLoader does
+        with record_function("TrainingBatches.batch"):  # shows in a profile, as torch's DataLoader does
             return collate(self._src, self._tgt, rows.tolist())
 
     def __iter__(self) -> Iterator[Batch]:
-        consumed = self.position % self._accumulate  # batches of the first step
+        consumed = self.position % self._accumulate  # in the current step
         first, done = divmod(self.position - consumed, self.batches_per_epoch)
         plan = chain.from_iterable(self.epoch(n)[done if n == first else 0 :] for n in count(first))
         while step := list(islice(plan, self._accumulate)):
-            tokens = sum(int((self._tgt.lengths[rows] - 1).sum()) for rows in step)  # BOS is no target
+            tokens = sum(int((self._tgt.lengths[rows] - 1).sum()) for rows in step)  # BOS is not a target
             for rows in step[consumed:]:
                 yield self.batch(rows)._replace(step_tokens=tokens)
             consumed = 0
@@ -142,26 +141,26 @@ class TrainingBatches:
         return {"position": self.position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Iterators made after this begin at that position."""
+        """Sets the position at which new iterators begin."""
         self.position = state["position"]
 
 
 class EvaluationBatches:
-    """Every pair once; `Batch.index` says which. together: `alike`, sentences of similar length, longest first, one longer than
-    `max_tokens` by itself; `mixed`, a fixed permutation; `alone`, one sentence a batch."""
+    """Batches that contain every pair once; `Batch.index` holds their rows. grouping: `alike` batches pairs of similar length,
+    longest first, with any over `max_tokens` alone; `mixed` batches pairs in a fixed random order; `alone`, one at a time."""
 
-    def __init__(self, src: Rows, tgt: Rows, max_tokens: int, together: Together = "alike") -> None:
+    def __init__(self, src: Rows, tgt: Rows, max_tokens: int, grouping: Grouping = "alike") -> None:
         self._src, self._tgt = src, tgt
         longest = np.maximum(src.lengths, tgt.lengths)
-        if together == "alike":
+        if grouping == "alike":
             order = np.lexsort((-src.lengths, -longest))
             left = longest[order][::-1].cumsum()[::-1]
             # The last batches shrink, so that parallel workers finish together.
-            room = np.minimum(max_tokens, np.maximum(left // SHARE, SMALLEST))
+            room = np.minimum(max_tokens, np.maximum(left // TAIL_DIVISOR, MIN_TAIL_TOKENS))
             self._batches = [order[part].tolist() for part in _cut(longest[order], room)]
         else:
             order = np.random.default_rng(0).permutation(len(longest))
-            size = 1 if together == "alone" else max(1, max_tokens // int(longest.max()))
+            size = 1 if grouping == "alone" else max(1, max_tokens // int(longest.max()))
             self._batches = [order[start : start + size].tolist() for start in range(0, len(order), size)]
 
     def __len__(self) -> int:

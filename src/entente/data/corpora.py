@@ -1,5 +1,5 @@
-"""Corpora: sentence pairs for training, validation and tests. Each is a function in `CORPORA`, under the name that the config
-group `data` gives it; its annotations say what the configuration may hold."""
+"""Corpora: sentence pairs for training, validation and tests. Each option of the config group `data` is read by the function
+of the same name in `CORPORA`, whose annotations define the settings."""
 
 import hashlib
 import logging
@@ -22,7 +22,7 @@ from typing_extensions import TypedDict
 from entente.config.schema import flat
 from entente.data.alignments import Gold
 from entente.data.files import Columns, clean, pairs_of, read_pairs, read_parallel, rows_of
-from entente.data.pairs import Pair, Pairs, hold_out, shared
+from entente.data.pairs import Pair, Pairs, count_overlap, hold_out
 from entente.data.tokenizer import digest
 from entente.errors import InputError
 from entente.files import Name, is_stream, path_of
@@ -30,20 +30,20 @@ from entente.files import Split as SplitName
 
 log = logging.getLogger("entente")
 
-PLACES = ("root", "path", "subset", "train", "valid", "test", "tests")  # settings that say what is read, and where
-MISSING = (None, "", "???")  # "???" is what an unfilled mandatory config value looks like
-MULTI30K = "data/task1/raw"  # where the files lie in the public repository multi30k/dataset
+SOURCE_KEYS = ("root", "path", "subset", "train", "valid", "test", "tests")  # settings that say which text is read
+MISSING = (None, "", "???")  # "???" is a mandatory config value that has not been set
+MULTI30K = "data/task1/raw"  # the folder of the files in the public repository multi30k/dataset
 
 AtLeastOne = Annotated[int, Ge(1)]
 Seed = Annotated[int, Interval(ge=0, lt=2**32)]
-Sentences = Annotated[int, Interval(ge=1, le=1_000_000)]  # the grammar has more, but makes few thousand a second
+Sentences = Annotated[int, Interval(ge=1, le=1_000_000)]  # the grammar can derive more, but only a few thousand per second
 Share = Annotated[float, Interval(gt=0, lt=1)]
 Src = Annotated[Name, doc("source language")]
 Tgt = Annotated[Name, doc("target language")]
-MaxWords = Annotated[AtLeastOne, doc("training pairs with more words on a side are dropped, with a count")]
+MaxWords = Annotated[AtLeastOne, doc("training pairs with more words on either side are dropped and counted")]
 MaxRatio = Annotated[
     Annotated[float, Ge(1)] | None,
-    doc("words of the longer side by the shorter: training pairs above it are dropped, with a count"),
+    doc("words of the longer side / words of the shorter: training pairs above it are dropped and counted"),
 ]
 
 
@@ -55,18 +55,18 @@ class TwoFiles(TypedDict):
 
 
 class Places(TypedDict):
-    """Where the two sides are in one file of pairs: see `files.Columns`."""
+    """The columns of the two sides in one file of pairs, see `files.Columns`."""
 
     src: str | AtLeastOne | None
     tgt: str | AtLeastOne | None
 
 
 class Split(TypedDict):
-    """What is held out of the training pairs where there is no validation set: a number of pairs, or a share of them."""
+    """The training pairs to hold out, as numbers or shares of pairs, if there is no validation set."""
 
-    valid: Annotated[AtLeastOne | Share, doc("a share of the pairs, or how many")]
-    test: Annotated[Annotated[int, Ge(0)] | Share, doc("used where test is not given either; 0: none")]
-    seed: Annotated[Seed, doc("of the split, not of the training: runs with other seeds read the same pairs")]
+    valid: Annotated[AtLeastOne | Share, doc("a share of the pairs, or a number of pairs")]
+    test: Annotated[Annotated[int, Ge(0)] | Share, doc("a share or number of pairs, if there is no test set; 0: none")]
+    seed: Annotated[Seed, doc("seed of the split, not of the training: runs with other seeds read the same pairs")]
 
 
 Given = TwoFiles | str | None  # two files, or one file of pairs
@@ -74,44 +74,44 @@ Given = TwoFiles | str | None  # two files, or one file of pairs
 
 @dataclass(frozen=True)
 class Corpus:
-    """Pairs for training, validation and tests; each split has the columns src and tgt, no side empty."""
+    """Pairs for training, validation and tests. Each split has the columns src and tgt, neither of which is ever empty."""
 
     name: str
     train: Dataset
     valid: Dataset
     tests: dict[str, Dataset]
-    dropped: dict[str, int] = field(default_factory=dict)  # "train: over-long" -> how many pairs; no zeros
-    read: dict[str, int] = field(default_factory=dict)  # "train" -> how many pairs; in all, those of the splits and the dropped
-    gold: dict[str, list[Gold]] = field(default_factory=dict)  # of the splits whose word alignments are known
+    dropped: dict[str, int] = field(default_factory=dict)  # "train: over-long" -> number of pairs; no zeros
+    read: dict[str, int] = field(default_factory=dict)  # "train" -> number of pairs read, later kept, held out or dropped
+    gold: dict[str, list[Gold]] = field(default_factory=dict)  # only for splits with known word alignments
 
     @property
     def splits(self) -> dict[str, Dataset]:
         return {"train": self.train, "valid": self.valid, **self.tests}
 
     def split(self, name: str) -> Dataset:
-        """The split of this name; an InputError if there is none."""
+        """Returns the split of this name. Raises InputError if there is none."""
         if name not in self.splits:
-            raise InputError(f"split={name}: this corpus has {', '.join(self.splits)}; choose of these")
+            raise InputError(f"split={name}: this corpus has {', '.join(self.splits)}; choose one of these")
         return self.splits[name]
 
     def digest(self) -> str:
-        """SHA-256 of the pairs that training depends on, in their order: those of train, and those of validation, whose scores
-        from before and after a resume are compared. A test set is only scored at the end."""
+        """Returns the SHA-256 of the pairs that training depends on, in order: those of train, and those of validation, whose
+        scores before and after a resume are compared. Test sets are left out, since they are only scored at the end."""
         return hashlib.sha256((digest(self.train, "src", "tgt") + digest(self.valid, "src", "tgt")).encode()).hexdigest()
 
 
 def grammar(
     src: Src = "fr",
     tgt: Tgt = "en",
-    seed: Annotated[Seed, doc("of the corpus, not of the training: runs with other seeds read the same pairs")] = 1,
+    seed: Annotated[Seed, doc("seed of the corpus, not of the training: runs with other seeds read the same pairs")] = 1,
     train: Annotated[Sentences, doc("number of training pairs")] = 30_000,
     valid: Annotated[Sentences, doc("number of validation pairs")] = 1000,
     test: Annotated[Sentences, doc("number of test pairs, in each test split")] = 1000,
 ) -> Corpus:
-    """The embedded French-English grammar; `train`, `valid` and `test` are numbers of pairs."""
+    """Derives pairs from the embedded French-English grammar; `train`, `valid` and `test` are numbers of pairs."""
     if {src, tgt} != {"fr", "en"}:
         raise InputError(f"data.src={src} data.tgt={tgt}: the grammar has fr and en, one as source and one as target")
-    from entente_grammar import Side, splits  # here, so that other corpora do not build its lexicon
+    from entente_grammar import Side, splits  # imported here, so that other corpora do not build its lexicon
 
     sides: tuple[Side, Side] = ("fr", "en") if src == "fr" else ("en", "fr")
     parts, gold = {}, {}
@@ -120,7 +120,7 @@ def grammar(
         parts[name] = Pairs(texts, f"data=grammar, {name}").dataset()
         if name != "train":
             golds = (Gold(pair.spans("fr"), pair.spans("en"), pair.sure, pair.possible) for pair in derived)
-            gold[name] = [one if src == "fr" else one.turned() for one in golds]
+            gold[name] = [one if src == "fr" else one.swap_sides() for one in golds]
     read = {name: len(part) for name, part in parts.items()}
     return Corpus("grammar", parts.pop("train"), parts.pop("valid"), parts, gold=gold, read=read)
 
@@ -131,21 +131,21 @@ def files(
     tgt: Tgt = "en",
     root: Annotated[str | None, doc("folder that relative paths start from; null: the current one")] = None,
     train: Annotated[TwoFiles | str, doc("two parallel files, src and tgt, or one file of pairs")],
-    valid: Annotated[Given, doc("the same; null: held out of train, see split")] = None,
+    valid: Annotated[Given, doc("files as for train; null: held out of train, see split")] = None,
     test: Annotated[
-        Mapping[SplitName, Given] | str | None, doc("the same, or several test sets by name; may stay empty")
+        Mapping[SplitName, Given] | str | None, doc("files as for train, or several test sets by name; optional")
     ] = None,
     max_words: MaxWords = 100,
     max_ratio: MaxRatio = None,
-    columns: Annotated[Places | None, doc("of one file of pairs: a column's name, its number from 1, or null")] = None,
-    split: Annotated[Split | None, doc("what is held out of train where valid is not given")] = None,
+    columns: Annotated[Places | None, doc("for one file of pairs: a column's name, its number from 1, or null")] = None,
+    split: Annotated[Split | None, doc("the pairs to hold out of train if valid is not set")] = None,
 ) -> Corpus:
-    """The user's own text, UTF-8: two parallel files, one sentence a line, plain or gzip, line N of one side translating line N
-    of the other; or one file of pairs, in a form that `files.read_pairs` knows. `test` may be several such, by name."""
+    """Reads the user's UTF-8 text: two parallel files, plain or gzip, one sentence per line, where line N of one translates
+    line N of the other; or one file of pairs, in a format of `files.read_pairs`. `test` may give several such sets by name."""
     places = Columns(_languages(src, tgt), *(columns["src"], columns["tgt"]) if columns else ())
     sets: dict[str, Any] = {**test} if isinstance(test, Mapping) else {}
     if clash := {"train", "valid"} & sets.keys():
-        raise InputError(f"data.test.{clash.pop()}: a test set needs a name of its own")
+        raise InputError(f"data.test.{clash.pop()}: this name is taken by another split; rename the test set")
     one: Any = {side: sets.pop(side, None) for side in ("src", "tgt")} if isinstance(test, Mapping) else test
     parts = {}
     for name, given in {"train": train, "valid": valid, "test": one, **sets}.items():
@@ -162,14 +162,14 @@ def multi30k(
     src: Src = "fr",
     tgt: Tgt = "en",
     root: Annotated[str, doc("a copy of the repository or of its folder data/task1/raw, or an address")],
-    tests: Annotated[
-        Sequence[SplitName], doc("also test_2017_flickr, test_2017_mscoco, ... as far as the two languages have them")
-    ] = ("test_2016_flickr",),
+    tests: Annotated[Sequence[SplitName], doc("also test_2017_flickr, test_2017_mscoco, ... if both languages have them")] = (
+        "test_2016_flickr",
+    ),
     max_words: MaxWords = 100,
     max_ratio: MaxRatio = None,
 ) -> Corpus:
-    """Multi30k as the public repository multi30k/dataset holds it. `root` is that repository or its folder data/task1/raw, on
-    this machine or an address (https://...); what is fetched from an address is kept in the cache of `datasets`."""
+    """Reads Multi30k in the layout of the public repository multi30k/dataset. `root` is that repository or its folder
+    data/task1/raw, as a local path or an address (https://...); downloads are kept in the cache of `datasets`."""
     languages = _languages(src, tgt)
     if clash := {"train", "valid"} & {*tests}:
         raise InputError(f"data.tests: {clash.pop()} is the name of another split")
@@ -177,7 +177,7 @@ def multi30k(
     parts = {}
     for name, stem in {"train": "train", "valid": "val", **{test: test for test in tests}}.items():
         where = f"{folder}/{stem}"
-        one, other = (_fetched(f"{where}.{language}.gz") for language in languages)
+        one, other = (_fetch(f"{where}.{language}.gz") for language in languages)
         parts[name] = Pairs(read_parallel(one, other), where)
     return _corpus(f"multi30k-{src}-{tgt}", parts, max_words, max_ratio, None)
 
@@ -186,14 +186,14 @@ def opus_books(
     *,
     src: Src = "fr",
     tgt: Tgt = "en",
-    path: Annotated[str, doc("a set of the hub, a Parquet file, or a folder of some")] = "Helsinki-NLP/opus_books",
-    subset: Annotated[str | None, doc("of the set: a pair of languages")] = "en-fr",
-    split: Annotated[Split, doc("what is held out of the training pairs")],
+    path: Annotated[str, doc("data set on the hub, Parquet file, or folder of Parquet files")] = "Helsinki-NLP/opus_books",
+    subset: Annotated[str | None, doc("subset of the data set: a pair of languages")] = "en-fr",
+    split: Annotated[Split, doc("the pairs to hold out for validation and test")],
     max_words: MaxWords = 100,
     max_ratio: MaxRatio = None,
 ) -> Corpus:
-    """A translation set of the Hugging Face hub that has a training split only, of which validation and test are held out.
-    `path` is its name there, or a Parquet file or a folder of some (within it, those of the folder `subset`)."""
+    """Reads a translation data set that has only a training split, from which validation and test are held out. `path` is its
+    name on the Hugging Face hub, a Parquet file, or a folder of Parquet files (those in its folder `subset`, if it exists)."""
     places = Columns(_languages(src, tgt))
     here = path_of(path)
     if os.path.exists(here):
@@ -204,9 +204,9 @@ def opus_books(
     else:
         try:
             items = datasets.load_dataset(path, subset, split="train")
-        except Exception as error:  # of the network, of the hub, of the loader: many types
+        except Exception as error:  # the network, the hub and the loader raise errors of many types
             why = " ".join(str(error).split())
-            message = f"data.path={path} data.subset={subset}: neither here nor to be had from the hub ({why})"
+            message = f"data.path={path} data.subset={subset}: neither a local path nor available from the hub ({why})"
             raise InputError(message) from None
         pairs = Pairs(pairs_of(path, rows_of(items), places), path)
     return _corpus(f"opus_books-{src}-{tgt}", {"train": pairs}, max_words, max_ratio, split)
@@ -216,36 +216,36 @@ CORPORA: dict[str, Callable[..., Corpus]] = {corpus.__name__: corpus for corpus 
 
 
 def read_corpus(data: Mapping[str, Any]) -> Corpus:
-    """Returns the corpus that a configuration's `data` part names; its tokenizer and batch settings are not the reader's."""
+    """Returns the corpus that a configuration's `data` section names; its tokenizer and batch settings are not used."""
     return CORPORA[data["name"]](**{key: value for key, value in data.items() if key not in ("name", "tokenizer", "batch")})
 
 
-def read_from(data: Mapping[str, Any]) -> str:
-    """The settings of a configuration's `data` part that name files and addresses; empty for the grammar, which has none."""
+def describe_sources(data: Mapping[str, Any]) -> str:
+    """Returns the settings of a `data` section that name files or addresses, in one line; empty for the grammar."""
     if data["name"] == "grammar":
         return ""
-    places = flat({key: data[key] for key in ("name", *PLACES) if key in data})
+    places = flat({key: data[key] for key in ("name", *SOURCE_KEYS) if key in data})
     return ", ".join(f"data.{k}={v}" for k, v in places if v not in MISSING and not isinstance(v, Mapping))
 
 
 def _corpus(name: str, parts: dict[str, Pairs], max_words: int, max_ratio: float | None, split: Split | None) -> Corpus:
-    """Returns the corpus of what was read, without unusable pairs, and with held-out pairs where no validation set was given.
-    Long and uneven pairs are dropped from train alone, since a score is over all sentences."""
+    """Builds the corpus from the pairs that were read: drops unusable ones, and holds some out if there is no validation set.
+    Long and uneven pairs are dropped from train only, since a score must cover all sentences of its split."""
     read = {part: pairs.read for part, pairs in parts.items()}
     dropped = {f"{part}: empty": pairs.empty for part, pairs in parts.items() if pairs.empty}
     train, given = parts["train"], {part: pairs for part, pairs in parts.items() if part != "train"}
-    made = {} if "valid" in parts else _held_out(train, split, with_test=not given)
+    made = {} if "valid" in parts else _take_held_out(train, split, with_test=not given)
     faults = [_fault(pair, max_words, max_ratio or inf) for pair in train]
     train.keep(np.array([not fault for fault in faults], bool))
     dropped |= {f"train: {why}": count for why, count in Counter(faults).items() if why}
-    for part, count in shared(train, given).items():
-        log.info("%s: %d of %d pairs have a sentence that train has too", part, count, len(given[part]))
+    for part, count in count_overlap(train, given).items():
+        log.info("%s: %d of %d pairs have a sentence that is also in train", part, count, len(given[part]))
     splits = {part: pairs.dataset() for part, pairs in {**parts, **made}.items()}
     return Corpus(name, splits.pop("train"), splits.pop("valid"), splits, dropped, read)
 
 
-def _held_out(pairs: Pairs, split: Split | None, with_test: bool) -> dict[str, Pairs]:
-    """Removes valid, and test if asked for, from the pairs, and returns them."""
+def _take_held_out(pairs: Pairs, split: Split | None, with_test: bool) -> dict[str, Pairs]:
+    """Removes the pairs held out for valid, and for test if `with_test`, from `pairs`, and returns them by split."""
     if not split:
         raise InputError("data.valid is not set: give the files, data.valid.src=FILE data.valid.tgt=FILE")
     asked = {"valid": split["valid"], **({"test": split["test"]} if with_test and split["test"] else {})}
@@ -256,7 +256,7 @@ def _held_out(pairs: Pairs, split: Split | None, with_test: bool) -> dict[str, P
             f"data.split.valid={split['valid']} data.split.test={split['test']}: of {len(pairs)} "
             f"pair{'s' * (len(pairs) != 1)} none is left for {empty}; pairs that share a sentence stay together"
         )
-    log.info("of %d pairs, by chance: %s", len(pairs), ", ".join(f"{part} {mask.sum()}" for part, mask in rows.items()))
+    log.info("%d pairs, split at random: %s", len(pairs), ", ".join(f"{part} {mask.sum()}" for part, mask in rows.items()))
     train = rows.pop("train")
     made = {part: Pairs(compress(pairs, mask), f"{pairs.where}, {part}") for part, mask in rows.items()}
     pairs.keep(train)
@@ -275,7 +275,7 @@ def _languages(src: str, tgt: str) -> tuple[str, str]:
 
 
 def _read(root: str | None, key: str, given: Given, places: Columns) -> Pairs | None:
-    """The pairs of one file or of two parallel ones; None where none is set."""
+    """Reads the pairs of one file or of two parallel ones. Returns None if no file is set."""
     named = {f"{key}.{side}": given.get(side) for side in ("src", "tgt")} if isinstance(given, Mapping) else {key: given}
     paths = [path_of(root or "") / path_of(str(path)) for path in named.values() if path not in MISSING]
     if not paths:
@@ -283,31 +283,31 @@ def _read(root: str | None, key: str, given: Given, places: Columns) -> Pairs | 
     if missing := next((name for name, path in named.items() if path in MISSING), None):
         raise InputError(f"{missing} is not set: give the file, {missing}=FILE")
     if odd := next(filter(is_stream, paths), None):
-        raise InputError(f"{odd}: can be read only once, and a run that goes on reads its data again; give a file")
+        raise InputError(f"{odd}: can be read only once, and a resumed run reads its data again; give a file")
     pairs = read_parallel(*paths) if len(paths) == 2 else read_pairs(paths[0], places)
     return Pairs(pairs, " and ".join(map(str, paths)))
 
 
 def _folder(root: str, first: str) -> str:
-    """Where Multi30k's files lie: in `root`, or in the repository's folder below it."""
+    """Returns the folder of Multi30k's files: `root`, or the repository's folder below it."""
     why = ""
     for folder in (root.rstrip("/"), f"{root.rstrip('/')}/{MULTI30K}"):
         try:
-            if os.path.isfile(_fetched(f"{folder}/{first}")):  # unlike Path.is_file, False where we may not look
+            if os.path.isfile(_fetch(f"{folder}/{first}")):  # Path.is_file may raise PermissionError
                 return folder
         except InputError as error:
             why = f" ({error})"
     raise InputError(f"data.root={root}: there is no {first} in it, nor in {MULTI30K} below it{why}")
 
 
-def _fetched(address: str) -> Path:
-    """The file at a path or an address, on this machine."""
+def _fetch(address: str) -> Path:
+    """Returns the local path of a file. If `address` is a URL, the file is downloaded first, or taken from the cache."""
     if not address.startswith(("http://", "https://")):
         return path_of(address)
-    # Without asking whether it has changed (use_etag): what is published stays, and a second run needs no network.
+    # use_etag asks the server whether a file has changed. Published files do not change, and a second run needs no network.
     config = DownloadConfig(use_etag=False, disable_tqdm=not sys.stderr.isatty())
     try:
         return Path(DownloadManager(download_config=config).download(address))
-    except Exception as error:  # of the network, of the server, of the HTTP client: many types
+    except Exception as error:  # the network, the server and the HTTP client raise errors of many types
         why = " ".join(str(error.__cause__ or error).split())
         raise InputError(f"{address}: cannot be fetched ({why})") from None

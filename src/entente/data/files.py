@@ -1,7 +1,7 @@
-r"""Files of text and of sentence pairs, in the forms people have them: text out, cleaned.
+r"""Readers for files of text and of sentence pairs in the usual formats. They yield cleaned text.
 
-Every reader counts alike: a line ends at "\n" and nowhere else (a "\r" before it is white space at the line's end), so a lone
-CR, U+2028 or a form feed is text; and a line without text is a pair without text, to be dropped with a count.
+For all readers, a line ends at "\n" and nowhere else (a "\r" before it is trailing white space), so a lone CR, U+2028 or a
+form feed is text. A line without text is a pair without text, which is later dropped and counted.
 """
 
 import csv
@@ -22,32 +22,31 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from entente.data.pairs import AT_ONCE, Pair
+from entente.data.pairs import MAX_BLOCK_PAIRS, Pair
 from entente.errors import InputError
 from entente.files import is_stream, readable
 
 GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 UTF8_BOM = b"\xef\xbb\xbf"
-LONGEST_LINE = 1_000_000  # bytes; a sentence has a thousand pieces at most, and a table's row holds more than the sentences
+LONGEST_LINE = 1_000_000  # bytes; sentences have at most a thousand pieces, but a table's row may hold more than sentences
 NO_BREAK = re.compile("[\u00a0\u2007\u202f]")
-NESTED = "translation"  # the column of the hub's translation sets: a text by language
+TRANSLATION_COLUMN = "translation"  # in translation data sets on the hub: a dictionary of texts by language
 
 
 class Columns(NamedTuple):
-    """Where the two sides of a pair are: a column's name, its number from 1, or None for the column that is named as the
-    language or `src` and `tgt`."""
+    """The column of each side: a name, a number from 1, or None for the column named after the language, `src` or `tgt`."""
 
     languages: Pair
     src: str | int | None = None
     tgt: str | int | None = None
 
     def names(self) -> list[list[str]]:
-        """What the column of each side may be called."""
+        """Returns the possible names of each side's column."""
         chosen = zip(("src", "tgt"), self.languages, self[1:], strict=True)
         return [[given] if isinstance(given, str) else [language, side] for side, language, given in chosen]
 
     def places(self, where: str, heading: Sequence[str]) -> list[int]:
-        """The two columns of a table with this heading, or this first row where there is none; from 0."""
+        """Returns the indices of the two columns, given the heading of a table, or its first row if it has no heading."""
         found = []
         for given, names in zip(self[1:], self.names(), strict=True):
             name = next((name for name in names if name in heading), None)
@@ -63,43 +62,43 @@ class Columns(NamedTuple):
 
 
 def clean(line: str) -> str:
-    """The form in which every line meets the tokenizer, training text and text to translate alike: NFC, no-break spaces
-    (U+00A0, U+2007, U+202F) made ordinary ones, no outer white space."""
+    """Returns a line as every tokenizer sees it, in training text and in text to translate: NFC, with ordinary spaces for
+    no-break spaces (U+00A0, U+2007, U+202F), without leading or trailing white space."""
     return NO_BREAK.sub(" ", unicodedata.normalize("NFC", line)).strip()
 
 
 def read_lines(path: Path | None) -> Iterator[str]:
-    """The cleaned lines of UTF-8 text, plain or gzip (told by its first bytes, not by its name). None: of standard input."""
+    """Yields the cleaned lines of UTF-8 text, plain or gzip (judged by its first bytes, not its name). None: standard input."""
     return map(clean, _lines(path))
 
 
 def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
-    """Line N of one file with line N of the other."""
+    """Yields line N of one file with line N of the other. Raises InputError if one has more lines."""
     sides = [read_lines(path) for path in (src, tgt)]
     for number, (one, other) in enumerate(zip_longest(*sides)):
         if one is None or other is None:
             longer, shorter = (tgt, src) if one is None else (src, tgt)
-            lines = "" if is_stream(longer) else f" ({number + 1 + sum(1 for _ in sides[one is None])})"  # one may never end
+            lines = "" if is_stream(longer) else f" ({number + 1 + sum(1 for _ in sides[one is None])})"  # it may be endless
             raise InputError(f"{longer} has more lines{lines} than {shorter} ({number}): line N must translate line N")
         yield one, other
 
 
 def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
-    """The pairs of one file, in a form told by its name: tab separated, CSV, JSON lines (these also as gzip) or Parquet."""
+    """Yields the pairs of one file. Its suffix gives the format: tab-separated, CSV, JSON lines (also as gzip) or Parquet."""
     form = Path(path.name.lower().removesuffix(".gz")).suffix
     if rows := TABLES.get(form):
         return pairs_of(str(path), rows(path), columns, headed=False)
     if items := RECORDS.get(form):
         return pairs_of(str(path), rows_of(items(path)), columns)
     raise InputError(
-        f"{path}: in which form? A file of pairs is named {', '.join(TABLES | RECORDS)}, all but Parquet also with .gz; "
+        f"{path}: unknown format; a file of pairs ends in {', '.join(TABLES | RECORDS)}, all but Parquet also with .gz; "
         "two parallel files are given as .src=FILE .tgt=FILE"
     )
 
 
 def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed: bool = True) -> Iterator[Pair]:
-    """The pairs of a table, cleaned. If it need not be headed, its first row is a heading if a column is found by its name, or
-    if both chosen by number are headed by their names. An InputError at a cell that is no text, or more than a text may be."""
+    """Yields the cleaned pairs of a table. Its first row is a heading if `headed`, if a column is found by name, or if the
+    columns given by number have the names of their sides. Raises InputError for a cell that is not text, or is too long."""
     places = None
     for number, cells in enumerate(rows, start=0 if headed else 1):
         if all(isinstance(cell, str) and not clean(cell) for cell in cells):
@@ -114,7 +113,7 @@ def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed
         pair = []
         for place, language in zip(places, columns.languages, strict=True):
             cell = cells[place] if place < len(cells) else None
-            if not isinstance(cell, str) or re.search("[\ud800-\udfff]", cell):  # JSON can write half a surrogate pair
+            if not isinstance(cell, str) or re.search("[\ud800-\udfff]", cell):  # JSON can contain half a surrogate pair
                 raise InputError(f"{where}, row {number}: no {language} text in column {place + 1} of {len(cells)}")
             if len(cell) > LONGEST_LINE:
                 raise too_long(f"{where}, row {number}, column {place + 1}")
@@ -123,17 +122,17 @@ def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed
 
 
 def rows_of(items: Iterable[dict[str, Any]]) -> Iterator[Sequence[Any]]:
-    """A heading, the keys of the first item, and the items' values; of the hub's translation sets those of `translation`."""
+    """Yields the keys of the first item as a heading, then the values of each item (of its `translation`, if it has one)."""
     heading: list[str] = []
     for item in items:
-        item = inner if isinstance(inner := item.get(NESTED), dict) else item
+        item = inner if isinstance(inner := item.get(TRANSLATION_COLUMN), dict) else item
         if item and not heading:
             yield (heading := [*item])
         yield [*map(item.get, heading)] if item else []
 
 
 def _csv(path: Path) -> Iterator[Sequence[str]]:
-    # The parser would end a row at a lone "\r". A lone surrogate, which no UTF-8 text can hold, takes its place.
+    # The parser would end a row at a lone "\r", so we replace it by a lone surrogate, which UTF-8 text cannot contain.
     stand_in = "\udc0d"
     held = 0  # characters of the row so far
 
@@ -142,17 +141,17 @@ def _csv(path: Path) -> Iterator[Sequence[str]]:
         for line in _lines(path):
             held += len(line)
             if held > LONGEST_LINE:
-                raise too_long(f"{path}, line {reader.line_num + 1}: a row whose quote may be left open, with its lines before")
+                raise too_long(f"{path}, line {reader.line_num + 1}: the row up to here, perhaps with an unclosed quote")
             yield re.sub("\r(?!\n)", stand_in, f"{line}\n")
 
-    csv.field_size_limit(2 * LONGEST_LINE)  # a row is bounded here
+    csv.field_size_limit(2 * LONGEST_LINE)  # lines() above limits the length of a row
     reader = csv.reader(lines(), strict=True)
     try:
         for row in reader:
             held = 0
             yield [cell.replace(stand_in, "\r") for cell in row]
     except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num}: no proper CSV ({error})") from None
+        raise InputError(f"{path}, line {reader.line_num}: not valid CSV ({error})") from None
 
 
 def _json(path: Path) -> Iterator[dict[str, Any]]:
@@ -162,20 +161,20 @@ def _json(path: Path) -> Iterator[dict[str, Any]]:
         except (ValueError, RecursionError):
             item = None
         if not isinstance(item, dict):
-            raise InputError(f"{path}, line {number}: no JSON object; each line is one, with both sides of a pair")
+            raise InputError(f"{path}, line {number}: not a JSON object; each line must be one, with both sides of a pair")
         yield item
 
 
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:
     with readable(path), path.open("rb") as file:
         try:
-            # A value that repeats is held once, however often a few bytes of the file repeat it.
+            # A few bytes of the file can repeat a text very often; a column read as a dictionary stores it once.
             texts = [leaf.path for leaf in pq.ParquetFile(file).schema if leaf.physical_type == "BYTE_ARRAY"]
-            for batch in pq.ParquetFile(file, read_dictionary=texts).iter_batches(AT_ONCE):
-                yield from (row.as_py() for row in batch.to_struct_array())  # one at a time, since its text may be long
+            for batch in pq.ParquetFile(file, read_dictionary=texts).iter_batches(MAX_BLOCK_PAIRS):
+                yield from (row.as_py() for row in batch.to_struct_array())  # row by row, since a text may be long
         except (pa.ArrowException, ValueError) as error:
             reason = " ".join(str(error).split())
-            raise InputError(f"{path}: damaged or no Parquet file ({reason}); fetch it again") from None
+            raise InputError(f"{path}: not a Parquet file, or a damaged one ({reason}); fetch it again") from None
 
 
 TABLES: dict[str, Callable[[Path], Iterator[Sequence[str]]]] = {
@@ -189,7 +188,7 @@ RECORDS: dict[str, Callable[[Path], Iterator[dict[str, Any]]]] = {
 
 
 def _lines(path: Path | None) -> Iterator[str]:
-    r"""Those of UTF-8 text, plain or gzip, without their "\n"; one after the other, so that a large file takes no memory."""
+    r"""Yields the lines of UTF-8 text, plain or gzip, without "\n", one at a time, to save memory."""
     where, number = path or "standard input", 0
     stored: Any
     with readable(where), path.open("rb") if path else nullcontext(sys.stdin.buffer) as stored:

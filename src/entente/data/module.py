@@ -1,4 +1,4 @@
-"""The LightningDataModule: a corpus through a vocabulary, in batches."""
+"""The LightningDataModule: a corpus, encoded by a vocabulary, in batches."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,21 +11,20 @@ import torch
 from annotated_types import doc
 from datasets import Dataset
 
-from entente.data.batches import Batch, EvaluationBatches, Rows, Together, TrainingBatches, collate, fitting, to_device
+from entente.data.batches import Batch, EvaluationBatches, Grouping, Rows, TrainingBatches, collate, rows_within, to_device
 from entente.data.corpora import AtLeastOne, Corpus
 from entente.data.tokenizer import BOS, Vocabulary, texts
 from entente.errors import InputError
 
 
 def split_of(name: str) -> str:
-    """The split of "test@alone" is "test"."""
+    """Returns the split without its grouping: "test" for "test@alone"."""
     return name.partition("@")[0]
 
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """A split to be evaluated: batches whose `index` are rows of `sources` and `references`. limit: how many batches, a number
-    or as a share of them."""
+    """A split to evaluate. The `index` of a batch refers to `sources` and `references`. limit: number or share of batches."""
 
     name: str
     batches: EvaluationBatches
@@ -42,16 +41,16 @@ class EvaluationSplit:
 
 
 class TranslationData(L.LightningDataModule):
-    """`overfit` makes every split the pairs of one training batch, which a sound model learns by heart. `limit_batches`: of
-    every evaluation."""
+    """A corpus in training and evaluation batches. With `overfit`, every split consists of the pairs of one training batch,
+    which a correct model can memorise. `limit_batches` limits every evaluation."""
 
     def __init__(
         self,
         corpus: Corpus,
         vocabulary: Vocabulary,
-        max_tokens: Annotated[AtLeastOne, doc("padded positions of a batch, of its longer side")] = 4096,
+        max_tokens: Annotated[AtLeastOne, doc("padded positions of a batch, on its longer side")] = 4096,
         seed: int = 1,
-        eval_max_tokens: Annotated[AtLeastOne, doc("the same, of an evaluation batch")] = 4096,
+        eval_max_tokens: Annotated[AtLeastOne, doc("padded positions of an evaluation batch, on its longer side")] = 4096,
         overfit: bool = False,
         limit_batches: int | float = 1.0,
     ) -> None:
@@ -65,13 +64,14 @@ class TranslationData(L.LightningDataModule):
             self._ids = {}
 
     def check(self, decoded: Sequence[str]) -> None:
-        """Raises InputError where there is no pair to train on, no batch to evaluate, or a sentence too long to decode."""
+        """Raises InputError if all training pairs are too long, or if a split in `decoded` has no batch or contains
+        a sentence that is too long."""
         src, tgt = self.ids("train")
-        fitting(np.maximum(src.lengths, tgt.lengths), self.max_tokens)
+        rows_within(np.maximum(src.lengths, tgt.lengths), self.max_tokens)
         for split in map(self.evaluation, decoded):
             if not len(split):
                 raise InputError(
-                    f"trainer.limit_batches={self.limit_batches}: that is no whole batch of {split.name}, which has "
+                    f"trainer.limit_batches={self.limit_batches}: that is less than one batch of {split.name}, which has "
                     f"{len(split.batches)}; give a larger share, or a number of batches"
                 )
 
@@ -79,7 +79,7 @@ class TranslationData(L.LightningDataModule):
         return self.corpus.split(split_of(split))
 
     def ids(self, split: str) -> tuple[Rows, Rows]:
-        """Token ids of both sides of a split, with their BOS and EOS; made once."""
+        """Returns the token ids of a split: source ids with EOS, target ids with BOS and EOS. Each split is encoded once."""
         if (name := split_of(split)) not in self._ids:
             src = map(self.vocabulary.encode_src, texts(self.pairs(name), "src"))
             tgt = map(self.vocabulary.encode_tgt, texts(self.pairs(name), "tgt"))
@@ -94,31 +94,30 @@ class TranslationData(L.LightningDataModule):
         return to_device(batch, device) if isinstance(batch, Batch) else batch
 
     def val_dataloader(self) -> Iterable[EvaluationSplit]:
-        """A loader whose only item is the whole split, since `evaluate` takes a split and not a batch; no list, which Lightning
-        would take for several loaders."""
+        """Returns a loader whose only item is the whole split, since `evaluate` takes a split and not a batch. It is
+        not a list, because Lightning treats a list as several loaders."""
         return {"valid": self.evaluation("valid")}.values()
 
     def evaluation(self, split: str) -> EvaluationSplit:
-        """Each pair of the split once. Its name may say how its sentences come together: test@alone, test@mixed. An InputError
-        where there is no such split, or a sentence in it is too long."""
-        together: Any = split.partition("@")[2] or "alike"
-        if together not in get_args(Together):
-            raise InputError(f"split={split}: after the @ stands one of {', '.join(get_args(Together))}")
+        """Returns the batches of a split. Its name may say how to group sentences into batches: test@alone, test@mixed. Raises
+        InputError if there is no such split or grouping, or if a sentence is too long."""
+        grouping: Any = split.partition("@")[2] or "alike"
+        if grouping not in get_args(Grouping):
+            raise InputError(f"split={split}: the part after @ must be one of {', '.join(get_args(Grouping))}")
         pairs, ids = self.pairs(split), self.ids(split)
         for side, rows in zip(("src", "tgt"), ids, strict=True):
             longest = pairs[int(rows.lengths.argmax())][side]
             getattr(self.vocabulary, side).refuse_too_long(longest, f"{split}, {side}, '{longest[:30]}...'")
-        batches = EvaluationBatches(*ids, self.eval_max_tokens, together)
+        batches = EvaluationBatches(*ids, self.eval_max_tokens, grouping)
         return EvaluationSplit(split, batches, list(pairs["src"]), list(pairs["tgt"]), self.limit_batches)
 
     def sample(self, n: int) -> Batch:
-        """The first n pairs of validation, of whatever lengths."""
+        """Returns the first n validation pairs as one batch, regardless of their lengths."""
         src, tgt = self.ids("valid")
         return collate(src, tgt, range(min(n, len(src))))
 
     def unigram_nll(self) -> float:
-        """Nats per target token of validation, end symbols counted, for one who knows how often each piece occurs in training
-        (each counted once more) and nothing else."""
+        """Returns the validation loss, in nats per target token with EOS, of an add-one smoothed unigram model of train."""
         size = len(self.vocabulary.tgt)
         train, valid = (np.bincount(self.ids(split)[1].values, minlength=size) for split in ("train", "valid"))
         train[BOS] = valid[BOS] = 0

@@ -1,5 +1,4 @@
-"""Sentence pairs in Arrow's memory, where a sentence takes its bytes and little more, a third of a Python string; and which of
-them to hold out of training."""
+"""Sentence pairs, kept as Arrow tables in a third of the memory of Python strings, and the choice of pairs to hold out."""
 
 import hashlib
 import uuid
@@ -15,38 +14,38 @@ from entente.process import memory
 
 Pair = tuple[str, str]  # source, target
 
-AT_ONCE = 10_000  # pairs in a block, and pairs that are Python strings at a time
-LONGEST_BLOCK = 1 << 26  # characters of a block, which Python and Arrow hold at the same time for a moment
-SCHEMA = pa.schema({"src": pa.string(), "tgt": pa.string()})
-POOL = pa.system_memory_pool()  # Arrow's default pool keeps half as much again for itself
+MAX_BLOCK_PAIRS = 10_000  # only one block at a time is held as Python strings
+LONGEST_BLOCK = 1 << 26  # characters per block, which Python and Arrow briefly hold at the same time
+ARROW_SCHEMA = pa.schema({"src": pa.string(), "tgt": pa.string()})
+POOL = pa.system_memory_pool()  # Arrow's default pool takes 1.5 times the memory
 
 
 class Pairs:
-    """The pairs read from `where` that have text on both sides, to iterate over any number of times. An InputError if they take
-    more than half the memory of the machine, since token ids and the model take as much again."""
+    """The pairs read from `where` that have text on both sides; they can be iterated over repeatedly. Raises InputError if they
+    take more than half of the machine's memory, since token ids and the model need the other half."""
 
     def __init__(self, pairs: Iterable[Pair], where: str = "these pairs") -> None:
         self.where, self.read = where, 0
         blocks, size, most = list[pa.RecordBatch](), 0, memory() // 2
         for block in self._blocks(pairs):
             sides = [pa.array(side, pa.string(), memory_pool=POOL) for side in zip(*block, strict=True)]
-            blocks.append(pa.record_batch(sides, schema=SCHEMA))
+            blocks.append(pa.record_batch(sides, schema=ARROW_SCHEMA))
             size += blocks[-1].nbytes
             if size > most:
                 raise InputError(
                     f"{where}: more text than half the memory of this machine holds ({most / 1e9:.1f} GB); give less of it"
                 )
-        self._table = pa.Table.from_batches(blocks, SCHEMA)
+        self._table = pa.Table.from_batches(blocks, ARROW_SCHEMA)
         self.empty = self.read - len(self)
 
     def _blocks(self, pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-        """The pairs with text, in blocks that fit in memory, however long their sentences are."""
+        """Yields the pairs with text on both sides, in blocks that fit in memory however long their sentences are."""
         block, size = list[Pair](), 0
         for self.read, pair in enumerate(pairs, start=1):
             if all(pair):
                 block.append(pair)
                 size += len(pair[0]) + len(pair[1])
-            if len(block) >= AT_ONCE or size > LONGEST_BLOCK:
+            if len(block) >= MAX_BLOCK_PAIRS or size > LONGEST_BLOCK:
                 yield block
                 block, size = [], 0
         if block:
@@ -60,28 +59,27 @@ class Pairs:
             yield from zip(*(side.to_pylist() for side in block.columns), strict=True)
 
     def keep(self, mask: np.ndarray) -> None:
-        """Drops the pairs at which `mask` (N,) is false. For a moment both are held, before there are ids or a model."""
+        """Drops the pairs at which `mask` (N,) is false. Briefly needs memory for the old and the new table."""
         self._table = pc.filter(self._table, pa.array(mask), memory_pool=POOL)
 
     def dataset(self) -> Dataset:
-        """The pairs in the same memory, with a random fingerprint: `datasets` would pickle all the text for one of its own. An
-        InputError if there are none."""
+        """Returns the pairs as a Dataset, without a copy. Its fingerprint is random, because `datasets` would pickle all the
+        text to compute one. Raises InputError if there are no pairs."""
         if not len(self):
             raise InputError(f"{self.where}: no sentence pair left after dropping empty and over-long ones")
         return Dataset(self._table, fingerprint=uuid.uuid4().hex)
 
 
-def same(sentence: str) -> str:
-    """Equal for sentences that differ only in case or in white space: to have met one is to have met the other."""
+def match_key(sentence: str) -> str:
+    """Returns a key that is equal for sentences that differ only in case or white space: they count as the same sentence."""
     return " ".join(sentence.casefold().split())
 
 
 def hold_out(pairs: Iterable[Pair], sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
-    """`train` and the parts of `sizes`, which have at most that many pairs; each as a mask of the pairs (N,).
+    """Splits pairs into `train` and the parts in `sizes`, each of at most that many pairs. Returns a mask (N,) for each.
 
-    Pairs that share a sentence, directly or by way of others, stay together. Such groups are dealt in an order that a hash of
-    the seed and their text gives: the same on every machine, whatever the order of the lines. A group too big for what is left
-    of the parts goes to train.
+    Pairs that share a sentence, directly or through other pairs, stay together. Such groups are assigned in the order of a hash
+    of seed and text, so neither the machine nor the order of the lines matters. A group that fits into no part goes to train.
     """
     group = _groups(pairs)
     count = np.bincount(group)
@@ -96,21 +94,22 @@ def hold_out(pairs: Iterable[Pair], sizes: Mapping[str, int], seed: int) -> dict
     return {name: part_of[group] == part for part, name in enumerate(["train", *sizes])}
 
 
-def shared(train: Iterable[Pair], parts: Mapping[str, Iterable[Pair]]) -> dict[str, int]:
-    """How many pairs of each part have a sentence, on either side, that train has too."""
+def count_overlap(train: Iterable[Pair], parts: Mapping[str, Iterable[Pair]]) -> dict[str, int]:
+    """Returns how many pairs of each part have a sentence, on either side, that is also in train."""
     if not parts:
         return {}
-    asked = {same(sentence) for pairs in parts.values() for pair in pairs for sentence in pair}  # train may be far larger
-    met = {known for pair in train for sentence in pair if (known := same(sentence)) in asked}
-    return {part: sum(any(same(sentence) in met for sentence in pair) for pair in pairs) for part, pairs in parts.items()}
+    # We collect the keys of the parts only, since train may be far larger.
+    asked = {match_key(sentence) for pairs in parts.values() for pair in pairs for sentence in pair}
+    met = {known for pair in train for sentence in pair if (known := match_key(sentence)) in asked}
+    return {part: sum(any(match_key(sentence) in met for sentence in pair) for pair in pairs) for part, pairs in parts.items()}
 
 
 def _order(pairs: Iterable[Pair], group: np.ndarray, count: np.ndarray, seed: int) -> np.ndarray:
-    """(G,) the number by which a group is sorted: a hash of the seed and the least of its sentences."""
+    """Returns the sort key of each group, (G,): a hash of the seed and the group's alphabetically first sentence."""
     order, left = np.zeros(len(count), np.uint64), count.copy()
-    least: dict[int, str] = {}  # of the groups that have pairs left
+    least: dict[int, str] = {}  # only of groups with pairs still to come
     for pair, g in zip(pairs, group, strict=True):
-        name = min(map(same, pair))
+        name = min(map(match_key, pair))
         least[g] = min(name, least.get(g, name))
         left[g] -= 1
         if not left[g]:
@@ -119,17 +118,17 @@ def _order(pairs: Iterable[Pair], group: np.ndarray, count: np.ndarray, seed: in
 
 
 def _hash(text: str) -> int:
-    """The first 64 bits of SHA-256."""
+    """Returns the first 64 bits of the SHA-256 of a text."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
 def _groups(pairs: Iterable[Pair]) -> np.ndarray:
-    """(N,) which group each pair is in, from 0 on: the connected components of the graph whose nodes are sentences and whose
-    edges are pairs. Sentences are known by their hashes, since their text takes much memory."""
-    hashes = np.fromiter((_hash(same(sentence)) for pair in pairs for sentence in pair), np.uint64)
+    """Returns the group of each pair, (N,), counted from 0: the connected components of the graph whose nodes are sentences and
+    whose edges are pairs. Sentences are represented by their hashes, since their text takes much memory."""
+    hashes = np.fromiter((_hash(match_key(sentence)) for pair in pairs for sentence in pair), np.uint64)
     known = np.unique(hashes)
     src, tgt = np.searchsorted(known, hashes).reshape(-1, 2).T
-    label = np.arange(len(known))  # of each sentence: a sentence of its component, in the end the same one for all of them
+    label = np.arange(len(known))  # (sentences,): a sentence of the same component, in the end its first
     del hashes, known
     while (label[src] != label[tgt]).any():
         np.minimum.at(label, label[src], label[tgt])

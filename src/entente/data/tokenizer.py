@@ -1,7 +1,7 @@
 """SentencePiece (Kudo & Richardson 2018): text to piece ids and back, without loss.
 
-Identity normalisation, kept white space and byte fallback make `decode(encode(x)) == x` for any line of text, the piece
-marker U+2581 aside. Text is brought to NFC at the door (`files.clean`), not here.
+With identity normalisation, unchanged white space and byte fallback, `decode(encode(x)) == x` for any line of text without the
+piece marker U+2581. Text is converted to NFC when it is read (`files.clean`), not here.
 """
 
 import hashlib
@@ -21,14 +21,14 @@ from annotated_types import Interval, doc
 from datasets import Dataset
 from torch import Tensor
 
-from entente.data.pairs import AT_ONCE
+from entente.data.pairs import MAX_BLOCK_PAIRS
 from entente.errors import InputError
-from entente.files import whole, writable
+from entente.files import open_atomic, writable
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
-SAMPLE = 1_000_000  # sentences that pieces are learned from at most: the trainer holds them all in memory
-LONGEST = 1024  # pieces of a sentence that is translated or scored: attention takes memory by their square
+SAMPLE = 1_000_000  # maximum number of sentences for the trainer, which holds all in memory; larger corpora are sampled evenly
+MAX_PIECES = 1024  # per sentence to translate or score: the memory of attention grows with their square
 
 Type = Literal["bpe", "unigram"]
 Size = Annotated[int, Interval(ge=1, le=1_000_000)]
@@ -37,10 +37,10 @@ OPTIONS: dict[str, Any] = {
     "normalization_rule_name": "identity",
     "remove_extra_whitespaces": False,
     "byte_fallback": True,
-    "character_coverage": 0.9999,  # a corpus with a few foreign characters spells those in bytes
+    "character_coverage": 0.9999,  # the rarest characters are spelt in bytes
     "hard_vocab_limit": False,  # the size is an upper limit: a small corpus has fewer pieces
-    "max_sentence_length": 1 << 30,  # in bytes, the most there is: longer lines would be skipped in silence
-    "num_threads": 1,  # the sums of unigram training depend on the split into threads
+    "max_sentence_length": 1 << 30,  # in bytes, the largest possible: longer lines would be skipped silently
+    "num_threads": 1,  # the sums in unigram training depend on the number of threads
     "minloglevel": 2,
     "pad_id": PAD,
     "unk_id": UNK,
@@ -48,15 +48,15 @@ OPTIONS: dict[str, Any] = {
     "eos_id": EOS,
 }
 BYTES = 256
-# What the trainer cannot take in a line, or uses itself (U+2581 marks a space, U+2585 an unknown, tab ends a piece).
-# Their bytes encode them all the same.
+# Characters that the trainer rejects in a line, or uses itself (U+2581 marks a space, U+2585 an unknown, tab ends a piece).
+# In training they become spaces; in `encode`, byte fallback spells those that are not pieces.
 RESERVED = re.compile("[\0\t\n\r\u2581\u2585]")
 
 log = logging.getLogger("entente")
 
 
 class Tokenizer:
-    """One language's or two languages' pieces, held as the serialized SentencePiece model they come from."""
+    """The pieces of one or both languages, with the serialised SentencePiece model that defines them."""
 
     def __init__(self, model: bytes) -> None:
         self.model = model
@@ -64,20 +64,20 @@ class Tokenizer:
         try:
             self._processor.load_from_serialized_proto(model)
         except RuntimeError:
-            raise InputError("the tokenizer is damaged: its bytes are no SentencePiece model") from None
+            raise InputError("the tokenizer is damaged: its bytes are not a SentencePiece model") from None
         if tuple(self._processor.id_to_piece(i) for i in range(min(len(self), len(SPECIAL)))) != SPECIAL:
             raise InputError(f"the tokenizer is not one of ours: its first pieces are not {' '.join(SPECIAL)}")
 
     @classmethod
     def train(cls, lines: Iterable[str], vocab_size: int, type: Type = "bpe") -> "Tokenizer":
-        """At most `vocab_size` pieces (fewer if the lines have no more), the same ones for the same lines."""
+        """Learns at most `vocab_size` pieces, fewer if the lines yield no more. The same lines give the same pieces."""
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=(RESERVED.sub(" ", line) for line in lines),
                 model_writer=model,
                 model_type=type,
-                # below this the trainer fails before it has counted the characters it must hold
+                # below this the trainer fails before it has counted the required characters
                 vocab_size=max(vocab_size, len(SPECIAL) + BYTES),
                 **OPTIONS,
             )
@@ -94,25 +94,26 @@ class Tokenizer:
         return int(self._processor.get_piece_size())
 
     def encode(self, text: str) -> list[int]:
-        """Piece ids, without BOS and EOS."""
+        """Returns the piece ids of a text, without BOS and EOS."""
         return self._processor.encode(text)
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         return self._processor.encode(list(texts))
 
     def refuse_too_long(self, sentence: str, where: str) -> None:
-        """An InputError where a sentence has more than LONGEST pieces."""
-        if (pieces := len(self.encode(sentence))) > LONGEST:
+        """Raises InputError if a sentence has more than MAX_PIECES pieces."""
+        if (pieces := len(self.encode(sentence))) > MAX_PIECES:
             words = f"{(n := len(sentence.split())):,} word{'s' * (n != 1)}"
-            raise InputError(f"{where}: {words} are {pieces:,} pieces, more than the {LONGEST:,} a sentence may have; split it")
+            raise InputError(f"{where}: {words} are {pieces:,} pieces, more than the {MAX_PIECES:,} allowed; split it")
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of the pieces; the special ids are nothing in it."""
+        """Returns the text of the pieces, without special ids."""
         return self._processor.decode([i for i in ids if i >= len(SPECIAL)])
 
     def spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
-        """The text of the pieces, as `decode`, and the characters of it that each piece gives: first, and one behind the last.
-        A space belongs to the piece that it begins; a special id has no character; of the bytes of one, the last has it."""
+        """Returns the text of the pieces, like `decode`, and each piece's span in it: first character, one past the last.
+        A space belongs to the piece that starts with it, and a character spelt in bytes to its last byte. Special ids have
+        empty spans."""
         proto = self._processor.decode([i for i in ids if i >= len(SPECIAL)], return_type="proto")
         encoded = proto.text.encode()
         ends = (len(encoded[: piece.end].decode()) for piece in proto.pieces)  # SentencePiece counts bytes
@@ -122,13 +123,13 @@ class Tokenizer:
         return proto.text, list(pairwise(bounds))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Labels: pieces with their "▁" at a word's start, special ones as <s>, byte pieces as <0x41>."""
+        """Returns the pieces as labels, with "▁" at the start of a word; special ones as <s>, byte pieces as <0x41>."""
         return [self._processor.id_to_piece(i) for i in ids]
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokenizers of both sides; if `joint` they are one, which tied embeddings need."""
+    """The tokenizers of both sides. If `joint`, they are the same one, as tied embeddings require."""
 
     src: Tokenizer
     tgt: Tokenizer
@@ -138,30 +139,29 @@ class Vocabulary:
     def train(
         cls,
         corpus_train: Dataset,
-        vocab_size: Annotated[Size, doc("pieces at most")] = 8000,
-        type: Annotated[Type, doc("how pieces are learned")] = "bpe",
+        vocab_size: Annotated[Size, doc("maximum number of pieces")] = 8000,
+        type: Annotated[Type, doc("algorithm that learns the pieces")] = "bpe",
         joint: Annotated[bool, doc("one vocabulary for both sides, which tied embeddings need")] = True,
         cache_dir: Path | None = None,
     ) -> "Vocabulary":
-        """Learns from the training pairs only, or takes from `cache_dir` (None: no cache) what the same lines gave before. Of
-        more than SAMPLE sentences it learns from every second, every third, ..."""
+        """Trains on the training pairs only, or loads an earlier result for the same pairs from `cache_dir`, if given."""
         groups: list[tuple[str, ...]] = [("src", "tgt")] if joint else [("src",), ("tgt",)]
-        learned = [_learned(corpus_train, sides, vocab_size, type, cache_dir) for sides in groups]
+        learned = [_load_or_train(corpus_train, sides, vocab_size, type, cache_dir) for sides in groups]
         for pieces in map(len, learned):
             if pieces < vocab_size:
-                log.warning("a vocabulary of %d pieces is more than this text fills: it has %d", vocab_size, pieces)
+                log.warning("a vocabulary of %d pieces is more than this text can fill; it has %d", vocab_size, pieces)
         return cls(learned[0], learned[-1], joint)
 
     def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
-        """What an encoder reads: pieces, EOS. So no source is ever empty."""
+        """Returns the ids that an encoder reads: pieces and EOS, so that no source is empty."""
         return [[*ids, EOS] for ids in self.src.encode_all(texts)]
 
     def encode_tgt(self, texts: Sequence[str]) -> list[list[int]]:
-        """What a decoder reads and predicts: BOS, pieces, EOS."""
+        """Returns the ids that a decoder reads and predicts: BOS, pieces, EOS."""
         return [[BOS, *ids, EOS] for ids in self.tgt.encode_all(texts)]
 
     def state(self) -> dict[str, Tensor | bool]:
-        """For a checkpoint that loads with `weights_only=True`: the models' bytes as uint8 tensors."""
+        """Returns the serialised models as uint8 tensors, for a checkpoint that loads with `weights_only=True`."""
         src, tgt = (torch.frombuffer(bytearray(side.model), dtype=torch.uint8) for side in (self.src, self.tgt))
         return {"src": src, "tgt": src if self.joint else tgt, "joint": self.joint}
 
@@ -172,23 +172,23 @@ class Vocabulary:
 
 
 def texts(pairs: Dataset, *sides: str) -> Iterator[list[str]]:
-    """The sentences of one side, or of one and then the other, in blocks."""
+    """Yields the sentences of each given side in turn, in blocks."""
     for side in sides:
-        for block in pairs.with_format("arrow").iter(AT_ONCE):
+        for block in pairs.with_format("arrow").iter(MAX_BLOCK_PAIRS):
             yield block[side].to_pylist()
 
 
 def digest(pairs: Dataset, *sides: str) -> str:
-    """SHA-256 of the sentences of the sides, in their order; no sentence holds a line end."""
+    """Returns the SHA-256 of the sentences of the sides, in order, one per line; no sentence contains a line end."""
     found = hashlib.sha256()
     for block in texts(pairs, *sides):
         found.update("".join(f"{text}\n" for text in block).encode())
     return found.hexdigest()
 
 
-def _learned(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path | None) -> Tokenizer:
-    """The tokenizer of these sides. The name of its file in the cache holds a digest of all that decides it, and one of its
-    content, so that it is learned again where it is missing, damaged or unreadable."""
+def _load_or_train(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path | None) -> Tokenizer:
+    """Returns the tokenizer of these sides. The name of its file in the cache contains a digest of everything it depends on and
+    a digest of its content, so that it is trained again if the file is missing, damaged or unreadable."""
     options = (sentencepiece.__version__, vocab_size, type, sorted(OPTIONS.items()), RESERVED.pattern, SAMPLE)
     key = hashlib.sha256(repr((options, digest(pairs, *sides))).encode()).hexdigest()[:32]
 
@@ -196,12 +196,12 @@ def _learned(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, 
         return f"{key}-{hashlib.sha256(model).hexdigest()[:16]}.model"
 
     for path in sorted(cache_dir.glob(f"{key}-*.model")) if cache_dir else ():
-        with suppress(OSError):  # another user's, for example
+        with suppress(OSError):  # the file may belong to another user
             if path.name == name(model := path.read_bytes()):
                 return Tokenizer(model)
     step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
     tokenizer = Tokenizer.train(islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step), vocab_size, type)
     if cache_dir:
-        with writable(f"the tokenizer in {cache_dir}", "output_dir"), whole(cache_dir / name(tokenizer.model)) as file:
+        with writable(f"the tokenizer in {cache_dir}", "output_dir"), open_atomic(cache_dir / name(tokenizer.model)) as file:
             file.write(tokenizer.model)
     return tokenizer

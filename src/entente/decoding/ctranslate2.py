@@ -1,7 +1,7 @@
-"""A trained Transformer in the format of CTranslate2, and its translations (Klein et al. 2020, section 4).
+"""Export of a trained Transformer to CTranslate2 (Klein et al. 2020, section 4), and translation with CTranslate2.
 
-CTranslate2 (github.com/OpenNMT/CTranslate2) is a separate program, written for fast translation on CPUs. Its own
-`TransformerSpec` takes our weights and writes its files.
+CTranslate2 (github.com/OpenNMT/CTranslate2) is a separate program for fast translation on CPUs. Its own `TransformerSpec`,
+filled with our weights, writes the files.
 """
 
 import tempfile
@@ -15,35 +15,35 @@ import torch
 from torch import nn
 
 from entente import checkpoint
-from entente.config.schema import defaults, shown
-from entente.data.tokenizer import EOS, LONGEST, Tokenizer
+from entente.config.schema import defaults, to_text
+from entente.data.tokenizer import EOS, MAX_PIECES, Tokenizer
 from entente.decoding.search import Hypothesis, Search, rank
-from entente.decoding.translate import in_order, with_text
+from entente.decoding.translate import collect_hypotheses, encode_nonempty
 from entente.errors import InputError
 from entente.models import Transformer
 from entente.models.transformer import Block
 
-BATCH = 1024  # source tokens translated together by one worker
-# CTranslate2 computes a Transformer whose arguments have their defaults, except these, and `norm`, which can be post too.
+TOKENS_PER_BATCH = 1024  # source tokens that one worker translates together
+# CTranslate2 supports any values of these arguments of a Transformer; of the others, only the defaults and norm=post.
 ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout", "tied", "positions"}
 
 
-def library() -> Any:
-    """The package ctranslate2, which is an optional dependency; an InputError where it is not installed."""
+def import_ctranslate2() -> Any:
+    """Returns the package ctranslate2, an optional dependency. Raises InputError if it cannot be imported."""
     try:
         import ctranslate2
 
         return ctranslate2
     except ImportError as error:
-        advice = "install it by: pip install 'entente[engines]', or use engine=torch"
+        advice = "run pip install 'entente[engines]', or use engine=torch"
         raise InputError(f"engine=ctranslate2: the package ctranslate2 cannot be loaded ({error}); {advice}") from error
 
 
 def refuse_other_models(config: Mapping[str, Any]) -> None:
-    """Raises an InputError unless CTranslate2 computes the model that this `model` part of a configuration describes."""
+    """Raises InputError unless CTranslate2 supports the model described by `config`, the `model` part of a configuration."""
 
     def comparable(value: object) -> object:
-        return set(value) if isinstance(value, list | tuple) else value  # of sublayers, the order says nothing
+        return set(value) if isinstance(value, list | tuple) else value  # the order of sublayers does not matter
 
     usual = defaults(Transformer)
     complete = {**usual, **config}
@@ -52,24 +52,24 @@ def refuse_other_models(config: Mapping[str, Any]) -> None:
     names = config if config["name"] == "transformer" else ["name"]
     wrong = [name for name in names if name not in ANY_VALUE and comparable(config[name]) not in allowed.get(name, [])]
     if wrong:
-        what = ", ".join(f"model.{name}={shown(config[name])}" for name in wrong)
-        raise InputError(f"engine=ctranslate2: {what}: CTranslate2 has no such model; use engine=torch")
+        what = ", ".join(f"model.{name}={to_text(config[name])}" for name in wrong)
+        raise InputError(f"engine=ctranslate2: {what}: CTranslate2 does not support this model; use engine=torch")
 
 
 def write_ctranslate2(run: checkpoint.Run, folder: Path, quantization: str | None = None, positions: int = 4096) -> None:
-    """Writes a checkpoint as a CTranslate2 model: float32, or with matrices in 8 bits (quantization="int8", one scale a row).
-    The vocabularies are SentencePiece's pieces; a source ends in </s>, which the caller adds. positions: rows of the table that
-    replaces our sines and cosines; neither source nor translation may have more tokens. An InputError if CTranslate2 has no
-    such model, or is not installed."""
+    """Writes a checkpoint as a CTranslate2 model, in float32 or with 8-bit matrices (quantization="int8", one scale per row).
+    The vocabularies are SentencePiece's pieces; the caller appends </s> to each source. positions: the number of rows of the
+    table of position encodings; neither source nor translation may have more tokens. Raises InputError if CTranslate2 does not
+    support the model or is not installed."""
     refuse_other_models(run.config["model"])
     model = run.model
     assert isinstance(model, Transformer)
     pre = isinstance(model.encoder_norm, nn.LayerNorm)
-    spec = library().specs.TransformerSpec.from_config(len(model.encoder), model.n_heads, pre_norm=pre)
-    spec.encoder.position_encodings.encodings = _numbers(model.position_vectors("src", 0, positions))
-    spec.decoder.position_encodings.encodings = _numbers(model.position_vectors("tgt", 0, positions))
-    spec.encoder.embeddings[0].weight = _numbers(model.src_embedding.weight)
-    spec.decoder.embeddings.weight = _numbers(model.tgt_embedding.weight)
+    spec = import_ctranslate2().specs.TransformerSpec.from_config(len(model.encoder), model.n_heads, pre_norm=pre)
+    spec.encoder.position_encodings.encodings = _to_numpy(model.position_vectors("src", 0, positions))
+    spec.decoder.position_encodings.encodings = _to_numpy(model.position_vectors("tgt", 0, positions))
+    spec.encoder.embeddings[0].weight = _to_numpy(model.src_embedding.weight)
+    spec.decoder.embeddings.weight = _to_numpy(model.tgt_embedding.weight)
     blocks = zip([*spec.encoder.layer, *spec.decoder.layer], [*model.encoder, *model.decoder], strict=True)
     for layer, block in blocks:
         assert isinstance(block, Block)
@@ -91,8 +91,8 @@ def write_ctranslate2(run: checkpoint.Run, folder: Path, quantization: str | Non
         _norm(spec.encoder.layer_norm, model.encoder_norm)
         _norm(spec.decoder.layer_norm, model.decoder_norm)
     spec.config.layer_norm_epsilon = nn.LayerNorm(1).eps
-    spec.decoder.projection.weight = _numbers(model.output.weight)
-    # Here too the padding symbol is never produced.
+    spec.decoder.projection.weight = _to_numpy(model.output.weight)
+    # As in our own search, the padding symbol is never produced.
     spec.decoder.projection.bias = np.where(np.arange(model.output.out_features) == model.pad_id, np.float32(-np.inf), 0)
     spec.register_source_vocabulary(_pieces(run.vocabulary.src))
     spec.register_target_vocabulary(_pieces(run.vocabulary.tgt))
@@ -102,19 +102,19 @@ def write_ctranslate2(run: checkpoint.Run, folder: Path, quantization: str | Non
     spec.save(str(folder))
 
 
-def _numbers(tensor: Any) -> np.ndarray:
-    """float32, and a copy: quantizing writes over what it is given."""
+def _to_numpy(tensor: Any) -> np.ndarray:
+    """Returns a float32 copy of a tensor as a NumPy array; a copy, because quantization overwrites its input."""
     return tensor.detach().float().cpu().numpy().copy()
 
 
 def _linear(spec: Any, *layers: nn.Module) -> None:
-    """One product for several linear layers of one input, their outputs next to each other."""
-    spec.weight = np.concatenate([_numbers(layer.weight) for layer in layers])
-    spec.bias = np.concatenate([_numbers(layer.bias) for layer in layers])
+    """Combines several linear layers with the same input into one layer of the spec, concatenating their outputs."""
+    spec.weight = np.concatenate([_to_numpy(layer.weight) for layer in layers])
+    spec.bias = np.concatenate([_to_numpy(layer.bias) for layer in layers])
 
 
 def _norm(spec: Any, norm: nn.Module) -> None:
-    spec.gamma, spec.beta = _numbers(norm.weight), _numbers(norm.bias)
+    spec.gamma, spec.beta = _to_numpy(norm.weight), _to_numpy(norm.bias)
 
 
 def _pieces(tokenizer: Tokenizer) -> list[str]:
@@ -122,16 +122,16 @@ def _pieces(tokenizer: Tokenizer) -> list[str]:
 
 
 class CTranslate2:
-    """Translates sentences as `translate` does, on the CPU, with as many workers of one thread as torch has threads.
+    """A translator that returns what `translate` does, on the CPU, with as many single-threaded workers as torch has threads.
 
-    In float32, greedy search gives the same translations, unless two tokens are equally likely to float32's accuracy; int8
-    rounds weights and activations, which changes some. Beams of width K grow as ours do, but end later. CTranslate2 does not
-    know our penalty ((5 + n) / 6)^alpha, so it is asked for none: it searches until the most likely candidate of a step has
-    ended and 2 K hypotheses have, and these are ranked here as ours are. The best one differs where ours ends after 2 K others,
-    and is lost (as it may be to a loop up to the limit that is likelier than any end), or where a better one ends after our
-    search has stopped. With n_best > 1, later ones differ more.
+    In float32, greedy search gives the same translations, unless two tokens are equally likely within float32 accuracy; int8
+    rounds weights and activations, which changes some translations. Beams of width K grow like ours but stop later. CTranslate2
+    does not support our penalty ((5 + n) / 6)^alpha, so it applies none. It searches until 2 K hypotheses and the most likely
+    candidate of a step have ended; this class then ranks the hypotheses like our search. The best translation differs if a
+    better one ends after our search has stopped, or if ours ends after 2 K others and is lost, perhaps to a loop that is
+    likelier than any ending but is cut at the length limit. With n_best > 1, lower ranks differ more.
 
-    Raises an InputError if CTranslate2 has no such model or no such beam, or is not installed."""
+    Raises InputError if CTranslate2 does not support the model or the beam, or is not installed."""
 
     def __init__(self, run: checkpoint.Run, how: Search, quantization: str | None = None) -> None:
         most = len(run.vocabulary.tgt) // 2
@@ -142,20 +142,20 @@ class CTranslate2:
         self._how, self._vocabulary = how, run.vocabulary
         self._pieces = _pieces(run.vocabulary.src)
         self._ids = {piece: i for i, piece in enumerate(_pieces(run.vocabulary.tgt))}
-        longest = torch.tensor(LONGEST + 1)  # the end symbol too
+        longest = torch.tensor(MAX_PIECES + 1)  # including the end symbol
         with tempfile.TemporaryDirectory() as folder:
             write_ctranslate2(run, Path(folder), quantization, positions=int(max(longest, how.limits(longest))))
-            package = library()
+            package = import_ctranslate2()
             self._translator = package.Translator(folder, inter_threads=torch.get_num_threads(), intra_threads=1)
-        self.name = f"ctranslate2 {package.__version__}, {self._translator.compute_type}"  # what this CPU can
+        self.name = f"ctranslate2 {package.__version__}, {self._translator.compute_type}"  # the type depends on the CPU
 
     def __call__(self, sentences: list[str]) -> list[list[Hypothesis]]:
-        """The n best hypotheses of each sentence, in the order given. An empty sentence has one empty translation."""
-        alike: dict[int, dict[int, list[str]]] = defaultdict(dict)  # of one length, since a call has one limit
-        for i, ids in zip(*with_text(sentences, self._vocabulary), strict=True):
+        """Returns the n best hypotheses of each sentence, in the order given. An empty sentence has one empty translation."""
+        alike: dict[int, dict[int, list[str]]] = defaultdict(dict)  # grouped by length, because each call has one length limit
+        for i, ids in zip(*encode_nonempty(sentences, self._vocabulary), strict=True):
             alike[len(ids)][i] = [self._pieces[j] for j in ids]
         waiting: dict[int, Any] = {}
-        for length, group in sorted(alike.items(), reverse=True):  # the longest take longest: they must not come last
+        for length, group in sorted(alike.items(), reverse=True):  # longest first, because they take the most time
             results = self._translator.translate_batch(
                 [*group.values()],
                 beam_size=self._how.beam,
@@ -164,15 +164,15 @@ class CTranslate2:
                 length_penalty=0,  # scores are plain log-probabilities
                 max_decoding_length=int(self._how.limits(torch.tensor(length))),
                 min_decoding_length=0,
-                max_input_length=0,  # no input is cut
-                max_batch_size=max(BATCH, length),
+                max_input_length=0,  # do not truncate sources
+                max_batch_size=max(TOKENS_PER_BATCH, length),
                 batch_type="tokens",
                 return_end_token=True,
                 return_scores=True,
                 asynchronous=True,
             )
             waiting |= zip(group, results, strict=True)
-        return in_order(sentences, {i: self._ranked(result.result()) for i, result in waiting.items()})
+        return collect_hypotheses(sentences, {i: self._ranked(result.result()) for i, result in waiting.items()})
 
     def _ranked(self, result: Any) -> list[Hypothesis]:
         hypotheses = []

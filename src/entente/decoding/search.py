@@ -1,9 +1,9 @@
-"""Beam search over the interface `encode`, `decode`, `output`, written once for every model; greedy search is one beam.
+"""Beam search for every model with the interface `encode`, `decode` and `output`; greedy search has a beam of 1.
 
-A sentence's translation depends on that sentence alone: its length limit comes from its own source, and rows that are finished
-leave the batch without touching the others.
+The translation of a sentence depends on that sentence only: its length limit is computed from its own source, and finished
+sentences leave the batch without affecting the others.
 
-Shapes: B sentences still searched, K beam, V vocabulary.
+Shapes: B sentences, K beam, S source length, T tokens so far, N rows, D width of the decoder's output, V vocabulary.
 """
 
 from dataclasses import dataclass, field
@@ -16,53 +16,51 @@ from torch import Tensor
 from entente.errors import Diverged
 from entente.models.seq2seq import Seq2Seq, State, padding_mask, select
 
-ROWS = 256  # of a step, whose logits are computed and compared together
-GROUP = 64  # columns of logits, of which the largest is found first
+SEARCH_ROWS = 256  # rows of a step whose logits are computed and compared together
+GROUP_SIZE = 64  # columns of logits per group in `largest`
 
 
 class Hypothesis(NamedTuple):
     tokens: list[int]  # without start and end symbol
-    score: float  # the log-probability over the length penalty
-    ended: bool  # whether it reached the end symbol within its limit
+    score: float  # log-probability divided by the length penalty
+    ended: bool  # whether it reached the end symbol within its length limit
 
 
 def rank(hypothesis: Hypothesis) -> tuple[bool, float]:
-    """The key that sorts hypotheses best first: those that ended, then those cut at the length limit, each by score."""
+    """Returns the key that sorts hypotheses best first: ended ones come before those cut at the length limit, each by score."""
     return not hypothesis.ended, -hypothesis.score
 
 
-def n_best_within_beam(n_best: int, beam: int) -> None:
+def check_n_best(n_best: int, beam: int) -> None:
     if not 1 <= n_best <= beam:
-        raise ValueError(f"n_best={n_best} and beam={beam}: allowed is 1 <= n_best <= beam")
+        raise ValueError(f"n_best={n_best} and beam={beam}: n_best must be between 1 and beam")
 
 
 @dataclass(frozen=True)
 class Search:
-    """How to search. length_penalty: alpha of Wu et al. 2016, equation 14. The longest translation has
-    `length_factor * source tokens + length_offset` tokens, the end symbol counted. A hypothesis that has not ended there ranks
-    below all that have ended, whatever its score: it is the best only if none ended."""
+    """Settings of the search. length_penalty: alpha of Wu et al. 2016, equation 14. A translation has at most
+    `length_factor * source tokens + length_offset` tokens, counting the end symbol. A hypothesis that is cut at this limit
+    ranks below all that have ended, regardless of score."""
 
-    beam: Annotated[int, Interval(ge=1, le=1000), doc("hypotheses kept at each step; 1 is greedy")] = 1
-    length_penalty: Annotated[float, Interval(ge=-10, le=10), doc("0: plain log-probabilities")] = 1.0
-    n_best: Annotated[int, Interval(ge=1, le=1000), doc("translations returned of each sentence")] = 1
-    length_factor: Annotated[
-        float, Interval(ge=0, le=100), doc("longest translation: length_factor * source pieces + length_offset")
-    ] = 2.0
-    length_offset: Annotated[int, Interval(ge=1, le=100_000), doc("see length_factor")] = 10
+    beam: Annotated[int, Interval(ge=1, le=1000), doc("hypotheses kept at each step; 1: greedy search")] = 1
+    length_penalty: Annotated[float, Interval(ge=-10, le=10), doc("exponent of the length penalty; 0: none")] = 1.0
+    n_best: Annotated[int, Interval(ge=1, le=1000), doc("translations returned per sentence")] = 1
+    length_factor: Annotated[float, Interval(ge=0, le=100), doc("limit: length_factor * source pieces + length_offset")] = 2.0
+    length_offset: Annotated[int, Interval(ge=1, le=100_000), doc("tokens added to the length limit, see length_factor")] = 10
 
-    relations = (n_best_within_beam,)
+    relations = (check_n_best,)
 
     def limits(self, lengths: Tensor) -> Tensor:
-        """The lengths of sources (B,) -> the longest translation of each in tokens, (B,)."""
+        """Returns the maximum numbers of tokens (B,) of the translations of sources with the given lengths (B,)."""
         return (lengths * self.length_factor).long() + self.length_offset
 
     def penalty(self, length: int) -> float:
-        """What the log-probability of `length` tokens, end symbol counted, is divided by."""
+        """Returns the divisor for the log-probability of `length` tokens, counting the end symbol."""
         return float(((5 + length) / 6) ** self.length_penalty)
 
 
 def log_probabilities(model: Seq2Seq, hidden: Tensor) -> Tensor:
-    """hidden (N, D) -> (N, V), in at least float32; the padding symbol is never produced."""
+    """Returns log-probabilities (N, V) for hidden (N, D), in at least float32. The padding symbol has probability 0."""
     logits = model.output(hidden)
     logits = logits if logits.dtype == torch.float64 else logits.float()
     logits[:, model.pad_id] = -torch.inf
@@ -70,56 +68,56 @@ def log_probabilities(model: Seq2Seq, hidden: Tensor) -> Tensor:
 
 
 def best(model: Seq2Seq, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """hidden (N, D) -> the k largest log-probabilities of each row, largest first, and their tokens, both (N, k). On a CPU,
-    rows are split into blocks whose logits are still in the cache when they are compared."""
-    parts = hidden.split(ROWS) if hidden.device.type == "cpu" else (hidden,)
+    """Returns the k largest log-probabilities of each row of hidden (N, D), largest first, and their tokens, both (N, k). On a
+    CPU, rows are split into blocks small enough for their logits to remain in the cache until they are compared."""
+    parts = hidden.split(SEARCH_ROWS) if hidden.device.type == "cpu" else (hidden,)
     values, tokens = zip(*(largest(log_probabilities(model, part), k) for part in parts), strict=True)
-    if (found := torch.cat(values)).isnan().any():  # softmax makes a whole row NaN of a single value that is not finite
-        raise Diverged("what the model predicts is not a number; train it again with a smaller optim.lr")
+    if (found := torch.cat(values)).isnan().any():  # one logit of NaN or +inf makes the whole row NaN
+        raise Diverged("the model's log-probabilities are NaN; train it again with a smaller optim.lr")
     return found, torch.cat(tokens)
 
 
 def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """`values.topk(k)` for values (N, V), computed over the k groups of columns with the largest maxima only: a group that
-    holds one of the k best has one of the k largest maxima."""
-    n, rest = divmod(values.size(1), GROUP)
+    """Returns `values.topk(k)` for values (N, V), but searches only the k groups of columns with the largest maxima, because a
+    group that contains one of the k largest values has one of the k largest maxima."""
+    n, rest = divmod(values.size(1), GROUP_SIZE)
     if n < 2 * k:
         return values.topk(k)
-    maxima = values[:, : n * GROUP].unflatten(1, (n, GROUP)).amax(-1)
+    maxima = values[:, : n * GROUP_SIZE].unflatten(1, (n, GROUP_SIZE)).amax(-1)
     if rest:
         maxima = torch.cat([maxima, values[:, -rest:].amax(-1, keepdim=True)], dim=1)
     groups = maxima.topk(k).indices  # (N, k)
-    columns = (groups.unsqueeze(-1) * GROUP + torch.arange(GROUP, device=values.device)).flatten(1)
-    beyond = columns >= values.size(1)  # the last group may be short
+    columns = (groups.unsqueeze(-1) * GROUP_SIZE + torch.arange(GROUP_SIZE, device=values.device)).flatten(1)
+    beyond = columns >= values.size(1)  # the last group may be incomplete
     found, at = values.gather(1, columns.masked_fill(beyond, 0)).masked_fill(beyond, -torch.inf).topk(k)
     return found, columns.gather(1, at)
 
 
 @dataclass
 class _Finished:
-    """The K best finished hypotheses of one sentence, best first, see `rank`."""
+    """The K best finished hypotheses of one sentence, best first (see `rank`)."""
 
     how: Search
-    limit: int  # the most tokens that a hypothesis may have
+    limit: int  # maximum number of tokens of a hypothesis
     hypotheses: list[Hypothesis] = field(default_factory=list)
 
     def add(self, tokens: Tensor, total: float, step: int, ended: bool) -> None:
         self.hypotheses.append(Hypothesis(tokens.tolist(), total / self.how.penalty(step), ended))
-        self.hypotheses.sort(key=rank)  # stable: the earlier of two equal ones stays first
+        self.hypotheses.sort(key=rank)  # stable: of two equal hypotheses, the earlier stays first
         del self.hypotheses[self.how.beam :]
 
     def beats(self, n: int, bound: float) -> bool:
-        """Whether no hypothesis that scores at most `bound` can still enter the n best. All found so far have ended."""
+        """Returns whether no new hypothesis that scores at most `bound` can enter the n best. All added so far have ended."""
         return len(self.hypotheses) >= n and self.hypotheses[n - 1].score >= bound
 
     def is_open(self, totals: list[float], prefix: Tensor, step: int) -> bool:
-        """Whether to extend the live beams, K log-probabilities and tokens (K, T). At the limit they count as not ended."""
+        """Returns whether to extend live beams, log-probabilities (K,) and tokens (K, T). At the limit, adds them instead."""
         if step >= self.limit:
             for tokens, total in zip(prefix, totals, strict=True):
                 if total > -torch.inf:
                     self.add(tokens, total, step, False)
             return False
-        # Log-probabilities only fall, so the most a live beam can reach is its own over the most favourable penalty.
+        # Log-probabilities only fall, so no beam can score more than the best one now would with the most favourable penalty.
         now = totals[0] / self.how.penalty(step)
         bound = max(now, totals[0] / self.how.penalty(self.limit))
         return not self.beats(self.how.n_best, bound) and not self.beats(self.how.beam, now)
@@ -127,17 +125,17 @@ class _Finished:
 
 @torch.inference_mode()
 def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
-    """src (B, S) token ids -> for each sentence its n best hypotheses, best first. The model should be in evaluation mode.
+    """Returns for each sentence of src (B, S) its n best hypotheses, best first. The model should be in evaluation mode.
 
-    Each step extends every beam by every token and keeps the K best that have not ended; those among the K best overall that
-    have ended are kept apart. A sentence is done when nothing alive can still beat its n best; or when K that ended score at
-    least what the best alive scores now, so that K = 1 is greedy search; or at its length limit."""
+    Each step extends every beam by every token. The K best candidates that have not ended become the new beams. Those of the K
+    best overall that have ended are finished hypotheses. A sentence is done at its length limit; when no live beam can still
+    beat its n best; or when K finished hypotheses score no less than the best live beam does now, so K = 1 is greedy search."""
     finished = [_Finished(how, limit) for limit in how.limits(padding_mask(src, model.pad_id).sum(1)).tolist()]
     k = how.beam
-    rows = list(range(src.size(0)))  # which sentence each group of beams is
+    rows = list(range(src.size(0)))  # the sentence of each group of beams
     state = model.encode(src)
     token = torch.full((src.size(0), 1), bos, device=src.device)
-    prefix = torch.empty(src.size(0), 1, 0, dtype=torch.long, device=src.device)  # of each beam: one at first, then K
+    prefix = torch.empty(src.size(0), 1, 0, dtype=torch.long, device=src.device)  # (B, beams, T): 1 beam at first, then K
     exact = torch.float32 if src.device.type == "mps" else torch.float64  # Apple's GPUs have no float64
     total = torch.zeros(src.size(0), 1, device=src.device, dtype=exact)
     step = 0
@@ -145,7 +143,7 @@ def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
         step += 1
         beams = total.size(1)
         hidden, state = model.decode(token, state)
-        # At most K candidates end, so the best 2 K hold K that do not. They are among the best 2 K of each beam.
+        # At most K candidates end, so the best 2 K include K that do not. Each of them is among the best 2 K of its own beam.
         each, tokens = best(model, hidden[:, -1], min(2 * k, model.output.out_features))
         scores = (total.unsqueeze(-1) + each.unflatten(0, (-1, beams))).flatten(1)
         candidates, flat = scores.topk(min(2 * k, scores.size(1)), dim=-1)

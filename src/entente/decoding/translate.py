@@ -1,4 +1,4 @@
-"""Translates text: cleaning, tokens, search, in batches of sentences of similar length, on all cores of a CPU."""
+"""Translation of text: cleaning, tokenisation and search, in batches of similar source length, on all cores of a CPU."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,32 +25,32 @@ def translate(
 ) -> list[list[Hypothesis]]:
     """Returns the n best hypotheses of each sentence, in the order given. An empty sentence has one empty translation."""
     device = next(model.parameters()).device
-    places, ids = with_text(sentences, vocabulary)
+    places, ids = encode_nonempty(sentences, vocabulary)
     rows = Rows(ids)
     batches = EvaluationBatches(rows, rows, max_tokens)
-    decoded = work_through(batches, lambda batch: search(model, batch.src.to(device), how, BOS, EOS), model)
+    decoded = parallel_map(batches, lambda batch: search(model, batch.src.to(device), how, BOS, EOS), model)
     found = (places[row] for batch in batches for row in batch.index.tolist())
-    return in_order(sentences, dict(zip(found, chain.from_iterable(decoded), strict=True)))
+    return collect_hypotheses(sentences, dict(zip(found, chain.from_iterable(decoded), strict=True)))
 
 
-def with_text(sentences: list[str], vocabulary: Vocabulary) -> tuple[list[int], list[list[int]]]:
-    """Returns which sentences are not empty, and their source ids."""
+def encode_nonempty(sentences: list[str], vocabulary: Vocabulary) -> tuple[list[int], list[list[int]]]:
+    """Returns the indices of the sentences that are not empty after cleaning, and their source ids."""
     cleaned = {i: text for i, sentence in enumerate(sentences) if (text := clean(sentence))}
     return [*cleaned], vocabulary.encode_src([*cleaned.values()])
 
 
-def in_order(sentences: list[str], found: dict[int, list[Hypothesis]]) -> list[list[Hypothesis]]:
-    """Returns the hypotheses of each sentence; where none was decoded, one that is empty."""
+def collect_hypotheses(sentences: list[str], found: dict[int, list[Hypothesis]]) -> list[list[Hypothesis]]:
+    """Returns the hypotheses of each sentence, in order; a sentence that was not decoded has one empty hypothesis."""
     return [found.get(i, [Hypothesis([], 0.0, True)]) for i in range(len(sentences))]
 
 
-def work_through(
+def parallel_map(
     items: Iterable[Item], work: Callable[[Item], Result], model: nn.Module, report: Report = iter
 ) -> list[Result]:
-    """What `work` returns for each item, in order, in evaluation mode. On a CPU it is called on `torch.get_num_threads()`
-    workers of one thread each, because the products of a search step are too small to be split among the cores; not under
-    autocast, which other threads would not have. Until the end torch has one thread, and the model's weights must not change.
-    `report` is given the results as they come, and returns them."""
+    """Returns `work(item)` for each item, in order, with the model in evaluation mode. On a CPU, `work` runs on
+    `torch.get_num_threads()` workers of one thread each, because the products of a search step are too small to split among
+    cores; under autocast, which other threads do not inherit, it runs on the caller's thread. While workers run, torch uses one
+    thread and the model's weights must not change. `report` wraps the iterator of results, to see each as it arrives."""
     threads = torch.get_num_threads()
     on_cpu = next(model.parameters()).device.type == "cpu"
     with evaluating(model), packed(model):

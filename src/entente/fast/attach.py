@@ -1,9 +1,9 @@
-"""Gives a model its fast implementations, from outside: the model's own files do not know them.
+"""Fast implementations of a model's methods, attached from outside: the model's own files do not depend on them.
 
-Each replaces one method on the instances, so that parameters, their names and hooks stay as they are. `attach` replaces what
-serves training and decoding alike; `packed` is for decoding, while weights are constant.
+Each replaces one method on the instances, so parameters, their names and hooks remain unchanged. `attach` installs those that
+serve both training and decoding; `packed` serves decoding only, because the weights must not change.
 
-Shapes: B batch, H heads, T queries, S keys, K key width of a head; N target tokens, R of them at a time, D width of the
+Shapes: B batch, H heads, T queries, S keys, K key width of a head, N target tokens, R target tokens of a block, D width of the
 decoder's output, V vocabulary.
 """
 
@@ -24,16 +24,15 @@ from entente.models.attention import KV, MultiHeadAttention
 from entente.models.seq2seq import Loss
 
 Model = TypeVar("Model", bound=nn.Module)
-LEVELS = 2**16  # the number of values that 16 bits can take
-STEP_BY_STEP = {"cpu"}  # types of devices on which the fused attention kernel is the slower one
-PACKED_ROWS = 256  # the number of rows that packed weights are laid out for; any number works
-ROWS = 512  # R: a block of 512 x 8,000 logits takes 16 MB
+LEVELS = 2**16  # the number of values that 16 bits can represent
+UNFUSED_DEVICES = {"cpu"}  # device types on which the fused attention kernel is slower
+PACKED_ROWS = 256  # the number of input rows for which packed weights are laid out; other numbers work too
+LOSS_ROWS = 512  # R: a block of 512 x 8,000 logits takes 16 MB
 
 
 def drop(layer: nn.Dropout, x: Tensor) -> Tensor:
-    """nn.Dropout's forward, x of any shape. On a CPU torch draws one random number per value, which took a tenth of a training
-    step. Here one 64-bit number decides on four values: p is rounded to a multiple of 1 / 65,536, and the values that are kept
-    grow to match."""
+    """Implements nn.Dropout.forward. On a CPU, torch draws a random number per value, which took a tenth of a training step;
+    here a 64-bit number decides four values. p is rounded to a multiple of 1 / 65,536, and kept values are scaled to match."""
     if not layer.training or layer.p == 0 or x.device.type != "cpu":
         return F.dropout(x, layer.p, layer.training)
     dropped = min(round(layer.p * LEVELS), LEVELS - 1)
@@ -43,38 +42,37 @@ def drop(layer: nn.Dropout, x: Tensor) -> Tensor:
 
 
 def attend(layer: MultiHeadAttention, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
-    """MultiHeadAttention.attend, query (B, H, T, K) -> (B, H, T, K), in torch's fused kernel in training on a GPU. In
-    evaluation the weights are recorded, and on a CPU separate steps are faster at the lengths of sentences."""
-    if not layer.training or query.device.type in STEP_BY_STEP:
+    """Implements MultiHeadAttention.attend, query (B, H, T, K) -> (B, H, T, K). Training on a GPU uses torch's fused kernel.
+    Evaluation uses separate steps, so that hooks see the weights; so does a CPU, where they are faster at sentence lengths."""
+    if not layer.training or query.device.type in UNFUSED_DEVICES:
         return MultiHeadAttention.attend(layer, query, kv, mask)
     return F.scaled_dot_product_attention(query, kv.key, kv.value, mask, dropout_p=layer.dropout.p)
 
 
 def is_standard(layer: MultiHeadAttention) -> bool:
-    """Whether the layer is what its constructor makes of `d_model`, `n_heads` and `dropout` alone, with which the fused kernel
-    computes the same. Any argument that leaves a trace in the layer, one added later too, makes it another layer."""
-    with torch.device("meta"):  # shapes without memory
+    """Returns whether the layer equals one built from `d_model`, `n_heads` and `dropout` alone, which the fused kernel can
+    replace. Any other argument that changes the built layer, even one added in the future, makes it non-standard."""
+    with torch.device("meta"):  # allocates no memory
         standard = MultiHeadAttention(layer.out.out_features, layer.n_heads, layer.dropout.p)
-    return _traces(layer) == _traces(standard)
+    return _fingerprint(layer) == _fingerprint(standard)
 
 
-def _traces(layer: nn.Module) -> list[Any]:
-    """The names, classes and attributes of all modules in it, and the names and shapes of their parameters."""
-    own = vars(nn.Module()).keys() | {"attend", "forward"}  # torch's attributes, and what `attach` replaces
+def _fingerprint(layer: nn.Module) -> list[Any]:
+    """Returns the names, classes and attributes of all modules in a layer, and the names and shapes of its parameters."""
+    own = vars(nn.Module()).keys() | {"attend", "forward"}  # ignored: torch's attributes, and methods that `attach` replaces
     attributes = [{key: value for key, value in vars(module).items() if key not in own} for module in layer.modules()]
     classes = [(name, type(module)) for name, module in layer.named_modules()]
     return [classes, attributes, [(name, value.shape) for name, value in layer.named_parameters()]]
 
 
 def loss(model: Seq2Seq, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
-    """Seq2Seq.loss, hidden (N, D), target (N,), a block of rows at a time: the logits would be the largest tensor.
-    Gradients are computed in the forward pass, while the logits of a block exist, and the backward pass only scales them.
-    Products are computed in autocast's precision where that is on, and compared in float32 at least. An output projection with
-    a bias is left to the plain loss."""
+    """Implements Seq2Seq.loss for hidden (N, D) and target (N,) in blocks of rows, because all logits together would be the
+    largest tensor. The forward pass computes gradients while the logits of a block exist; the backward pass only scales them.
+    Under autocast, products use its dtype; softmax and losses use at least float32. With an output bias, calls Seq2Seq.loss."""
     if model.output.bias is not None:
         return Seq2Seq.loss(model, hidden, target, label_smoothing)
     if not torch.is_grad_enabled():
-        return _in_blocks(hidden, model.output.weight, target, label_smoothing, None)
+        return _blockwise_loss(hidden, model.output.weight, target, label_smoothing, None)
     return Loss(*_ProjectedCrossEntropy.apply(hidden, model.output.weight, target, label_smoothing))
 
 
@@ -82,7 +80,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float) -> tuple[Tensor, ...]:
         gradients = torch.zeros_like(hidden), torch.zeros_like(weight)
-        found = _in_blocks(hidden, weight, target, label_smoothing, gradients)
+        found = _blockwise_loss(hidden, weight, target, label_smoothing, gradients)
         ctx.save_for_backward(*gradients)
         ctx.scale = _precision(hidden)[1]
         ctx.mark_non_differentiable(found.nll)
@@ -97,31 +95,31 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
 
 
 def _precision(hidden: Tensor) -> tuple[torch.dtype, int]:
-    """The type of the products, and the scale kept on float16 gradients until the backward pass brings the loss scale: without
-    it, the gradients of a mean over N target tokens underflow."""
+    """Returns the dtype of the products, and the scale kept on float16 gradients until the backward pass applies the loss
+    scale. Without it, the gradients of a mean over N target tokens underflow."""
     device = hidden.device.type
     narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
     return narrow, len(hidden) if narrow == torch.float16 else 1
 
 
-def _in_blocks(
+def _blockwise_loss(
     hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, gradients: tuple[Tensor, Tensor] | None
 ) -> Loss:
-    """gradients: zeros like hidden and like weight, filled with the scaled gradients of the smoothed loss."""
+    """Returns the loss, and adds scaled gradients of `smoothed` to `gradients`, zeros shaped like hidden and weight."""
     n, vocabulary = len(target), len(weight)
     narrow, scale = _precision(hidden)
     wide = torch.promote_types(hidden.dtype, torch.float32)
     smoothed, nll = hidden.new_zeros((), dtype=wide), hidden.new_zeros((), dtype=wide)
     with torch.autocast(hidden.device.type, enabled=False):
         w = weight.to(narrow)
-        for start in range(0, n, ROWS):
-            rows = slice(start, start + ROWS)
+        for start in range(0, n, LOSS_ROWS):
+            rows = slice(start, start + LOSS_ROWS)
             h, y = hidden[rows].to(narrow), target[rows].unsqueeze(1)
             logits = (h @ w.T).to(wide)  # (R, V)
             mean, of_target = logits.mean(-1), logits.gather(1, y)
             highest = logits.amax(-1)
-            p = torch.softmax(logits, -1, out=logits)  # in the same memory
-            log_sum = highest - p.amax(-1).log()  # the likeliest has 1 / V at least: never log 0
+            p = torch.softmax(logits, -1, out=logits)  # overwrites the logits
+            log_sum = highest - p.amax(-1).log()  # never log(0): the largest probability is at least 1 / V
             block = (log_sum - of_target.squeeze(1)).sum()
             nll += block
             smoothed += (1 - label_smoothing) * block + label_smoothing * (log_sum - mean).sum()
@@ -138,7 +136,7 @@ def _in_blocks(
     return Loss(smoothed / n, nll / n)
 
 
-FAST: list[tuple[type[nn.Module], str, Any]] = [
+REPLACEMENTS: list[tuple[type[nn.Module], str, Any]] = [  # class, name of its method, fast implementation
     (nn.Dropout, "forward", drop),
     (MultiHeadAttention, "attend", attend),
     (BiRNN, "read", recurrent.read),
@@ -148,9 +146,9 @@ FAST: list[tuple[type[nn.Module], str, Any]] = [
 
 
 def attach(model: Model) -> Model:
-    """The model itself, with every fast implementation that computes the same. Attaching twice changes nothing."""
+    """Replaces each method that has an equivalent fast implementation, and returns the model. A second call has no effect."""
     for module in model.modules():
-        for kind, method, function in FAST:
+        for kind, method, function in REPLACEMENTS:
             if isinstance(module, kind) and (not isinstance(module, MultiHeadAttention) or is_standard(module)):
                 setattr(module, method, MethodType(function, module))
     return model
@@ -158,20 +156,20 @@ def attach(model: Model) -> Model:
 
 @contextmanager
 def packed(model: nn.Module) -> Iterator[None]:
-    """Inside, float32 linear layers on a CPU use a copy of their weights, which must not change meanwhile; with gradients
-    enabled they use the weights themselves. Other layers, and every layer under autocast, are left alone. The copy is laid out
-    as oneDNN reads it. It takes one pass over the weights, and the small products of a search step become 1.1 to 1.5 times as
-    fast as torch's own, which lay the weights out again at each call."""
-    known = all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))  # torch's own
+    """Makes float32 linear layers on a CPU use a copy of their weights, laid out for oneDNN; the weights must not change inside
+    the context. With gradients enabled, the weights themselves are used. Other layers, and all layers under autocast, are
+    unaffected. Packing takes one pass over the weights; the small products of a search step become 1.1 to 1.5 times as fast as
+    torch's own, which lay out the weights again at each call."""
+    known = all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))  # private to torch
     able = known and torch.backends.mkldnn.is_available() and not torch.is_autocast_enabled("cpu")
     with ExitStack() as stack:
         for layer in model.modules() if able else ():
-            if type(layer) is not nn.Linear or "forward" in vars(layer):  # packed already, or replaced by someone else
+            if type(layer) is not nn.Linear or "forward" in vars(layer):  # already packed, or replaced by other code
                 continue
             if layer.weight.device.type == "cpu" and layer.weight.dtype == torch.float32:
                 weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), PACKED_ROWS)
                 layer.forward = partial(_multiply_packed, layer, weight)  # type: ignore[method-assign]
-                stack.callback(delattr, layer, "forward")  # then it is the method of the class again
+                stack.callback(delattr, layer, "forward")  # restores the method of the class
         yield
 
 

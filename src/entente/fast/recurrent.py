@@ -1,10 +1,10 @@
-"""The BiRNN's loops on a CPU: each step does as little as possible.
+"""Fast loops of the BiRNN on a CPU: each step does as little work as possible.
 
-What does not depend on the step before is computed outside the loop. The encoder takes a step of both directions in one
-product, and its gradients cost time in proportion to the sentence's length; those of torch's loop on a CPU cost its square.
+Everything that does not depend on the previous step is computed outside the loop. The encoder computes one step of both
+directions as one product. Its backward pass takes time linear in the sentence length; torch's loop on a CPU is quadratic.
 
-Shapes: B batch, S source length, T target length, E embedding width, D state width, R directions the encoder reads in, M = R D
-width of its output, G gates of a cell: 3 of a GRU, 4 of an LSTM.
+Shapes: B batch, S source length, T target length, E embedding width, D state width, R number of encoder directions, M = R D
+width of the encoder's output, G gates of a cell: 3 in a GRU, 4 in an LSTM.
 """
 
 import torch
@@ -15,8 +15,8 @@ from entente.models.birnn import BiRNN, BiRNNState, Recurrent
 
 
 def gru_step(input_gates: Tensor, hidden_gates: Tensor, state: Recurrent) -> Recurrent:
-    """One step of torch's GRUCell, given its products (..., 3 D) with input and state. The reset gate multiplies the product
-    with the state, not the state."""
+    """Returns the next state of torch's GRUCell, given the products (..., 3 D) of its weights with the input and the state. The
+    reset gate multiplies the product with the state, not the state itself."""
     (hidden,) = state
     input_r, input_z, input_n = input_gates.chunk(3, dim=-1)
     hidden_r, hidden_z, hidden_n = hidden_gates.chunk(3, dim=-1)
@@ -26,7 +26,7 @@ def gru_step(input_gates: Tensor, hidden_gates: Tensor, state: Recurrent) -> Rec
 
 
 def lstm_step(input_gates: Tensor, hidden_gates: Tensor, state: Recurrent) -> Recurrent:
-    """One step of torch's LSTMCell, given its products (..., 4 D) with input and state."""
+    """Returns the next state of torch's LSTMCell, given the products (..., 4 D) of its weights with the input and the state."""
     hidden, cell = state
     let_in, forget, new, out = (input_gates + hidden_gates).chunk(4, dim=-1)
     cell = torch.sigmoid(forget) * cell + torch.sigmoid(let_in) * torch.tanh(new)
@@ -34,12 +34,12 @@ def lstm_step(input_gates: Tensor, hidden_gates: Tensor, state: Recurrent) -> Re
 
 
 def read(model: BiRNN, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """BiRNN.read: embedded (B, S, E), mask (B, S) -> outputs (B, S, M), last state of each direction (R, B, D)."""
+    """Implements BiRNN.read: embedded (B, S, E), mask (B, S) -> outputs (B, S, M), last state of each direction (R, B, D)."""
     encoder = model.encoder
-    w_ih, w_hh, b_ih, b_hh = zip(*encoder.all_weights, strict=True)  # R of each
+    w_ih, w_hh, b_ih, b_hh = zip(*encoder.all_weights, strict=True)  # R tensors each
     gates = [F.linear(embedded, w, b) for w, b in zip(w_ih, b_ih, strict=True)]  # R x (B, S, G D)
     there = [mask.unsqueeze(-1) for _ in gates]  # R x (B, S, 1)
-    if encoder.bidirectional:  # the backward direction takes its steps from the end
+    if encoder.bidirectional:  # the backward direction starts at the end
         gates[1], there[1] = gates[1].flip(1), there[1].flip(1)
     w_hidden, b_hidden = torch.stack(w_hh).transpose(1, 2), torch.stack(b_hh).unsqueeze(1)  # (R, D, G D), (R, 1, G D)
     zeros = gates[0].new_zeros(len(gates), len(embedded), encoder.hidden_size)
@@ -48,15 +48,15 @@ def read(model: BiRNN, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     outputs = []
     for input_gates, real in zip(torch.stack(gates).unbind(2), torch.stack(there).unbind(2), strict=True):
         new = step(input_gates, torch.baddbmm(b_hidden, state[0], w_hidden), state)
-        state = tuple(torch.where(real, a, b) for a, b in zip(new, state, strict=True))  # padding changes nothing
+        state = tuple(torch.where(real, a, b) for a, b in zip(new, state, strict=True))  # no change at padding
         outputs.append(state[0])
-    both = torch.stack(outputs, dim=2)  # (R, B, S, D), each direction in its own order
+    both = torch.stack(outputs, dim=2)  # (R, B, S, D), each direction in its own reading order
     in_order = [both[0], both[1].flip(1)] if encoder.bidirectional else [both[0]]
     return torch.cat(in_order, dim=-1) * mask.unsqueeze(-1), state[0]
 
 
 def write(model: BiRNN, embedded: Tensor, state: BiRNNState) -> tuple[Tensor, Tensor, Recurrent]:
-    """BiRNN.write: embedded (B, T, E) -> states (B, T, D), contexts (B, T, M), the recurrent state after them."""
+    """Implements BiRNN.write: embedded (B, T, E) -> states (B, T, D), contexts (B, T, M), the final recurrent state."""
     memory, mask = state.source
     cell = model.cell
     step = gru_step if isinstance(cell, nn.GRUCell) else lstm_step

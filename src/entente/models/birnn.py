@@ -1,16 +1,16 @@
-"""The attentional BiRNN of Bahdanau, Cho & Bengio 2015: a bidirectional GRU reads, a GRU with additive attention writes.
+"""The BiRNN of Bahdanau, Cho & Bengio 2015: a bidirectional GRU encoder, and a GRU decoder with additive attention.
 
-At step i, with s the decoder's state, y the token read and h the encoder's outputs:
+At step i, with decoder state s, embedded target token y and encoder outputs h:
 
     c_i = attention(query = s_{i-1}, keys = U h, values = h)     section 3.1
     s_i = GRU([y_{i-1}; c_i], s_{i-1})                           A.2.2
     t_i = maxout(W [s_i; y_{i-1}; c_i])                          A.2.2 has s_{i-1} here, equation 4 has s_i
 
-The GRU is torch's, which applies the reset gate r after the recurrent product, tanh(W x + r * (U s)). The paper's applies it
-before, tanh(W x + U (r * s)) (A.1.1; Cho et al. 2014).
+The GRU is torch's, which applies the reset gate r after the recurrent product, tanh(W x + r * (U s)). The paper's GRU applies
+it before the product, tanh(W x + U (r * s)) (A.1.1; Cho et al. 2014).
 
-Shapes: B batch, S source length, T target length, E width of embeddings and of the decoder's output (the D of seq2seq.py), D
-state width, R directions the encoder reads in, M = R D width of its output, A width of the additive score and its keys.
+Shapes: B batch, S source length, T target length, E width of embeddings and of the decoder's output (D in seq2seq.py), D state
+width, R number of encoder directions, M = R D width of the encoder's output, A width of the additive score and its keys.
 """
 
 from typing import Annotated, Any, Literal
@@ -32,30 +32,30 @@ BiRNNState = State[Recurrent, KV]  # written: the recurrent state; memory: keys 
 
 
 class BiRNN(Seq2Seq):
-    """tied: see Press & Wolf 2017. score: how the decoder's state is compared with the source; with `none` every step gets the
-    last state of each direction (Cho et al. 2014). readout: `maxout` as published; `residual` is W (s_i + U c_i), the state
-    added to what attention brought; `context` is W U c_i, which does not depend on the token just read. mask_padding: whether
-    attention ignores padding, which the encoder never reads. softmax: see AttentionWeights; a step has one query except in beam
-    search, so over `queries` its weights are all 1."""
+    """Recurrent encoder-decoder. tied: see Press & Wolf 2017. score: how the decoder's state is compared with the source; with
+    `none`, every step gets the last state of each direction (Cho et al. 2014). readout: `maxout` as published; `residual` is
+    W (s_i + U c_i), which adds the state to the projected context; `context` is W U c_i, which does not depend on the token
+    just read. mask_padding: whether attention ignores padding, which the encoder never reads. softmax: see AttentionWeights;
+    outside beam search, each step has a single query, so normalising over `queries` makes all weights 1."""
 
     def __init__(
         self,
         src_vocab: VocabularySize,
         tgt_vocab: VocabularySize,
-        shared_vocab: bool,  # whether source and target have a joint vocabulary
+        shared_vocab: bool,  # whether source and target share one vocabulary
         pad_id: TokenId,
         seed: Seed,
         d_embedding: Annotated[Width, doc("width of the embeddings")] = 256,
         d_hidden: Annotated[Width, doc("width of each direction of the encoder, and of the decoder")] = 256,
         d_attention: Annotated[Width, doc("width of the additive score")] = 256,
-        dropout: Annotated[DropoutRate, doc("of embeddings, memory and readout")] = 0.2,
+        dropout: Annotated[DropoutRate, doc("dropout on embeddings, memory and readout")] = 0.2,
         tied: Annotated[bool, doc("output projection = target embedding (= source embedding with a joint vocabulary)")] = True,
-        score: Annotated[RecurrentScore, doc("none: no attention, the source is its last state")] = "additive",
+        score: Annotated[RecurrentScore, doc("attention score; none: no attention, just the last state")] = "additive",
         cell: Annotated[Cell, doc("recurrent cell of encoder and decoder")] = "gru",
-        bidirectional: Annotated[bool, doc("the encoder reads from both ends")] = True,
-        readout: Annotated[Readout, doc("residual: state + context; context: the context alone")] = "maxout",
-        mask_padding: Annotated[bool, doc("hide the padding of the source from attention")] = True,
-        softmax: Annotated[SoftmaxOver, doc("axis that the softmax normalises; keys: over the keys of a query")] = "keys",
+        bidirectional: Annotated[bool, doc("the encoder reads in both directions")] = True,
+        readout: Annotated[Readout, doc("residual: state + context; context: the context only")] = "maxout",
+        mask_padding: Annotated[bool, doc("hide source padding from attention")] = True,
+        softmax: Annotated[SoftmaxOver, doc("axis that the softmax normalises; keys: the keys of a query")] = "keys",
     ) -> None:
         super().__init__()
         refuse_unknown(score=(score, RecurrentScore), cell=(cell, Cell), readout=(readout, Readout))
@@ -66,7 +66,7 @@ class BiRNN(Seq2Seq):
         self.dropout = nn.Dropout(dropout)
         network, step = (nn.LSTM, nn.LSTMCell) if cell == "lstm" else (nn.GRU, nn.GRUCell)
         self.encoder = network(d_embedding, d_hidden, batch_first=True, bidirectional=bidirectional)
-        self.first_hidden = nn.Linear(d_hidden, d_hidden)  # their W_s
+        self.first_hidden = nn.Linear(d_hidden, d_hidden)  # W_s of the paper
         self.attention: Any = {
             "additive": lambda: AdditiveAttention(d_hidden, d_source, d_attention, softmax),
             "bilinear": lambda: BilinearAttention(d_hidden, d_source, softmax),
@@ -89,7 +89,7 @@ class BiRNN(Seq2Seq):
     def encode(self, src: Tensor) -> BiRNNState:
         mask = padding_mask(src, self.pad_id)
         memory, last = self.read(self.dropout(self.src_embedding(src)), mask)  # (B, S, M), (R, B, D)
-        # From the backward direction's state at the first token (A.2.2); with one direction, from its state at the last.
+        # The backward direction's state at the first token (A.2.2), or a unidirectional encoder's state at the last token.
         hidden = torch.tanh(self.first_hidden(last[-1]))
         recurrent = (hidden,) if isinstance(self.cell, nn.GRUCell) else (hidden, torch.zeros_like(hidden))
         if isinstance(self.attention, NoAttention):  # the source is the last state of each direction
@@ -99,8 +99,8 @@ class BiRNN(Seq2Seq):
         return State(recurrent, Source(self.attention.project(self.dropout(memory)), mask[:, None, :]))
 
     def read(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """The encoder: embedded (B, S, E), mask (B, S) -> outputs (B, S, M), 0 at padding, and the last state of each direction
-        (R, B, D). The sentences are packed, so that the backward direction starts at each sentence's own last token."""
+        """Runs the encoder: embedded (B, S, E), mask (B, S) -> outputs (B, S, M), 0 at padding, and the last state of each
+        direction (R, B, D). Packing makes the backward direction start at the last real token of each sentence."""
         packed = pack_padded_sequence(embedded, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
         outputs, last = self.encoder(packed)
         outputs, _ = pad_packed_sequence(outputs, batch_first=True, total_length=mask.size(1))
@@ -117,8 +117,8 @@ class BiRNN(Seq2Seq):
         return self.dropout(read_out), State(recurrent, state.source)
 
     def write(self, embedded: Tensor, state: BiRNNState) -> tuple[Tensor, Tensor, Recurrent]:
-        """The decoder's steps: embedded (B, T, E) -> the states s_i (B, T, D), their contexts c_i (B, T, M), and the recurrent
-        state after them. The beams of a sentence share its row of the source, as more queries of it."""
+        """Runs the decoder: embedded (B, T, E) -> states s_i (B, T, D), contexts c_i (B, T, M), and the final recurrent state.
+        The beams of a sentence share its row of the source and attend to it as separate queries."""
         memory, mask = state.source
         recurrent, hiddens, contexts = state.written, [], []
         for y in embedded.unbind(1):  # (B, E)

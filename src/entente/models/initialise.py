@@ -1,4 +1,4 @@
-"""Initialising a model: what the arguments of its constructor may be, and the first values of its parameters."""
+"""Initialisation of a model: types and checks of its constructor's arguments, and the initial values of its parameters."""
 
 import hashlib
 from typing import Annotated, Any, get_args
@@ -7,20 +7,20 @@ import torch
 from annotated_types import Interval
 from torch import Tensor, nn
 
-# Read by config/schema.py, like `relations` and `doc`. The upper bounds, far beyond use, are for checkpoints from strangers.
+# config/schema.py checks settings against these types. The upper bounds are generous: they only limit untrusted checkpoints.
 VocabularySize = Annotated[int, Interval(ge=1, le=1_000_000)]
 TokenId = Annotated[int, Interval(ge=0, lt=1_000_000)]
 Seed = Annotated[int, Interval(ge=0, lt=2**32)]
 Width = Annotated[int, Interval(ge=1, le=8192)]
 DropoutRate = Annotated[float, Interval(ge=0, lt=1)]  # the probability that a value is dropped
 
-# Recurrent cells stack the matrices of their gates along dim 0; each is initialised on its own.
-STACKED = {nn.GRU: 3, nn.GRUCell: 3, nn.LSTM: 4, nn.LSTMCell: 4}
+# The number of gates. A recurrent layer stacks the gates' matrices along dim 0; each matrix is initialised separately.
+GATES = {nn.GRU: 3, nn.GRUCell: 3, nn.LSTM: 4, nn.LSTMCell: 4}
 FORGET_GATE = 1  # index among an LSTM's gates: input, forget, cell, output
 
 
 def refuse_unknown(**arguments: tuple[object, Any]) -> None:
-    """Raises a ValueError unless each argument, NAME=(value, Literal), is one of the literal's choices, or a list of them."""
+    """Raises ValueError if an argument, given as NAME=(value, Literal), is or contains a value that is not in the Literal."""
     for name, (given, literal) in arguments.items():
         for value in given if isinstance(given, list | tuple) else [given]:
             if value not in get_args(literal):
@@ -28,19 +28,19 @@ def refuse_unknown(**arguments: tuple[object, Any]) -> None:
 
 
 def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
-    """Fills every parameter from a generator seeded by the SHA-256 of the seed and its name, so that removing a part of the
-    model leaves every other initial value as it was. Matrices are Xavier-uniform (Glorot & Bengio 2010), recurrent ones
-    orthogonal (Bahdanau et al. 2015, B.1), embeddings normal, biases 0, but the two biases of an LSTM's forget gate sum to 1
-    (Jozefowicz et al. 2015). Norms keep ones and zeros. A tied matrix has the name registered first, that of an embedding.
-    Small embeddings make a tied output start near uniform, with a loss close to ln V."""
+    """Fills each parameter from its own generator, seeded by the SHA-256 of the seed and the parameter's name, so that removing
+    a part of the model leaves all other initial values unchanged. Matrices are Xavier-uniform (Glorot & Bengio 2010), recurrent
+    matrices orthogonal (Bahdanau et al. 2015, B.1), embeddings normal, and biases 0, except that the two biases of an LSTM's
+    forget gate sum to 1 (Jozefowicz et al. 2015). Norms keep ones and zeros. A tied matrix is seeded by the name of the
+    embedding, which is registered first. Small embeddings make a tied output start near uniform, with a loss close to ln V."""
     owners = dict(model.named_modules())
     for name, parameter in model.named_parameters():
         owner = owners[name.rpartition(".")[0]]
-        if isinstance(owner, nn.LayerNorm) or parameter.is_meta:  # on the meta device there are no values to fill
+        if isinstance(owner, nn.LayerNorm) or parameter.is_meta:  # meta tensors have no values
             continue
         digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))  # as int64
-        values = torch.empty(parameter.shape, dtype=torch.float32)  # on the CPU: the same start on every device
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))  # as an int64
+        values = torch.empty(parameter.shape, dtype=torch.float32)  # on the CPU: the same values for every device
         _fill(values, name.rpartition(".")[2], owner, generator, embedding_std)
         with torch.no_grad():
             parameter.copy_(values)
@@ -49,12 +49,12 @@ def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
 def _fill(values: Tensor, leaf: str, owner: nn.Module, generator: torch.Generator, embedding_std: float) -> None:
     if values.dim() < 2:
         nn.init.zeros_(values)
-        if isinstance(owner, nn.LSTM | nn.LSTMCell) and leaf.startswith("bias_ih"):  # torch adds bias_hh to it
-            nn.init.ones_(values.chunk(STACKED[type(owner)])[FORGET_GATE])
+        if isinstance(owner, nn.LSTM | nn.LSTMCell) and leaf.startswith("bias_ih"):  # torch adds bias_hh, which stays 0
+            nn.init.ones_(values.chunk(GATES[type(owner)])[FORGET_GATE])
     elif isinstance(owner, nn.Embedding):
-        nn.init.normal_(values, std=embedding_std, generator=generator)  # the row of padding too; a tied output trains it
+        nn.init.normal_(values, std=embedding_std, generator=generator)  # the padding row too: a tied output trains it
     else:
-        chunks = values.unbind() if values.dim() == 3 else values.chunk(STACKED.get(type(owner), 1))  # 3: (H, K, K), bilinear
+        chunks = values.unbind() if values.dim() == 3 else values.chunk(GATES.get(type(owner), 1))  # 3-D: (H, K, K), bilinear
         for matrix in chunks:
             if leaf.startswith("weight_hh"):
                 nn.init.orthogonal_(matrix, generator=generator)

@@ -1,9 +1,8 @@
-"""The interface of a translation model: `encode`, `decode`, and an output projection. Search, loss and the recording of
-attention know this interface and no particular model.
+"""The interface of a translation model: `encode`, `decode` and an output projection. Search, loss and the recording of
+attention depend on this interface only, not on a particular model.
 
 Training calls `decode` on all target tokens at once. Search calls it on one token at a time, with the state returned by the
-previous call. Both run the same code, so where the mask is causal, masked scores are -inf and the softmax is over the keys
-they compute the same.
+previous call. Both give the same results if the mask is causal, masked scores are -inf and the softmax is over the keys.
 
 Shapes: B batch, S source length, T target length, D width of the decoder's output, V vocabulary, N targets without padding.
 """
@@ -21,56 +20,56 @@ Memory = TypeVar("Memory")
 
 
 class Source(NamedTuple, Generic[Memory]):
-    """What a decoder attends to: keys and values of the encoder's output, and the source mask."""
+    """The keys and values computed from the encoder's output, to which the decoder attends, and the source mask."""
 
     memory: Memory
     mask: Tensor
 
 
 class State(NamedTuple, Generic[Written, Memory]):
-    """What a model knows while it decodes. `decode` returns a new state and never modifies its argument. To callers both parts
-    are opaque tuples of tensors with rows in dim 0. Each row of `source` may serve several consecutive rows of `written`, the
-    same number for all, as a sentence does for its beams."""
+    """The state of a decoder between two calls of `decode`, which returns a new state and never modifies its argument. To
+    callers, both parts are opaque tuples of tensors with rows in dim 0. Each row of `source` is shared by the same number of
+    consecutive rows of `written`, for example the beams of a sentence."""
 
-    written: Written  # by `decode`, from the target tokens it has read so far: one row per hypothesis
-    source: Source[Memory]  # depends on the source alone: one row per sentence
+    written: Written  # computed by `decode` from the target tokens read so far: one row per hypothesis
+    source: Source[Memory]  # computed from the source only: one row per sentence
 
 
 class Loss(NamedTuple):
-    """Means over the target tokens, in nats."""
+    """The mean losses over the target tokens, in nats."""
 
     smoothed: Tensor  # with label smoothing (Szegedy et al. 2016, section 7)
-    nll: Tensor  # without, and without gradients
+    nll: Tensor  # without label smoothing, and without gradients
 
 
 class Seq2Seq(nn.Module):
     pad_id: int
-    output: nn.Linear  # D -> V; callers apply it, so that they choose which positions to project
+    output: nn.Linear  # D -> V; applied by the callers, who choose which positions to project
 
     def encode(self, src: Tensor) -> State[Any, Any]:
-        """src (B, S) token ids, padded on the right, no row empty -> the state before the first target token."""
-        raise NotImplementedError("an abstract model")
+        """Returns the state before the first target token. src: token ids (B, S), padded on the right, with no empty row."""
+        raise NotImplementedError("subclasses implement encode")
 
     def decode(self, tgt: Tensor, state: State[Any, Any]) -> tuple[Tensor, State[Any, Any]]:
-        """tgt (B, T >= 1) token ids read at this call -> hidden (B, T, D), one per token read, and the state after them. B is
-        the number of rows of `state.written`."""
-        raise NotImplementedError("an abstract model")
+        """Reads token ids tgt (B, T), T >= 1, and returns hidden (B, T, D), one vector per token, and the state after them. B
+        is the number of rows of `state.written`."""
+        raise NotImplementedError("subclasses implement decode")
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
-        """Teacher forcing: hidden (B, T, D) for tgt (B, T). Each position knows src and the tokens up to itself, and predicts
-        the next token. The caller shifts the target and drops padding."""
+        """Returns hidden (B, T, D) for tgt (B, T) by teacher forcing: each position sees src and the target tokens up to
+        itself, and predicts the next token. The caller shifts the target and removes padding."""
         return self.decode(tgt, self.encode(src))[0]
 
     def loss(self, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
-        """hidden (N, D), target (N,) token ids -> the cross-entropy of the projected hidden states."""
+        """Projects hidden (N, D) to logits and returns their cross-entropy with the token ids target (N,)."""
         logits = self.output(hidden)  # (N, V)
         smoothed = F.cross_entropy(logits, target, label_smoothing=label_smoothing)
         return Loss(smoothed, F.cross_entropy(logits.detach(), target))
 
 
 class Residual(nn.Module):
-    """x + dropout(update), where the update is what a sublayer made of x (Vaswani et al. 2017, sections 3.1 and 5.4). With
-    `keep=False` x is not added, and the result is dropout(update)."""
+    """Residual connection x + dropout(sublayer(x)) (Vaswani et al. 2017, sections 3.1 and 5.4). With `keep=False` x is not
+    added, and the result is dropout(sublayer(x))."""
 
     def __init__(self, keep: bool, dropout: float) -> None:
         super().__init__()
@@ -83,18 +82,18 @@ class Residual(nn.Module):
 
 
 def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
-    """ids (B, S) -> (B, S), True at real tokens."""
+    """Returns a mask of the same shape as ids (B, S), True at real tokens."""
     return ids != pad_id
 
 
 def causal_mask(new: int, past: int, device: torch.device) -> Tensor:
-    """(new, past + new): the token at position `past + i` may attend to every position up to itself."""
+    """Returns a mask (new, past + new) that lets the token at position `past + i` attend to every position up to itself."""
     return torch.ones(new, past + new, dtype=torch.bool, device=device).tril(past)
 
 
 def select(state: Any, rows: Tensor) -> Any:
-    """The given rows (N,) of a part of any model's state: reordered, repeated or dropped. Of a whole state only while each
-    sentence has one hypothesis, since its two parts have different rows otherwise."""
+    """Selects rows of any model's state, or of a part of it, by a 1-D tensor of indices that may reorder, repeat or drop rows.
+    Pass a whole state only while each sentence has one hypothesis: otherwise its parts differ in their numbers of rows."""
     if isinstance(state, Tensor):
         return state.index_select(0, rows)
     parts = [select(part, rows) for part in state]
@@ -103,7 +102,7 @@ def select(state: Any, rows: Tensor) -> Any:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; afterwards each module is in the mode it had."""
+    """Puts the model in evaluation mode inside the context, and afterwards restores the mode of each module."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -114,10 +113,10 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def parameter_count(model: nn.Module) -> int:
-    """The number of learned values, tied ones counted once."""
+    """Returns the number of learned values, counting tied parameters once."""
     return sum(p.numel() for p in model.parameters())
 
 
 def pad(rows: Sequence[Sequence[int]], pad_id: int) -> Tensor:
-    """Lists of token ids -> (B, longest), padded on the right."""
+    """Pads lists of token ids on the right and returns them as one tensor (B, longest)."""
     return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=pad_id)

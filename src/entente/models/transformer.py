@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer of Vaswani et al. 2017, with the norm in front of each sublayer.
+"""The encoder-decoder Transformer of Vaswani et al. 2017, with layer normalisation before each sublayer (pre-norm).
 
     x: embedded source                             y: embedded target
     ├──> norm ──> self-attention ──┐               ├──> norm ──> masked self-attention ──┐
@@ -9,14 +9,14 @@
     │                                              + <───────────────────────────────────┘
     norm ──> memory                                norm ──> hidden, which `output` projects
 
-Each side shows one of its `n_layers` blocks and the final norm; each + is a residual connection. In self-attention query, key
-and value are projections of the same x; in cross-attention the query is a projection of the decoder's y, key and value are
-projections of the encoder's output ("memory"). The cache is the keys and values of the target tokens read so far, one pair per
-decoder block. The source mask hides padding. The causal mask hides all later target tokens from each one; with padding on the
-right it hides the target's padding too, which nothing hides without it.
+Each side shows one of its `n_layers` blocks and the final norm; each + is a residual connection. In self-attention, query, key
+and value are projections of the same x. In cross-attention, the query is a projection of the decoder's y; key and value are
+projections of the encoder's output ("memory"). The cache contains the keys and values of the target tokens read so far, one
+pair per decoder block. The source mask hides padding. The causal mask hides all later tokens from each target token; because
+padding is on the right, it also hides the target's padding, for which there is no other mask.
 
-Shapes: B batch, S source length, T target length, P target tokens read before, H heads, D model width, K key width of a head,
-V vocabulary.
+Shapes: B batch, S source length, T target length, P number of target tokens read before, H heads, D model width, K key width of
+a head, V vocabulary.
 """
 
 import math
@@ -37,12 +37,12 @@ SUBLAYERS: tuple[Sublayer, ...] = get_args(Sublayer)
 Norm = Literal["pre", "post", "none"]
 Positions = Literal["sinusoidal", "learned", "none"]
 Side = Literal["src", "tgt"]
-LEARNED_POSITIONS = 512  # rows of the learned table; later positions share the last row
+LEARNED_POSITIONS = 512  # rows of the table of learned positions; all later positions share the last row
 
 
 class Block(nn.Module):
-    """Sublayers by name, and what surrounds each: `x = after(residual(x, f(before(x))))`. The argument `residual` lists those
-    that have a residual connection; the attribute has a Residual for every sublayer present, with `keep` true or false."""
+    """Base class of encoder and decoder blocks. They apply a sublayer f as `x = after(residual(x, f(before(x))))`. The argument
+    `residual` lists the sublayers with a residual connection; the attribute maps each sublayer to its Residual module."""
 
     names: tuple[Sublayer, ...]
 
@@ -69,7 +69,7 @@ class Block(nn.Module):
             self.cross_attention = make_attention()
 
     def sublayer(self, name: Sublayer, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
-        """x (B, T, D) -> (B, T, D). Without this sublayer x is returned; f, which may name an absent module, is not called."""
+        """Applies sublayer f to x (B, T, D). If the block lacks this sublayer, returns x and does not call f."""
         if name not in self.present:
             return x
         return self.after[name](self.residual[name](x, f(self.before[name](x))))
@@ -81,7 +81,7 @@ class EncoderBlock(Block):
     names = ("self", "ff")
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """x (B, S, D), mask (B, 1, 1, S) -> (B, S, D)."""
+        """Returns the block's output (B, S, D) for x (B, S, D), with mask (B, 1, 1, S)."""
         x = self.sublayer("self", x, lambda h: self.self_attention(h, self.self_attention.project(h), mask))
         return self.sublayer("ff", x, lambda h: self.ff(h))
 
@@ -92,81 +92,81 @@ class DecoderBlock(Block):
     names = SUBLAYERS
 
     def project(self, memory: Tensor) -> KV:
-        """The encoder's output (B, S, D) -> what cross-attention looks up, (B, H, S, K), or B empty rows for `select`."""
+        """Returns keys and values (B, H, S, K) of memory (B, S, D), or, without cross-attention, B empty rows for `select`."""
         return self.cross_attention.project(memory) if "cross" in self.present else KV(memory[:, :0], memory[:, :0])
 
     def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
-        """x (B, T, D) at the tokens read now, past (B, H, P, K) of those read before -> (B, T, D), and past extended by x."""
-        h = self.before["self"](x)  # written out, because the keys and values of h are returned too: the cache
+        """Returns the output (B, T, D) for the new tokens x (B, T, D), and the cache past (B, H, P, K) extended by them."""
+        h = self.before["self"](x)  # does not call `sublayer`, because the keys and values of h are returned too
         extended = past.extend(self.self_attention.project(h))  # (B, H, P + T, K)
         x = self.after["self"](self.residual["self"](x, self.self_attention(h, extended, causal)))
         x = self.sublayer("cross", x, lambda h: self.look_up(h, memory, src_mask))
         return self.sublayer("ff", x, lambda h: self.ff(h)), extended
 
     def look_up(self, h: Tensor, memory: KV, src_mask: Tensor | None) -> Tensor:
-        """Cross-attention, h (B, T, D) -> (B, T, D). The beams of a sentence share its row of memory, as more queries of it."""
+        """Applies cross-attention to h (B, T, D). Beams of a sentence share its memory and attend as separate queries."""
         together = h.reshape(len(memory.key), -1, h.size(-1))  # (sentences, beams * T, D)
         return self.cross_attention(together, memory, src_mask).view_as(h)
 
 
-# For each decoder block, written: the cache, keys and values (B, H, P, K) of the target so far; memory: (B, H, S, K).
+# Both parts hold one KV per decoder block. written: the cache of the target so far, (B, H, P, K); memory: (B, H, S, K).
 TransformerState = State[tuple[KV, ...], tuple[KV, ...]]
 
 
 def sinusoids(start: int, length: int, d_model: int, like: Tensor) -> Tensor:
-    """Positions start .. start + length - 1 as sines and cosines (length, D) in the type of `like` (section 3.5). They are
-    computed in float32 at least: narrower types cannot represent most positions, let alone the angles."""
+    """Returns the sines and cosines (length, D) of positions start .. start + length - 1, in the dtype of `like` (section 3.5).
+    They are computed in at least float32, because narrower types cannot represent most positions, let alone the angles."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     position = torch.arange(start, start + length, device=like.device, dtype=dtype)
     even = torch.arange(0, d_model, 2, device=like.device, dtype=dtype)
     angle = position[:, None] * torch.exp(even * (-math.log(10_000.0) / d_model))  # (length, D / 2)
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :d_model].to(like.dtype)  # odd D: drop the last one
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :d_model].to(like.dtype)  # drops a cosine if D is odd
 
 
-def self_attention_stays(sublayers: Sequence[Sublayer]) -> None:
-    """The decoder's self-attention carries what was read so far, which every later token needs."""
+def check_self_attention(sublayers: Sequence[Sublayer]) -> None:
+    """Raises ValueError if `self` is missing: a decoder sees earlier target tokens only through its self-attention."""
     if "self" not in sublayers:
-        raise ValueError(f"sublayers={list(sublayers)} must have self; cross and ff can be left out")
+        raise ValueError(f"sublayers={list(sublayers)} must include self; only cross and ff can be left out")
 
 
 class Transformer(Seq2Seq):
-    """residual, sublayers: `self` is self-attention, of encoder and decoder. norm: in front of a sublayer (`pre`, Xiong et al.
-    2020), or behind the residual (`post`, as published). tied: see Press & Wolf 2017. positions: sines and cosines, or learned
-    vectors (both: Vaswani et al. 2017, section 3.5). The last six are arguments of every attention: see MultiHeadAttention."""
+    """Encoder-decoder Transformer. residual, sublayers: `self` is the self-attention of encoder and decoder. norm: before a
+    sublayer (`pre`, Xiong et al. 2020) or after the residual (`post`, as published). tied: see Press & Wolf 2017. positions:
+    sinusoids or learned vectors (both: Vaswani et al. 2017, section 3.5). The last six are passed to MultiHeadAttention."""
 
-    relations = (*MultiHeadAttention.relations, self_attention_stays)  # read by config/schema.py
+    relations = (*MultiHeadAttention.relations, check_self_attention)  # read by config/schema.py
 
     def __init__(
         self,
         src_vocab: VocabularySize,
         tgt_vocab: VocabularySize,
-        shared_vocab: bool,  # whether source and target have a joint vocabulary
+        shared_vocab: bool,  # whether source and target share one vocabulary
         pad_id: TokenId,
         seed: Seed,
         d_model: Annotated[Width, doc("width of every layer")] = 128,
-        n_heads: Annotated[int, Interval(ge=1, le=128), doc("attention heads of a layer")] = 4,
-        n_layers: Annotated[int, Interval(ge=1, le=64), doc("layers of the encoder, and of the decoder")] = 3,
+        n_heads: Annotated[int, Interval(ge=1, le=128), doc("attention heads per layer")] = 4,
+        n_layers: Annotated[int, Interval(ge=1, le=64), doc("number of layers in the encoder, and in the decoder")] = 3,
         d_ff: Annotated[int, Interval(ge=1, le=65536), doc("width of the feed-forward layers")] = 512,
-        dropout: Annotated[DropoutRate, doc("of embeddings and sublayer outputs")] = 0.1,
-        attention_dropout: Annotated[DropoutRate, doc("of attention weights")] = 0.0,
+        dropout: Annotated[DropoutRate, doc("dropout on embeddings and sublayer outputs")] = 0.1,
+        attention_dropout: Annotated[DropoutRate, doc("dropout on attention weights")] = 0.0,
         residual: Annotated[Sequence[Sublayer], doc("sublayers that have a residual connection")] = SUBLAYERS,
         norm: Annotated[Norm, doc("where layer normalisation is applied")] = "pre",
         tied: Annotated[bool, doc("output projection = target embedding (= source embedding with a joint vocabulary)")] = True,
         positions: Annotated[Positions, doc("how positions are encoded")] = "sinusoidal",
         sublayers: Annotated[Sequence[Sublayer], doc("sublayers of each layer")] = SUBLAYERS,
-        mask_padding: Annotated[bool, doc("hide the padding of the source")] = True,
-        mask_future: Annotated[bool, doc("hide the target tokens that come later")] = True,
+        mask_padding: Annotated[bool, doc("hide source padding from attention")] = True,
+        mask_future: Annotated[bool, doc("hide later target tokens from each token")] = True,
         score: Annotated[Score, doc("how a query is compared with a key")] = "dot",
         scale: Annotated[Scale, doc("divide dot products by sqrt(d_k) or by sqrt(visible keys); none: do not divide")] = "d_k",
         projections: Annotated[Sequence[Projection], doc("projections that are learned")] = PROJECTIONS,
         d_k: Annotated[Width | None, doc("width of a head; null: d_model / n_heads")] = None,
-        softmax: Annotated[SoftmaxOver, doc("axis that the softmax normalises; keys: over the keys of a query")] = "keys",
+        softmax: Annotated[SoftmaxOver, doc("axis that the softmax normalises; keys: the keys of a query")] = "keys",
         mask_value: Annotated[Annotated[float, Le(0)] | None, doc("value of a masked score; null: minus infinity")] = None,
     ) -> None:
         super().__init__()
         refuse_unknown(residual=(residual, Sublayer), sublayers=(sublayers, Sublayer))
         refuse_unknown(norm=(norm, Norm), positions=(positions, Positions))
-        self_attention_stays(sublayers)
+        check_self_attention(sublayers)
         self.pad_id, self.d_model, self.n_heads = pad_id, d_model, n_heads
         self.positions: Positions = positions
         self.mask_padding, self.mask_future = mask_padding, mask_future
@@ -186,11 +186,11 @@ class Transformer(Seq2Seq):
         self.output = nn.Linear(d_model, tgt_vocab, bias=False)
         if tied:
             self.output.weight = self.tgt_embedding.weight
-        # Multiplied by sqrt(D), embeddings have variance 1/2, like the sinusoids, which would drown smaller ones.
+        # Multiplied by sqrt(D), embeddings have variance 1/2 like the sinusoids, which would dominate smaller embeddings.
         initialise(self, seed, embedding_std=(2 * d_model) ** -0.5)
 
     def _embed(self, side: Side, ids: Tensor, start: int) -> Tensor:
-        """ids (B, T) at positions start .. start + T - 1 -> (B, T, D)."""
+        """Returns the embeddings (B, T, D) of ids (B, T) at positions start .. start + T - 1."""
         embedding = self.src_embedding if side == "src" else self.tgt_embedding
         x = embedding(ids) * math.sqrt(self.d_model)  # section 3.4
         if self.positions != "none":
@@ -198,7 +198,7 @@ class Transformer(Seq2Seq):
         return self.dropout(x)
 
     def position_vectors(self, side: Side, start: int, length: int) -> Tensor:
-        """What is added to the embeddings at positions start .. start + length - 1, (length, D)."""
+        """Returns the vectors (length, D) that are added to the embeddings at positions start .. start + length - 1."""
         if self.positions == "none":
             return torch.zeros(length, self.d_model)
         if self.positions == "sinusoidal":
@@ -221,7 +221,7 @@ class Transformer(Seq2Seq):
 
     def decode(self, tgt: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         n_read = state.written[0].key.size(-2)  # P
-        needs_mask = self.mask_future and tgt.size(1) > 1  # a single token is the last one: nothing to hide
+        needs_mask = self.mask_future and tgt.size(1) > 1  # a single token has no later tokens to hide
         causal = causal_mask(tgt.size(1), n_read, tgt.device) if needs_mask else None  # (T, P + T)
         x = self._embed("tgt", tgt, start=n_read)  # (B, T, D)
         written = []

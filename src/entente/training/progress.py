@@ -1,4 +1,4 @@
-"""The progress of a run, on a terminal or in a log."""
+"""Shows the progress of a run, on a terminal or in a log."""
 
 import logging
 import time
@@ -14,10 +14,10 @@ log = logging.getLogger("entente")
 
 
 class TrainingProgress(ProgressBar):
-    """Optimiser steps done and to do, loss, target tokens per second, BLEU, time.
+    """Shows the optimiser step, loss, target tokens per second, BLEU, and the time elapsed and left.
 
-    On a terminal it is one live line, drawn 4 times a second; elsewhere (a pipe, a log of CI) a line in the log every
-    `every_n_steps`. After each validation a line goes to the log in both cases.
+    On a terminal, it redraws one live line 4 times a second; elsewhere (a pipe, a CI log), it logs a line every
+    `every_n_steps` steps. In both cases it logs a line after each validation.
     """
 
     def __init__(self, every_n_steps: int = 100, console: Console | None = None) -> None:
@@ -31,7 +31,7 @@ class TrainingProgress(ProgressBar):
         self._bleu: float | None = None
         self._best = 0.0
         self._first_step = self._logged = 0
-        self._started = 0.0  # by time.monotonic, in seconds
+        self._started = 0.0  # time.monotonic() at the start of training
 
     def state_dict(self) -> dict[str, Any]:
         return {"bleu": self._bleu, "best": self._best}
@@ -46,7 +46,7 @@ class TrainingProgress(ProgressBar):
         self._live.start()
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
-        # Only now, so that after a step with a validation there is one line, with its result.
+        # Logged here, not at the end of the batch, so that a step with a validation gets one line, which includes its BLEU.
         if self._live.disable and trainer.global_step % self.every_n_steps == 0 and trainer.global_step != self._logged:
             self._log(trainer)
 
@@ -59,7 +59,7 @@ class TrainingProgress(ProgressBar):
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._bleu = float(trainer.callback_metrics["valid/bleu"])
         self._best = max(self._bleu, self._best)
-        self._live.stop()  # out of the way of whatever the log writes to
+        self._live.stop()  # the live line must not garble the log's output
         self._log(trainer)
         self._show(trainer)
         self._live.start()
@@ -97,7 +97,7 @@ class TrainingProgress(ProgressBar):
 
 
 def clock(seconds: float) -> str:
-    """Minutes and seconds, and hours where there are any: 2:10, 1:02:10."""
+    """Formats a duration as minutes and seconds, with hours only if there are any: 2:10, 1:02:10."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

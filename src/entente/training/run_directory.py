@@ -1,10 +1,10 @@
-"""The directory of a run: made once, found again, written by one process at a time; and its checkpoints.
+"""The directory of a run, written by one process at a time, and its checkpoints.
 
-A checkpoint is a moment between two optimiser steps, after any validation that follows the first of them. It holds what
-Lightning keeps (weights, optimiser, schedule, loops, callbacks) and what it does not: the random states of torch, NumPy and
-Python, and, from our loader, how many batches were consumed. TensorBoard's events are flushed before it is written, and later
-ones are purged when a run resumes from it, so no point is lost or shown twice. A run that was stopped anywhere and resumed
-therefore ends with the same bits as one that was never stopped.
+A checkpoint is saved between two optimiser steps, after the validation that follows the first, if any. It holds what Lightning
+keeps (weights, optimiser, schedule, loops, callbacks) and what it does not: the random states of torch, NumPy and Python, and
+the number of batches consumed from our loader. TensorBoard's events are flushed before a checkpoint is written, and later
+events are purged when a run resumes from it, so no point is lost or shown twice. A run that is stopped at any time and resumed
+therefore gives bit-identical results to one that is never stopped.
 """
 
 import errno
@@ -38,11 +38,11 @@ from entente.process import LineFormatter
 log = logging.getLogger("entente")
 
 FINISHED = "metrics.json"  # the last file that a run writes
-RANDOM = "random"  # our entry for the random states in Lightning's checkpoint
+RANDOM = "random"  # our key in Lightning's checkpoint for the random states
 
 
-def no_folder(output_dir: str) -> list[str]:
-    """Why nothing can be written there, in a line; nothing is made to find out."""
+def output_dir_problems(output_dir: str) -> list[str]:
+    """Returns the reasons why `output_dir` cannot be written to, one line each, without creating anything."""
     try:
         path = path_of(output_dir)
     except InputError as error:
@@ -56,7 +56,7 @@ def no_folder(output_dir: str) -> list[str]:
 
 
 def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: Mapping[str, Any] | None = None) -> Path:
-    """Makes root/name, or root/name-2, ... where that is taken. It appears with its configuration and proof, or not at all."""
+    """Creates root/name, or root/name-2, ... if that exists, atomically with its configuration and proof."""
     path, number = root / name, 1
     try:
         with scratch(path.parent) as new:
@@ -65,34 +65,34 @@ def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: M
                 write_json(new / "proof.json", proof)
             while True:
                 try:
-                    return new.rename(path)  # fails where there is a file, or a directory with anything in it
+                    return new.rename(path)  # fails if there is a file, or a directory that is not empty
                 except OSError as error:
                     if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                        raise InputError(f"name={name}: no directory of this name can be made ({reason(error)})") from error
+                        raise InputError(f"name={name}: cannot create a directory of this name ({reason(error)})") from error
                 number += 1
                 path = root / f"{name}-{number}"
     except OSError as error:
         raise InputError(f"output_dir={root} name={name}: cannot be written ({reason(error)})") from error
 
 
-def to_resume(resume: str | None, root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
-    """The directory that `resume` means. auto: the newest unfinished run of this name and configuration, except for output_dir;
-    where all have finished, the newest of these. None: a new run begins."""
+def run_to_resume(resume: str | None, root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
+    """Returns the directory that `resume` refers to, or None to start a new run. auto: the newest unfinished run of this name
+    and configuration (output_dir aside), or the newest finished one if all have finished."""
     if resume != "auto":
         return None if resume is None else Path(resume)
     pattern = re.compile(re.escape(Path(name).name) + r"(?:-(\d+))?")
     runs = [
         (not is_finished(path), int(match[1] or 1), path)
         for path in (root / name).parent.glob("*/")
-        if (match := pattern.fullmatch(path.name)) and _same(path / "config.yaml", config)
+        if (match := pattern.fullmatch(path.name)) and _same_config(path / "config.yaml", config)
     ]
     if not runs:
-        log.info("resume=auto: no run %s of this configuration yet, a new one begins", root / name)
+        log.info("resume=auto: no run %s of this configuration yet, starting a new one", root / name)
         return None
     return max(runs)[-1]
 
 
-def _same(stored: Path, config: Mapping[str, Any]) -> bool:
+def _same_config(stored: Path, config: Mapping[str, Any]) -> bool:
     try:
         there = read_yaml(stored)
     except ValueError:
@@ -107,11 +107,11 @@ def is_finished(run_dir: Path) -> bool:
 
 @contextmanager
 def open_run(run_dir: Path) -> Iterator[None]:
-    """Locks the run until this process ends, and turns what ends it early into a line that says how to resume it."""
-    how = f"go on: entente train resume={run_dir}"
+    """Locks the run. Turns a signal, or a lack of memory or disk space, into an error that says how to resume the run."""
+    how = f"resume it with: entente train resume={run_dir}"
     try:
         with StopSignals(), FileLock(run_dir / ".lock", timeout=0):
-            threading.excepthook = _without_disk_errors
+            threading.excepthook = _ignore_disk_errors
             yield
     except Timeout:
         raise InputError(f"{run_dir}: another process is training this run; wait for it or stop it") from None
@@ -124,7 +124,7 @@ def open_run(run_dir: Path) -> Iterator[None]:
 
 
 class LogFile(logging.FileHandler):
-    """What is logged is also written to train.log, with the time, until this is closed. An OSError where it cannot be."""
+    """A handler that writes log records to train.log too, with the time, until closed. Raises OSError if a write fails."""
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__(run_dir / "train.log", encoding="utf-8")
@@ -139,31 +139,31 @@ class LogFile(logging.FileHandler):
         raise
 
 
-def _without_disk_errors(error: threading.ExceptHookArgs) -> None:
-    """TensorBoard's writer is a thread, whose error the main thread raises again at the next write."""
+def _ignore_disk_errors(error: threading.ExceptHookArgs) -> None:
+    """Hides OSErrors of TensorBoard's writer thread, which the main thread raises again at its next write."""
     if not isinstance(error.exc_value, OSError):
         threading.__excepthook__(error)
 
 
 @dataclass(frozen=True)
 class CheckpointSettings:
-    """When checkpoints are written, and what becomes of the last ones."""
+    """Settings for writing, keeping and averaging checkpoints."""
 
-    every: Annotated[int, Ge(1), doc("steps; a run that is killed loses no more than these")] = 200
-    keep: Annotated[int, Ge(1), doc("checkpoints kept to go on from, the latest")] = 2
+    every: Annotated[int, Ge(1), doc("steps between checkpoints; a run that is killed loses at most this many")] = 200
+    keep: Annotated[int, Ge(1), doc("number of latest checkpoints kept to resume from")] = 2
     average: Annotated[
-        int, Ge(1), doc("above 1: the mean of so many of the latest is the run's model where validation BLEU says so")
+        int, Ge(1), doc("above 1: evaluate the mean of this many latest checkpoints if its validation BLEU is no worse")
     ] = 1
 
     def steps_of_mean(self, last: int) -> list[int]:
-        """The steps whose weights are averaged in a run of `last` steps, oldest first: regular ones and the last one, but none
-        that was saved on an interrupt, or the mean would depend on it."""
+        """Returns the steps whose weights are averaged in a run of `last` steps, oldest first: the latest regular checkpoints
+        and the last step. Checkpoints saved on an interrupt are left out, so that the mean does not depend on interrupts."""
         regular = (last - 1) // self.every
         return [*(self.every * i for i in range(max(1, regular - self.average + 2), regular + 1)), last]
 
 
 class VerifiedCheckpoints(TorchCheckpointIO):
-    """Has Lightning write checkpoints as we do, whole and with a checksum."""
+    """A plugin that makes Lightning write checkpoints with our `write`: atomically and with a checksum."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         write(checkpoint, Path(path))
@@ -171,21 +171,21 @@ class VerifiedCheckpoints(TorchCheckpointIO):
 
 class Checkpoints(L.Callback):
     """Writes step-N.ckpt every `every` steps and at the end, keeps the last `keep` of them (`average`, if that is more), and
-    writes best.ckpt by validation BLEU. The end is always validated.
+    writes best.ckpt when validation BLEU improves. The last step is always validated.
 
-    After SIGINT or SIGTERM, which `signals` keeps meanwhile, the current step is completed and saved, and `Interrupted` is
-    raised. A second SIGINT quits at once.
+    On SIGINT or SIGTERM, caught by `signals`, the current step is completed and saved, and then `Interrupted` is raised. A
+    second SIGINT quits at once.
     """
 
     def __init__(self, run_dir: Path, settings: CheckpointSettings) -> None:
         self.run_dir, self.folder, self.settings = run_dir, run_dir / "checkpoints", settings
         self.best: float | None = None
         self.trained = False
-        self.seconds = 0.0  # of training, in all processes of this run, up to its last checkpoint
-        self._began = 0.0  # when training would have begun in a single process, by time.perf_counter
-        self._saved: int | None = None  # the last step with a checkpoint
-        self._random: dict[str, Any] | None = None  # to be restored before the next step
-        self.signals = StopSignals(keep="stopping when this step is complete and saved; Ctrl-C once more to quit at once")
+        self.seconds = 0.0  # training time over all processes of this run, up to its last checkpoint
+        self._began = 0.0  # time.perf_counter() at the start, as if one process had done all the training
+        self._saved: int | None = None  # the step of the last checkpoint
+        self._random: dict[str, Any] | None = None  # random states to restore before the next step
+        self.signals = StopSignals(keep="stopping once this step is complete and saved; press Ctrl-C again to quit at once")
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best, "trained": self.trained, "seconds": self.seconds}
@@ -196,7 +196,7 @@ class Checkpoints(L.Callback):
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint[RANDOM] = random_state()
         loops = checkpoint["loops"]["fit_loop"]
-        # Lightning counts a validation it skips after a start as a step, and the batch before which we save as begun.
+        # Corrects two counts: Lightning counts a validation that it skips on resuming as a step, and the next batch as ready.
         loops["epoch_loop.state_dict"]["_batches_that_stepped"] = trainer.global_step
         for counted in (loops["epoch_loop.batch_progress"][which] for which in ("total", "current")):
             counted["ready"] = counted["completed"]
@@ -206,7 +206,7 @@ class Checkpoints(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._began = time.perf_counter() - self.seconds
-        self.signals.install()  # here, after Lightning's own
+        self.signals.install()  # after Lightning has installed its own handlers
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
         if self._random is not None:
@@ -214,7 +214,7 @@ class Checkpoints(L.Callback):
             self._random = None
         loader: Any = trainer.train_dataloader
         if loader.position % trainer.accumulate_grad_batches:
-            return  # within a step
+            return  # in the middle of an accumulated step
         step = trainer.global_step
         if step and step != self._saved and (step % self.settings.every == 0 or self.signals.received):
             self._save(trainer)
@@ -224,7 +224,7 @@ class Checkpoints(L.Callback):
         loader: Any = trainer.train_dataloader
         loader.consume()
         if trainer.global_step == trainer.max_steps:
-            trainer.should_stop = True  # has Lightning validate, whether or not a validation is due
+            trainer.should_stop = True  # makes Lightning validate even if no validation is due
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         if self.best is None or pl_module.bleu > self.best:
@@ -237,7 +237,7 @@ class Checkpoints(L.Callback):
         self.stop_if_asked(trainer.global_step)
 
     def write_best(self, translator: L.LightningModule) -> None:
-        """Writes the current weights to best.ckpt, which is for translation and not for further training."""
+        """Writes the current weights to best.ckpt, which is enough to translate but not to resume training."""
         content = {"state_dict": translator.state_dict(), "global_step": translator.global_step}
         write({**content, ENTRY: translator.checkpoint_entry}, self.folder / "best.ckpt")
 
@@ -247,7 +247,7 @@ class Checkpoints(L.Callback):
         self._saved, self.seconds = trainer.global_step, time.perf_counter() - self._began
         trainer.save_checkpoint(self.folder / f"step-{self._saved}.ckpt")
         there, keep = steps(self.folder), max(self.settings.keep, self.settings.average)
-        # A checkpoint saved on an interrupt is kept until there is a later one, and does not count as one of the `keep`.
+        # A checkpoint saved on an interrupt is kept until there is a later one, and does not count towards `keep`.
         regular = [step for step in there if step % self.settings.every == 0 or (self.trained and step == self._saved)]
         for step in there.keys() - {*regular[-keep:], self._saved}:
             there[step].unlink()
@@ -259,7 +259,7 @@ class Checkpoints(L.Callback):
 
 
 def random_state() -> dict[str, Any]:
-    """The states of all generators that training may draw from, as plain values and tensors."""
+    """Returns the states of all random generators that training may use, as plain values and tensors."""
     kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
     version, words, next_gauss = random.getstate()
     return {
@@ -281,31 +281,31 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
 
 
 def steps(folder: Path) -> dict[int, Path]:
-    """The checkpoints in a folder by their steps, oldest first."""
+    """Returns the checkpoints in a folder by step, oldest first."""
     files = ((path.stem.removeprefix("step-"), path) for path in folder.glob("step-*.ckpt") if path.is_file())
     return dict(sorted((int(step), path) for step, path in files if step.isdecimal()))
 
 
 @dataclass(frozen=True)
-class Point:
-    """Where a run resumes."""
+class ResumePoint:
+    """The point from which a run resumes."""
 
-    path: Path | None = None  # of the checkpoint; None: at the beginning
+    path: Path | None = None  # the checkpoint to load; None: start from step 0
     step: int = 0
-    trained: bool = False  # only the evaluation is left
+    trained: bool = False  # training is complete; only the evaluation is left
     entry: Mapping[str, Any] = field(default_factory=dict)  # see checkpoint.entry
 
-    def what_is_left(self, max_steps: int) -> str:
+    def remaining_work(self, max_steps: int) -> str:
         if self.trained:
-            return f"has trained its {self.step} steps, its evaluation is left"
+            return f"has trained its {self.step} steps; only its evaluation is left"
         if self.path is None:
-            return f"has no checkpoint, starts again from step 0 of {max_steps}"
-        return f"goes on from step {self.step} to {max_steps}"
+            return f"has no checkpoint; starts again from step 0 of {max_steps}"
+        return f"resumes from step {self.step} of {max_steps}"
 
 
-def newest(run_dir: Path, settings: CheckpointSettings, last: int | None = None) -> Point:
-    """The latest undamaged checkpoint from which training yields all that the run's end needs: whatever of the checkpoints to
-    average and best.ckpt is missing would be written again. Damaged and missing files are logged. last: its step, if known."""
+def find_resume_point(run_dir: Path, settings: CheckpointSettings, last: int | None = None) -> ResumePoint:
+    """Returns the latest undamaged checkpoint from which training can still write all files that the end of the run needs, that
+    is, best.ckpt and the checkpoints to average. Logs damaged and missing files. last: the run's last step, if known."""
     folder = run_dir / "checkpoints"
 
     @cache
@@ -313,7 +313,7 @@ def newest(run_dir: Path, settings: CheckpointSettings, last: int | None = None)
         try:
             return read(folder / name)
         except InputError as error:
-            log.warning("%s: going back to a checkpoint before it", error)
+            log.warning("%s: going back to an earlier checkpoint", error)
             return None
 
     lost: float | None = None  # BLEU of the best.ckpt that must be written again
@@ -321,20 +321,20 @@ def newest(run_dir: Path, settings: CheckpointSettings, last: int | None = None)
         if (saved := content(path.name)) is None:
             continue
         if (state := saved.get("callbacks", {}).get(Checkpoints.__qualname__)) is None:
-            log.warning("%s: not a checkpoint that training goes on from: going back to one before it", path)
+            log.warning("%s: not a checkpoint that training can resume from: going back to an earlier one", path)
             continue
-        point, best = Point(path, saved["global_step"], state["trained"], saved[ENTRY]), state["best"]
+        point, best = ResumePoint(path, saved["global_step"], state["trained"], saved[ENTRY]), state["best"]
         if lost is None and best is not None and content("best.ckpt") is None:
             lost = best
         end = point.step if point.trained else last or point.step + 1
         averaged = (content(f"step-{step}.ckpt") for step in settings.steps_of_mean(end) if step <= point.step)
         if (lost is None or best != lost) and all(averaged):
             return point
-    return Point()
+    return ResumePoint()
 
 
-def forget_after(run_dir: Path, point: Point) -> None:
-    """Removes the checkpoints of later steps: training writes them again, as it does their points for TensorBoard."""
+def remove_later_checkpoints(run_dir: Path, point: ResumePoint) -> None:
+    """Removes the checkpoints of later steps, which training will write again, as it does the TensorBoard events."""
     for step, path in steps(run_dir / "checkpoints").items():
         if step > point.step:
             path.unlink()

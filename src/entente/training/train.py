@@ -1,12 +1,12 @@
-"""One run, from a configuration to a directory with its metrics: check, prepare, fit, finish.
+"""Trains one run, from a configuration to a directory with its metrics: check, prepare, fit, finish.
 
 outputs/NAME/config.yaml            the composed configuration
              train.log              what was printed
              events.out.tfevents.*  for TensorBoard
              checkpoints/           best.ckpt by validation BLEU, step-N.ckpt to resume from
-             translations/          one file a split: source, reference, translation
-             proof.json             of an ablation: in what it differs from the baseline before training
-             metrics.json           {split: {bleu, chrf, ter, nll, signature, ...}}; the run is finished when it is there
+             translations/          one file per split: source, reference, translation
+             proof.json             only for an ablation: how it differs from the baseline before training
+             metrics.json           {split: {bleu, chrf, ter, nll, signature, ...}}; written last: a run that has it is finished
              training.json          steps, seconds, parameters, speed
 """
 
@@ -34,28 +34,28 @@ from entente.models.seq2seq import parameter_count
 from entente.process import prepare_process
 from entente.training import run_directory, views
 from entente.training.progress import TrainingProgress, clock
-from entente.training.run_directory import Checkpoints, LogFile, Point
+from entente.training.run_directory import Checkpoints, LogFile, ResumePoint
 from entente.training.settings import RunSettings, TrainerSettings
 from entente.training.translator import Translator
 
 log = logging.getLogger("entente")
 
-Proof = Callable[[Mapping[str, Any], TranslationData], dict[str, Any]]
-# Two sentences whose attention is worth watching: two-word negation in a comparative, and an elided article.
+ProofFunction = Callable[[Mapping[str, Any], TranslationData], dict[str, Any]]
+# Two sentences with interesting attention: a two-word negation in a comparative, and an elided article.
 FIXED_SENTENCES = {
     "fr": ("Il n'est pas aussi grand que son père.", "Jane visite l'Afrique en septembre."),
     "en": ("He is not as tall as his father.", "Jane visits Africa in September."),
 }
 
 
-def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
-    """Trains, evaluates and writes one run, or resumes one; returns its directory. All that the user could have got wrong is
-    checked before a directory is made. prove: called before that, with configuration and data; returns proof.json."""
+def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
+    """Trains, evaluates and writes a new run, or resumes one; returns its directory. User errors are raised before a directory
+    is created. prove: a function called before then with the configuration and the data; returns the content of proof.json."""
     settings = usable_settings(config)
     prepare_process(settings.trainer.threads)
     root, name = Path(settings.output_dir), settings.name + ("-overfit" if settings.overfit else "")
-    stored = settings.stored()
-    run_dir = run_directory.to_resume(settings.resume, root, name, stored)
+    stored = settings.stored_config()
+    run_dir = run_directory.run_to_resume(settings.resume, root, name, stored)
     if run_dir and run_directory.is_finished(run_dir):
         log.info("%s: has finished, nothing left to do", run_dir)
         return run_dir
@@ -64,7 +64,7 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
     with ExitStack() as stack:
         if run_dir:
             stack.enter_context(run_directory.open_run(run_dir))
-        data, translator = prepared(settings)
+        data, translator = prepare_run(settings)
         if not run_dir:
             proof = prove(stored, data) if prove else None
             run_dir = run_directory.new_run_directory(root, name, stored, proof)
@@ -72,18 +72,18 @@ def train(config: dict[str, Any], prove: Proof | None = None) -> Path:
         stack.enter_context(closing(LogFile(run_dir)))
         saving = Checkpoints(run_dir, settings.checkpoint)
         last = None if settings.trainer.patience else settings.trainer.max_steps
-        point = run_directory.newest(run_dir, settings.checkpoint, last)  # of a new run, the beginning
+        point = run_directory.find_resume_point(run_dir, settings.checkpoint, last)  # step 0 if the run is new
         if point.path:
             checkpoint.refuse_other_text(point.path, point.entry, translator.checkpoint_entry)
         if resumed:
-            run_directory.forget_after(run_dir, point)
-            log.info("%s: %s", run_dir, point.what_is_left(settings.trainer.max_steps))
+            run_directory.remove_later_checkpoints(run_dir, point)
+            log.info("%s: %s", run_dir, point.remaining_work(settings.trainer.max_steps))
         fit(settings, data, translator, saving, point)
     return run_dir
 
 
 def check_run(config: Mapping[str, Any]) -> list[str]:
-    """Everything that is wrong with the configuration of a run, one line each."""
+    """Returns a line for each problem in the configuration of a run."""
     try:
         usable_settings(config)
     except InputError as error:
@@ -92,16 +92,15 @@ def check_run(config: Mapping[str, Any]) -> list[str]:
 
 
 def usable_settings(config: Mapping[str, Any]) -> RunSettings:
-    """The settings of a run that this machine can train, before anything is read or written; an InputError with all that is
-    wrong."""
+    """Returns the settings of a run that this machine can train; writes nothing. Raises InputError with all problems."""
     settings = RunSettings.of(config)
-    if found := refused_by_lightning(settings.trainer) or run_directory.no_folder(settings.output_dir):
+    if found := lightning_problems(settings.trainer) or run_directory.output_dir_problems(settings.output_dir):
         raise InputError(*found)
     return replace(settings, output_dir=str(path_of(settings.output_dir)))
 
 
-def refused_by_lightning(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
-    """Accelerators and precisions that are not available here, which no signature can say."""
+def lightning_problems(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
+    """Returns an error line if this machine cannot use the accelerator or precision, which no signature can express."""
     prepare_process(None)  # keeps Lightning quiet
     for key, tried in (("accelerator", replace(settings, precision="32-true")), ("precision", settings)):
         try:
@@ -111,8 +110,8 @@ def refused_by_lightning(settings: TrainerSettings, part: str = "trainer.") -> l
     return []
 
 
-def prepared(settings: RunSettings) -> tuple[TranslationData, Translator]:
-    """The data of a run and the model before its first step. An InputError where the model cannot be trained on the data."""
+def prepare_run(settings: RunSettings) -> tuple[TranslationData, Translator]:
+    """Returns the data of a run and its untrained model. Raises InputError if the model cannot be trained on the data."""
     log.info("reading the corpus: %s", settings.data["name"])
     corpus = read_corpus(settings.data)
     text = corpus.digest()
@@ -129,13 +128,13 @@ def prepared(settings: RunSettings) -> tuple[TranslationData, Translator]:
     data.check(decoded=["valid", *corpus.tests])
     checkpoint.plan(settings.model, vocabulary, copies=4)  # weights, gradients, and Adam's two moments
     model = checkpoint.build(settings.model, vocabulary, settings.seed)
-    entry = checkpoint.entry(settings.stored(), vocabulary, text)
+    entry = checkpoint.entry(settings.stored_config(), vocabulary, text)
     steps, log_every = settings.trainer.max_steps, settings.trainer.log_every
     return data, Translator(model, vocabulary, settings.optim, settings.search, steps, log_every, entry)
 
 
-def fit(settings: RunSettings, data: TranslationData, translator: Translator, saving: Checkpoints, point: Point) -> None:
-    """Trains from a point of a run to its end, and finishes the run."""
+def fit(settings: RunSettings, data: TranslationData, translator: Translator, saving: Checkpoints, point: ResumePoint) -> None:
+    """Trains a run from `point` to its last step, then finishes it."""
     pieces = len(translator.vocabulary.tgt)
     log.info("%s: %s parameters, %d pieces", saving.run_dir, f"{parameter_count(translator.model):,}", pieces)
     read = ", ".join(f"{split} {count:,}" for split, count in data.corpus.read.items())
@@ -143,22 +142,22 @@ def fit(settings: RunSettings, data: TranslationData, translator: Translator, sa
     log.info("pairs read: %s; dropped: %s", read, dropped)
     chosen = [saving, *callbacks(settings.views, settings.trainer.patience, settings.data["src"])]
     budget = replace(settings.trainer, max_steps=point.step) if point.trained else settings.trainer
-    splits = decoded(settings, data.corpus)
+    splits = evaluation_splits(settings, data.corpus)
     trainer = build_trainer(budget, saving.run_dir, chosen, purge_step=point.step + 1)
-    views.log_settings(trainer, settings.stored(), splits)
+    views.log_settings(trainer, settings.stored_config(), splits)
     try:
         trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
     finally:
         saving.signals.remove()
-    saving.stop_if_asked(trainer.global_step)  # by a signal that came while Lightning tore down
+    saving.stop_if_asked(trainer.global_step)  # if a signal arrived while Lightning was tearing down
     finish(settings, data, translator, saving)
 
 
 def build_trainer(
     settings: TrainerSettings, run_dir: Path | None, chosen: Iterable[Callback] = (), purge_step: int = 0
 ) -> L.Trainer:
-    """Lightning's Trainer with our budget in steps. Without a run's directory it logs nothing. purge_step: TensorBoard forgets
-    what it was shown from this step on, if the first of a run's writers says so as well."""
+    """Returns a Lightning Trainer whose budget is in steps. Without a run directory it logs nothing. purge_step: TensorBoard
+    discards older events from this step on, provided that the run's first writer was given a purge_step too."""
     return L.Trainer(
         accelerator=settings.accelerator,
         devices=1,
@@ -169,7 +168,7 @@ def build_trainer(
         gradient_clip_val=settings.gradient_clip or None,
         accumulate_grad_batches=settings.accumulate,
         num_sanity_val_steps=0,
-        log_every_n_steps=1,  # the module decides which steps have something to log
+        log_every_n_steps=1,  # the module decides which steps it logs
         logger=views.Board(run_dir, name="", version="", default_hp_metric=False, purge_step=purge_step) if run_dir else False,
         plugins=[run_directory.VerifiedCheckpoints()],
         callbacks=list(chosen),
@@ -181,27 +180,27 @@ def build_trainer(
 
 
 def callbacks(chosen: views.Views, patience: int | None, language: str) -> list[Callback]:
-    """Progress, early stopping, and then what TensorBoard is given, since the last validation is always drawn. language: of the
-    source, and of the fixed sentences."""
+    """Returns the callbacks of a run. TensorBoard's views follow early stopping, so that they know which validation is the last
+    and draw it. language: that of the source, which selects the fixed sentences."""
     stopping = [EarlyStopping("valid/bleu", mode="max", patience=patience)] if patience else []
     return [TrainingProgress(), *stopping, views.TensorBoardViews(chosen, FIXED_SENTENCES.get(language, ()))]
 
 
-def decoded(settings: RunSettings, corpus: Corpus) -> list[str]:
-    """The splits of the final evaluation."""
+def evaluation_splits(settings: RunSettings, corpus: Corpus) -> list[str]:
+    """Returns the splits of the final evaluation."""
     return ["valid", *corpus.tests, *(f"{split}@{how}" for split in [*corpus.tests][:1] for how in settings.also_evaluate)]
 
 
 def finish(settings: RunSettings, data: TranslationData, translator: Translator, saving: Checkpoints) -> None:
-    """Chooses the run's model after training, decodes and scores with it, and writes everything."""
+    """Chooses the run's final model after training, evaluates it on every split, and writes the results."""
     started, averaged = time.perf_counter(), None
-    with placed(translator.model, settings.trainer.accelerator, settings.trainer.precision):
+    with on_accelerator(translator.model, settings.trainer.accelerator, settings.trainer.precision):
         if settings.checkpoint.average > 1:
             averaged = keep_mean_if_better(data, translator, saving)
         if saving.best is None:  # trained by a version that did not always validate
             saving.write_best(translator)
         translator.load_state_dict(checkpoint.read(saving.folder / "best.ckpt")["state_dict"])
-        evaluations = {split: translator.evaluate(data.evaluation(split)) for split in decoded(settings, data.corpus)}
+        evaluations = {split: translator.evaluate(data.evaluation(split)) for split in evaluation_splits(settings, data.corpus)}
     write_translations(saving.run_dir, evaluations)
     metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
     report = {
@@ -221,16 +220,16 @@ def finish(settings: RunSettings, data: TranslationData, translator: Translator,
 
 
 @contextmanager
-def placed(model: nn.Module, accelerator: str, precision: str | int) -> Iterator[None]:
-    """Puts a model on the accelerator; inside, it computes in the precision that Lightning knows by this name."""
+def on_accelerator(model: nn.Module, accelerator: str, precision: str | int) -> Iterator[None]:
+    """Moves a model to an accelerator. Within the context, it computes in `precision`, as Lightning names it."""
     fabric = L.Fabric(accelerator=accelerator, devices=1, precision=precision)  # type: ignore[arg-type]
-    fabric.setup_module(model)  # moves and converts it in place; the wrapper that it returns only adds autocast
+    fabric.setup_module(model)  # moves and converts it in place; the wrapper it returns would only add autocast
     with fabric.autocast():
         yield
 
 
 def keep_mean_if_better(data: TranslationData, translator: Translator, saving: Checkpoints) -> dict[str, Any]:
-    """Makes the mean of the last regular checkpoints the best if its validation is at least as good; returns a report."""
+    """Makes the mean of the last regular checkpoints the best model if its validation BLEU is no worse; returns a report."""
     averaged = saving.settings.steps_of_mean(translator.global_step)
     paths = [saving.folder / f"step-{step}.ckpt" for step in averaged]
     translator.load_state_dict(checkpoint.average(paths))
@@ -239,5 +238,5 @@ def keep_mean_if_better(data: TranslationData, translator: Translator, saving: C
     if chosen:
         saving.write_best(translator)
     report = {"of": [path.stem for path in paths], "bleu": bleu, "best_single_bleu": saving.best, "chosen": chosen}
-    log.info("mean of %s: validation BLEU %.2f, the best single one %.2f", ", ".join(report["of"]), bleu, saving.best or 0)
+    log.info("mean of %s: validation BLEU %.2f; best single checkpoint: %.2f", ", ".join(report["of"]), bleu, saving.best or 0)
     return report

@@ -1,4 +1,4 @@
-"""The LightningModule: loss, optimiser and its schedule, and validation by decoding.
+"""The LightningModule that trains a model: loss, optimiser, learning rate schedule, and validation by decoding.
 
 Shapes: B batch, T target length, N real target tokens of a batch, D width of the decoder's output, V vocabulary.
 """
@@ -23,35 +23,35 @@ from entente.errors import Diverged
 from entente.evaluation import Evaluation, Progress, batch_loss, corpus_scores, evaluate
 from entente.models import Seq2Seq
 
-TRAINED = "trained"  # our entry for tokens and seconds in Lightning's checkpoint
+TRAINED = "trained"  # our key in Lightning's checkpoint for tokens and seconds of training
 DIVERGENCE_FACTOR = 10  # times ln V, the loss of a uniform guess; no run has recovered from such a loss
 
 
 @dataclass(frozen=True)
 class Optim:
-    """Adam (Kingma & Ba 2015), a warm-up and a schedule, and label smoothing (Szegedy et al. 2016, section 7).
+    """Settings of Adam (Kingma & Ba 2015), its learning rate, and label smoothing (Szegedy et al. 2016, section 7).
 
-    lr is the peak, reached after `warmup` steps and kept up to step `decay_from`. From there `inverse_sqrt` falls as
-    1 / sqrt(step) (Vaswani et al. 2017, section 5.3) and `cosine` to zero at the last step of the budget (Loshchilov & Hutter
-    2017); `constant` stays. A warm-up of up to `decay_from` steps changes no learning rate after it; a longer one postpones the
-    decay to its end.
+    lr is the peak learning rate, reached after `warmup` steps and kept until step `decay_from`. From there, `inverse_sqrt`
+    decays it as 1 / sqrt(step) (Vaswani et al. 2017, section 5.3), `cosine` decays it to zero at the last step of the budget
+    (Loshchilov & Hutter 2017), and `constant` keeps it. A warm-up of at most `decay_from` steps does not affect the learning
+    rates after it; a longer one postpones the decay to its end.
     """
 
     lr: Annotated[float, Interval(gt=0), doc("peak learning rate")] = 3e-3
-    beta1: Annotated[float, Interval(ge=0, lt=1), doc("decay of the mean of gradients")] = 0.9
-    beta2: Annotated[float, Interval(ge=0, lt=1), doc("decay of the mean of squared gradients")] = 0.98
+    beta1: Annotated[float, Interval(ge=0, lt=1), doc("decay rate of the running mean of gradients")] = 0.9
+    beta2: Annotated[float, Interval(ge=0, lt=1), doc("decay rate of the running mean of squared gradients")] = 0.98
     weight_decay: Annotated[float, Interval(ge=0), doc("decoupled from the gradient, as in AdamW")] = 0.0
     warmup: Annotated[int, Interval(ge=0), doc("steps of the linear warm-up")] = 200
     schedule: Annotated[Literal["inverse_sqrt", "cosine", "constant"], doc("shape of the decay")] = "cosine"
     decay_from: Annotated[int, Interval(ge=0), doc("step at which the decay starts; a short run needs an earlier one")] = 200
-    label_smoothing: Annotated[float, Interval(ge=0, lt=1), doc("share of the target spread over the vocabulary")] = 0.1
+    label_smoothing: Annotated[float, Interval(ge=0, lt=1), doc("target probability spread over the vocabulary")] = 0.1
 
     def adamw(self, parameters: Iterable[Tensor], fused: bool = False) -> torch.optim.Optimizer:
         betas = (self.beta1, self.beta2)
         return torch.optim.AdamW(parameters, self.lr, betas, eps=1e-9, weight_decay=self.weight_decay, fused=fused)
 
     def factor(self, step: int, max_steps: int) -> float:
-        """The factor of lr at a step, counted from 0."""
+        """Returns the factor by which lr is multiplied at a step, counted from 0."""
         if step < self.warmup:
             return (step + 1) / self.warmup
         start = max(self.warmup, self.decay_from)
@@ -63,7 +63,7 @@ class Optim:
 
 
 class Translator(L.LightningModule):
-    """A model, its vocabulary, and how they are trained and evaluated. checkpoint_entry: see `checkpoint.entry`."""
+    """Trains and evaluates a model together with its vocabulary. checkpoint_entry: see `checkpoint.entry`."""
 
     def __init__(
         self,
@@ -83,15 +83,15 @@ class Translator(L.LightningModule):
         self.max_steps = max_steps
         self.log_every = log_every
         self.checkpoint_entry = checkpoint_entry or {}
-        self.on_progress: Progress | None = None  # of a validation
-        self.tokens_per_second = 0.0  # target tokens, over the last `log_every` steps
-        self.tokens = 0  # target tokens of the whole training
-        self.seconds = 0.0  # of training without validation, up to the last checkpoint
+        self.on_progress: Progress | None = None  # reports the progress of a validation
+        self.tokens_per_second = 0.0  # target tokens per second over the last `log_every` steps
+        self.tokens = 0  # target tokens trained on so far
+        self.seconds = 0.0  # training time without validation, up to the last checkpoint
         self.last_loss: float | None = None
-        self.valid: Evaluation | None = None  # the last validation
-        self.bleu = 0.0  # its score in double precision, unlike Lightning's copy
-        self._began = 0.0  # when training would have begun without interruptions and validations, by time.perf_counter
-        self._step_loss = torch.zeros(2)  # smoothed and NLL, of the current step's batches so far
+        self.valid: Evaluation | None = None  # the result of the last validation
+        self.bleu = 0.0  # BLEU of the last validation, in double precision, unlike Lightning's copy
+        self._began = 0.0  # time.perf_counter() at the start, as if there had been no interruptions or validations
+        self._step_loss = torch.zeros(2)  # smoothed loss and NLL of the current step's batches so far
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint[ENTRY] = self.checkpoint_entry
@@ -103,7 +103,7 @@ class Translator(L.LightningModule):
         self.tokens, self.seconds = trained["tokens"], trained["seconds"]
 
     def configure_optimizers(self) -> Any:
-        fused = str(self.trainer.precision) != "16-mixed"  # where gradients are unscaled before the step
+        fused = str(self.trainer.precision) != "16-mixed"  # a fused step would unscale float16 gradients only after clipping
         adam = self.optim.adamw(self.parameters(), fused)
         schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: self.optim.factor(step, self.max_steps))
         return {"optimizer": adam, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
@@ -111,13 +111,13 @@ class Translator(L.LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
     ) -> None:
-        """By norm. Lightning refuses to clip for a fused optimiser in any mixed precision."""
+        """Clips by norm. Lightning itself refuses to clip for a fused optimiser in any mixed precision."""
         if gradient_clip_val:
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
     def on_train_start(self) -> None:
         self._began = time.perf_counter() - self.seconds
-        self._logged = self.tokens, self.seconds  # at the last step that was logged
+        self._logged = self.tokens, self.seconds  # tokens and seconds at the last logged step
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Returns the batch's share of the step's loss, the mean over the target tokens of all batches of the step."""
@@ -132,7 +132,7 @@ class Translator(L.LightningModule):
         return loss.smoothed * (share * accumulate)  # Lightning divides by `accumulate`
 
     def _log_step(self, loss: float, nll: float) -> None:
-        seconds = time.perf_counter() - self._began  # the losses have been computed, so that on a GPU too the work is done
+        seconds = time.perf_counter() - self._began  # reading the losses has waited for the GPU to finish
         self.tokens_per_second = (self.tokens - self._logged[0]) / (seconds - self._logged[1])
         self._logged = self.tokens, seconds
         self.last_loss = loss
@@ -145,28 +145,28 @@ class Translator(L.LightningModule):
                 "train/tokens_per_second": self.tokens_per_second,
                 "train/lr": self.trainer.optimizers[0].param_groups[0]["lr"],
             },
-            step=self.global_step + 1,  # the current one
+            step=self.global_step + 1,  # the step in progress
         )
 
     def on_validation_start(self) -> None:
         self._paused = time.perf_counter()
 
     def on_validation_end(self) -> None:
-        self._began += time.perf_counter() - self._paused  # validating is not training time
+        self._began += time.perf_counter() - self._paused  # validation is not training time
 
     def validation_step(self, split: EvaluationSplit, batch_idx: int) -> None:
-        """Lightning's batch is the whole split."""
+        """Evaluates a whole split, which Lightning treats as one batch."""
         self.valid = self.evaluate(split)
         scores = corpus_scores(self.valid.hypotheses, self.valid.references, ["bleu", "chrf"])
         self.bleu = scores["bleu"]
         metrics = {"valid/bleu": scores["bleu"], "valid/chrf": scores["chrf"], "valid/nll": self.valid.nll}
-        self.log_dict(metrics, logger=False, batch_size=1)  # for the callbacks that choose by it
+        self.log_dict(metrics, logger=False, batch_size=1)  # for callbacks that monitor them, such as EarlyStopping
         self.write(metrics, step=self.global_step)
 
     def evaluate(self, split: EvaluationSplit) -> Evaluation:
         return evaluate(self.model, self.vocabulary, split, self.search, self.on_progress)
 
     def write(self, metrics: dict[str, float], step: int) -> None:
-        """Not by Lightning's `log`, which counts a validation at the step before its own."""
+        """Writes metrics to the loggers directly: Lightning's `log` would record a validation one step too early."""
         for logger in self.loggers:
             logger.log_metrics(metrics, step)

@@ -1,4 +1,4 @@
-"""What TensorBoard is given besides curves: settings and final figures, attention maps, numbers of heads, translations."""
+"""TensorBoard's views besides curves: settings and final scores, attention maps, measurements of heads, translations."""
 
 import math
 import time
@@ -29,36 +29,36 @@ from entente.decoding.translate import translate
 from entente.evaluation import Evaluation
 from entente.training.translator import Translator
 
-EVENTS = "events.out.tfevents."  # how TensorBoard's files begin; then the second, the host, the process and a count
-FINAL = ("bleu", "chrf", "ter", "nll")
-DIFFER = ("model.name", "seed", "variant")  # the settings by which one tells runs apart
+EVENTS = "events.out.tfevents."  # prefix of TensorBoard's files, followed by the time in seconds, host, process and a count
+SCORES = ("bleu", "chrf", "ter", "nll")  # the scores of the final evaluation
+HEADLINE_SETTINGS = ("model.name", "seed", "variant")  # the settings that distinguish runs
 
 
 @dataclass(frozen=True)
 class Views:
-    """What TensorBoard is given at each validation."""
+    """Settings of what TensorBoard shows besides curves."""
 
-    attention: Annotated[bool, doc("attention maps of the two fixed sentences and the first of validation")] = True
+    attention: Annotated[bool, doc("draw attention maps of two fixed sentences and of the first validation sentence")] = True
     attention_every: Annotated[
-        int, Ge(0), doc("steps between attention maps, the last validation apart; 0: at each validation")
+        int, Ge(0), doc("steps between attention maps, which the last validation always draws; 0: at each validation")
     ] = 1000
     heads: Annotated[
-        int, Ge(0), doc("validation sentences on which every head is measured: entropy, alignment and more; 0: never")
+        int, Ge(0), doc("number of validation sentences for measuring each head (entropy, alignment, ...); 0: never")
     ] = 32
-    translations: Annotated[int, Ge(0), doc("sample translations")] = 10
-    diagnosis: Annotated[int, Ge(0), doc("steps between looks at gradients, sublayers and attention; 0: never")] = 50
+    translations: Annotated[int, Ge(0), doc("number of sample translations")] = 10
+    diagnosis: Annotated[int, Ge(0), doc("steps between diagnoses of gradients, sublayers and attention; 0: never")] = 50
 
 
 class Board(TensorBoardLogger):
-    """Lightning's logger without its hparams.yaml, which held nothing and was not written whole; see config.yaml."""
+    """Lightning's logger without its hparams.yaml, which would be empty and not written atomically."""
 
     def save(self) -> None:
         self.experiment.flush()
 
 
 def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable[str]) -> None:
-    """Every setting for TensorBoard's HParams table, and which scalars are its metrics. Before training, so that a run that
-    does not come to its end has a row too, with the metrics that it has."""
+    """Writes every setting to TensorBoard's HParams table, and names the scalars that are its metrics. Called before training,
+    so that an unfinished run has a row too, with the metrics it has so far."""
     writer = _board(trainer).experiment.file_writer
     settings = {
         key: value if isinstance(value, bool | int | float | str) else str(value)
@@ -66,42 +66,42 @@ def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable
         if not isinstance(value, Mapping)
     }
     tests_first = sorted(splits, key=lambda split: split == "valid")
-    metrics = [*(f"final/{split}/{name}" for name in FINAL for split in tests_first), "valid/bleu", "valid/nll", "train/loss"]
-    experiment, start, _ = hparams(settings, dict.fromkeys(metrics, 0.0))  # their values are the scalars'
+    metrics = [*(f"final/{split}/{name}" for name in SCORES for split in tests_first), "valid/bleu", "valid/nll", "train/loss"]
+    experiment, start, _ = hparams(settings, dict.fromkeys(metrics, 0.0))  # TensorBoard reads their values from the scalars
     described = experiment.value[0].metadata.plugin_data
     content = HParamsPluginData.FromString(described.content)
     for info in content.experiment.hparam_infos:
-        info.differs = info.name in DIFFER  # TensorBoard shows these first
+        info.differs = info.name in HEADLINE_SETTINGS  # TensorBoard shows these first
     described.content = content.SerializeToString()
     for summary in (experiment, start):
         writer.add_summary(summary)
 
 
 def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
-    """The final figures for TensorBoard, at a step after all others, so that an evaluation done again replaces them."""
+    """Writes the final scores to TensorBoard, at a step after all others, so that a repeated evaluation replaces them."""
     board = _board(trainer)
-    final = {f"final/{split}/{name}": m[name] for split, m in metrics.items() for name in FINAL}
+    final = {f"final/{split}/{name}": m[name] for split, m in metrics.items() for name in SCORES}
     board.log_metrics(final, trainer.global_step + 1)
     board.finalize("success")
 
 
 def _board(trainer: L.Trainer) -> Board:
-    """The logger of a run none of whose event files is open. TensorBoard reads them by name, which begins with the second they
-    were made in. The clock may have been set back, so files that the next one would not follow are renamed."""
+    """Returns the logger of a run whose event files are all closed. TensorBoard reads them in the order of their names, which
+    begin with the time of creation. The clock may have been set back, so files that would sort after a new one are renamed."""
     board = trainer.logger
     assert isinstance(board, Board)
     now, last = f"{EVENTS}{int(time.time()):010d}", f"{EVENTS}{0:010d}"
     for path in sorted(Path(board.log_dir).glob(f"{EVENTS}*")):
         if path.name >= now:
-            path = path.rename(path.with_name(f"{last}.0"))  # behind the one before it, and before all others
+            path = path.rename(path.with_name(f"{last}.0"))  # sorts right after the previous file
         last = path.name
     return board
 
 
 class TensorBoardViews(L.Callback):
-    """Logs what the settings ask for, after each validation, and every `diagnosis` steps what may explain why a model fails, as
-    scalars "why/ASPECT/PLACE": the norm of each part's gradient before clipping, and what `diagnose` measures on the first
-    sentences of validation. fixed: sentences whose attention is drawn, like that of the first one of validation."""
+    """Logs the chosen views after each validation. At step 1 and every `diagnosis` steps, logs scalars "why/ASPECT/PLACE" that
+    may explain why a model fails: the norm of each part's gradient before clipping, and what `diagnose` measures on the first
+    validation sentences. fixed: sentences whose attention is drawn along with that of the first validation sentence."""
 
     def __init__(self, chosen: Views, fixed: Sequence[str] = ()) -> None:
         self.chosen, self.fixed = chosen, fixed
@@ -109,10 +109,10 @@ class TensorBoardViews(L.Callback):
 
     @property
     def state_key(self) -> str:
-        return "AttentionMaps"  # of which older checkpoints hold a state; Lightning warns where a callback is missing
+        return "AttentionMaps"  # the key in older checkpoints; Lightning warns if it finds no callback for a stored key
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: Any, optimizer: Any) -> None:
-        step = trainer.global_step + 1  # of the step in progress
+        step = trainer.global_step + 1  # the step in progress
         if self.chosen.diagnosis and (step % self.chosen.diagnosis == 0 or step == 1):
             self._due = step
             norms = gradient_norms(pl_module.model)
@@ -120,7 +120,7 @@ class TensorBoardViews(L.Callback):
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
         if trainer.global_step == self._due:
-            self._due = None  # the next batch may belong to the next step
+            self._due = None  # once per step, although accumulated batches share a global_step
             batch = to_device(trainer.datamodule.sample(16), pl_module.device)  # type: ignore[attr-defined]
             found = diagnose(pl_module.model, batch.src, batch.tgt[:, :-1])
             pl_module.write({f"why/{name}": value for name, value in found.items()}, trainer.global_step)
@@ -129,8 +129,8 @@ class TensorBoardViews(L.Callback):
         if not isinstance(board := trainer.logger, TensorBoardLogger):
             return
         step, valid = trainer.global_step, pl_module.valid
-        validate_every = int(trainer.val_check_interval) // trainer.accumulate_grad_batches  # steps
-        draw_every = max(1, math.ceil(self.chosen.attention_every / validate_every))  # validations
+        validate_every = int(trainer.val_check_interval) // trainer.accumulate_grad_batches  # in steps
+        draw_every = max(1, math.ceil(self.chosen.attention_every / validate_every))  # in validations
         if self.chosen.attention and (trainer.should_stop or (step // validate_every) % draw_every == 1 % draw_every):
             sentences = [*((text, text) for text in self.fixed), ("valid 1", valid.sources[0])]
             for tag, image in attention_images(pl_module, sentences):
@@ -142,7 +142,7 @@ class TensorBoardViews(L.Callback):
 
 
 def attention_images(translator: Translator, sentences: Sequence[tuple[str, str]]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields the tag and the picture (height, width, 3), uint8, of every kind of attention to each (title, source text)."""
+    """Yields the tag and picture, uint8 (height, width, 3), of each kind of attention for each (title, source text)."""
     if not has_attention(translator.model):
         return
     vocabulary = translator.vocabulary
@@ -159,8 +159,8 @@ def attention_images(translator: Translator, sentences: Sequence[tuple[str, str]
 
 
 def head_numbers(translator: Translator, data: TranslationData, n: int) -> dict[str, float]:
-    """What each head does on the first n pairs of validation, as "heads/ASPECT/KIND LAYER.HEAD", the share of heads that are
-    near-uniform as "heads/near_uniform/KIND", and alignment error rates if the corpus has gold links."""
+    """Returns measurements of each head on the first n validation pairs, as "heads/ASPECT/KIND LAYER.HEAD"; the share of heads
+    that are near-uniform, as "heads/near_uniform/KIND"; and alignment error rates if the corpus has gold links."""
     values: dict[str, float] = {}
     if not has_attention(translator.model):
         return values
@@ -179,6 +179,6 @@ def head_numbers(translator: Translator, data: TranslationData, n: int) -> dict[
 
 
 def sample_translations(valid: Evaluation, n: int) -> str:
-    """The first n sentences of validation as a table of source, reference and translation, in Markdown."""
+    """Returns a Markdown table of source, reference and translation of the first n validation sentences."""
     rows = [*zip(valid.sources, valid.references, valid.hypotheses, strict=True)][:n]
     return table(("source", "reference", "translation"), [list(map(escape.markdown, row)) for row in rows])

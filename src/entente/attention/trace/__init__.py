@@ -1,12 +1,12 @@
-"""One attention, step by step, with its numbers and shapes: from what enters the layer to what leaves it.
+"""Traces one attention layer step by step, with its numbers and shapes, from the layer's input to its output.
 
 The calls and operations of one teacher-forced pass are captured. A template (transformer.j2, birnn.j2) shows their tensors in
-tables, and has the sentences that explain them. What it gives is Markdown: "# TITLE" opens the trace and "## TITLE: FORMULA" a
-step, which is numbered here; its paragraphs may be broken into lines anywhere.
+tables and explains them in prose. It renders Markdown: "# TITLE" starts a trace and "## TITLE: FORMULA" a step. This module
+numbers the steps and joins the lines of each paragraph, so that templates may break lines anywhere.
 
-Shapes: B sentences, T queries, S keys, H heads (none in the BiRNN). Of the Transformer: D width of the model, K width of a head
-(d_k), HK of all heads together. Of the BiRNN: Q width of the decoder's state, M of the encoder's output, A of the additive
-comparison.
+Shapes: B sentences, T queries, S keys, H heads (the BiRNN has no such dimension). Transformer: D model width, K width of one
+head (d_k), HK width of all heads together. BiRNN: Q width of the decoder's state, M width of the encoder's output, A width of
+the additive comparison.
 """
 
 import html
@@ -30,12 +30,12 @@ from entente.errors import InputError
 from entente.models import MODELS, Seq2Seq, Transformer
 
 DECIMALS = 3
-LONGEST = 40  # rows of a table, and columns that are tokens
-WIDEST = 80  # characters of a table's line on a terminal
-GAP = "  "  # between its columns
-SMALL = 8  # a width up to which matrices are shown whole and sums of products are written out
-PLACES = {"encoder": ("encoder", "self"), "decoder": ("decoder", "self"), "cross": ("decoder", "cross")}  # side, sublayer
-SIZES = {  # of the examples
+LONGEST = 40  # maximum rows of a table, and maximum columns if they are tokens
+WIDEST = 80  # maximum characters in a line of a table on a terminal
+GAP = "  "  # between the columns of a table on a terminal
+SMALL = 8  # up to this width, parameters are shown in full and dot products are written out
+PLACES = {"encoder": ("encoder", "self"), "decoder": ("decoder", "self"), "cross": ("decoder", "cross")}  # stack, sublayer
+SIZES = {  # model settings of the examples
     "transformer": {"d_model": 4, "n_heads": 1, "n_layers": 1, "d_ff": 7},
     "birnn": {"d_embedding": 4, "d_hidden": 4, "d_attention": 3},
 }
@@ -45,12 +45,12 @@ class Labels(NamedTuple):
     """The tokens of one sentence, padding included."""
 
     source: list[str]  # S
-    read: list[str]  # T, by the decoder
-    produced: list[str]  # T, what the decoder has to produce at each
+    read: list[str]  # T, the tokens that the decoder reads
+    produced: list[str]  # T, the token that the decoder should produce after each of them
 
 
 def decimals(value: float) -> str:
-    """A number with its decimals; what is 0 exactly is written so."""
+    """Formats a number with DECIMALS decimals; an exact 0 and a boolean are written without decimals."""
     if value == 0 or value is True:
         return str(int(value))
     if 1e6 <= abs(value) < math.inf:
@@ -67,10 +67,10 @@ def table(
     hidden: Tensor | None = None,
     sums: bool = False,
 ) -> str:
-    """A title, and the numbers of a 2-D tensor in a table, or in several if one would be too wide.
+    """Returns a title and a 2-D tensor as a Markdown table, split into several tables if one would be too wide.
 
-    rows, columns: labels, in Markdown. Without names for its columns they are numbered, and the first `most` are shown. hidden:
-    True where a number is put in brackets. sums: of rows and columns, also of those that are not shown.
+    rows, columns: labels, in Markdown. If `columns` is None, columns are numbered and at most `most` of them are shown. hidden:
+    True where a number is put in parentheses. sums: add the sums of rows and columns, which include the entries not shown.
     """
     height, width = tensor.shape
     high, wide = min(LONGEST, height), min(LONGEST if columns else most or width, width)
@@ -86,8 +86,8 @@ def table(
         lines = [[*line, total] for line, total in zip(lines, totals, strict=True)]
         if height > 1:
             lines.append(["sum", *map(decimals, tensor[:, :wide].sum(0).tolist()), ""])
-    labels, *numbers = (_aligned(column, left=i == 0) for i, column in enumerate(zip(*lines, strict=True)))
-    for n in range(1, len(numbers) + 1):  # the fewest pieces that fit, of about as many columns each
+    labels, *numbers = (_align(column, left=i == 0) for i, column in enumerate(zip(*lines, strict=True)))
+    for n in range(1, len(numbers) + 1):  # use as few tables as fit, with about the same number of columns each
         size = math.ceil(len(numbers) / n)
         pieces = [numbers[i : i + size] for i in range(0, len(numbers), size)]
         if max(sum(len(GAP) + _width(column[0]) for column in piece) for piece in pieces) <= WIDEST - _width(labels[0]):
@@ -96,7 +96,7 @@ def table(
     return "\n\n".join([title, *(escape.table(grid[0], grid[1:], left=1) for grid in grids)])
 
 
-def _aligned(column: Sequence[str], left: bool) -> list[str]:
+def _align(column: Sequence[str], left: bool) -> list[str]:
     width = max(map(_width, column))
     spaces = (" " * (width - _width(cell)) for cell in column)
     return [cell + space if left else space + cell for cell, space in zip(column, spaces, strict=True)]
@@ -108,10 +108,10 @@ def _width(cell: str) -> int:
 
 @dataclass
 class View:
-    """What a template sees of one attention, and how it shows it.
+    """The recorded tensors of one attention layer, and the methods with which a template shows them.
 
-    calls: by module path, the attention's and those of what surrounds it. path: of the attention. queries, keys: the labels of
-    each sentence. head, step: from 0; a recurrent decoder calls its attention once per step. columns: see `trace`.
+    calls: by module path, those of the attention (`path`) and of the modules around it. queries, keys: labels of each sentence.
+    head, step: counted from 0; a recurrent decoder calls its attention once per step. columns: see `trace`.
     """
 
     calls: Mapping[str, Sequence[Call]]
@@ -125,26 +125,26 @@ class View:
     def __post_init__(self) -> None:
         self.scores, self.mask = self.call("weights").inputs  # (B, [H,] T, S); the mask may be None
         self.letters = "B H T S" if self.scores.dim() == 4 else "B T S"
-        self.product = self.operation("matmul", which=-1)  # of weights and values
-        self.row = min(1, len(self.queries[0]) - 1)  # computed by hand; the first one of a causal mask sees one key only
+        self.product = self.operation("matmul", which=-1)  # weights x values
+        self.row = min(1, len(self.queries[0]) - 1)  # the row worked out by hand; a causal mask leaves row 0 one key
         self.all = range(len(self.keys))
-        # A causal mask is one for all sentences, and then the first shows it.
+        # All sentences share a causal mask, so showing it for the first sentence is enough.
         self.shown = range(1) if self.mask is not None and self.mask.dim() == 2 else self.all
 
     def call(self, part: str = "") -> Call:
-        """The call of the attention, or of a submodule, at this step; one that is called once per sentence has no other."""
+        """Returns the call of the attention or a submodule at this step, or its only call if it is called once per pass."""
         calls = self.calls[f"{self.path}.{part}" if part else self.path]
         return calls[self.step if len(calls) > 1 else 0]
 
     def operation(self, name: str, part: str = "", which: int = 0) -> Operation:
-        """What the attention itself, or a submodule, computed by a torch function."""
+        """Returns a torch operation that the attention or a submodule called. Raises RuntimeError if it did not."""
         found = [operation for operation in self.call(part).operations if operation.name == name]
         if not found:
-            raise RuntimeError(f"{name} was not seen in {self.path}.{part}: it computes in another way than is described here")
+            raise RuntimeError(f"{name} was not seen in {self.path}.{part}: it does not compute what the trace describes")
         return found[which]
 
     def part(self, tensor: Tensor, letters: str, n: int = 0) -> Tensor:
-        """A tensor cut to its last two dimensions: sentence n, the chosen head, elsewhere the first."""
+        """Returns the last two dimensions of a tensor, for sentence n and the chosen head; other dimensions have index 0."""
         return tensor[tuple({"B": n, "H": self.head}.get(letter, 0) for letter in letters.split()[:-2])]
 
     def show(
@@ -157,8 +157,8 @@ class View:
         masked: bool = False,
         sums: bool = False,
     ) -> str:
-        """A tensor, in a table for each of the sentences. letters: one for each dimension, as "B H T K"; rows T are queries,
-        rows and columns S are keys, other columns are numbered."""
+        """Returns a tensor as one table per sentence. letters: one per dimension, as in "B H T K". Rows T are labelled with the
+        queries, rows and columns S with the keys, and other columns with numbers."""
         *before, row, column = letters.split()
         sizes = zip(letters.split(), tensor.shape, strict=True)
         shape = ", ".join(letter if letter == "1" else f"{letter} {size}" for letter, size in sizes)
@@ -176,7 +176,7 @@ class View:
         return "\n\n".join(["", *tables, ""])
 
     def show_parameter(self, name: str, matrix: Tensor, bias: Tensor | None = None, label: str = "") -> str:
-        """A matrix, if it is small, and its bias as one more row. label: of the only row."""
+        """Returns a matrix as a table with the bias as its last row, or "" if it is large. label: the label of a single row."""
         if max(matrix.shape) > SMALL:
             return ""
         rows = [label] if label else [str(i + 1) for i in range(len(matrix))]
@@ -185,13 +185,13 @@ class View:
         return f"\n\n{table(name, matrix, rows, most=self.columns)}\n\n"
 
 
-def signed(value: float) -> str:
-    return re.sub("^(-.*)", r"(\1)", decimals(value))
+def operand(value: float) -> str:
+    return re.sub("^(-.*)", r"(\1)", decimals(value))  # puts a negative number in parentheses
 
 
 def products(one: Tensor, other: Tensor) -> str:
-    """The products of two vectors added up, written out."""
-    return " + ".join(f"{signed(a)}·{signed(b)}" for a, b in zip(one.tolist(), other.tolist(), strict=True))
+    """Writes out the dot product of two vectors as a sum of products."""
+    return " + ".join(f"{operand(a)}·{operand(b)}" for a, b in zip(one.tolist(), other.tolist(), strict=True))
 
 
 def trace(
@@ -205,10 +205,10 @@ def trace(
     step: int | None = None,
     columns: int | None = None,
 ) -> str:
-    """One attention as Markdown. src (B, S) and tgt (B, T), as the decoder reads it: token ids, padded on the right. kind: null
-    is the attention to the source. layer, head, step: from 1. columns: of a tensor whose columns are no tokens, the most that
-    are shown. Modes, gradients and random numbers stay as they were. InputError where the model has no such attention,
-    RuntimeError where one was not seen."""
+    """Traces one attention as Markdown. src (B, S) and tgt (B, T), the decoder's input: token ids, padded on the right. kind:
+    None means the attention to the source. layer, head, step: counted from 1. columns: maximum columns shown of a tensor whose
+    columns are not tokens. Module modes, gradients and the random state do not change. Raises InputError if the model has no
+    such attention, RuntimeError if a module or operation was not seen."""
     model = getattr(model, "_orig_mod", model)  # hooks see nothing inside a compiled module
     if not has_attention(model):
         raise InputError("checkpoint: this model has no attention; give another checkpoint")
@@ -228,7 +228,7 @@ def trace(
     labels = [Labels(*([escape.markdown(escape.line(token)) for token in side] for side in label)) for label in labels]
     keys = [label.read if kind == "decoder" else label.source for label in labels]
     if kind == "alignment":
-        path, around = "attention", ["residual"]  # there is no residual connection if the readout is maxout
+        path, around = "attention", ["residual"]  # a maxout readout has no residual connection
         queries = [[f"s_{step - 1} → {label.produced[step - 1]}"] for label in labels]
     else:
         side, sublayer = PLACES[kind]
@@ -250,9 +250,9 @@ def trace(
 
 
 def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
-    """That kind of attention in the smallest model that shows it all, on two sentences, the second padded: 3 source tokens, 5
-    target tokens, width 4. Its parameters are round and not small. kind: null is all of them, and what was said once is not
-    said again. choice: layer, head, step and columns, see `trace`."""
+    """Traces an untrained model small enough to follow by hand, on two sentences of 3 source and 5 target tokens, the second
+    padded. Its width is 4, and its parameters are random with one decimal. kind: None traces all kinds, and an explanation that
+    they share appears only in the first. choice: layer, head, step and columns, see `trace`."""
     source = ["<pad>", "le", "chat", "il", "dort"]
     target = ["<pad>", "<s>", "</s>", "the", "cat", "he", "is", "sleeping", "sleeps"]
     labels = [
@@ -264,23 +264,23 @@ def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
     with torch.no_grad():
         for path, parameter in model.named_parameters():
             if "before" in path or "norm" in path:
-                continue  # a gain of 1 and a bias of 0 can be followed by hand
+                continue  # a norm with gain 1 and bias 0 is easy to check by hand
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator)).mul_(10).round_().div_(10)
             if "embedding" in path:
-                parameter[0] = 0  # padding, as training leaves it
+                parameter[0] = 0  # the embedding of padding, which stays 0 in training
     src = torch.tensor([[source.index(token) for token in label.source] for label in labels])
     tgt = torch.tensor([[target.index(token) for token in label.read] for label in labels])
     kinds = [kind] if kind else list(PLACES) if name == "transformer" else ["alignment"]
     traces = [trace(model, src, tgt, labels, one, *choice) for one in kinds]
     found: list[str] = []
     for paragraph in "\n\n".join(traces).split("\n\n"):
-        if not paragraph.endswith(".") or paragraph not in found:  # a sentence, unlike headings and tables
+        if not paragraph.endswith(".") or paragraph not in found:  # repeated sentences are dropped
             found.append(paragraph)
     return "\n\n".join(found)
 
 
 def show(text: str, console: Console) -> None:
-    """Prints Markdown as what it says; a table as its aligned columns, without lines."""
+    """Prints a trace without its Markdown syntax; tables keep their aligned columns but lose their lines."""
     for line in text.splitlines():
         if line.startswith("| --- |"):
             continue
@@ -292,5 +292,5 @@ def show(text: str, console: Console) -> None:
 ENVIRONMENT = Environment(
     loader=PackageLoader("entente.attention", "trace"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
-ENVIRONMENT.globals.update(decimals=decimals, signed=signed, products=products, SMALL=SMALL)
+ENVIRONMENT.globals.update(decimals=decimals, operand=operand, products=products, SMALL=SMALL)
 ENVIRONMENT.filters.update(decimals=decimals)
