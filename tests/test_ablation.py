@@ -368,7 +368,7 @@ def ablate(project: Path, base: list[str], monkeypatch: pytest.MonkeyPatch) -> A
             stdout.write((ended.out + ended.err).encode())
             return EndedProcess(int(str(ended.code)))
 
-        suites.digest.cache_clear()  # a new command computes it again
+        suites.code_digest.cache_clear()  # a new command computes it again
         with monkeypatch.context() as patched:
             patched.setattr(suites, "subprocess", SimpleNamespace(Popen=train_here, DEVNULL=subprocess.DEVNULL))
             patched.setattr(suites, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None))
@@ -472,7 +472,7 @@ def test_an_ablation_takes_precedence_over_the_settings_of_its_suite(project: Pa
     done = run(shlex.join(["train", *base, "ablation=one_head", "model.n_heads=2"]), project)
     assert (done.code, done.err) == (
         2,
-        "error: model.n_heads=2: ablation=one_head sets it to 1; leave out one of both\n",
+        "error: model.n_heads=2: ablation=one_head sets it to 1; leave out one of the two\n",
     )
 
 
@@ -490,7 +490,7 @@ def test_runs_of_other_code_are_named(project: Path, ablate: Ablate) -> None:
 def test_what_is_in_the_way_of_a_run_is_named(project: Path, ablate: Ablate) -> None:
     (project / "outputs" / "way" / "baseline-seed1").mkdir(parents=True)
     ended = ablate("suite=[baseline]", "name=way")
-    assert ended.code == 2 and "baseline-seed1: in the way, it is no run" in ended.err
+    assert ended.code == 2 and "baseline-seed1: in the way, but not a run" in ended.err
     (project / "outputs" / "file").write_text("")
     ended = ablate("suite=[baseline]", "name=file")
     assert ended.code == 2 and "cannot be written" in ended.err
@@ -522,7 +522,7 @@ def test_a_suite_that_is_killed_twice_ends_with_the_same_table(project: Path, ba
 def test_an_interrupted_suite_interrupts_the_runs_under_way(project: Path, ablate: Ablate) -> None:
     interrupted = {"baseline-seed1": InterruptedProcess()}
     ended = ablate("suite=[baseline,unscaled]", "name=stopped", processes=interrupted)
-    assert ended.code == 75 and "goes on" in ended.err
+    assert ended.code == 75 and "resume with the same command" in ended.err
     assert states(project / "outputs" / "stopped") == {"baseline-seed1": "interrupted", "unscaled-seed1": "waiting"}
 
 
@@ -533,7 +533,7 @@ def test_a_suite_that_is_interrupted_saves_what_is_under_way(project: Path, base
     suite = project / "outputs" / "stopped"
     wait_for(lambda: any(suite.glob("*/checkpoints/step-*.ckpt")))
     process.send_signal(signal.SIGINT)
-    assert "goes on" in finish(process, code=75)
+    assert "resume with the same command" in finish(process, code=75)
     assert states(suite) == {"baseline-seed1": "interrupted", "unscaled-seed1": "waiting"}
 
 

@@ -446,7 +446,7 @@ def test_the_page_has_a_verdict_on_each_variant(html: str, comparison: Compariso
     assert all(row["variant"] in text and row["verdict"] in text for row in comparison.rows)
     assert re.search(r"empty : BLEU 0\.0 against the baseline's \d\d\.\d \(−\d\d\.\d\): never left the plateau", text)
     assert text.index("empty : BLEU") < text.index("damaged : BLEU") < text.index("gone : crashed: seed 1: it crashed")
-    assert "No difference to the baseline shown: twin." in text
+    assert "No difference from the baseline shown: twin." in text
     assert "suite=<small>" in text and comparison.signature in text  # escaped
     why = text[text.index("Why it failed") :]
     assert all(place in why for place in PLACES) and "rank collapse" in why
@@ -486,7 +486,7 @@ def test_a_suite_is_published_by_a_command(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "publish.py")]
     subprocess.run([*command, str(root), str(kept)], cwd=tmp_path, capture_output=True, check=True)
     assert "other" in (kept / "comparison.md").read_text() and len(lines_of(kept / "runs.jsonl.gz")) == 2
-    with pytest.raises(InputError, match="kept: no suite, it has no suite.yaml"):  # a published suite cannot be published again
+    with pytest.raises(InputError, match="kept: not a suite, since it has no suite.yaml"):  # it cannot be published again
         read_suite(kept)
     refused = subprocess.run([*command, str(kept), str(root)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (refused.returncode, refused.stderr) == (
@@ -525,7 +525,7 @@ def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, file: str, content:
 
 
 def test_a_folder_without_a_suite_and_an_unwritable_output_are_refused(tmp_path: Path, root: Path) -> None:
-    with pytest.raises(InputError, match="no suite, it has no suite.yaml"):
+    with pytest.raises(InputError, match="not a suite, since it has no suite.yaml"):
         read_suite(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="output=.*cannot be written .*; give another folder"):

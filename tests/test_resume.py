@@ -143,7 +143,7 @@ def test_a_run_stopped_by_signals_ends_with_the_same_bits(
         name = f"stopped{step}"
         with pytest.raises(Interrupted, match=f"{number.name} after step {step}, which is saved"):
             run(model, name, more)
-        assert newest(tmp_path / name, CheckpointSettings()).step == step
+        assert find_resume_point(tmp_path / name, CheckpointSettings()).step == step
         at_batch(0, die)
         stopped = run(model, name, more, resume="auto")
         assert stopped.name == name
@@ -162,7 +162,7 @@ def test_a_run_that_died_loses_no_more_than_since_its_last_checkpoint(
         at_batch(batch, die)
         with pytest.raises(Killed):
             run(model, f"died{batch}", *views)
-        assert newest(tmp_path / f"died{batch}", CheckpointSettings()).step == step
+        assert find_resume_point(tmp_path / f"died{batch}", CheckpointSettings()).step == step
         at_batch(0, die)
         assert differences(whole, run(model, f"died{batch}", *views, resume="auto")) == []
 
@@ -185,7 +185,7 @@ def test_tensorboard_shows_every_point_once(run: Run, at_batch: Callable[..., No
 def test_patience_comes_back(run: Run, unstopped: Run, at_batch: Callable[..., None], tmp_path: Path) -> None:
     more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # learns nothing and stops at the third validation
     whole = unstopped("birnn", *more)
-    assert newest(whole, CheckpointSettings()).step == 15
+    assert find_resume_point(whole, CheckpointSettings()).step == 15
     at_batch(12, send(signal.SIGTERM))
     with pytest.raises(Interrupted):
         run("birnn", "stopped", *more)
@@ -199,7 +199,7 @@ def test_an_interrupt_before_the_first_step_says_so(run: Run, unstopped: Run, mo
     whole, original = unstopped("birnn"), Translator.on_train_start
     with monkeypatch.context() as patched:
         patched.setattr(Translator, "on_train_start", lambda self: (original(self), send(signal.SIGINT)()))
-        with pytest.raises(Interrupted, match="^stopped by SIGINT before the first step; go on: "):
+        with pytest.raises(Interrupted, match="^stopped by SIGINT before the first step; resume it with: "):
             run("birnn", "stopped")
     assert differences(whole, run("birnn", "stopped", resume="auto")) == []
 
@@ -299,7 +299,7 @@ def test_the_mean_does_not_depend_on_where_a_run_was_stopped(
         at_batch(batch, send(signal.SIGTERM))
         with pytest.raises(Interrupted):
             run(model, "stopped", *AVERAGED, resume="auto")
-        assert newest(tmp_path / "stopped", CheckpointSettings()).step == step
+        assert find_resume_point(tmp_path / "stopped", CheckpointSettings()).step == step
     at_batch(0, die)
     assert differences(whole, run(model, "stopped", *AVERAGED, resume="auto")) == []
 

@@ -27,12 +27,12 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_the_files_of_a_dead_writer_are_removed_and_those_of_a_live_one_are_not(tmp_path: Path) -> None:
-    program = "import os, sys; from pathlib import Path; from entente.files import scratch, whole\n"
-    program += "with whole(Path('a')), scratch(Path()): os.kill(os.getpid(), 9)"
+    program = "import os, sys; from pathlib import Path; from entente.files import open_atomic, scratch\n"
+    program += "with open_atomic(Path('a')), scratch(Path()): os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False).returncode == -signal.SIGKILL
     assert len(list(tmp_path.iterdir())) == 4  # a file, a folder, and a lock for each
-    with whole(tmp_path / "b"), scratch(tmp_path) as folder:
-        clear(tmp_path)
+    with open_atomic(tmp_path / "b"), scratch(tmp_path) as folder:
+        remove_leftovers(tmp_path)
         assert folder.is_dir() and len(list(tmp_path.iterdir())) == 4
     assert os.listdir(tmp_path) == ["b"]
 
