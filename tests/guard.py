@@ -1,13 +1,13 @@
-"""Checks that training and translation still give the same bits as the recorded commit did: `make guard`, about 12 minutes.
+"""Checks that training and translation give the same bits as the recorded commit: `make guard`, about 12 minutes.
 
-    python tests/guard.py                  compare with tests/guard.json; exit code 1 and a line for each difference
-    python tests/guard.py --record         write tests/guard.json anew, after a change that is meant to change training
-    python tests/guard.py --checkout DIR   of another checkout, for instance of an earlier commit
-    python tests/guard.py --run DIR        with a finished run of `make train` instead of a new one
+    python tests/guard.py                  compare with tests/guard.json; print the differences and exit with 1 if there are any
+    python tests/guard.py --record         write tests/guard.json, after a change that is meant to change training
+    python tests/guard.py --checkout DIR   check another checkout, for instance an earlier commit
+    python tests/guard.py --run DIR        use a finished run of `make train` instead of a new one
 
-What is compared: the digests of the embedded corpus and its alignments, the first 100 training losses of both models, the final
-table of `make train`, and the translations of its checkpoint, greedy and with a beam of 5. Floating point sums depend on the
-processor and on the version of torch, so these are recorded too, and a difference in them is reported as such.
+It compares the digests of the embedded corpus and its alignments, the first 100 training losses of both models, the final table
+of `make train`, and the translations of its checkpoint, greedy and with a beam of 5. The processor and the version
+of torch are compared too, since floating point sums depend on them.
 """
 
 import argparse
@@ -28,12 +28,12 @@ import corpus_digests
 
 HERE = Path(__file__).resolve().parents[1]
 RECORDED = HERE / "tests" / "guard.json"
-STEPS = 100  # below `optim.warmup`, so that the length of the run changes no learning rate
+STEPS = 100  # within the warm-up, so that the learning rates do not depend on the length of the run
 SENTENCES = 200
 
 
 class Commands:
-    """The commands of one checkout, run in a folder of their own."""
+    """Runs the commands of one checkout in a folder."""
 
     def __init__(self, checkout: Path, folder: Path) -> None:
         self.checkout, self.folder = checkout, folder
@@ -47,7 +47,7 @@ class Commands:
             sys.exit(f"error: {script} ended with code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
     def losses(self, model: str) -> list[str]:
-        """The training losses of the first steps, every bit of them."""
+        """Returns the training losses of the first steps as hexadecimal floating point numbers."""
         steps = [f"trainer.{key}={value}" for key, value in (("max_steps", STEPS), ("validate_every", STEPS), ("log_every", 1))]
         views = [f"views.{name}=0" for name in ("attention_every", "heads", "translations", "diagnosis")]
         self.run(
@@ -59,12 +59,12 @@ class Commands:
         assert len(losses) == STEPS, f"{len(losses)} losses"
         return losses
 
-    def trained(self) -> Path:
+    def train(self) -> Path:
         self.run("scripts/train.py", "name=main", "trainer.threads=2")
         return self.folder / "outputs" / "main"
 
     def translations(self, run: Path) -> dict[str, str]:
-        """SHA-256 of the translations of the first sentences of the test split."""
+        """Returns the SHA-256 digests of the translations of the first sentences of the test split."""
         with (run / "translations" / "test.tsv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
         source, digests = self.folder / "source.txt", {}
@@ -86,7 +86,7 @@ def measure(checkout: Path, run: Path | None) -> dict[str, Any]:
         commands = Commands(checkout, Path(folder))
         found: dict[str, Any] = {"machine": machine()}
         found["losses"] = {model: commands.losses(model) for model in ("transformer", "birnn")}
-        run = run or commands.trained()
+        run = run or commands.train()
         table = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
         found["table"] = {split: {name: row[name] for name in ("bleu", "chrf", "ter", "nll")} for split, row in table.items()}
         found["translations"] = commands.translations(run)
@@ -94,13 +94,13 @@ def measure(checkout: Path, run: Path | None) -> dict[str, Any]:
 
 
 def differences(recorded: Any, found: Any, place: str = "") -> list[str]:
-    """A line for each value that differs."""
+    """Returns a line for each value that differs."""
     if isinstance(recorded, dict) and isinstance(found, dict):
         keys = dict.fromkeys([*recorded, *found])
         return [line for key in keys for line in differences(recorded.get(key), found.get(key), f"{place}  {key}")]
     if isinstance(recorded, list) and isinstance(found, list) and len(recorded) == len(found):
         first = next((i for i, pair in enumerate(zip(recorded, found, strict=True)) if pair[0] != pair[1]), None)
-        return [] if first is None else [f"{place}: differs from step {first + 1} on: {recorded[first]}, now {found[first]}"]
+        return [] if first is None else [f"{place}: differs from step {first + 1}: {recorded[first]}, now {found[first]}"]
     return [] if recorded == found else [f"{place}: {recorded}, now {found}"]
 
 

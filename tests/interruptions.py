@@ -1,4 +1,4 @@
-"""Training stopped at random moments ends with the same bits as training that never stopped.
+"""Checks that training stopped at random moments ends with the same bits as training that never stopped.
 
     python tests/interruptions.py                       10 times each SIGKILL, Ctrl-C and SIGTERM, for each model
     python tests/interruptions.py --model birnn --tries 3
@@ -36,7 +36,7 @@ from entente.training.run_directory import is_finished
 from tiny import SMALL, write_corpus
 
 ROOT = Path(__file__).parents[1]
-# Points at steps 11, 22, 33 and 40, of which the last three are averaged; validation at 15, 30 and 40.
+# Checkpoints at steps 11, 22, 33 and 40, the last three of which are averaged; validation at steps 15, 30 and 40.
 SETTINGS = [
     "trainer.max_steps=40",
     "trainer.accumulate=2",
@@ -54,7 +54,7 @@ SETTINGS = [
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """What of two finished runs is not the same."""
+    """Returns the files and the keys in which two finished runs differ."""
     kept = [{path.name for path in (run / "checkpoints").glob("*.ckpt")} for run in (one, other)]
     found = [
         f"{name} {key}"
@@ -77,7 +77,7 @@ def _content(path: Path) -> dict[str, Any]:
     return {
         key: value
         for key, value in flat.items()
-        if not key.endswith((".seconds", ".name", ".output_dir")) and "provenance" not in key
+        if not key.endswith((".seconds", ".name", ".output_dir", ".root")) and "provenance" not in key
     }
 
 
@@ -103,7 +103,7 @@ def _equal(a: object, b: object) -> bool:
 
 
 def points(run: Path) -> dict[str, list[tuple[int, Any]]]:
-    """What TensorBoard shows of a run, by the reader it uses itself: step and value of everything (of speed, only steps)."""
+    """Returns the steps and values of every tag of a run, as TensorBoard itself reads them; for speeds only the steps."""
     events = EventAccumulator(str(run), tensor_size_guidance={"scalars": 0, "images": 0, "text": 0}).Reload()
     return {
         tag: [
@@ -120,15 +120,15 @@ def command(overrides: list[str]) -> list[str]:
 
 
 class Ended(NamedTuple):
-    """How a command ended."""
+    """The result of a command."""
 
     code: int
     output: str
-    seconds: float  # from its first event file, which is there when training is about to begin
+    seconds: float  # since it wrote its first event file, just before training begins
 
 
 def start(overrides: list[str], run: Path, number: signal.Signals = signal.SIGKILL, after: float | None = None) -> Ended:
-    """Runs the command to its end, or until a signal `after` seconds from when training is about to begin."""
+    """Runs the command to its end, or sends it a signal `after` seconds from when training is about to begin."""
     before = set(run.glob("events.*"))
     with subprocess.Popen(command(overrides), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         while process.poll() is None and set(run.glob("events.*")) == before:
@@ -142,8 +142,10 @@ def start(overrides: list[str], run: Path, number: signal.Signals = signal.SIGKI
     return Ended(process.returncode, output, time.perf_counter() - began)
 
 
-def rounds(model: str, folder: Path, plan: list[signal.Signals], generator: random.Random, jobs: int = 1) -> Iterator[str]:
-    """A line a try; those that differ from the reference begin with DIFFERENT."""
+def compare_stopped_runs(
+    model: str, folder: Path, plan: list[signal.Signals], generator: random.Random, jobs: int = 1
+) -> Iterator[str]:
+    """Yields a line per try, which begins with DIFFERENT if the stopped run differs from the reference."""
     base = [*write_corpus(folder), f"output_dir={folder}", f"model={model}", *SMALL[model], *SETTINGS]
     reference = start([*base, "name=reference"], folder / "reference")
     if reference.code:
@@ -157,7 +159,7 @@ def rounds(model: str, folder: Path, plan: list[signal.Signals], generator: rand
             stopped = start(here, run, number, after)
             if not is_finished(run):
                 break
-            shutil.rmtree(run)  # the signal came too late: another moment
+            shutil.rmtree(run)  # the signal came too late; try another moment
         again = start(here, run)
         wrong = ["a traceback"] if "Traceback" in stopped.output + again.output else []
         if again.code or not stopped.code:
@@ -165,8 +167,8 @@ def rounds(model: str, folder: Path, plan: list[signal.Signals], generator: rand
         else:
             wrong += differences(folder / "reference", run)
         verdict = f"DIFFERENT: {', '.join(wrong[:5])}" if wrong else "equal"
-        went_on = re.search("resumes from.*|has trained.*|has no checkpoint.*", again.output)
-        where = went_on[0] if went_on else "?"
+        resumed = re.search("resumes from.*|has trained.*|has no checkpoint.*", again.output)
+        where = resumed[0] if resumed else "?"
         return f"{verdict}  {model} {number.name} {after:.1f} s after the start, exit code {stopped.code}; {where}"
 
     moments = [random.Random(generator.random()) for _ in plan]
@@ -181,14 +183,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it tells of every point that a resumed run wrote again
+    logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it warns about every point that a resumed run wrote again
     plan = list(islice(cycle([signal.SIGKILL, signal.SIGINT, signal.SIGTERM]), arguments.tries))
     generator = random.Random(arguments.seed)
     results = []
     for model in arguments.model:
         equal = 0
         with tempfile.TemporaryDirectory() as folder:
-            for line in rounds(model, Path(folder), plan, generator, arguments.jobs):
+            for line in compare_stopped_runs(model, Path(folder), plan, generator, arguments.jobs):
                 print(line, flush=True)
                 equal += line.startswith("equal")
         results.append(f"{model}: {equal} of {len(plan)} equal")

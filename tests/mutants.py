@@ -1,10 +1,10 @@
-"""One-line changes of the source that the tests must notice: `python tests/mutants.py [FILE ...] [--jobs 2]`.
+"""Changes the source one line at a time and checks that the tests notice: `python tests/mutants.py [FILE ...] [--jobs 2]`.
 
-The list is tests/mutants.tsv: a file of src/entente, a fragment that occurs in it once, its replacement, pytest's arguments
-for the tests to ask first, and for a mutant that computes what the original does the reason why. Each mutant is written into a
-copy of the checkout and tested in a process forked from this one, which has imported torch: that takes longer than most tests.
+The list is tests/mutants.tsv: a file of src/entente, a fragment that occurs in it once, its replacement, pytest's arguments for
+the tests to run first and, for a mutant that is equivalent to the original, the reason. Each mutant is written into a copy of
+the checkout and tested in a process forked from this one, to save the import of torch, which takes longer than most tests.
 
-mutmut and cosmic-ray generate mutants (cosmic-ray 8.7 makes 4,175 of these files) where a short, chosen list is wanted.
+mutmut and cosmic-ray generate mutants automatically (cosmic-ray 8.7 makes 4,175 of these files); this list is short and chosen.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-# So that forked processes need not import these again. Each imports its own mutant of entente.
+# Imported here so that forked processes need not import them; each imports its own mutant of entente.
 import datasets  # noqa: F401
 import hydra  # noqa: F401
 import lightning  # noqa: F401
@@ -36,8 +36,8 @@ LIST = ROOT / "tests" / "mutants.tsv"
 OPTIONS = "-x -q -p no:cacheprovider -p no:xdist --hypothesis-seed=1 --basetemp=temporary".split()
 OPTIONS += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
 WIDER = """test_scores.py test_attention.py test_batches.py test_laws.py test_alignment.py test_search.py test_maps.py
-    test_fast.py test_variants.py -k 'not two_workers and not freed_memory'"""  # asked when the first tests notice nothing
-MEMORY = 16 * 2**30  # bytes: a loop that never ends may fill a list
+    test_fast.py test_variants.py -k 'not two_workers and not freed_memory'"""  # run if the first tests pass
+MEMORY = 16 * 2**30  # bytes; an endless loop could fill a list
 
 
 class Mutant(NamedTuple):
@@ -51,7 +51,7 @@ class Mutant(NamedTuple):
         return f"{self.file}: {self.old.strip()}  =>  {self.new.strip()}"
 
     def source(self, checkout: Path) -> str:
-        """The mutated file. Ends the program where the list no longer fits the source."""
+        """Returns the mutated file. Exits if the list no longer matches the source."""
         text = (checkout / "src/entente" / self.file).read_text(encoding="utf-8")
         if text.count(self.old) != 1:
             sys.exit(f"error: {LIST.name}: {self.file} has {text.count(self.old)} of what it should have once: {self.old}")
@@ -60,7 +60,7 @@ class Mutant(NamedTuple):
 
 
 def start(folder: Path, stages: Iterable[str]) -> int:
-    """The id of a process that runs the stages in this copy until a test fails. What pytest prints is in the file `log`."""
+    """Starts a process that runs the stages in this copy until a test fails, and returns its id. Its output goes to `log`."""
     if pid := os.fork():
         return pid
     code = 1
@@ -69,7 +69,7 @@ def start(folder: Path, stages: Iterable[str]) -> int:
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
         os.chdir(folder)
         sys.path[:0] = [str(folder / "src"), str(folder / "tests")]
-        # No compiled files: their times are in whole seconds, so that a mutant might pass for the one before.
+        # No compiled files: their times are in whole seconds, so Python could mistake a mutant for the previous one.
         os.environ.update(PYTHONPATH=str(folder / "src"), PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1")
         sys.dont_write_bytecode = True
         log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -84,7 +84,7 @@ def start(folder: Path, stages: Iterable[str]) -> int:
 
 
 def finished(folder: Path, pid: int, seconds_left: float) -> tuple[str, float] | None:
-    """Once the process has ended: what noticed the mutant ("" if nothing did), and seconds of CPU."""
+    """Returns what noticed the mutant ("" if nothing did) and the CPU seconds, or None while the process is running."""
     if seconds_left < 0:
         os.killpg(pid, signal.SIGKILL)
     ended, status, usage = os.wait4(pid, 0 if seconds_left < 0 else os.WNOHANG)
@@ -92,20 +92,20 @@ def finished(folder: Path, pid: int, seconds_left: float) -> tuple[str, float] |
         return None
     log = (folder / "log").read_text(encoding="utf-8", errors="replace")
     failed = re.search(r"^(?:FAILED|ERROR) (?:tests/)?(.*?)(?: - .*)?$", log, re.M)
-    by = "no end in time" if seconds_left < 0 else failed[1] if failed else log.strip().rpartition("\n")[2]
+    by = "timeout" if seconds_left < 0 else failed[1] if failed else log.strip().rpartition("\n")[2]
     return by if status else "", usage.ru_utime + usage.ru_stime
 
 
 def results(
     mutants: list[Mutant], wider: list[str], jobs: int, timeout: float, scratch: Path
 ) -> Iterator[tuple[Mutant, str, float]]:
-    """Each mutant with what noticed it and the seconds of CPU that took, in the order in which they finish."""
+    """Yields each mutant with what noticed it and the CPU seconds, in the order in which they finish."""
     waiting, free, running = mutants[::-1], list(range(jobs)), dict[int, tuple[Mutant, int, float]]()
     try:
         while waiting or running:
             while waiting and free:
                 mutant, job = waiting.pop(), free.pop()
-                folder = copied(scratch / "original", scratch / str(job))
+                folder = copy_checkout(scratch / "original", scratch / str(job))
                 (folder / "src/entente" / mutant.file).write_text(mutant.source(folder), encoding="utf-8")
                 stages = [mutant.tests] if mutant.equivalent else [mutant.tests, *wider]
                 running[start(folder, stages)] = mutant, job, time.monotonic() + timeout
@@ -120,8 +120,8 @@ def results(
             os.killpg(pid, signal.SIGKILL)
 
 
-def copied(checkout: Path, folder: Path) -> Path:
-    """A fresh copy, without what tests leave behind."""
+def copy_checkout(checkout: Path, folder: Path) -> Path:
+    """Copies what the tests need, replacing an earlier copy, and returns the folder."""
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("src", "tests", "configs", "scripts"):
         shutil.copytree(checkout / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -131,10 +131,12 @@ def copied(checkout: Path, folder: Path) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("files", nargs="*", metavar="FILE", help="only mutants of these files, as in the list: search.py")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="only mutants of these files, named as in the list")
     parser.add_argument("--jobs", type=int, default=1, help="mutants tested at a time")
     parser.add_argument("--timeout", type=float, default=300, help="seconds after which a mutant counts as killed")
-    parser.add_argument("--first", action="store_true", help="only the tests that the list names, no wider set after them")
+    parser.add_argument(
+        "--first", action="store_true", help="run only the tests that the list names, not the wider set after them"
+    )
     given = parser.parse_args()
     with LIST.open(encoding="utf-8", newline="") as lines:
         mutants = [Mutant(*row) for row in csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)][1:]
@@ -144,11 +146,11 @@ def main() -> None:
     wider = [] if given.first else [WIDER]
     with tempfile.TemporaryDirectory() as temporary:
         scratch = Path(temporary)
-        original = copied(ROOT, scratch / "original")
+        original = copy_checkout(ROOT, scratch / "original")
         for mutant in mutants:
             mutant.source(original)
         stages = [*dict.fromkeys([*(mutant.tests for mutant in mutants), *wider])]
-        print(f"{len(mutants)} mutants; first their tests, in {len(stages)} sets, on the source as it is", flush=True)
+        print(f"{len(mutants)} mutants; first, {len(stages)} sets of tests run on the unchanged source", flush=True)
         pid, began, counts = start(original, stages), time.monotonic(), Counter[str]()
         while not (control := finished(original, pid, began + 4 * given.timeout - time.monotonic())):
             time.sleep(0.05)

@@ -1,27 +1,33 @@
-"""The proof that a variant is another model than the baseline, and suites of real runs."""
+"""Tests the proof that a variant differs from the baseline, and suites of runs."""
 
 import csv
 import json
 import math
 import os
 import re
-import shutil
+import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import IO, Any
 
 import pytest
 import torch
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.singleton import Singleton
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
+from bad_inputs import Ended, run
 from entente import checkpoint
+from entente.ablation import suite as suites
 from entente.ablation.proof import proof
 from entente.ablation.runs import Status
 from entente.ablation.runs import read as read_record
@@ -40,8 +46,8 @@ from variants_table import line_that_reads, settings
 
 ROOT = Path(__file__).parents[1]
 VARIANTS = sorted(path.stem for path in (ROOT / "configs" / "ablation").glob("*.yaml") if path.stem != "baseline")
-OF_BIRNN = {"no_attention", "dot_score", "one_direction", "lstm", "readout_residual", "readout_context"}
-OF_BOTH = {"bilinear_score", "no_padding_mask", "softmax_batch", "untied", "no_label_smoothing", "no_dropout", "no_warmup"}
+BIRNN_ONLY = {"no_attention", "dot_score", "one_direction", "lstm", "readout_residual", "readout_context"}
+BOTH_MODELS = {"bilinear_score", "no_padding_mask", "softmax_batch", "untied", "no_label_smoothing", "no_dropout", "no_warmup"}
 STEPS = 12
 
 
@@ -63,6 +69,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     ]
 
 
+@cache
 def composed(*overrides: str) -> dict[str, Any]:
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         return add_defaults(plain(compose("train", list(overrides)))[0])
@@ -73,13 +80,13 @@ def composed(*overrides: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def prove(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
-    """The proof of an ablation with further overrides of the variant alone."""
-    # An override of the command line is stronger than an ablation, so that none may name what one sets.
+    """Returns a function that computes the proof of an ablation. more: overrides of the variant; both: of both models."""
+    # An override takes precedence over an ablation, so the overrides of both must not name a setting that an ablation changes.
     shared = [one for one in base if not one.startswith("optim.")] + [f"output_dir={tmp_path_factory.mktemp('cache')}"]
     sizes = {"transformer": ["model.d_model=32", "model.d_ff=48"], "birnn": ["model.d_embedding=24", "model.d_hidden=32"]}
     data: dict[str, TranslationData] = {}
 
-    def of(model: str, ablation: str, *more: str, both: Sequence[str] = ()) -> dict[str, Any]:
+    def compute(model: str, ablation: str, *more: str, both: Sequence[str] = ()) -> dict[str, Any]:
         own = [*shared, f"model={model}", *sizes[model], *both]
         baseline, variant = composed(*own), composed(*own, f"ablation={ablation}", *more)
         read = str((variant["data"], variant["overfit"]))
@@ -87,10 +94,10 @@ def prove(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable
             data[read] = prepare_run(RunSettings.of({**variant, "model": baseline["model"]}))[0]
         return proof(baseline, variant, data[read])
 
-    return of
+    return compute
 
 
-CASES = [("transformer", v) for v in VARIANTS if v not in OF_BIRNN] + [("birnn", v) for v in sorted(OF_BIRNN | OF_BOTH)]
+CASES = [("transformer", v) for v in VARIANTS if v not in BIRNN_ONLY] + [("birnn", v) for v in sorted(BIRNN_ONLY | BOTH_MODELS)]
 
 
 @pytest.mark.parametrize(("model", "ablation"), CASES, ids=["-".join(case) for case in CASES])
@@ -116,7 +123,8 @@ def test_what_differs_is_said(prove: Callable[..., dict[str, Any]]) -> None:
 
 
 STEP, WEIGHTS, BATCHES = "optimiser step", "weights evaluated", "batches read"
-SHOWN = {
+# What the proof finds different when one setting of the baseline is changed.
+DIFFERENCES = {
     "optim.lr=0.01": {"learning rates"},
     "optim.schedule=constant": {"learning rates"},
     "optim.warmup=5": {"learning rates"},
@@ -139,47 +147,47 @@ SHOWN = {
     "search.beam=3": {"translations"},
     "search.length_offset=3": {"translations"},
 }
-NOTHING = [
-    "optim.lr=3e-3",  # the same in other words
+# Changes of one setting that leave the proof without a difference.
+NO_DIFFERENCE = [
+    "optim.lr=3e-3",  # the default, written differently
     "trainer.gradient_clip=1",
     "trainer.precision=32",
-    "trainer.limit_batches=101",  # more than there are
-    "trainer.patience=2",  # as many as there are validations, of which the first is the best so far
+    "trainer.limit_batches=101",  # more batches than there are
+    "trainer.patience=2",  # there are two validations, and the first is always the best so far
     "trainer.patience=101",
     "trainer.log_every=7",
     "trainer.suffix=other",
     "trainer.threads=2",
     "trainer.accelerator=auto",
     "checkpoint.keep=5",
-    "checkpoint.every=5",  # of which none is averaged
+    "checkpoint.every=5",  # no checkpoints are averaged
     "views.translations=3",
-    "search.length_penalty=0.5",  # of one hypothesis
+    "search.length_penalty=0.5",  # greedy search has only one hypothesis
     "data.batch.eval_max_tokens=512",
     "also_evaluate=[alone]",
 ]
 
 
-@pytest.mark.parametrize("change", SHOWN)
+@pytest.mark.parametrize("change", DIFFERENCES)
 def test_whatever_a_setting_changes_is_shown(change: str, prove: Callable[..., dict[str, Any]]) -> None:
-    assert (
-        set(prove("transformer", "baseline", change, both=["optim.warmup=3", "optim.decay_from=3"])["differs"]) == SHOWN[change]
-    )
+    shown = prove("transformer", "baseline", change, both=["optim.warmup=3", "optim.decay_from=3"])
+    assert set(shown["differs"]) == DIFFERENCES[change]
 
 
-@pytest.mark.parametrize("change", NOTHING)
+@pytest.mark.parametrize("change", NO_DIFFERENCE)
 def test_a_setting_that_changes_nothing_is_no_difference(change: str, prove: Callable[..., dict[str, Any]]) -> None:
     with pytest.raises(InputError, match="equal to the baseline"):
         prove("transformer", "baseline", change, both=["optim.warmup=3", "optim.decay_from=3"])
 
 
 def test_no_setting_is_forgotten() -> None:
-    tried = {change.partition("=")[0] for change in [*SHOWN, *NOTHING]}
+    tried = {change.partition("=")[0] for change in [*DIFFERENCES, *NO_DIFFERENCE]}
     for part in ("optim", "trainer", "checkpoint"):
         assert set(composed()[part]) == {key.partition(".")[2] for key in tried if key.startswith(f"{part}.")}
 
 
 def scale_queries(model: nn.Module) -> None:
-    """Before the product and not after it: with `scale=none`, another way to write the baseline."""
+    """Scales the queries before the dot product: with `scale=none` this is another way to write the baseline."""
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
             module.query.register_forward_hook(lambda *call: call[-1] * (32 / 4) ** -0.5)
@@ -191,21 +199,21 @@ def add_unread(model: nn.Module) -> None:
 
 @pytest.fixture
 def apply_form(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[nn.Module], object]], None]:
-    """Has a function change each model whose configuration says `model.form`."""
+    """Returns a function that takes a change, which is then applied to every model with `model.form` in its configuration."""
     build, check = checkpoint.build, run_settings._problems_by_name
 
     def use(form: Callable[[nn.Module], object]) -> None:
-        def built(config: dict[str, Any], vocabulary: Any, seed: int) -> nn.Module:
+        def build_form(config: dict[str, Any], vocabulary: Any, seed: int) -> nn.Module:
             model = build({key: value for key, value in config.items() if key != "form"}, vocabulary, seed)
             if "form" in config:
                 form(model)
             return model
 
-        def checked(known: Any, part: str, values: dict[str, Any], given: Any = ()) -> list[str]:
+        def check_form(known: Any, part: str, values: dict[str, Any], given: Any = ()) -> list[str]:
             return check(known, part, {key: value for key, value in values.items() if key != "form"}, given)
 
-        monkeypatch.setattr(checkpoint, "build", built)
-        monkeypatch.setattr(run_settings, "_problems_by_name", checked)
+        monkeypatch.setattr(checkpoint, "build", build_form)
+        monkeypatch.setattr(run_settings, "_problems_by_name", check_form)
 
     return use
 
@@ -251,20 +259,20 @@ def test_each_setting_of_an_ablation_is_read_by_one_line() -> None:
         assert all(re.fullmatch(r"[a-z/_]+\.py:\d+", line_that_reads(model, key)) for key in settings(ablation))
 
 
-# What variants need of the rest
+# Training and evaluating variants
 
 
-def run(base: list[str], folder: Path, *overrides: str) -> Path:
-    return train(composed(*base, f"output_dir={folder}", *overrides, "views.attention=true"))
+def trained(base: list[str], folder: Path, *overrides: str) -> Path:
+    return train(composed(*base, f"output_dir={folder}", *overrides))
 
 
-def test_a_variant_whose_harm_hides_is_decoded_in_other_batches_too(base: list[str], tmp_path: Path) -> None:
+def test_a_variant_that_depends_on_its_batch_is_evaluated_in_other_batches_too(base: list[str], tmp_path: Path) -> None:
     small = SMALL["transformer"]
-    harmed = run(base, tmp_path, *small, "ablation=no_padding_mask", "data.batch.eval_max_tokens=90")
+    harmed = trained(base, tmp_path, *small, "ablation=no_padding_mask", "data.batch.eval_max_tokens=90")
     metrics = json.loads((harmed / "metrics.json").read_text())
     assert list(metrics) == ["valid", "test", "test@alone", "test@mixed"]
     assert metrics["test@mixed"]["nll"] != pytest.approx(metrics["test@alone"]["nll"], rel=1e-6)
-    sound = run(base, tmp_path, *small, "also_evaluate=[alone,mixed]", "data.batch.eval_max_tokens=90")
+    sound = trained(base, tmp_path, *small, "also_evaluate=[alone,mixed]", "data.batch.eval_max_tokens=90")
     metrics = json.loads((sound / "metrics.json").read_text())
     for how in ("alone", "mixed"):
         assert metrics[f"test@{how}"]["nll"] == pytest.approx(metrics["test"]["nll"], rel=1e-6)
@@ -276,59 +284,115 @@ def test_a_variant_whose_harm_hides_is_decoded_in_other_batches_too(base: list[s
 
 def test_a_model_without_attention_trains_and_shows_none(base: list[str], tmp_path: Path) -> None:
     for model, ablation, kinds in (("birnn", "no_attention", 0), ("transformer", "no_cross_attention", 2)):
-        directory = run(base, tmp_path, f"model={model}", *SMALL[model], f"ablation={ablation}")
+        directory = trained(base, tmp_path, f"model={model}", *SMALL[model], f"ablation={ablation}", "views.attention=true")
         events = EventAccumulator(str(directory), size_guidance={"images": 0, "scalars": 0}).Reload()
         assert len({tag.split("/")[1] for tag in events.Tags()["images"]}) == kinds
         with pytest.raises(InputError, match="this model has no attention"):
             picture_attention(Attention(checkpoint=str(directory), output=str(tmp_path / "map.png")))
 
 
-def test_what_may_explain_a_failure_is_logged_and_changes_nothing(base: list[str], tmp_path: Path) -> None:
-    """Every 4 steps and at the first; the weights are those of a run that never looked."""
+def test_the_diagnosis_is_logged_and_does_not_change_training(base: list[str], tmp_path: Path) -> None:
+    """It is logged at step 1 and every 4 steps, and the weights equal those of a run without it."""
     for model in SMALL:
-        looked, not_looked = (
-            run(base, tmp_path, f"model={model}", *SMALL[model], f"views.diagnosis={every}", f"name={model}{every}")
+        diagnosed, plain_run = (
+            trained(base, tmp_path, f"model={model}", *SMALL[model], f"views.diagnosis={every}", f"name={model}{every}")
             for every in (4, 0)
         )
-        events = EventAccumulator(str(looked), size_guidance={"scalars": 0}).Reload()
+        events = EventAccumulator(str(diagnosed), size_guidance={"scalars": 0}).Reload()
         steps = {tag: [e.step for e in events.Scalars(tag)] for tag in events.Tags()["scalars"] if tag.startswith("why/")}
         assert steps and all(at == [1, 4, 8, 12] for at in steps.values())
         aspects = {tag.split("/")[1] for tag in steps}
-        of_sublayers = {"update_ratio", "update_cosine", "position_cosine"} if model == "transformer" else set()
-        assert aspects == {"gradient_norm", "attention_entropy", "score_variance"} | of_sublayers
-        one, two = (read(directory / "checkpoints" / f"step-{STEPS}.ckpt") for directory in (looked, not_looked))
+        sublayer_aspects = {"update_ratio", "update_cosine", "position_cosine"} if model == "transformer" else set()
+        assert aspects == {"gradient_norm", "attention_entropy", "score_variance"} | sublayer_aspects
+        one, two = (read(directory / "checkpoints" / f"step-{STEPS}.ckpt") for directory in (diagnosed, plain_run))
         assert all(torch.equal(value, two["state_dict"][name]) for name, value in one["state_dict"].items())
 
 
 # Suites
 
 
+Ablate = Callable[..., Ended]
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The scripts and configurations with two variants more: one equal to the baseline, one whose rate is far too large."""
-    for folder in ("scripts", "configs"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
+    """Returns a folder with two more variants: `same` equals the baseline, and `huge_rate` has a huge learning rate."""
+    folder = tmp_path / "own" / "ablation"
+    folder.mkdir(parents=True)
     for name, changes in (("same", {"model": {"norm": "pre"}}), ("huge_rate", {"optim": {"lr": 100.0, "warmup": 0}})):
-        text = "# @package _global_\n" + yaml.safe_dump({"variant": name, **changes})
-        (tmp_path / "configs" / "ablation" / f"{name}.yaml").write_text(text)
+        (folder / f"{name}.yaml").write_text("# @package _global_\n" + yaml.safe_dump({"variant": name, **changes}))
     return tmp_path
 
 
+def arguments(base: list[str], *overrides: str) -> list[str]:
+    """Returns the arguments of a training or a suite in the folder `project`."""
+    return ["--config-dir=own", *base, *SMALL["transformer"], "trainer.threads=1", *overrides]
+
+
+class EndedProcess:
+    """The process of a run that has ended with an exit code, or by minus the number of a signal."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def poll(self) -> int:
+        return self.code
+
+
+class InterruptedProcess:
+    """The process of a run that is interrupted by Ctrl-C, which reaches this process when it looks for the exit code."""
+
+    def poll(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def terminate(self) -> None: ...
+
+    def wait(self) -> int:
+        return 75
+
+
+@pytest.fixture
+def ablate(project: Path, base: list[str], monkeypatch: pytest.MonkeyPatch) -> Ablate:
+    """Returns a function that runs a suite in this process and trains its runs here too, one at a time. processes: replacements
+    of the process of a run, by its name; table: whether to compare the runs at the end."""
+
+    def call(*overrides: str, processes: Mapping[str, object] | None = None, table: bool = False) -> Ended:
+        def train_here(command: list[str], stdout: IO[bytes], **_: object) -> object:
+            for name, process in (processes or {}).items():
+                if f"/{name}" in " ".join(command):
+                    return process
+            suite_state = Singleton.get_state()
+            GlobalHydra.instance().clear()
+            ended = run(shlex.join(["train", *command[command.index("train") + 1 :]]), project)
+            Singleton.set_state(suite_state)
+            stdout.write((ended.out + ended.err).encode())
+            return EndedProcess(int(str(ended.code)))
+
+        suites.code_digest.cache_clear()  # a new command computes it again
+        with monkeypatch.context() as patched:
+            patched.setattr(suites, "subprocess", SimpleNamespace(Popen=train_here, DEVNULL=subprocess.DEVNULL))
+            patched.setattr(suites, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None))
+            if not table:
+                patched.setattr(suites, "report", lambda _: None)
+            return run(shlex.join(["ablate", *arguments(base, *overrides)]), project)
+
+    return call
+
+
 def start(project: Path, base: list[str], *overrides: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "scripts/ablate.py", *base, *SMALL["transformer"], *overrides]
     return subprocess.Popen(
-        command,
+        [sys.executable, str(ROOT / "scripts" / "ablate.py"), *arguments(base, *overrides)],
         cwd=project,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        start_new_session=True,  # a signal to it must not reach the tests
+        start_new_session=True,  # so that a signal to it does not reach the tests
     )
 
 
-def ablate(project: Path, base: list[str], *overrides: str, code: int = 0) -> str:
-    process = start(project, base, *overrides)
+def finish(process: "subprocess.Popen[str]", code: int = 0) -> str:
+    """Waits for a command, checks its exit code and returns what it printed."""
     said, _ = process.communicate(timeout=400)
     assert process.returncode == code, said
     return said
@@ -342,12 +406,12 @@ def states(suite: Path) -> dict[str, str]:
 def wait_for(condition: Callable[[], bool], seconds: float = 200) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "it did not come about"
+        assert time.monotonic() < end, "the condition did not become true in time"
         time.sleep(0.05)
 
 
 def pids(project: Path, text: str) -> list[int]:
-    """Processes that train a run in this folder, by what their command lines contain."""
+    """Returns the processes that train in this folder and have `text` in their command line."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -359,132 +423,148 @@ def pids(project: Path, text: str) -> list[int]:
     return found
 
 
-def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, base: list[str]) -> None:
-    suite = project / "outputs" / "rows"
-    process = start(project, base, "suite=[baseline,same,huge_rate,no_residual]", "jobs=2", "name=rows")
-    mine = "rows/no_residual-seed1"
-    wait_for(lambda: bool(pids(project, mine)))
-    os.kill(pids(project, mine)[0], signal.SIGKILL)
-    said, _ = process.communicate(timeout=400)
-    assert process.returncode == 0, said
-    expected = {"baseline": "finished", "same": "refused", "huge_rate": "diverged", "no_residual": "killed"}
-    assert states(suite) == {f"{name}-seed1": state for name, state in expected.items()}
-    status = json.loads((suite / "status.json").read_text())
-    assert "equal to the baseline" in status["same-seed1"]["message"]
-    assert not (suite / "same-seed1").exists()
-    assert "the loss is" in status["huge_rate-seed1"]["message"]
-    assert json.loads((suite / "baseline-seed1" / "metrics.json").read_text())["test"]["bleu"] >= 0
-
-    # Started again, for a part: what had failed for a reason of its own stays, the killed run goes on.
-    before = (suite / "baseline-seed1" / "metrics.json").stat().st_mtime_ns
-    shutil.rmtree(suite / "huge_rate-seed1")  # so that it is trained again
-    ablate(project, base, "suite=[baseline,huge_rate,no_residual]", "jobs=2", "name=rows")
-    assert states(suite)["no_residual-seed1"] == "finished"
-    assert states(suite)["huge_rate-seed1"] == "diverged" and (suite / "huge_rate-seed1").is_dir()
-    assert states(suite)["same-seed1"] == "refused"  # of which this command said nothing
-    assert (suite / "baseline-seed1" / "metrics.json").stat().st_mtime_ns == before
-    shown = json.loads((suite / "no_residual-seed1" / "proof.json").read_text())
-    assert "gradients" in shown["differs"]
-
-    said = ablate(project, base, "suite=[baseline,no_residual]", "name=rows", "optim.lr=1e-4", code=2)
-    assert "holds a suite with other settings" in said
-    said = ablate(project, base, "suite=[no_residual,same]", "name=rows", code=2)
-    assert "holds a suite compared with baseline" in said
-
-
-def test_an_ablation_is_the_last_word(project: Path, base: list[str]) -> None:
-    """Of a suite every run is what its name says; a single run that contradicts itself is refused."""
-    ablate(project, base, "suite=[baseline,one_head]", "name=heads", "model.n_heads=2", "seeds=[1,1]")
-    configs = {
-        v: yaml.safe_load((project / "outputs/heads" / f"{v}-seed1/config.yaml").read_text()) for v in ("baseline", "one_head")
-    }
-    assert {variant: config["model"]["n_heads"] for variant, config in configs.items()} == {"baseline": 2, "one_head": 1}
-    assert yaml.safe_load((project / "outputs/heads/suite.yaml").read_text())["seeds"] == [1]
-    command = [sys.executable, "scripts/train.py", *base, "ablation=one_head", "model.n_heads=2"]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=200)
-    assert (done.returncode, done.stderr) == (
-        2,
-        "error: model.n_heads=2: ablation=one_head sets it to 1; leave out one of the two\n",
-    )
-
-
-def test_a_suite_killed_while_its_runs_begin_trains_none_twice(project: Path, base: list[str]) -> None:
-    process = start(project, base, "suite=[baseline,unscaled]", "jobs=2", "name=early")
-    wait_for(lambda: len(pids(project, "early/")) == 2)
-    process.kill()
-    process.communicate()
-    assert not list((project / "outputs" / "early").glob("*/"))  # no run has a directory yet
-    ablate(project, base, "suite=[baseline,unscaled]", "jobs=2", "name=early")
-    found = sorted(path.name for path in (project / "outputs" / "early").glob("*/"))
-    assert found == ["baseline-seed1", "unscaled-seed1"]
-    assert set(states(project / "outputs" / "early").values()) == {"finished"}
-
-
-def test_runs_of_other_code_are_said(project: Path, base: list[str]) -> None:
-    ablate(project, base, "suite=[baseline]")
-    assert "other code" not in ablate(project, base, "suite=[baseline]")
-    file = project / "configs" / "ablation" / "baseline.yaml"
-    file.write_text(file.read_text() + "# What came of it.\n")
-    assert "other code" not in ablate(project, base, "suite=[baseline]")
-    file.write_text(file.read_text() + "checkpoint: {keep: 3}\n")
-    assert "baseline-seed1: was trained with other code" in ablate(project, base, "suite=[baseline]")
-
-
-def test_what_is_in_the_way_of_a_run_is_named(project: Path, base: list[str]) -> None:
-    (project / "outputs" / "way" / "baseline-seed1").mkdir(parents=True)
-    said = ablate(project, base, "suite=[baseline]", "name=way", code=2)
-    assert "baseline-seed1: in the way, but not a run" in said
-    (project / "outputs" / "file").write_text("")
-    assert "cannot be written" in ablate(project, base, "suite=[baseline]", "name=file", code=2)
-
-
-def test_a_suite_that_is_killed_goes_on_to_the_same_table(project: Path, base: list[str]) -> None:
-    chosen = ["suite=[baseline,no_residual_cross]", "seeds=[1,2]", "jobs=2"]
-    ablate(project, base, *chosen, "name=whole")
-    process = start(project, base, *chosen, "name=killed")
-    killed = project / "outputs" / "killed"
-    wait_for(lambda: any(killed.glob("*-seed1/checkpoints/step-2.ckpt")))
-    process.kill()  # its runs are left behind, and train on
-    process.communicate()
-    ablate(project, base, *chosen, "name=killed")
-    whole = project / "outputs" / "whole"
-    for run in states(whole):
-        assert (killed / run / "metrics.json").read_text() == (whole / run / "metrics.json").read_text(), run
-    assert (killed / "comparison.csv").read_text().count("\n") == 3
-    assert scores(killed) == scores(whole)
-
-
 def scores(suite: Path) -> list[list[str]]:
-    """The comparison's table, tokens per second apart, which no two runs have alike."""
+    """Returns the cells of comparison.csv without tokens per second, which differ from run to run."""
     with (suite / "comparison.csv").open(newline="") as table:
         head, *rows = list(csv.reader(table))
     return [[cell for name, cell in zip(head, row, strict=True) if "second" not in name] for row in (head, *rows)]
 
 
+def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, ablate: Ablate) -> None:
+    folder = project / "outputs" / "rows"
+    chosen, killed = "suite=[baseline,same,huge_rate,no_residual]", {"no_residual-seed1": EndedProcess(-signal.SIGKILL)}
+    assert ablate(chosen, "name=rows", processes=killed).code == 0
+    expected = {"baseline": "finished", "same": "refused", "huge_rate": "diverged", "no_residual": "killed"}
+    assert states(folder) == {f"{name}-seed1": state for name, state in expected.items()}
+    status = json.loads((folder / "status.json").read_text())
+    assert "equal to the baseline" in status["same-seed1"]["message"]
+    assert not (folder / "same-seed1").exists()
+    assert "the loss is" in status["huge_rate-seed1"]["message"]
+    assert json.loads((folder / "baseline-seed1" / "metrics.json").read_text())["test"]["bleu"] >= 0
+
+    # The same suite with fewer variants: only runs that may end otherwise are trained again.
+    before = (folder / "baseline-seed1" / "metrics.json").stat().st_mtime_ns
+    (folder / "huge_rate-seed1" / "train.log").unlink()
+    assert ablate("suite=[baseline,huge_rate,no_residual]", "name=rows", table=True).code == 0
+    assert states(folder)["no_residual-seed1"] == "finished"
+    assert states(folder)["huge_rate-seed1"] == "diverged" and not (folder / "huge_rate-seed1" / "train.log").exists()
+    assert states(folder)["same-seed1"] == "refused"  # this command did not name it
+    assert (folder / "baseline-seed1" / "metrics.json").stat().st_mtime_ns == before
+    shown = json.loads((folder / "no_residual-seed1" / "proof.json").read_text())
+    assert "gradients" in shown["differs"]
+    assert [row[0] for row in scores(folder)[1:]] == ["baseline", "same", "huge_rate", "no_residual"]
+
+    ended = ablate("suite=[baseline,no_residual]", "name=rows", "optim.lr=1e-4")
+    assert ended.code == 2 and "holds a suite with other settings" in ended.err
+    ended = ablate("suite=[no_residual,same]", "name=rows")
+    assert ended.code == 2 and "holds a suite compared with baseline" in ended.err
+
+
+def test_an_ablation_takes_precedence_over_the_settings_of_its_suite(project: Path, base: list[str], ablate: Ablate) -> None:
+    """A single run is refused if its settings contradict its ablation."""
+    short = ["trainer.max_steps=1", "trainer.validate_every=1"]
+    assert ablate("suite=[baseline,one_head]", "name=heads", "model.n_heads=2", "seeds=[1,1]", *short).code == 0
+    configs = {
+        v: yaml.safe_load((project / "outputs/heads" / f"{v}-seed1/config.yaml").read_text()) for v in ("baseline", "one_head")
+    }
+    assert {variant: config["model"]["n_heads"] for variant, config in configs.items()} == {"baseline": 2, "one_head": 1}
+    assert yaml.safe_load((project / "outputs/heads/suite.yaml").read_text())["seeds"] == [1]
+    done = run(shlex.join(["train", *base, "ablation=one_head", "model.n_heads=2"]), project)
+    assert (done.code, done.err) == (
+        2,
+        "error: model.n_heads=2: ablation=one_head sets it to 1; leave out one of the two\n",
+    )
+
+
+def test_runs_of_other_code_are_named(project: Path, ablate: Ablate) -> None:
+    chosen = ["suite=[huge_rate]", "trainer.max_steps=1", "trainer.validate_every=1"]
+    assert ablate(*chosen).code == 0
+    assert "other code" not in ablate(*chosen).out
+    file = project / "own" / "ablation" / "huge_rate.yaml"
+    file.write_text(file.read_text() + "# The result.\n")
+    assert "other code" not in ablate(*chosen).out
+    file.write_text(file.read_text() + "checkpoint: {keep: 3}\n")
+    assert "huge_rate-seed1: was trained with other code" in ablate(*chosen).out
+
+
+def test_what_is_in_the_way_of_a_run_is_named(project: Path, ablate: Ablate) -> None:
+    (project / "outputs" / "way" / "baseline-seed1").mkdir(parents=True)
+    ended = ablate("suite=[baseline]", "name=way")
+    assert ended.code == 2 and "baseline-seed1: in the way, but not a run" in ended.err
+    (project / "outputs" / "file").write_text("")
+    ended = ablate("suite=[baseline]", "name=file")
+    assert ended.code == 2 and "cannot be written" in ended.err
+
+
+@pytest.mark.slow
+def test_a_suite_that_is_killed_twice_ends_with_the_same_table(project: Path, base: list[str], ablate: Ablate) -> None:
+    """It is killed before its runs have directories, and then while they train."""
+    chosen = ["suite=[baseline,no_residual_cross]", "jobs=2"]
+    assert ablate(*chosen, "name=whole", table=True).code == 0
+    whole, killed = project / "outputs" / "whole", project / "outputs" / "killed"
+    for condition in (
+        lambda: len(pids(project, "killed/")) == 2,
+        lambda: any(killed.glob("*-seed1/checkpoints/step-2.ckpt")),
+    ):
+        process = start(project, base, *chosen, "name=killed")
+        wait_for(condition)
+        assert any(killed.glob("*/")) == any(killed.glob("*/checkpoints"))
+        process.kill()  # the processes of its runs go on until they notice
+        process.communicate()
+    finish(start(project, base, *chosen, "name=killed"))
+    assert sorted(path.name for path in killed.glob("*/")) == sorted(states(whole))  # no run was trained twice
+    assert set(states(killed).values()) == {"finished"}
+    for name in states(whole):
+        assert (killed / name / "metrics.json").read_text() == (whole / name / "metrics.json").read_text(), name
+    assert len(scores(killed)) == 3 and scores(killed) == scores(whole)
+
+
+def test_an_interrupted_suite_interrupts_the_runs_under_way(project: Path, ablate: Ablate) -> None:
+    interrupted = {"baseline-seed1": InterruptedProcess()}
+    ended = ablate("suite=[baseline,unscaled]", "name=stopped", processes=interrupted)
+    assert ended.code == 75 and "resume with the same command" in ended.err
+    assert states(project / "outputs" / "stopped") == {"baseline-seed1": "interrupted", "unscaled-seed1": "waiting"}
+
+
+@pytest.mark.slow
 def test_a_suite_that_is_interrupted_saves_what_is_under_way(project: Path, base: list[str]) -> None:
     chosen = ["suite=[baseline,unscaled]", "name=stopped", "trainer.max_steps=5000", "trainer.validate_every=5000"]
     process = start(project, base, *chosen)
     suite = project / "outputs" / "stopped"
     wait_for(lambda: any(suite.glob("*/checkpoints/step-*.ckpt")))
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=200)
-    assert process.returncode == 75 and "goes on" in said
+    assert "resume with the same command" in finish(process, code=75)
     assert states(suite) == {"baseline-seed1": "interrupted", "unscaled-seed1": "waiting"}
 
 
-@pytest.mark.parametrize("launcher", ["basic", "joblib", "submitit_local"])
-def test_hydras_own_multirun_trains_the_same_variants(project: Path, base: list[str], launcher: str) -> None:
+def multirun(base: list[str], launcher: str) -> list[str]:
     chosen = ["ablation=baseline,no_residual", f"hydra/launcher={launcher}", "trainer.threads=1"]
-    command = [sys.executable, "scripts/train.py", "--multirun", *base, *SMALL["transformer"], *chosen]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stderr
-    runs = {path.parent.name for path in (project / "outputs").glob("*/metrics.json")}
+    return ["--multirun", *base, *SMALL["transformer"], *chosen]
+
+
+def check_multirun(outputs: Path) -> None:
+    runs = {path.parent.name for path in outputs.glob("*/metrics.json")}
     assert runs == {f"files-transformer-{name}-seed1" for name in ("baseline", "no_residual")}
-    assert (project / "outputs" / "files-transformer-no_residual-seed1" / "proof.json").exists()
+    assert (outputs / "files-transformer-no_residual-seed1" / "proof.json").exists()
+
+
+def test_hydras_own_multirun_trains_the_same_variants(base: list[str], tmp_path: Path) -> None:
+    ended = run(shlex.join(["train", *multirun(base, "basic")]), tmp_path)
+    assert ended.code == 0, ended.err
+    check_multirun(tmp_path / "outputs")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+def test_hydras_other_launchers_train_the_same_variants(base: list[str], tmp_path: Path, launcher: str) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "train.py"), *multirun(base, launcher)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    check_multirun(tmp_path / "outputs")
 
 
 @pytest.mark.parametrize("content", ["", "[" * 99_999, "[1]", '{"baseline-seed1": []}', '{"baseline-seed1": {"state": 3}}'])
-def test_a_status_that_cannot_be_one_is_named(content: str, tmp_path: Path) -> None:
+def test_a_damaged_status_file_is_named(content: str, tmp_path: Path) -> None:
     (tmp_path / "status.json").write_text(content)
     with pytest.raises(InputError, match=r"status\.json: cannot be read .*; restore it, or remove it and run again"):
         read_record(tmp_path / "status.json", dict[str, Status])

@@ -1,4 +1,4 @@
-"""A step over several batches is the step over all their sentences at once."""
+"""Tests that a step over several batches equals a step over all their sentences at once."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ ACCUMULATE, STEPS = 3, 5
 
 
 class Watch(L.Callback):
-    """Notes of each step its rows, the weights before it, and the gradient that the optimiser is given."""
+    """Records, per optimiser step, the rows of each batch, the weights before the step, the gradients and the loss."""
 
     def __init__(self) -> None:
         self.rows: list[list[list[int]]] = [[]]
@@ -72,7 +72,7 @@ def test_the_gradient_and_the_loss_shown_are_those_of_one_batch_of_all_sentences
     settings = RunSettings.of(config)
     data, translator = prepare_run(settings)
     per_epoch = data.train_dataloader().batches_per_epoch
-    assert per_epoch < ACCUMULATE * STEPS and per_epoch % ACCUMULATE  # a step goes over the end of an epoch
+    assert per_epoch < ACCUMULATE * STEPS and per_epoch % ACCUMULATE  # some steps span two epochs
     watch = Watch()
     build_trainer(settings.trainer, tmp_path / "run", [watch]).fit(translator, datamodule=data)
     src, tgt = data.ids("train")
@@ -86,7 +86,7 @@ def test_the_gradient_and_the_loss_shown_are_those_of_one_batch_of_all_sentences
         uneven += max(tokens) > 1.2 * min(tokens)
         whole = [i for batch in rows for i in batch]
         batch = collate(src, tgt, whole)
-        translator.model.load_state_dict(watch.weights[step], strict=False)  # but for the buffers
+        translator.model.load_state_dict(watch.weights[step], strict=False)  # buffers are not recorded
         target = batch.tgt[:, 1:]
         real = target != PAD
         logits = translator.model.output(translator.model(batch.src, batch.tgt[:, :-1]))[real]
@@ -97,4 +97,4 @@ def test_the_gradient_and_the_loss_shown_are_those_of_one_batch_of_all_sentences
         assert watch.losses[step] == pytest.approx(loss.item(), rel=1e-10)
         assert shown[0][step] == pytest.approx(loss.item(), rel=1e-6)
         assert shown[1][step] == pytest.approx(F.cross_entropy(logits, target[real]).item(), rel=1e-6)
-    assert uneven >= 2  # so that no mean of means passes
+    assert uneven >= 2  # so that a mean of the batches' means would fail

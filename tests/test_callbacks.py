@@ -1,4 +1,4 @@
-"""What the callbacks leave in TensorBoard's files, in the log and on the terminal, by a real trainer."""
+"""Tests what the callbacks write to TensorBoard's files, the log and the terminal, with a real trainer."""
 
 import io
 import logging
@@ -39,7 +39,7 @@ FIXED = ["Le chat dort.", "Elle a faim."]
 
 
 def view(fixed: list[str] = FIXED, **chosen: int) -> TensorBoardViews:
-    """With attention every n steps, with so many sample translations, or with neither."""
+    """Returns the views with only those that `chosen` turns on: attention every n steps, a number of translations, ..."""
     given = {"attention": "attention_every" in chosen, "heads": 0, "translations": 0, "diagnosis": 0, **chosen}
     return TensorBoardViews(Views(**given), fixed)
 
@@ -83,7 +83,7 @@ def events(path: Path) -> EventAccumulator:
 
 
 class Raises(L.Callback):
-    """Ends the run with an error, after step 5 or during the sanity check's end."""
+    """Raises an error after step 5."""
 
     def __init__(self, error: type[BaseException]) -> None:
         self.error = error
@@ -114,7 +114,7 @@ def test_attention_maps_of_every_sentence_and_kind(name: str, kinds: list[str], 
 
 
 def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That its search decodes, by beam too, and of the cleaned source; the picture's caption says both."""
+    """The maps show the translation that its search finds, here a beam, of the cleaned source; so does the caption."""
     module = translator(vocabulary, beam=3)
     captions, rows = [], []
 
@@ -142,14 +142,14 @@ def test_maps_skip_validations_but_never_the_last(vocabulary: Vocabulary, tmp_pa
     assert [image.step for image in events(tmp_path).Images(f"attention/alignment/{FIXED[0]}")] == [4, 12, 16]
 
 
-def test_maps_are_drawn_of_an_early_end_too(vocabulary: Vocabulary, tmp_path: Path) -> None:
+def test_maps_are_also_drawn_when_training_stops_early(vocabulary: Vocabulary, tmp_path: Path) -> None:
     module = translator(vocabulary, "birnn", max_steps=99)
     trainer = fit(module, tmp_path, EarlyStopping("valid/bleu", mode="max"), view([], attention_every=98))
     images = events(tmp_path).Images("attention/alignment/valid 1")
     assert [image.step for image in images] == [4, trainer.global_step] and trainer.global_step < 96
 
 
-def test_maps_leave_training_as_it_was(vocabulary: Vocabulary, tmp_path: Path) -> None:
+def test_maps_do_not_change_training(vocabulary: Vocabulary, tmp_path: Path) -> None:
     weights = []
     for name, chosen in (("with", [view(attention_every=0, heads=2, translations=10), TrainingProgress()]), ("without", [])):
         module = translator(vocabulary)
@@ -178,13 +178,13 @@ def test_sample_translations(vocabulary: Vocabulary, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["a | b", "*a* __b__ `c`", "<b>x</b> & <script>", "[a](b)", "\\| \\*", "~~a~~", "|", "a\nb"])
-def test_a_table_shows_text_as_it_is(text: str) -> None:
+def test_a_table_shows_its_text_unchanged(text: str) -> None:
     import html
 
     shown = markdown.markdown(table(["x", "y"], [[escape.markdown(text), "z"]]), extensions=["tables"])
     cells = re.findall("<td>(.*?)</td>", shown, re.DOTALL)
     assert [html.unescape(cell) for cell in cells] == [text.replace("\n", " "), "z"]
-    assert not re.search("<(?!/?(table|thead|tbody|tr|th|td)>)", shown), "no tag but the table's own"
+    assert not re.search("<(?!/?(table|thead|tbody|tr|th|td)>)", shown), "tags other than the table's own"
 
 
 def terminal() -> Console:
@@ -201,8 +201,8 @@ def output(console: Console) -> str:
 
 
 @pytest.fixture(autouse=True)
-def heard(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """caplog listens at the root, which a run that another test made may have cut off."""
+def log_to_caplog(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Propagates our log to the root logger, where caplog listens; a run of another test may have turned this off."""
     monkeypatch.setattr(logging.getLogger("entente"), "propagate", True)
     caplog.set_level(logging.INFO, "entente")
 
@@ -221,7 +221,7 @@ def test_progress_without_a_terminal(vocabulary: Vocabulary, tmp_path: Path, cap
         for x in lines(caplog)
     ]
     assert all(found), lines(caplog)
-    assert [int(m[1]) for m in found if m] == [3, 4, 6, 8, 9, 12]  # once each, the validations at 4, 8, 12 among them
+    assert [int(m[1]) for m in found if m] == [3, 4, 6, 8, 9, 12]  # each once, including the validations at 4, 8 and 12
     assert [bool(m[2]) for m in found if m] == [False, True, True, True, True, True]
     assert f"BLEU {float(trainer.callback_metrics['valid/bleu']):.1f}" in lines(caplog)[-1]
 
@@ -229,7 +229,7 @@ def test_progress_without_a_terminal(vocabulary: Vocabulary, tmp_path: Path, cap
 def test_progress_counts_optimiser_steps(vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fit(translator(vocabulary, max_steps=6), tmp_path, TrainingProgress(2, plain()), accumulate_grad_batches=3)
     steps = [int(x.split()[1].split("/")[0]) for x in lines(caplog)]
-    assert set(steps) == {1, 2, 4, 5, 6}, "validation counts batches: 4, 8, 12, 16; the lines count steps of 3"
+    assert set(steps) == {1, 2, 4, 5, 6}, "validation is after batches 4, 8, 12 and 16; the lines count steps of 3 batches"
 
 
 def test_progress_on_a_terminal(
@@ -246,11 +246,11 @@ def test_progress_on_a_terminal(
 
     fit(translator(vocabulary, max_steps=20), tmp_path, Clock(), TrainingProgress(1, console), limit_val_batches=1)
     shown = output(console)
-    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") > 0, "the cursor is shown again"
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") > 0, "the cursor is not shown again"
     assert "BLEU" in shown and " left" in shown and "━" in shown
     drawn = [int(x) for x in re.findall(r"step (\d+)/20", shown)]
     assert drawn == sorted(drawn)
-    # Validations apart (at 4, 8, ...), of the four steps between two of them at most two are drawn: 4 a second, 0.1 s each.
+    # Steps take 0.1 s and the display draws 4 times a second: of the four steps between validations at most two are drawn.
     assert all(times[i + 3] - times[i] <= 2 for i in range(0, 20, 4)), times
     assert [x.split()[1] for x in lines(caplog)] == ["4/20", "8/20", "12/20", "16/20", "20/20"]
 
@@ -278,7 +278,7 @@ def test_best_bleu_survives_a_resume(vocabulary: Vocabulary, tmp_path: Path, cap
 def test_the_time_of_training_ends_with_training(
     vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What follows, the final evaluation, is no part of it."""
+    """It does not include the final evaluation."""
     saving = Checkpoints(tmp_path, CheckpointSettings())
     fit(translator(vocabulary, max_steps=2), tmp_path, saving)
     trained = saving.seconds
@@ -286,9 +286,10 @@ def test_the_time_of_training_ends_with_training(
     assert 0 < trained == saving.seconds
 
 
-def test_nothing_to_write_to(vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without TensorBoard nothing is decoded or drawn."""
-    monkeypatch.setattr(views, "attention_images", lambda *_: pytest.fail("drawn for nobody"))
+def test_without_tensorboard_nothing_is_decoded_or_drawn(
+    vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "attention_images", lambda *_: pytest.fail("a map is drawn but not written"))
     trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
     view(attention_every=0, heads=2, translations=10).on_validation_end(trainer, translator(vocabulary))
 

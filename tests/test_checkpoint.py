@@ -1,4 +1,4 @@
-"""A checkpoint is read as data, and only if it is what was written."""
+"""Tests that a checkpoint is read as data only, and only if it is unchanged since it was written."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ FLIPS = 200
 
 
 def content(name: str, folder: Path) -> dict[str, Any]:
-    """A small model's, with all that training keeps to go on."""
+    """Returns the content of a small model's checkpoint, with everything that resuming needs."""
     pairs = Dataset.from_dict({"src": ["un deux trois", "trois"], "tgt": ["one two three", "three"]})
     vocabulary = Vocabulary.train(pairs, vocab_size=300, type="bpe", joint=True, cache_dir=folder)
     model = checkpoint.build(MODEL[name], vocabulary, seed=3)
@@ -94,7 +94,7 @@ def test_a_truncated_file_is_refused(saved: Path, share: float) -> None:
 
 
 class Writes:
-    """Pickled, it asks whoever loads it to make a file."""
+    """Makes a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -116,12 +116,12 @@ def test_a_pickle_that_would_write_a_file_does_not(saved: Path, tmp_path: Path) 
         with pytest.raises(InputError, match="not a (readable )?checkpoint"):
             load(str(path))
     assert not victim.exists()
-    pickle.loads(plain.read_bytes())  # it would have
+    pickle.loads(plain.read_bytes())  # unpickled by Python itself, it does
     assert victim.exists()
 
 
 def edited(key: str, value: object) -> Callable[[dict[str, Any]], None]:
-    """Sets a place of the content, its path written with slashes; None takes it out."""
+    """Returns a function that sets the entry at `key`, a path with slashes, or removes it if the value is None."""
 
     def edit(content: dict[str, Any]) -> None:
         *path, last = key.split("/")
@@ -136,10 +136,10 @@ def edited(key: str, value: object) -> Callable[[dict[str, Any]], None]:
 
 
 def forge(content: Any, path: Path) -> None:
-    """Writes a checkpoint as someone may who means harm: with the right checksum where there is one."""
+    """Writes a checkpoint as an attacker would: with a valid checksum, if the content has one."""
     try:
         right = checksum(content)
-    except Exception:  # of all kinds, as the contents are
+    except Exception:  # any kind, since the content can be anything
         right = "0" * 64
     with path.open("wb") as file:
         torch.save({**content, CHECKSUM: right} if isinstance(content, dict) else content, file)
@@ -153,7 +153,7 @@ def forge(content: Any, path: Path) -> None:
         (edited(f"{ENTRY}/schema", SCHEMA + 1), f"written in format {SCHEMA + 1}"),
         (edited(f"{ENTRY}/config/model/name", "os.system"), "model.name=os.system: choose one of birnn, transformer"),
         (edited(f"{ENTRY}/config/model/d_hidden", 10**9), "model.d_hidden=1000000000"),
-        (edited(f"{ENTRY}/config/model/d_hidden", 4096), "the model has"),  # refused before it takes memory
+        (edited(f"{ENTRY}/config/model/d_hidden", 4096), "the model has"),  # refused before memory is allocated
         (edited(f"{ENTRY}/config/model/d_hiden", 11), "did you mean model.d_hidden?"),
         (edited(f"{ENTRY}/config/model", ["birnn"]), "of the wrong kind"),
         (edited(f"{ENTRY}/config", None), "a part of the checkpoint is missing"),
@@ -161,7 +161,7 @@ def forge(content: Any, path: Path) -> None:
         (edited("state_dict", None), "a part of the checkpoint is missing"),
         (edited("state_dict/model.output.weight", None), "output.weight is missing"),
         (edited("state_dict/model.extra", torch.zeros(3)), "extra is not in the model"),
-        (edited("state_dict/model.cell.bias_ih", torch.zeros(1).expand(33)), "cell.bias_ih"),  # one number that says it is 33
+        (edited("state_dict/model.cell.bias_ih", torch.zeros(1).expand(33)), "cell.bias_ih"),  # one number expanded to 33
         (edited("state_dict/model.cell.bias_ih", torch.zeros(34)), r"is \(34,\), the model has \(33,\)"),
         (edited("state_dict/model.cell.bias_ih", "zeros"), "of the wrong kind"),
         (edited(f"{ENTRY}/schema", "x" * 10**6), f"written in format x{{77}}\\.\\.\\., this version reads format {SCHEMA}"),
@@ -174,7 +174,9 @@ def forge(content: Any, path: Path) -> None:
         (edited(f"{ENTRY}/vocabulary/src", torch.zeros(1, dtype=torch.uint8).as_strided((10**12, 1), (0, 1))), "not a dense"),
     ],
 )
-def test_what_is_not_ours_is_refused_in_a_line(saved: Path, edit: Callable[[dict[str, Any]], None], words: str) -> None:
+def test_foreign_and_changed_checkpoints_are_refused_in_one_line(
+    saved: Path, edit: Callable[[dict[str, Any]], None], words: str
+) -> None:
     changed = read(saved)
     edit(changed)
     forge(changed, saved)
@@ -184,7 +186,7 @@ def test_what_is_not_ours_is_refused_in_a_line(saved: Path, edit: Callable[[dict
 
 
 def layered(n_layers: int, d_ff: int, folder: Path) -> dict[str, Any]:
-    """The content of a Transformer whose layers all share the memory of the first."""
+    """Returns the content of a Transformer's checkpoint in which all weights share one block of memory."""
     pairs = Dataset.from_dict({"src": ["un deux trois", "trois"], "tgt": ["one two three", "three"]})
     vocabulary = Vocabulary.train(pairs, vocab_size=300, type="bpe", joint=True, cache_dir=folder)
     config = {**MODEL["transformer"], "n_layers": n_layers, "d_ff": d_ff}
@@ -198,7 +200,7 @@ def layered(n_layers: int, d_ff: int, folder: Path) -> dict[str, Any]:
     }
 
 
-def test_layers_that_share_their_memory_are_refused_before_each_gets_its_own(
+def test_weights_that_share_memory_are_refused_before_the_model_allocates_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "shared.ckpt"
@@ -218,7 +220,7 @@ def test_a_model_beyond_memory_is_refused_before_it_is_made(saved: Path, monkeyp
         load(str(saved))
 
 
-def test_a_list_of_lists_that_says_the_same_over_and_over_is_refused(saved: Path) -> None:
+def test_a_list_that_repeats_itself_exponentially_is_refused(saved: Path) -> None:
     bomb: Any = "x"
     for _ in range(30):
         bomb = [bomb] * 9
@@ -229,7 +231,7 @@ def test_a_list_of_lists_that_says_the_same_over_and_over_is_refused(saved: Path
 
 
 class Reserves:
-    """Pickled, it asks for so many bytes, which torch's reader would give."""
+    """Allocates `size` bytes when it is unpickled, even by torch's restricted reader."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -251,12 +253,12 @@ def deep() -> Any:
     return one
 
 
-ODD: dict[str, Callable[[], Any]] = {
+ODD_VALUES: dict[str, Callable[[], Any]] = {
     "a set": lambda: {1, 2},
     "complex": lambda: 1j,
     "bytes": lambda: b"\x00\xff",
     "a bytearray": lambda: bytearray(b"\x00"),
-    "bytes for the asking": lambda: Reserves(10**7),
+    "a bytearray of any size": lambda: Reserves(10**7),
     "a dtype": lambda: torch.float32,
     "a size": lambda: torch.Size([3]),
     "a device": lambda: torch.device("cpu"),
@@ -268,7 +270,7 @@ ODD: dict[str, Callable[[], Any]] = {
     "a meta tensor": lambda: torch.zeros(3, device="meta"),
     "a tensor with gradient": lambda: torch.zeros(3, requires_grad=True),
     "an expanded tensor": lambda: torch.zeros(1).expand(10**9),
-    "a turned tensor": lambda: torch.zeros(2, 3).T,
+    "a transposed tensor": lambda: torch.zeros(2, 3).T,
     "a tensor": lambda: torch.zeros(2, 3),
     "an empty tensor": lambda: torch.zeros(0),
     "keys that are numbers": lambda: {0.5: 1, None: 2},
@@ -288,6 +290,7 @@ ODD: dict[str, Callable[[], Any]] = {
     "an empty list": lambda: [],
     "an empty mapping": lambda: {},
 }
+# Paths of keys in the content of a checkpoint.
 PLACES = [
     (),
     (ENTRY,),
@@ -312,22 +315,22 @@ PLACES = [
 
 @pytest.fixture(scope="module")
 def genuine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A folder, and what a checkpoint holds."""
+    """Returns a folder and the content of a checkpoint."""
     folder = tmp_path_factory.mktemp("genuine")
     return folder, content("birnn", folder)
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
-@pytest.mark.parametrize("what", ODD)
-def test_whatever_is_anywhere_in_a_checkpoint_is_refused_in_a_line_or_does_no_harm(
+@pytest.mark.parametrize("what", ODD_VALUES)
+def test_any_value_anywhere_in_a_checkpoint_is_refused_in_one_line_or_harmless(
     what: str, genuine: tuple[Path, dict[str, Any]]
 ) -> None:
     folder, original = genuine
     path = folder / "odd.ckpt"
     for place in PLACES:
-        changed = _with(original, place, ODD[what]())
-        with contextlib.suppress(UnicodeEncodeError, ValueError, TypeError):  # what torch.save itself refuses to write
+        changed = _with(original, place, ODD_VALUES[what]())
+        with contextlib.suppress(UnicodeEncodeError, ValueError, TypeError):  # raised by torch.save for some values
             path.unlink(missing_ok=True)
             forge(changed, path)
         if not path.exists():
@@ -341,13 +344,13 @@ def test_whatever_is_anywhere_in_a_checkpoint_is_refused_in_a_line_or_does_no_ha
 
 
 def _with(whole: Any, place: tuple[Any, ...], value: Any) -> Any:
-    """A copy with another value in a place."""
+    """Returns a copy with another value at the end of a path of keys."""
     if not place:
         return value
     return {**whole, place[0]: _with(whole.get(place[0]), place[1:], value)}
 
 
-def test_a_file_that_unpacks_to_more_than_it_is_is_refused(saved: Path, tmp_path: Path) -> None:
+def test_a_compressed_archive_is_refused(saved: Path, tmp_path: Path) -> None:
     packed = tmp_path / "packed.ckpt"
     with zipfile.ZipFile(saved) as good, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as small:
         for part in good.namelist():
@@ -390,10 +393,10 @@ def test_writing_replaces_all_or_nothing(saved: Path, tmp_path: Path, monkeypatc
 )
 def test_a_checksum_tells_values_apart(one: object, other: object) -> None:
     assert checksum(one) != checksum(other)
-    assert checksum(one) == checksum(_copied(one))
+    assert checksum(one) == checksum(_copy(one))
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     return value.clone() if isinstance(value, Tensor) else pickle.loads(pickle.dumps(value))
 
 

@@ -1,4 +1,4 @@
-"""A suite's comparison: numbers are sacreBLEU's own, every run is a row, and a verdict has one reading."""
+"""Tests the comparison of a suite: its numbers equal sacreBLEU's, every run is in the table, and verdicts are unambiguous."""
 
 import csv as csv_format
 import dataclasses
@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -40,19 +41,24 @@ PLACES = ("encoder 1 self", "encoder 2 self", "decoder 1 self", "decoder 1 cross
 ASPECTS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", "attention_entropy", "score_variance")
 
 
+@cache
 def evaluation(split: str, seed: int, damage: float, nll: float) -> Evaluation:
-    """Translations in which a share of the words is wrong; the same references for every run."""
+    """Returns translations with a share of wrong words, `damage`; the references are the same for every run."""
     corpus, noise = random.Random(split), random.Random(f"{split} {seed} {damage}")
     references = [" ".join(corpus.choices(WORDS, k=corpus.randrange(3, 28))) for _ in range(SIZES[split])]
     wrong = [[noise.choice(WORDS) if noise.random() < damage else word for word in line.split()] for line in references]
     return Evaluation(references, references, ["" if damage >= 1 else " ".join(line) for line in wrong], nll)
 
 
+@cache
+def metrics_of(split: str, seed: int, damage: float, nll: float) -> dict[str, Any]:
+    return evaluation(split, seed, damage, nll).metrics()
+
+
 def write_run(folder: Path, seed: int, damage: float = 0.1, nll: float = 0.5, unigram: float | None = UNIGRAM) -> None:
-    """A finished run as training writes it. damage: the share of wrong words."""
-    evaluations = {split: evaluation(split, seed, damage, nll) for split in SIZES}
-    write_translations(folder, evaluations)
-    metrics = {split: one.metrics() for split, one in evaluations.items()}
+    """Writes a finished run as training does. damage: the share of wrong words."""
+    write_translations(folder, {split: evaluation(split, seed, damage, nll) for split in SIZES})
+    metrics = {split: metrics_of(split, seed, damage, nll) for split in SIZES}
     write_json(folder / "metrics.json", {**metrics, "test@alone": metrics["test"]})
     about = {"steps": 1000, "seconds": 9.5, "parameters": 1000 + seed, "tokens_per_second": 100.0 * seed}
     write_json(folder / "training.json", about | ({"unigram_nll": unigram} if unigram else {}))
@@ -66,7 +72,7 @@ def write_events(folder: Path, damage: float) -> None:
         for step in STEPS:
             learnt = 1 - math.exp(-step / (150 + 400 * damage))
             writer.add_scalar("valid/bleu", 100 * max(0.0, 1 - damage) * learnt, step)
-            writer.add_scalar("train/tokens_per_second", 3.0 if step == 400 else 140.0, step)  # once the machine was busy
+            writer.add_scalar("train/tokens_per_second", 3.0 if step == 400 else 140.0, step)  # one slow step
             writer.add_scalar("train/loss", math.nan if damage > 2 else 6 - 5 * learnt, step)
             for aspect in ASPECTS:
                 for i, place in enumerate(PLACES):
@@ -74,7 +80,7 @@ def write_events(folder: Path, damage: float) -> None:
 
 
 def write_suite(root: Path, runs: Mapping[str, dict[str, Any] | None], states: Mapping[str, str] | None = None) -> Path:
-    """runs: by their directories' names, arguments of `write_run`; None for one that left nothing."""
+    """Writes a suite. runs: arguments of `write_run` by the name of the run's directory; None for a run that left nothing."""
     root.mkdir()
     for name, arguments in runs.items():
         if arguments is not None:
@@ -90,7 +96,7 @@ def write_suite(root: Path, runs: Mapping[str, dict[str, Any] | None], states: M
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two seeds each: as good, worse, stuck, crashed with nothing left, killed on one seed."""
+    """A suite with variants that are as good, worse, stuck, crashed without a trace, and killed on one of the two seeds."""
     damage = {"baseline": (0.1, 0.12), "twin": (0.11, 0.115), "damaged": (0.5, 0.6), "empty": (1, 1), "gone": None}
     runs: dict[str, dict[str, Any] | None] = {}
     for variant, shares in damage.items():
@@ -139,11 +145,11 @@ def test_scores_and_p_are_those_of_the_sacrebleu_command(root: Path, comparison:
         (statistics.mean(differences), min(differences), max(differences)), abs=1e-5
     )
     assert len(ps) == 2 and len(set(ps)) == 2
-    assert twin["test p"] == pytest.approx(max(ps), abs=1e-4)  # the command prints four decimals
+    assert twin["test p"] == pytest.approx(max(ps), abs=1e-4)  # the command prints four decimal places
 
 
 def test_holm_by_hand() -> None:
-    # Sorted: 0.01 x 4, 0.02 x 3, 0.03 x 2, 0.5 x 1; and 0.02 x 3 = 0.06 is not below the one before.
+    # Sorted: 0.01 x 4, 0.02 x 3, 0.03 x 2, 0.5 x 1; none may be smaller than the one before it.
     assert holm({"d": 0.5, "b": 0.02, "a": 0.01, "c": 0.03}) == pytest.approx({"a": 0.04, "b": 0.06, "c": 0.06, "d": 0.5})
     assert holm({"a": 0.04, "b": 0.04}) == pytest.approx({"a": 0.08, "b": 0.08})
     assert holm({"a": 0.6, "b": 0.9}) == {"a": 1.0, "b": 1.0}
@@ -154,10 +160,10 @@ def test_p_is_corrected_for_the_variants_that_are_compared(comparison: Compariso
     ps = {row["variant"]: row["test p"] for row in comparison.rows if row["test p"] is not None}
     assert list(ps) == ["twin", "damaged", "empty", "half"]
     corrected = {row["variant"]: row["test p_holm"] for row in comparison.rows if row["variant"] in ps}
-    assert corrected == holm({variant: min(1.0, 2 * p) for variant, p in ps.items()})  # a verdict is of both tails
+    assert corrected == holm({variant: min(1.0, 2 * p) for variant, p in ps.items()})  # two-sided
 
 
-def test_of_equal_translations_p_is_1(tmp_path: Path) -> None:
+def test_p_of_equal_translations_is_1(tmp_path: Path) -> None:
     runs = {"baseline-seed1": {"damage": 0.3}, "same-seed1": {"damage": 0.3}, "other-seed1": {"damage": 0.31}}
     compared = compare(read_suite(write_suite(tmp_path / "suite", runs)), SAMPLES)
     same, other = row(compared, "same"), row(compared, "other")
@@ -165,7 +171,7 @@ def test_of_equal_translations_p_is_1(tmp_path: Path) -> None:
     assert other["test p"] != 1
 
 
-def test_too_few_samples_for_so_many_variants_are_said(tmp_path: Path) -> None:
+def test_too_few_samples_for_the_number_of_variants_are_reported(tmp_path: Path) -> None:
     runs = {f"{name}-seed1": {"damage": 0.9 if name != "baseline" else 0.0} for name in ("baseline", *"abcdefg")}
     suite = read_suite(write_suite(tmp_path / "suite", runs))
     few, enough = (compare(suite, samples) for samples in (278, 280))  # 2 x 7 / 280 = 0.05
@@ -173,7 +179,7 @@ def test_too_few_samples_for_so_many_variants_are_said(tmp_path: Path) -> None:
     assert [row["verdict"] for row in enough.rows[1:]] == ["worse"] * 7 and not any("too few" in note for note in notes(enough))
 
 
-@pytest.mark.parametrize("variants", [1, 5, 6, 7, 11])
+@pytest.mark.parametrize("variants", [1, 5, 6])
 def test_a_page_has_a_panel_for_each_variant(tmp_path: Path, variants: int) -> None:
     names = [f"variant{i}" for i in range(variants)]
     suite = read_suite(write_suite(tmp_path / "suite", {f"{name}-seed1": {} for name in ("baseline", *names)}))
@@ -193,7 +199,7 @@ def test_only_seeds_that_have_a_baseline_are_compared(tmp_path: Path) -> None:
     assert f"BLEU {own:.1f} against the baseline's {baseline:.1f}" in page(compared, suite)
 
 
-def test_what_went_wrong_is_no_equality(tmp_path: Path) -> None:
+def test_a_run_that_went_wrong_is_not_as_good(tmp_path: Path) -> None:
     runs: dict[str, dict[str, Any] | None] = {f"baseline-seed{seed}": {"damage": 0.3} for seed in (1, 2)}
     runs |= {"other-seed1": {"damage": 0.31}, "other-seed2": {"damage": 1, "nll": UNIGRAM}}
     compared = compare(read_suite(write_suite(tmp_path / "suite", runs)), SAMPLES)
@@ -214,11 +220,11 @@ def test_every_variant_is_a_row_with_its_verdict(comparison: Comparison) -> None
 def test_a_single_seed_has_no_deviation(comparison: Comparison, root: Path) -> None:
     half = row(comparison, "half")
     assert half["test bleu_sd"] is None and half["test chrf_sd"] is None
-    baseline = read_suite(root).runs[0].metrics["test"].bleu  # of the same seed alone
+    baseline = read_suite(root).runs[0].metrics["test"].bleu  # only of the same seed
     assert half["test difference"] == pytest.approx(half["test bleu"] - baseline)
 
 
-def test_what_stands_beside_the_scores(comparison: Comparison) -> None:
+def test_columns_other_than_the_scores(comparison: Comparison) -> None:
     baseline = row(comparison, "baseline")
     assert [baseline[name] for name in ("nll", "parameters", "tokens_per_second")] == [0.5, 1001, 140.0]
     assert comparison.again == ["test@alone"] and baseline["test@alone bleu"] == baseline["test bleu"]
@@ -280,14 +286,14 @@ def test_without_a_baseline_nothing_is_compared(tmp_path: Path) -> None:
     assert "crashed" in page(compared, read_suite(root))
 
 
-def test_a_suite_of_which_nothing_has_finished_has_its_page(tmp_path: Path) -> None:
+def test_a_suite_without_a_finished_run_has_a_page(tmp_path: Path) -> None:
     suite = read_suite(write_suite(tmp_path / "suite", {"baseline-seed1": None, "other-seed1": None}))
     compared = compare(suite, SAMPLES)
     assert [row["verdict"] for row in compared.rows] == ["baseline; 1 of 1 not trained", "not trained"]
     assert "other" in page(compared, suite) and "other" in markdown(compared) and "other" in csv(compared)
 
 
-def test_a_run_of_which_no_measurement_is_finite_has_its_page(tmp_path: Path) -> None:
+def test_a_run_without_a_finite_measurement_has_a_page(tmp_path: Path) -> None:
     root = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {"damage": 1, "nll": math.nan}})
     for path in (root / "other-seed1").glob("events.*"):
         path.unlink()
@@ -301,10 +307,10 @@ def lines_of(path: Path) -> list[str]:
     return gzip.decompress(path.read_bytes()).decode().splitlines()
 
 
-def test_what_is_published_is_one_table_and_the_translations_of_the_first_seed(root: Path, tmp_path: Path) -> None:
+def test_one_table_and_the_translations_of_the_first_seed_are_published(root: Path, tmp_path: Path) -> None:
     suite, published = read_suite(root), tmp_path / "published"
     contents = []
-    for _ in range(2):  # a second time over the first
+    for _ in range(2):  # the second time overwrites the first
         publish(suite, published)
         contents.append({path.relative_to(published): path.read_bytes() for path in published.rglob("*") if path.is_file()})
     assert contents[0] == contents[1]
@@ -333,7 +339,7 @@ def test_what_is_published_is_one_table_and_the_translations_of_the_first_seed(r
             assert [row[:2] for row in rows] == [list(pair) for pair in zip(own.source, own.reference, strict=True)]
 
 
-def test_a_published_curve_has_null_for_what_is_no_number(tmp_path: Path) -> None:
+def test_a_published_curve_has_null_instead_of_nan(tmp_path: Path) -> None:
     suite = read_suite(write_suite(tmp_path / "suite", {"baseline-seed1": {"damage": 3}}))
     history = suite.runs[0].history
     assert [step for step, _ in history["valid/bleu"]] == list(STEPS) and history["why/update_ratio/encoder 1 self"]
@@ -354,21 +360,21 @@ def test_the_tables_hold_every_variant(comparison: Comparison) -> None:
     assert {name: float(lines[2][name]) for name in given} == given
 
 
-HOSTILE = "=cmd|'/c calc'!A1 <img src=x onerror=alert(1)> [a](javascript:b) `c` | \x1b[2J"
+HOSTILE_NAME = "=cmd|'/c calc'!A1 <img src=x onerror=alert(1)> [a](javascript:b) `c` | \x1b[2J"
 
 
 def test_no_name_is_markup_or_a_formula(comparison: Comparison) -> None:
     first, *others = comparison.rows
-    rows = [{**first, "variant": HOSTILE, "verdict": "-1+1"}, *others]
-    odd = dataclasses.replace(comparison, name=HOSTILE, command=HOSTILE, rows=rows)
+    rows = [{**first, "variant": HOSTILE_NAME, "verdict": "-1+1"}, *others]
+    odd = dataclasses.replace(comparison, name=HOSTILE_NAME, command=HOSTILE_NAME, rows=rows)
     text = markdown(odd)
     assert "<img" not in text and "[a](" not in text and "`c`" not in text
     assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
     lines = list(csv_format.reader(csv(odd).splitlines()))
     cells = [cell for line in lines for cell in line]
-    assert f"'{HOSTILE}" in cells and "'-1+1" in cells
+    assert f"'{HOSTILE_NAME}" in cells and "'-1+1" in cells
     numbers = [float(cell) for cell in cells if cell[:1] in ("-", "+", "=", "@")]
-    assert min(numbers) < 0  # numbers stay numbers
+    assert min(numbers) < 0  # numbers are not quoted
     console = Console(width=400)
     with console.capture() as captured:
         console.print(terminal(odd))
@@ -390,10 +396,9 @@ def test_a_single_seed_is_said_to_be_one(tmp_path: Path) -> None:
 
 
 class Page(HTMLParser):
-    """What a browser would load, the identifiers, the text outside scripts, and whether tags are closed in order."""
+    """Parses a page: the addresses that a browser would load, the ids of clip paths, and the text outside scripts."""
 
     VOID = {"meta", "br", "img", "hr", "input", "link"}
-    OPTIONAL = {"html"}
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -433,16 +438,16 @@ def test_the_page_needs_nothing_but_itself(html: str) -> None:
     parsed = Page(html)
     assert parsed.open == [] and all(address.startswith("#") for address in parsed.loads)
     assert not re.search(r"url\((?!['\"]?#)|@import|<link|<iframe|fetch\(|XMLHttp", html)
-    assert len(parsed.clips) == len(set(parsed.clips)) > 10  # charts do not cut one another
+    assert len(parsed.clips) == len(set(parsed.clips)) > 10  # no chart is clipped by the path of another
 
 
-def test_the_page_says_what_each_variant_is_worth(html: str, comparison: Comparison) -> None:
+def test_the_page_has_a_verdict_on_each_variant(html: str, comparison: Comparison) -> None:
     text = " ".join(" ".join(Page(html).text).split())
     assert all(row["variant"] in text and row["verdict"] in text for row in comparison.rows)
     assert re.search(r"empty : BLEU 0\.0 against the baseline's \d\d\.\d \(−\d\d\.\d\): never left the plateau", text)
     assert text.index("empty : BLEU") < text.index("damaged : BLEU") < text.index("gone : crashed: seed 1: it crashed")
     assert "No difference from the baseline shown: twin." in text
-    assert "suite=<small>" in text and comparison.signature in text  # shown, not read as a tag
+    assert "suite=<small>" in text and comparison.signature in text  # escaped
     why = text[text.index("Why it failed") :]
     assert all(place in why for place in PLACES) and "rank collapse" in why
     assert "Nothing was measured inside its runs." in why  # of `gone`
@@ -481,7 +486,7 @@ def test_a_suite_is_published_by_a_command(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "publish.py")]
     subprocess.run([*command, str(root), str(kept)], cwd=tmp_path, capture_output=True, check=True)
     assert "other" in (kept / "comparison.md").read_text() and len(lines_of(kept / "runs.jsonl.gz")) == 2
-    with pytest.raises(InputError, match="kept: not a suite, since it has no suite.yaml"):  # what is published is not read back
+    with pytest.raises(InputError, match="kept: not a suite, since it has no suite.yaml"):  # it cannot be published again
         read_suite(kept)
     refused = subprocess.run([*command, str(kept), str(root)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (refused.returncode, refused.stderr) == (
@@ -490,7 +495,7 @@ def test_a_suite_is_published_by_a_command(tmp_path: Path) -> None:
     )
 
 
-def test_the_command_without_a_suite_gets_a_line() -> None:
+def test_the_command_without_a_suite_is_refused() -> None:
     config = {"suite": "???", "output": None, "samples": 0, "output_dir": "outputs"}
     assert problems(Compare, "", config) == [unset("suite"), "samples=0: give a whole number from 1 to 100000"]
     assert problems(Compare, "", {**config, "suite": "a", "samples": 1}) == []
@@ -519,7 +524,7 @@ def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, file: str, content:
     assert len(raised.value.problems) == 1 and "\n" not in str(raised.value) and str(root / file) in str(raised.value)
 
 
-def test_what_is_no_suite_or_has_no_place_is_refused(tmp_path: Path, root: Path) -> None:
+def test_a_folder_without_a_suite_and_an_unwritable_output_are_refused(tmp_path: Path, root: Path) -> None:
     with pytest.raises(InputError, match="not a suite, since it has no suite.yaml"):
         read_suite(tmp_path)
     (tmp_path / "file").touch()

@@ -1,4 +1,4 @@
-"""Law 11: stop anywhere, go on, and end with the same bits as a run that never stopped."""
+"""Tests law 11: a run stopped anywhere and resumed ends with the same bits as a run that never stopped."""
 
 import json
 import os
@@ -9,6 +9,8 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from copy import deepcopy
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,38 +27,67 @@ from entente.errors import InputError, Interrupted
 from entente.training.run_directory import CheckpointSettings, find_resume_point, random_state, restore_random_state, steps
 from entente.training.train import train
 from entente.training.translator import Translator
-from interruptions import command, differences, points, rounds
+from interruptions import command, compare_stopped_runs, differences, points
 from tiny import SMALL, write_corpus
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 STEPS = 17
+VIEWS_OFF = ["views.attention=false", "views.heads=0", "views.diagnosis=0"]
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> list[str]:
-    """Overrides of a run of 17 steps, with dropout, validation every 5 and a checkpoint every 3."""
+Run = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Returns the overrides of a run of 17 steps, with dropout, validation every 5 and a checkpoint every 3."""
     return [
-        *write_corpus(tmp_path),
-        f"output_dir={tmp_path}",
+        *write_corpus(tmp_path_factory.mktemp("corpus")),
         "trainer.accelerator=cpu",
         f"trainer.max_steps={STEPS}",
         "trainer.validate_every=5",
         "trainer.log_every=1",
         "optim.warmup=2",
         "checkpoint.every=3",
-        "views.attention=false",
+        "search.length_factor=0.5",
+        *VIEWS_OFF,
     ]
 
 
-def run(base: list[str], model: str, name: str, *more: str) -> Path:
-    overrides = [*base, f"model={model}", *SMALL[model], f"name={name}", *more]
+@cache
+def composed(*overrides: str) -> dict[str, Any]:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return train(plain(compose("train", overrides))[0])
+        return plain(compose("train", list(overrides)))[0]
+
+
+def train_run(settings: list[str], folder: Path, model: str, name: str, *more: str, resume: str | None = None) -> Path:
+    config = composed(*settings, f"model={model}", *SMALL[model], *more)
+    return train({**deepcopy(config), "output_dir": str(folder), "name": name, "resume": resume})
+
+
+@pytest.fixture
+def run(settings: list[str], tmp_path: Path) -> Run:
+    """Returns a function that trains a run in `tmp_path`, given its model, name and further overrides."""
+    return partial(train_run, settings, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def unstopped(settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Returns a function that trains a run without a stop, once for each model and further overrides."""
+    folder = tmp_path_factory.mktemp("whole")
+    return cache(lambda model, *more: train_run(settings, folder, model, "whole", *more))
+
+
+@pytest.fixture
+def own_corpus(tmp_path: Path) -> str:
+    """Returns the override for a copy of the corpus in `tmp_path`, which the test may change."""
+    write_corpus(tmp_path)
+    return f"data.root={tmp_path}"
 
 
 @pytest.fixture
 def at_batch(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None]], None]:
-    """Has something happen in the middle of the n-th training batch (from 1) of the next run in this process."""
+    """Returns a function that makes the next runs call `act` within their n-th training batch, counted from 1."""
     original = Translator.training_step
 
     def arrange(n: int, act: Callable[[], None]) -> None:
@@ -74,12 +105,18 @@ def at_batch(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], Non
     return arrange
 
 
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
 def send(number: signal.Signals) -> Callable[[], None]:
     return lambda: os.kill(os.getpid(), number)
 
 
 class Killed(BaseException):
-    """Stands for a death without any last word: nothing in the program catches it."""
+    """Stands in for SIGKILL: nothing in the program catches it."""
 
 
 def die() -> None:
@@ -89,25 +126,26 @@ def die() -> None:
 @pytest.mark.parametrize("model", sorted(SMALL))
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_a_run_stopped_by_signals_ends_with_the_same_bits(
-    base: list[str], model: str, accumulate: int, at_batch: Callable[..., None], capsys: pytest.CaptureFixture[str]
+    run: Run,
+    unstopped: Run,
+    model: str,
+    accumulate: int,
+    at_batch: Callable[..., None],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
-    base = [*base, f"trainer.accumulate={accumulate}"]
-    whole = run(base, model, "whole")
-    # within a validation's step, just behind it, behind the last but one checkpoint of the plan, and in the last step
-    for batches, number, step in (
-        (5, signal.SIGTERM, 5),
-        (6, signal.SIGINT, 6),
-        (11, signal.SIGTERM, 11),
-        (16, signal.SIGINT, 16),
-        (17, signal.SIGINT, 17),
-    ):
-        at_batch(batches * accumulate - accumulate + 1, send(number))
+    more = f"trainer.accumulate={accumulate}"
+    whole = unstopped(model, more)
+    # The step of a validation, the one after it, between two checkpoints, after the last regular checkpoint, the last step.
+    stops = {5: signal.SIGTERM, 6: signal.SIGINT, 11: signal.SIGTERM, 16: signal.SIGINT, STEPS: signal.SIGINT}
+    for step, number in [*stops.items()][::accumulate]:
+        at_batch(step * accumulate - accumulate + 1, send(number))
         name = f"stopped{step}"
         with pytest.raises(Interrupted, match=f"{number.name} after step {step}, which is saved"):
-            run(base, model, name)
-        assert find_resume_point(whole.parent / name, CheckpointSettings()).step == step
+            run(model, name, more)
+        assert find_resume_point(tmp_path / name, CheckpointSettings()).step == step
         at_batch(0, die)
-        stopped = run(base, model, name, "resume=auto")
+        stopped = run(model, name, more, resume="auto")
         assert stopped.name == name
         assert differences(whole, stopped) == []
         said = f"resumes from step {step} of {STEPS}" if step < STEPS else f"has trained its {STEPS} steps"
@@ -116,25 +154,26 @@ def test_a_run_stopped_by_signals_ends_with_the_same_bits(
 
 @pytest.mark.parametrize("model", sorted(SMALL))
 def test_a_run_that_died_loses_no_more_than_since_its_last_checkpoint(
-    base: list[str], model: str, at_batch: Callable[..., None]
+    run: Run, unstopped: Run, model: str, at_batch: Callable[..., None], tmp_path: Path
 ) -> None:
-    whole = run(base, model, "whole")
+    views = ("views.heads=32", "views.diagnosis=2")
+    whole = unstopped(model, *views)
     for batch, step in ((2, 0), (4, 3), (12, 9), (17, 15)):
         at_batch(batch, die)
         with pytest.raises(Killed):
-            run(base, model, f"died{batch}")
-        assert find_resume_point(whole.parent / f"died{batch}", CheckpointSettings()).step == step
+            run(model, f"died{batch}", *views)
+        assert find_resume_point(tmp_path / f"died{batch}", CheckpointSettings()).step == step
         at_batch(0, die)
-        assert differences(whole, run(base, model, f"died{batch}", "resume=auto")) == []
+        assert differences(whole, run(model, f"died{batch}", *views, resume="auto")) == []
 
 
-def test_tensorboard_shows_every_point_once(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
+def test_tensorboard_shows_every_point_once(run: Run, at_batch: Callable[..., None], tmp_path: Path) -> None:
     at_batch(12, die)
     with pytest.raises(Killed):
-        run(base, "birnn", "died", "views.attention=true", "views.attention_every=0")
+        run("birnn", "died", "views.attention=true", "views.attention_every=0")
     assert [step for step, _ in points(tmp_path / "died")["train/loss"]][-2:] == [10, 11]
     at_batch(0, die)
-    shown = points(run(base, "birnn", "died", "views.attention=true", "views.attention_every=0", "resume=auto"))
+    shown = points(run("birnn", "died", "views.attention=true", "views.attention_every=0", resume="auto"))
     assert [step for step, _ in shown["train/loss"]] == list(range(1, STEPS + 1))
     assert {tag: [step for step, _ in shown[tag]] for tag in shown if "valid/" in tag and "final" not in tag} == {
         tag: [5, 10, 15, STEPS] for tag in ("valid/bleu", "valid/chrf", "valid/nll", "translations/valid/text_summary")
@@ -143,93 +182,91 @@ def test_tensorboard_shows_every_point_once(base: list[str], at_batch: Callable[
     assert images and all([step for step, _ in shown[tag]] == [5, 10, 15, STEPS] for tag in images)
 
 
-def test_patience_comes_back(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
-    more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # learns nothing: stops at the third validation
-    whole = run(base, "birnn", "whole", *more)
+def test_patience_comes_back(run: Run, unstopped: Run, at_batch: Callable[..., None], tmp_path: Path) -> None:
+    more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # learns nothing and stops at the third validation
+    whole = unstopped("birnn", *more)
     assert find_resume_point(whole, CheckpointSettings()).step == 15
     at_batch(12, send(signal.SIGTERM))
     with pytest.raises(Interrupted):
-        run(base, "birnn", "stopped", *more)
+        run("birnn", "stopped", *more)
     at_batch(0, die)
-    assert differences(whole, run(base, "birnn", "stopped", *more, "resume=auto")) == []
-    (tmp_path / "stopped" / "metrics.json").unlink()  # killed after an early stop, before its evaluation
-    assert differences(whole, run(base, "birnn", "stopped", *more, "resume=auto")) == []
+    assert differences(whole, run("birnn", "stopped", *more, resume="auto")) == []
+    (tmp_path / "stopped" / "metrics.json").unlink()  # as if killed after it stopped early, before its evaluation
+    assert differences(whole, run("birnn", "stopped", *more, resume="auto")) == []
 
 
-def test_an_interrupt_before_the_first_step_says_so(base: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, original = run(base, "birnn", "whole"), Translator.on_train_start
+def test_an_interrupt_before_the_first_step_says_so(run: Run, unstopped: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, original = unstopped("birnn"), Translator.on_train_start
     with monkeypatch.context() as patched:
         patched.setattr(Translator, "on_train_start", lambda self: (original(self), send(signal.SIGINT)()))
         with pytest.raises(Interrupted, match="^stopped by SIGINT before the first step; resume it with: "):
-            run(base, "birnn", "stopped")
-    assert differences(whole, run(base, "birnn", "stopped", "resume=auto")) == []
+            run("birnn", "stopped")
+    assert differences(whole, run("birnn", "stopped", resume="auto")) == []
 
 
-def test_the_speed_is_that_of_the_whole_training(base: list[str], at_batch: Callable[..., None]) -> None:
-    """Of steps that were not logged and of those before an interrupt too, and after training there is no other."""
-    base = [*base, "trainer.log_every=100"]
-    whole = run(base, "birnn", "whole")
+def test_the_speed_is_that_of_the_whole_training(run: Run, unstopped: Run, at_batch: Callable[..., None]) -> None:
+    """It includes steps that were not logged and those before an interrupt, and resuming a trained run does not change it."""
+    rarely = "trainer.log_every=100"
+    whole = unstopped("birnn", rarely)
     at_batch(9, send(signal.SIGTERM))
     with pytest.raises(Interrupted):
-        run(base, "birnn", "stopped")
+        run("birnn", "stopped", rarely)
     at_batch(0, die)
-    stopped = run(base, "birnn", "stopped", "resume=auto")
+    stopped = run("birnn", "stopped", rarely, resume="auto")
     trained = [read(path / "checkpoints" / f"step-{STEPS}.ckpt")["trained"] for path in (whole, stopped)]
     assert trained[0]["tokens"] == trained[1]["tokens"] > 100 * STEPS
     (stopped / "metrics.json").unlink()
-    run(base, "birnn", "stopped", "resume=auto")
+    run("birnn", "stopped", rarely, resume="auto")
     speed = json.loads((stopped / "training.json").read_text())["tokens_per_second"]
     assert speed == pytest.approx(trained[1]["tokens"] / trained[1]["seconds"], abs=0.1)
 
 
-def test_what_resume_takes(
-    base: list[str], at_batch: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_resume_auto_takes_the_newest_unfinished_run(
+    run: Run, at_batch: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stop(*more: str) -> None:
         at_batch(4, send(signal.SIGTERM))
         with pytest.raises(Interrupted):
-            run(base, "birnn", "a", *more)
+            run("birnn", "a", *more)
         at_batch(0, die)
 
-    assert run(base, "birnn", "a", "resume=auto") == tmp_path / "a"  # none yet: a new one
+    assert run("birnn", "a", resume="auto") == tmp_path / "a"  # there is none yet, so a new run begins
     assert "no run" in capsys.readouterr().out
-    assert run(base, "birnn", "a", "resume=auto") == tmp_path / "a"
+    assert run("birnn", "a", resume="auto") == tmp_path / "a"
     assert "has finished, nothing left to do" in capsys.readouterr().out
     stop()
     stop()
     assert sorted(path.name for path in tmp_path.glob("a*")) == ["a", "a-2", "a-3"]
-    assert run(base, "birnn", "a", "seed=2", "resume=auto") == tmp_path / "a-4"  # another configuration
-    assert run(base, "birnn", "a", "resume=auto") == tmp_path / "a-3"
-    assert run(base, "birnn", "a", "resume=auto") == tmp_path / "a-2"
-    assert run(base, "birnn", "a", "resume=auto") in {tmp_path / "a-3", tmp_path / "a"}  # all have finished
+    assert run("birnn", "a", "seed=2", resume="auto") == tmp_path / "a-4"  # a new run, since the configuration differs
+    assert run("birnn", "a", resume="auto") == tmp_path / "a-3"
+    assert run("birnn", "a", resume="auto") == tmp_path / "a-2"
+    assert run("birnn", "a", resume="auto") in {tmp_path / "a-3", tmp_path / "a"}  # all runs have finished
     stop()
     with FileLock(tmp_path / "a-5" / ".lock"), pytest.raises(InputError, match="another process"):
-        run(base, "birnn", "a", "resume=auto")
-    assert run(base, "birnn", "a", f"resume={tmp_path / 'a-5'}") == tmp_path / "a-5"
+        run("birnn", "a", resume="auto")
+    assert run("birnn", "a", resume=str(tmp_path / "a-5")) == tmp_path / "a-5"
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
-    base: list[str], at_batch: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Run, unstopped: Run, at_batch: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = run(base, "birnn", "whole")
+    whole = unstopped("birnn")
     at_batch(11, send(signal.SIGTERM))
     with pytest.raises(Interrupted):
-        run(base, "birnn", "stopped")
+        run("birnn", "stopped")
     at_batch(0, die)
     saved = [*steps(tmp_path / "stopped" / "checkpoints").values()]
     assert [path.name for path in saved] == ["step-6.ckpt", "step-9.ckpt", "step-11.ckpt"]
-    content = bytearray(saved[-1].read_bytes())
-    content[len(content) // 2] ^= 1
-    saved[-1].write_bytes(content)
-    resumed = run(base, "birnn", "stopped", "resume=auto")
+    damage(saved[-1])
+    resumed = run("birnn", "stopped", resume="auto")
     out = capsys.readouterr().out
     assert "step-11.ckpt: damaged" in out and "resumes from step 9" in out
     assert differences(whole, resumed) == []
 
 
-def test_the_mean_of_checkpoints_is_the_model_where_it_is_better(base: list[str], tmp_path: Path) -> None:
+def test_the_mean_of_checkpoints_becomes_the_model_if_it_is_better(run: Run, tmp_path: Path) -> None:
     more = ["checkpoint.average=3", "trainer.max_steps=90", "trainer.validate_every=30", "checkpoint.every=5", "optim.lr=2e-2"]
-    averaged = run(base, "birnn", "averaged", *more)
+    averaged = run("birnn", "averaged", *more)
     paths = [*steps(averaged / "checkpoints").values()]
     assert [path.name for path in paths] == ["step-80.ckpt", "step-85.ckpt", "step-90.ckpt"]
     states = [read(path)["state_dict"] for path in paths]
@@ -243,7 +280,7 @@ def test_the_mean_of_checkpoints_is_the_model_where_it_is_better(base: list[str]
     assert bleu == pytest.approx(max(report["bleu"], report["best_single_bleu"]), rel=1e-6)
     (averaged / "metrics.json").unlink()
     before = read(averaged / "checkpoints" / "best.ckpt")["state_dict"]
-    again = read(run(base, "birnn", "averaged", *more, "resume=auto") / "checkpoints" / "best.ckpt")["state_dict"]
+    again = read(run("birnn", "averaged", *more, resume="auto") / "checkpoints" / "best.ckpt")["state_dict"]
     assert all(torch.equal(before[name], again[name]) for name in before)
 
 
@@ -252,35 +289,26 @@ MEAN = CheckpointSettings(every=4, average=3)
 
 
 @pytest.mark.parametrize("model", sorted(SMALL))
-def test_the_mean_is_the_same_wherever_a_run_was_stopped(base: list[str], model: str, at_batch: Callable[..., None]) -> None:
-    """Of the regular checkpoints and the last one: 24, 28, 30."""
-    whole = run(base, model, "whole", *AVERAGED)
-    assert [path.name for path in steps(whole / "checkpoints").values()] == ["step-24.ckpt", "step-28.ckpt", "step-30.ckpt"]
-    for stops in ((26,), (25, 26)):
-        name = f"stopped{len(stops)}-{stops[0]}"
-        at_batch(stops[0], send(signal.SIGTERM))
-        with pytest.raises(Interrupted):
-            run(base, model, name, *AVERAGED)
-        for _ in stops[1:]:
-            at_batch(1, send(signal.SIGTERM))
-            with pytest.raises(Interrupted):
-                run(base, model, name, *AVERAGED, "resume=auto")
-        assert find_resume_point(whole.parent / name, CheckpointSettings()).step == stops[-1]
-        at_batch(0, die)
-        assert differences(whole, run(base, model, name, *AVERAGED, "resume=auto")) == []
-
-
-def damage(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-def test_what_the_end_needs_and_has_lost_is_trained_again(
-    base: list[str], at_batch: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_mean_does_not_depend_on_where_a_run_was_stopped(
+    run: Run, unstopped: Run, model: str, at_batch: Callable[..., None], tmp_path: Path
 ) -> None:
-    """And a death meanwhile loses nothing of what TensorBoard shows."""
-    whole = run(base, "birnn", "whole", *AVERAGED)
+    """It is the mean of the last regular checkpoints and of the last step, 24, 28 and 30. The run is stopped twice."""
+    whole = unstopped(model, *AVERAGED)
+    assert [path.name for path in steps(whole / "checkpoints").values()] == ["step-24.ckpt", "step-28.ckpt", "step-30.ckpt"]
+    for batch, step in ((25, 25), (1, 26)):
+        at_batch(batch, send(signal.SIGTERM))
+        with pytest.raises(Interrupted):
+            run(model, "stopped", *AVERAGED, resume="auto")
+        assert find_resume_point(tmp_path / "stopped", CheckpointSettings()).step == step
+    at_batch(0, die)
+    assert differences(whole, run(model, "stopped", *AVERAGED, resume="auto")) == []
+
+
+def test_steps_whose_checkpoints_are_lost_are_trained_again(
+    run: Run, unstopped: Run, at_batch: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If the process dies meanwhile, TensorBoard still shows every point."""
+    whole = unstopped("birnn", *AVERAGED)
     for name, spoil, said in (
         ("step-24.ckpt", damage, "step-24.ckpt: damaged.*: going back.* starts again from step 0"),
         ("step-28.ckpt", Path.unlink, "step-28.ckpt: .*: going back.* resumes from step 24"),
@@ -294,17 +322,17 @@ def test_what_the_end_needs_and_has_lost_is_trained_again(
         capsys.readouterr()
         at_batch(2, die)
         with pytest.raises(Killed):
-            run(base, "birnn", "whole", *AVERAGED, f"resume='{spoilt}'")
+            run("birnn", "whole", *AVERAGED, resume=str(spoilt))
         assert re.search(said, capsys.readouterr().out, re.DOTALL)
         at_batch(0, die)
-        assert differences(whole, run(base, "birnn", "whole", *AVERAGED, f"resume='{spoilt}'")) == []
+        assert differences(whole, run("birnn", "whole", *AVERAGED, resume=str(spoilt))) == []
 
 
-def test_only_what_the_mean_needs_has_to_be_there(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
-    """At step 26 of 30 that is 24. With patience, which may end the run at step 27, it is 20 too."""
+def test_only_the_checkpoints_of_the_mean_are_required(run: Run, at_batch: Callable[..., None], tmp_path: Path) -> None:
+    """At step 26 of 30 that is 24; with patience, which may end the run at step 27, also 20."""
     at_batch(26, send(signal.SIGTERM))
     with pytest.raises(Interrupted):
-        run(base, "birnn", "a", *AVERAGED)
+        run("birnn", "a", *AVERAGED)
     saved = [*steps(tmp_path / "a" / "checkpoints").values()]
     assert [path.stem for path in saved] == ["step-16", "step-20", "step-24", "step-26"]
     shutil.copytree(tmp_path / "a", tmp_path / "b")
@@ -315,20 +343,20 @@ def test_only_what_the_mean_needs_has_to_be_there(base: list[str], at_batch: Cal
     assert find_resume_point(tmp_path / "b", MEAN, last=30).step == find_resume_point(tmp_path / "b", MEAN).step == 20
 
 
-def test_the_end_is_always_validated(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
-    """Once, whatever validate_every and accumulate are; stopped in the last step too."""
+def test_the_end_is_always_validated(run: Run, unstopped: Run, at_batch: Callable[..., None], tmp_path: Path) -> None:
+    """Once, for any validate_every and accumulate, and also after a stop in the last step."""
     for name, validate_every, expected, more in (
         ("never", 1000, [STEPS], []),
         ("once", STEPS, [STEPS], []),
-        ("between", 7, [7, 14, STEPS], ["trainer.accumulate=2", "trainer.patience=10"]),
+        ("between", 7, [7, 14, STEPS], ["trainer.accumulate=2", "trainer.patience=10", "views.attention=true"]),
     ):
-        settings = [f"trainer.validate_every={validate_every}", "views.attention=true", "views.attention_every=100", *more]
-        whole = run(base, "birnn", name, *settings)
+        settings = [f"trainer.validate_every={validate_every}", "views.heads=32", "views.attention_every=100", *more]
+        whole = unstopped("birnn", *settings)
         shown = points(whole)
         images = [tag for tag in shown if tag.startswith("attention/")]
         for tag in ("valid/bleu", "translations/valid/text_summary", "heads/near_uniform/alignment"):
             assert [step for step, _ in shown[tag]] == expected
-        assert images and all([step for step, _ in shown[tag]] == sorted({expected[0], STEPS}) for tag in images)
+        assert bool(images) == bool(more) and all([step for step, _ in shown[tag]] == [7, STEPS] for tag in images)
         scores = [value for _, value in shown["valid/bleu"]]
         best = json.loads((whole / "metrics.json").read_text())["valid"]["bleu"]
         assert best == pytest.approx(max(scores)) and read(whole / "checkpoints" / "best.ckpt")["global_step"] in expected
@@ -336,28 +364,30 @@ def test_the_end_is_always_validated(base: list[str], at_batch: Callable[..., No
         if more:
             at_batch(STEPS * 2, send(signal.SIGTERM))
         with pytest.raises(Interrupted):
-            run(base, "birnn", f"{name}-stopped", *settings)
+            run("birnn", f"{name}-stopped", *settings)
         at_batch(0, die)
-        assert differences(whole, run(base, "birnn", f"{name}-stopped", *settings, "resume=auto")) == []
+        assert differences(whole, run("birnn", f"{name}-stopped", *settings, resume="auto")) == []
 
 
 @pytest.mark.parametrize(
     ("split", "digest"), [("train", True), ("valid", True), ("train", False)], ids=["train", "valid", "from before"]
 )
-def test_a_run_goes_on_with_no_text_but_its_own(
+def test_a_run_resumes_only_with_the_text_it_began_with(
+    run: Run,
+    unstopped: Run,
+    own_corpus: str,
     split: str,
     digest: bool,
-    base: list[str],
     at_batch: Callable[..., None],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    whole = run(base, "birnn", "whole")
+    whole = unstopped("birnn")
     at_batch(4, send(signal.SIGTERM))
     with pytest.raises(Interrupted):
-        run(base, "birnn", "a")
+        run("birnn", "a", own_corpus)
     at_batch(0, die)
-    if not digest:  # as it was written before checkpoints held one
+    if not digest:  # as in checkpoints of older versions
         for path in steps(tmp_path / "a" / "checkpoints").values():
             content = read(path)
             content["entente"].pop("text", None)
@@ -368,67 +398,74 @@ def test_a_run_goes_on_with_no_text_but_its_own(
     for resume in ("auto", str(tmp_path / "a")):
         words = "text has changed" if digest else "its vocabulary is not the one that the text gives now"
         with pytest.raises(InputError, match=rf"step-4\.ckpt: .*{words}") as refusal:
-            run(base, "birnn", "a", f"resume={resume}")
+            run("birnn", "a", own_corpus, resume=resume)
         assert "\n" not in str(refusal.value)
     assert ("only its vocabulary is compared" in capsys.readouterr().out) is not digest
     assert {path: path.read_bytes() for path in before} == before and not (tmp_path / "a-2").exists()
     (tmp_path / f"{split}.fr").write_text(text)
-    assert differences(whole, run(base, "birnn", "a", "resume=auto")) == []
+    assert differences(whole, run("birnn", "a", own_corpus, resume="auto")) == []
 
 
-def test_a_changed_test_set_changes_only_its_own_score(base: list[str], at_batch: Callable[..., None], tmp_path: Path) -> None:
-    whole = run(base, "birnn", "whole")
+def test_a_changed_test_set_changes_only_its_own_score(
+    run: Run, unstopped: Run, own_corpus: str, at_batch: Callable[..., None], tmp_path: Path
+) -> None:
+    whole = unstopped("birnn")
     at_batch(4, send(signal.SIGTERM))
     with pytest.raises(Interrupted):
-        run(base, "birnn", "a")
+        run("birnn", "a", own_corpus)
     at_batch(0, die)
     (tmp_path / "test.en").write_text((tmp_path / "test.en").read_text().replace("dog", "hound"))
-    assert {line.split("/")[0] for line in differences(whole, run(base, "birnn", "a", "resume=auto"))} <= {
+    assert {line.split("/")[0] for line in differences(whole, run("birnn", "a", own_corpus, resume="auto"))} <= {
         "metrics.json",
         "translations",
         "final",
     }
 
 
-def test_a_mean_as_good_as_the_best_is_the_model(base: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever way single precision rounds the score: up, down."""
+def test_a_mean_as_good_as_the_best_is_the_model(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not matter whether single precision rounds the score up or down."""
     for score in (12.3, 12.7):
         monkeypatch.setattr(BLEUScore, "score", property(lambda self, score=score: score, lambda self, _: None), raising=False)
-        averaged = run(base, "birnn", "averaged", "checkpoint.average=2")
+        averaged = run("birnn", "averaged", "checkpoint.average=2")
         report = json.loads((averaged / "training.json").read_text())["mean_of_checkpoints"]
         assert (report["bleu"], report["best_single_bleu"], report["chosen"]) == (score, score, True)
 
 
 def test_a_clock_set_back_changes_nothing_that_tensorboard_shows(
-    base: list[str], at_batch: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run: Run,
+    unstopped: Run,
+    own_corpus: str,
+    at_batch: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    """Within a run, before each of two resumes, and before an evaluation that is done again."""
-    whole, now = run(base, "birnn", "whole"), time.time
+    """Tests this within a run, before each of two resumes, and before an evaluation that is repeated."""
+    whole, now = unstopped("birnn"), time.time
 
     def set_back(days: int) -> None:
         monkeypatch.setattr(time, "time", lambda: now() - days * 86_400)
 
     at_batch(15, lambda: set_back(1))
-    assert points(run(base, "birnn", "within")) == points(whole)
+    assert points(run("birnn", "within", own_corpus)) == points(whole)
     for days in (2, 3):
         at_batch(4, send(signal.SIGTERM))
         with pytest.raises(Interrupted):
-            run(base, "birnn", "stopped", "resume=auto")
+            run("birnn", "stopped", own_corpus, resume="auto")
         set_back(days)
     at_batch(0, die)
-    assert differences(whole, run(base, "birnn", "stopped", "resume=auto")) == []
+    assert differences(whole, run("birnn", "stopped", own_corpus, resume="auto")) == []
     set_back(4)
     (tmp_path / "stopped" / "metrics.json").unlink()
     (tmp_path / "test.en").write_text((tmp_path / "test.en").read_text().replace("The", "A"))
-    metrics = json.loads((run(base, "birnn", "stopped", "resume=auto") / "metrics.json").read_text())
+    metrics = json.loads((run("birnn", "stopped", own_corpus, resume="auto") / "metrics.json").read_text())
     shown = points(tmp_path / "stopped")
     assert shown["final/test/ter"] == [(STEPS + 1, pytest.approx(metrics["test"]["ter"]))]
     assert shown["train/loss"] == points(whole)["train/loss"]
 
 
-def test_random_states_come_back() -> None:
+def test_random_states_are_restored() -> None:
     random.seed(5), np.random.seed(7), torch.manual_seed(11)
-    random.gauss(0, 1), np.random.standard_normal()  # both keep a second number for later
+    random.gauss(0, 1), np.random.standard_normal()  # both cache a second number for the next call
     state = random_state()
 
     def draw() -> list[float]:
@@ -441,14 +478,15 @@ def test_random_states_come_back() -> None:
     assert [draw() for _ in range(3)] == expected
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_quits_at_once(tmp_path: Path) -> None:
-    slow = ["model.d_model=1024", "model.d_ff=4096", "data.batch.max_tokens=3000"]  # a step of seconds
+    slow = ["model.d_model=1024", "model.d_ff=4096", "data.batch.max_tokens=3000"]  # a step takes seconds
     overrides = [*write_corpus(tmp_path), f"output_dir={tmp_path}", "name=a", "trainer.accelerator=cpu", *slow]
     with subprocess.Popen(command(overrides), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         assert process.stderr
         while not list(tmp_path.glob("a/events*")):
             time.sleep(0.1)
-        while process.poll() is None:  # until training has begun, an interrupt ends the command at once and without a word
+        while process.poll() is None:  # an interrupt before the first step ends the command at once, silently
             time.sleep(1)
             process.send_signal(signal.SIGINT)
         said = process.stderr.read().decode()
@@ -456,9 +494,9 @@ def test_a_second_interrupt_quits_at_once(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("a/checkpoints/step-*"))
 
 
-@pytest.mark.parametrize("model", sorted(SMALL))
-def test_real_commands_stopped_at_random_moments(model: str, tmp_path: Path) -> None:
-    """With accumulation, dropout and a mean of checkpoints; `make soak` does the same ten times over."""
-    plan = [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]
-    lines = list(rounds(model, tmp_path, plan, random.Random(os.urandom(8))))
-    assert [line.partition(" ")[0] for line in lines] == ["equal"] * 3, "\n".join(lines)
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "numbers"), [("transformer", [signal.SIGKILL, signal.SIGTERM]), ("birnn", [signal.SIGINT])])
+def test_real_commands_stopped_at_random_moments(model: str, numbers: list[signal.Signals], tmp_path: Path) -> None:
+    """With accumulation, dropout and a mean of checkpoints; `make soak` stops each model 30 times."""
+    lines = list(compare_stopped_runs(model, tmp_path, numbers, random.Random(os.urandom(8))))
+    assert all(line.startswith("equal") for line in lines), "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Whole runs, small: from a configuration to metrics, and back from the checkpoint."""
+"""Tests of small but complete runs: from a configuration to metrics, and back from the checkpoint."""
 
 import json
 import math
@@ -41,17 +41,17 @@ def settings(kind: type[Any], overrides: list[str]) -> Any:
     return fill(kind, "", configuration(kind.__name__.lower(), overrides))
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> list[str]:
-    """Overrides of a run of some seconds on files of its own."""
+def overrides_in(folder: Path) -> list[str]:
+    """Returns the overrides of a short run whose corpus and outputs are in a folder."""
     return [
-        *write_corpus(tmp_path),
-        f"output_dir={tmp_path / 'outputs'}",
+        *write_corpus(folder),
+        f"output_dir={folder / 'outputs'}",
         "trainer.accelerator=cpu",
         "trainer.max_steps=6",
         "trainer.validate_every=3",
         "trainer.log_every=1",
         "optim.warmup=2",
+        "search.length_factor=0.5",
         "views.attention=false",
     ]
 
@@ -60,8 +60,20 @@ def trained(base: list[str], model: str, *more: str) -> Path:
     return train(configuration("train", [*base, f"model={model}", *SMALL[model], *more]))
 
 
-def test_a_run_leaves_everything_it_promises(base: list[str]) -> None:
-    run = trained(base, "transformer", "views.attention=true")
+@pytest.fixture
+def base(tmp_path: Path) -> list[str]:
+    return overrides_in(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Returns a run of each model, which tests only read."""
+    base = overrides_in(tmp_path_factory.mktemp("runs"))
+    return {model: trained(base, model) for model in SMALL}
+
+
+def test_a_run_writes_all_its_files(base: list[str]) -> None:
+    run = trained(base, "transformer", "views.attention=true", "trainer.validate_every=6")
     expected = ["config.yaml", "train.log", "checkpoints/best.ckpt", "checkpoints/step-6.ckpt", "metrics.json", "training.json"]
     assert [name for name in expected if not (run / name).is_file()] == []
     metrics = json.loads((run / "metrics.json").read_text())
@@ -74,7 +86,7 @@ def test_a_run_leaves_everything_it_promises(base: list[str]) -> None:
     events = EventAccumulator(str(run), size_guidance={"images": 0}).Reload()
     scalars, images = events.Tags()["scalars"], events.Tags()["images"]
     assert {"train/loss", "train/nll", "train/tokens_per_second", "train/lr", "valid/bleu", "valid/nll"} <= set(scalars)
-    assert [e.step for e in events.Scalars("valid/bleu")] == [3, 6]
+    assert [e.step for e in events.Scalars("valid/bleu")] == [6]
     for kind in ("encoder self-attention", "decoder masked self-attention", "cross-attention"):
         assert sum(f"attention/{kind}/" in tag for tag in images) == 3, images
     assert any(tag.startswith("translations/") for tag in events.Tags()["tensors"])
@@ -86,8 +98,8 @@ def test_a_run_leaves_everything_it_promises(base: list[str]) -> None:
     assert events.Scalars("final/test/bleu")[-1].value == pytest.approx(metrics["test"]["bleu"])
 
 
-# The learning rate after the warm-up, at a step from 0 of so many, as a share of the peak: as published, for each file.
-FALLS: dict[str, Callable[[int, int], float]] = {
+# For each file: the published learning rate after warm-up as a fraction of the peak, from the step (from 0) and their number.
+DECAYS: dict[str, Callable[[int, int], float]] = {
     "cosine": lambda step, steps: (1 + math.cos(math.pi * (step - 200) / (steps - 200))) / 2,  # Loshchilov & Hutter 2017
     "inverse_sqrt": lambda step, steps: 400**0.5 * (step + 1) ** -0.5,  # Vaswani et al. 2017, section 5.3
     "experiment=transformer_base": lambda step, steps: 4000**0.5 * (step + 1) ** -0.5,
@@ -96,8 +108,8 @@ FALLS: dict[str, Callable[[int, int], float]] = {
 }
 
 
-@pytest.mark.parametrize("file", FALLS)
-def test_without_a_warm_up_the_rates_of_the_warm_up_are_other_and_no_others(file: str) -> None:
+@pytest.mark.parametrize("file", DECAYS)
+def test_without_warm_up_only_the_rates_of_the_warm_up_change(file: str) -> None:
     choice = [file if "=" in file else f"optim={file}", "trainer.max_steps=5003", "++data.root=."]
     settings = {name: configuration("train", [*choice, *more])["optim"] for name, more in ABLATED.items()}
     assert [key for key in settings["baseline"] if settings["baseline"][key] != settings["no_warmup"][key]] == ["warmup"]
@@ -106,14 +118,12 @@ def test_without_a_warm_up_the_rates_of_the_warm_up_are_other_and_no_others(file
     assert rates["baseline"][:warmup] == pytest.approx([(step + 1) / warmup for step in range(warmup)])
     assert rates["no_warmup"][:warmup] == [1.0] * warmup
     assert rates["no_warmup"][warmup:] == rates["baseline"][warmup:]
-    assert rates["baseline"][warmup:] == pytest.approx([FALLS[file](step, 5003) for step in range(warmup, 5003)])
+    assert rates["baseline"][warmup:] == pytest.approx([DECAYS[file](step, 5003) for step in range(warmup, 5003)])
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "inverse_sqrt", "constant"])
 @pytest.mark.parametrize("decay_from", [1, 7, 300])
-def test_a_warm_up_up_to_the_fall_leaves_the_rest_as_it_is_and_a_longer_one_postpones_the_fall(
-    schedule: Any, decay_from: int
-) -> None:
+def test_only_a_warm_up_longer_than_decay_from_postpones_the_decay(schedule: Any, decay_from: int) -> None:
     def rates(warmup: int, decay_from: int) -> list[float]:
         optim = Optim(warmup=warmup, schedule=schedule, decay_from=decay_from)
         return [optim.factor(step, 307) for step in range(307)]
@@ -139,13 +149,12 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_does_not(base: lis
 def test_a_model_learns_to_translate_and_its_checkpoint_scores_the_same(
     base: list[str], model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = trained(
-        base, model, "trainer.max_steps=600", "trainer.validate_every=300", f"optim.lr={LR[model]}", "optim.warmup=20"
-    )
+    more = ["trainer.max_steps=400", "trainer.validate_every=200", f"optim.lr={LR[model]}", "optim.warmup=20"]
+    run = trained(base, model, *more, "search.length_factor=1.5")
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["test"]["bleu"] > 95
 
-    monkeypatch.chdir(tmp_path)  # a checkpoint is found and complete from anywhere
+    monkeypatch.chdir(tmp_path)  # the checkpoint is found and loaded from any working directory
     again = evaluate_checkpoint(
         settings(
             Evaluate,
@@ -155,7 +164,7 @@ def test_a_model_learns_to_translate_and_its_checkpoint_scores_the_same(
     assert again == metrics
     assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == metrics
     logged = EventAccumulator(str(run)).Reload().Scalars("valid/bleu")
-    assert max(e.value for e in logged) == pytest.approx(metrics["valid"]["bleu"], rel=1e-6)  # events hold float32
+    assert max(e.value for e in logged) == pytest.approx(metrics["valid"]["bleu"], rel=1e-6)  # events are stored in float32
 
     source = tmp_path / "in.txt"
     source.write_text("Le chat voit le chien.\n\nLe garçon entend l’oiseau.\n", encoding="utf-8")
@@ -179,7 +188,7 @@ def test_a_second_run_of_one_name_has_a_directory_of_its_own(base: list[str]) ->
     assert {path: path.read_bytes() for path in first.rglob("*") if path.is_file()} == before
 
 
-def test_a_name_that_cannot_be_leaves_nothing_behind(base: list[str], tmp_path: Path) -> None:
+def test_a_name_that_is_too_long_leaves_nothing_behind(base: list[str], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="give the name of a folder"):
         trained(base, "birnn", f"name={'x' * 300}")
     assert not (tmp_path / "outputs").exists()
@@ -188,8 +197,8 @@ def test_a_name_that_cannot_be_leaves_nothing_behind(base: list[str], tmp_path: 
     assert not (tmp_path / "outputs").exists()
 
 
-def test_overfit_learns_one_batch_by_heart(base: list[str]) -> None:
-    more = ["overfit=true", "trainer.max_steps=300", "trainer.validate_every=300", "optim.lr=1e-2", "data.batch.max_tokens=90"]
+def test_overfit_memorises_one_batch(base: list[str]) -> None:
+    more = ["overfit=true", "trainer.max_steps=150", "trainer.validate_every=150", "optim.lr=1e-2", "data.batch.max_tokens=90"]
     metrics = json.loads((trained(base, "transformer", *more) / "metrics.json").read_text())
     assert metrics["valid"]["bleu"] == pytest.approx(100)
     assert metrics["valid"]["sentences"] < 23
@@ -197,7 +206,7 @@ def test_overfit_learns_one_batch_by_heart(base: list[str]) -> None:
 
 @pytest.mark.parametrize(("model", "steps"), [("transformer", 5000), ("birnn", 3500)])
 @pytest.mark.parametrize(("src", "tgt"), [("fr", "en"), ("en", "fr")])
-def test_multi30k_is_an_experiment_that_only_lacks_its_folder(model: str, steps: int, src: str, tgt: str) -> None:
+def test_a_multi30k_experiment_needs_only_a_folder(model: str, steps: int, src: str, tgt: str) -> None:
     overrides = [f"experiment=multi30k_{model}", f"data.src={src}", f"data.tgt={tgt}"]
     config = configuration("train", [*overrides, "data.root=somewhere"])
     assert config["name"] == f"multi30k-{src}-{tgt}-{model}-baseline-seed1"
@@ -209,12 +218,12 @@ def test_multi30k_is_an_experiment_that_only_lacks_its_folder(model: str, steps:
 def test_debug_runs_two_batches_of_everything(base: list[str]) -> None:
     kept = [o for o in base if not o.startswith(("trainer.", "optim."))]
     run = trained(kept, "birnn", "trainer=debug", "data.batch.eval_max_tokens=60", "trainer.accelerator=cpu")
-    assert run.name.endswith("-debug")  # the name of a real run stays free
+    assert run.name.endswith("-debug")  # so that it does not take the name of a real run
     assert json.loads((run / "training.json").read_text())["steps"] == 2
     assert 0 < json.loads((run / "metrics.json").read_text())["valid"]["sentences"] < 23
 
 
-def test_training_without_the_residual_starts_equal_and_is_otherwise_the_same_run(base: list[str]) -> None:
+def test_training_without_the_residual_changes_no_other_setting(base: list[str]) -> None:
     one = configuration("train", [*base, *SMALL["transformer"]])
     other = configuration("train", [*base, *SMALL["transformer"], "ablation=no_residual"])
     different = {key for key in one if one[key] != other[key]}
@@ -234,15 +243,15 @@ def test_accumulated_batches_make_one_step(base: list[str]) -> None:
     )
 
 
-def test_a_checkpoint_holds_its_run(base: list[str]) -> None:
-    run = checkpoint.load(str(trained(base, "birnn")))
+def test_a_checkpoint_holds_its_run(runs: dict[str, Path]) -> None:
+    run = checkpoint.load(str(runs["birnn"]))
     assert run.config["model"]["name"] == "birnn" and run.step in (3, 6)
     assert {"created", "commit", "command", "torch", "python"} <= set(run.provenance)
     assert run.vocabulary.src.decode(run.vocabulary.src.encode("Le garçon")) == "Le garçon"
     assert not run.model.training
 
 
-def test_a_file_that_is_no_checkpoint_is_refused_in_a_line(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
     text, foreign = tmp_path / "text.ckpt", tmp_path / "foreign.ckpt"
     text.write_text("not a checkpoint")
     torch.save({"state_dict": {}}, foreign)
@@ -274,7 +283,7 @@ def test_a_file_that_is_no_checkpoint_is_refused_in_a_line(tmp_path: Path) -> No
         (["data.tokenizer.vocab_size=3"], "vocab_size"),
     ],
 )
-def test_what_cannot_be_is_refused_before_a_directory_is_made(base: list[str], overrides: list[str], words: str) -> None:
+def test_wrong_settings_are_refused_before_a_directory_is_made(base: list[str], overrides: list[str], words: str) -> None:
     config = configuration("train", [*base, *overrides])
     with pytest.raises(InputError, match=words):
         train(config)
@@ -296,13 +305,13 @@ def test_each_language_may_have_pieces_of_its_own(base: list[str]) -> None:
     assert run.model.output.weight is run.model.tgt_embedding.weight
 
 
-def test_all_attention_of_a_checkpoint_becomes_pictures(base: list[str], tmp_path: Path) -> None:
-    """Of every kind, all heads and one large, as PNG and SVG; in words too; what is read may be given."""
+def test_all_attention_of_a_checkpoint_becomes_pictures(runs: dict[str, Path], tmp_path: Path) -> None:
+    """One picture per kind with all heads and one with a large map, as PNG and SVG; by words, and of a given translation."""
     sentence = ["sentence='Le chat voit le chien.'"]
     for model, names in (("transformer", ["cross", "decoder", "encoder"]), ("birnn", ["alignment"])):
         folder = tmp_path / model
         several = [f"{name}-large" for name in names] if model == "transformer" else []
-        arguments = [f"checkpoint={trained(base, model)}", *sentence, f"output={folder}"]
+        arguments = [f"checkpoint={runs[model]}", *sentence, f"output={folder}"]
         picture_attention(settings(Attention, arguments))
         wanted = sorted(f"{name}.{kind}" for name in [*names, *several] for kind in ("png", "svg"))
         assert sorted(path.name for path in folder.iterdir()) == wanted
@@ -317,16 +326,15 @@ def test_all_attention_of_a_checkpoint_becomes_pictures(base: list[str], tmp_pat
 
 @pytest.mark.parametrize("model", ["transformer", "birnn"])
 def test_attention_is_measured_against_a_users_own_links(
-    model: str, base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: str, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And the links of the best head, written, have the error rate that was reported."""
-    run = trained(base, model)
+    """The links that are written are those of the best head, and have the error rate that is reported."""
     for side, text in (("fr", "Le chat voit le chien .\nLe chat suit le garçon .\n"), ("en", "The cat sees .\nThe boy .\n")):
         (tmp_path / side).write_text(text)
     (tmp_path / "gold").write_text("0-0 1-1 2?2 5-3\n0?0 4-1 5-2\n")
     files = [f"src={tmp_path}/fr", f"tgt={tmp_path}/en", f"alignments={tmp_path}/gold"]
     more = ["attention=true", "occlusion=2", f"output={tmp_path}/out"]
-    metrics = evaluate_checkpoint(settings(Evaluate, [f"checkpoint={run}", *files, *more]))
+    metrics = evaluate_checkpoint(settings(Evaluate, [f"checkpoint={runs[model]}", *files, *more]))
     found = metrics["fr"]["attention"]
     kinds = {"alignment"}
     if model == "transformer":
@@ -345,9 +353,9 @@ def test_attention_is_measured_against_a_users_own_links(
         assert words in said, said[-3000:]
 
 
-def test_every_head_is_measured_at_each_validation(base: list[str]) -> None:
+def test_every_head_is_measured_at_each_validation(runs: dict[str, Path]) -> None:
     for model, kinds in (("transformer", {"encoder", "decoder", "cross"}), ("birnn", {"alignment"})):
-        events = EventAccumulator(str(trained(base, model)), size_guidance={"scalars": 0}).Reload()
+        events = EventAccumulator(str(runs[model]), size_guidance={"scalars": 0}).Reload()
         tags = [tag for tag in events.Tags()["scalars"] if tag.startswith("heads/")]
         assert {tag.split("/")[2].split()[0] for tag in tags} == kinds
         assert {tag.split("/")[1] for tag in tags} == {"near_uniform", "entropy", "end", "punctuation", "diagonal"}
@@ -355,21 +363,24 @@ def test_every_head_is_measured_at_each_validation(base: list[str]) -> None:
             assert [event.step for event in events.Scalars(tag)] == [3, 6]
 
 
-def test_attention_stands_beside_what_leaving_words_out_changes(
-    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_attention_is_shown_next_to_the_effect_of_leaving_words_out(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = ",".join(str(trained(base, model)) for model in ("transformer", "birnn"))
-    arguments = [f"checkpoint=[{runs}]", "sentence='Le chat voit le chien.'", f"output={tmp_path}/both.svg", "occlusion=true"]
+    arguments = [
+        f"checkpoint=[{','.join(map(str, runs.values()))}]",
+        "sentence='Le chat voit le chien.'",
+        f"output={tmp_path}/both.svg",
+        "occlusion=true",
+    ]
     picture_attention(settings(Attention, arguments))
     text = (tmp_path / "both.svg").read_text()
     assert text.count("change when left out") == 2 and "</s>" not in text
     assert capsys.readouterr().out.count("pearson") == 2
 
 
-def test_the_attention_of_a_sentence_becomes_a_picture(base: list[str], tmp_path: Path) -> None:
-    runs = [trained(base, "transformer"), trained(base, "birnn")]
+def test_the_attention_of_a_sentence_becomes_a_picture(runs: dict[str, Path], tmp_path: Path) -> None:
     sizes = []
-    for chosen in ([runs[0]], runs):
+    for chosen in ([runs["transformer"]], [runs["transformer"], runs["birnn"]]):
         output = tmp_path / f"{len(chosen)}.png"
         arguments = [f"checkpoint=[{','.join(map(str, chosen))}]", "sentence='Le chat voit le chien.'", f"output={output}"]
         picture_attention(settings(Attention, arguments))

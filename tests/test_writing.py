@@ -1,4 +1,4 @@
-"""A file is there whole or not at all."""
+"""Tests that files are written completely or not at all."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import pytest
 from entente.files import open_atomic, remove_leftovers, scratch, write_json
 
 
-def test_a_file_that_fails_on_the_way_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "metrics.json"
     write_json(path, {"bleu": 11.5, "of": "œuvre"})
     before = path.read_text(encoding="utf-8")
@@ -26,18 +26,18 @@ def test_a_file_that_fails_on_the_way_leaves_what_was_there(tmp_path: Path) -> N
     assert [found.name for found in path.parent.iterdir()] == ["metrics.json"]
 
 
-def test_what_a_dead_writer_left_is_removed_and_a_live_one_is_left_alone(tmp_path: Path) -> None:
+def test_the_files_of_a_dead_writer_are_removed_and_those_of_a_live_one_are_not(tmp_path: Path) -> None:
     program = "import os, sys; from pathlib import Path; from entente.files import open_atomic, scratch\n"
     program += "with open_atomic(Path('a')), scratch(Path()): os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False).returncode == -signal.SIGKILL
-    assert len(list(tmp_path.iterdir())) == 4  # a file, a folder, and a lock of each
+    assert len(list(tmp_path.iterdir())) == 4  # a file, a folder, and a lock for each
     with open_atomic(tmp_path / "b"), scratch(tmp_path) as folder:
         remove_leftovers(tmp_path)
         assert folder.is_dir() and len(list(tmp_path.iterdir())) == 4
     assert os.listdir(tmp_path) == ["b"]
 
 
-def test_several_may_write_one_file_at_once(tmp_path: Path) -> None:
+def test_several_threads_can_write_one_file_at_once(tmp_path: Path) -> None:
     path = tmp_path / "not" / "yet" / "file"
     contents = [bytes([letter]) * 10_007 for letter in range(11)]
 
@@ -52,15 +52,15 @@ def test_several_may_write_one_file_at_once(tmp_path: Path) -> None:
     assert os.listdir(path.parent) == ["file"]
 
 
-def test_folders_made_for_a_file_that_fails_are_removed(tmp_path: Path) -> None:
+def test_folders_made_for_a_failed_write_are_removed(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     with pytest.raises(RuntimeError), open_atomic(tmp_path / "kept" / "new" / "newer" / "file"):
         raise RuntimeError
     assert [*tmp_path.rglob("*")] == [tmp_path / "kept"]
 
 
-# Imports every module in one process, where the package (other packages know on which system they are) has only what every
-# system has.
+# Imports every module in one process in which our package cannot import modules that only Unix has. Other packages can, since
+# they check the system by themselves.
 WITHOUT_UNIX = """
 import builtins, importlib, pkgutil
 import_module = builtins.__import__
