@@ -326,29 +326,7 @@ def project(tmp_path: Path) -> Path:
 
 def arguments(base: list[str], *overrides: str) -> list[str]:
     """Returns the arguments of a training or a suite in the folder `project`."""
-    return ["--config-dir=own", *base, *SMALL["transformer"], "trainer.threads=1", *overrides]
-
-
-class EndedProcess:
-    """The process of a run that has ended with an exit code, or by minus the number of a signal."""
-
-    def __init__(self, code: int) -> None:
-        self.code = code
-
-    def poll(self) -> int:
-        return self.code
-
-
-class InterruptedProcess:
-    """The process of a run that is interrupted by Ctrl-C, which reaches this process when it looks for the exit code."""
-
-    def poll(self) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-
-    def terminate(self) -> None: ...
-
-    def wait(self) -> int:
-        return 75
+    return ["--config-dir=own", *base, *SMALL["transformer"], "trainer.threads=1", "views.diagnosis=0", *overrides]
 
 
 @pytest.fixture
@@ -366,7 +344,7 @@ def ablate(project: Path, base: list[str], monkeypatch: pytest.MonkeyPatch) -> A
             ended = run(shlex.join(["train", *command[command.index("train") + 1 :]]), project)
             Singleton.set_state(suite_state)
             stdout.write((ended.out + ended.err).encode())
-            return EndedProcess(int(str(ended.code)))
+            return SimpleNamespace(poll=lambda: ended.code)
 
         suites.code_digest.cache_clear()  # a new command computes it again
         with monkeypatch.context() as patched:
@@ -432,7 +410,10 @@ def scores(suite: Path) -> list[list[str]]:
 
 def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, ablate: Ablate) -> None:
     folder = project / "outputs" / "rows"
-    chosen, killed = "suite=[baseline,same,huge_rate,no_residual]", {"no_residual-seed1": EndedProcess(-signal.SIGKILL)}
+    chosen, killed = (
+        "suite=[baseline,same,huge_rate,no_residual]",
+        {"no_residual-seed1": SimpleNamespace(poll=lambda: -signal.SIGKILL)},
+    )
     assert ablate(chosen, "name=rows", processes=killed).code == 0
     expected = {"baseline": "finished", "same": "refused", "huge_rate": "diverged", "no_residual": "killed"}
     assert states(folder) == {f"{name}-seed1": state for name, state in expected.items()}
@@ -520,8 +501,8 @@ def test_a_suite_that_is_killed_twice_ends_with_the_same_table(project: Path, ba
 
 
 def test_an_interrupted_suite_interrupts_the_runs_under_way(project: Path, ablate: Ablate) -> None:
-    interrupted = {"baseline-seed1": InterruptedProcess()}
-    ended = ablate("suite=[baseline,unscaled]", "name=stopped", processes=interrupted)
+    process = SimpleNamespace(poll=lambda: os.kill(os.getpid(), signal.SIGINT), terminate=lambda: None, wait=lambda: 75)
+    ended = ablate("suite=[baseline,unscaled]", "name=stopped", processes={"baseline-seed1": process})
     assert ended.code == 75 and "resume with the same command" in ended.err
     assert states(project / "outputs" / "stopped") == {"baseline-seed1": "interrupted", "unscaled-seed1": "waiting"}
 

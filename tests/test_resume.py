@@ -36,6 +36,8 @@ VIEWS_OFF = ["views.attention=false", "views.heads=0", "views.diagnosis=0"]
 
 
 Run = Callable[..., Path]
+AtBatch = Callable[[int, Callable[[], None]], None]
+Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +88,7 @@ def own_corpus(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def at_batch(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None]], None]:
+def at_batch(monkeypatch: pytest.MonkeyPatch) -> AtBatch:
     """Returns a function that makes the next runs call `act` within their n-th training batch, counted from 1."""
     original = Translator.training_step
 
@@ -123,16 +125,23 @@ def die() -> None:
     raise Killed
 
 
+@pytest.fixture
+def interrupt(run: Run, at_batch: AtBatch) -> Callable[..., None]:
+    """Returns a function that trains a run and interrupts it within its n-th batch."""
+
+    def interrupt_run(n: int, *arguments: str, **named: str) -> None:
+        at_batch(n, send(signal.SIGTERM))
+        with pytest.raises(Interrupted):
+            run(*arguments, **named)
+        at_batch(0, die)
+
+    return interrupt_run
+
+
 @pytest.mark.parametrize("model", sorted(SMALL))
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_a_run_stopped_by_signals_ends_with_the_same_bits(
-    run: Run,
-    unstopped: Run,
-    model: str,
-    accumulate: int,
-    at_batch: Callable[..., None],
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
+    run: Run, unstopped: Run, model: str, accumulate: int, at_batch: AtBatch, capsys: Capture, tmp_path: Path
 ) -> None:
     more = f"trainer.accumulate={accumulate}"
     whole = unstopped(model, more)
@@ -154,7 +163,7 @@ def test_a_run_stopped_by_signals_ends_with_the_same_bits(
 
 @pytest.mark.parametrize("model", sorted(SMALL))
 def test_a_run_that_died_loses_no_more_than_since_its_last_checkpoint(
-    run: Run, unstopped: Run, model: str, at_batch: Callable[..., None], tmp_path: Path
+    run: Run, unstopped: Run, model: str, at_batch: AtBatch, tmp_path: Path
 ) -> None:
     views = ("views.heads=32", "views.diagnosis=2")
     whole = unstopped(model, *views)
@@ -167,7 +176,7 @@ def test_a_run_that_died_loses_no_more_than_since_its_last_checkpoint(
         assert differences(whole, run(model, f"died{batch}", *views, resume="auto")) == []
 
 
-def test_tensorboard_shows_every_point_once(run: Run, at_batch: Callable[..., None], tmp_path: Path) -> None:
+def test_tensorboard_shows_every_point_once(run: Run, at_batch: AtBatch, tmp_path: Path) -> None:
     at_batch(12, die)
     with pytest.raises(Killed):
         run("birnn", "died", "views.attention=true", "views.attention_every=0")
@@ -182,14 +191,11 @@ def test_tensorboard_shows_every_point_once(run: Run, at_batch: Callable[..., No
     assert images and all([step for step, _ in shown[tag]] == [5, 10, 15, STEPS] for tag in images)
 
 
-def test_patience_comes_back(run: Run, unstopped: Run, at_batch: Callable[..., None], tmp_path: Path) -> None:
+def test_patience_comes_back(run: Run, unstopped: Run, interrupt: Run, tmp_path: Path) -> None:
     more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # learns nothing and stops at the third validation
     whole = unstopped("birnn", *more)
     assert find_resume_point(whole, CheckpointSettings()).step == 15
-    at_batch(12, send(signal.SIGTERM))
-    with pytest.raises(Interrupted):
-        run("birnn", "stopped", *more)
-    at_batch(0, die)
+    interrupt(12, "birnn", "stopped", *more)
     assert differences(whole, run("birnn", "stopped", *more, resume="auto")) == []
     (tmp_path / "stopped" / "metrics.json").unlink()  # as if killed after it stopped early, before its evaluation
     assert differences(whole, run("birnn", "stopped", *more, resume="auto")) == []
@@ -204,14 +210,11 @@ def test_an_interrupt_before_the_first_step_says_so(run: Run, unstopped: Run, mo
     assert differences(whole, run("birnn", "stopped", resume="auto")) == []
 
 
-def test_the_speed_is_that_of_the_whole_training(run: Run, unstopped: Run, at_batch: Callable[..., None]) -> None:
+def test_the_speed_is_that_of_the_whole_training(run: Run, unstopped: Run, interrupt: Run) -> None:
     """It includes steps that were not logged and those before an interrupt, and resuming a trained run does not change it."""
     rarely = "trainer.log_every=100"
     whole = unstopped("birnn", rarely)
-    at_batch(9, send(signal.SIGTERM))
-    with pytest.raises(Interrupted):
-        run("birnn", "stopped", rarely)
-    at_batch(0, die)
+    interrupt(9, "birnn", "stopped", rarely)
     stopped = run("birnn", "stopped", rarely, resume="auto")
     trained = [read(path / "checkpoints" / f"step-{STEPS}.ckpt")["trained"] for path in (whole, stopped)]
     assert trained[0]["tokens"] == trained[1]["tokens"] > 100 * STEPS
@@ -221,14 +224,9 @@ def test_the_speed_is_that_of_the_whole_training(run: Run, unstopped: Run, at_ba
     assert speed == pytest.approx(trained[1]["tokens"] / trained[1]["seconds"], abs=0.1)
 
 
-def test_resume_auto_takes_the_newest_unfinished_run(
-    run: Run, at_batch: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_resume_auto_takes_the_newest_unfinished_run(run: Run, interrupt: Run, tmp_path: Path, capsys: Capture) -> None:
     def stop(*more: str) -> None:
-        at_batch(4, send(signal.SIGTERM))
-        with pytest.raises(Interrupted):
-            run("birnn", "a", *more)
-        at_batch(0, die)
+        interrupt(4, "birnn", "a", *more)
 
     assert run("birnn", "a", resume="auto") == tmp_path / "a"  # there is none yet, so a new run begins
     assert "no run" in capsys.readouterr().out
@@ -248,13 +246,10 @@ def test_resume_auto_takes_the_newest_unfinished_run(
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
-    run: Run, unstopped: Run, at_batch: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Run, unstopped: Run, interrupt: Run, tmp_path: Path, capsys: Capture
 ) -> None:
     whole = unstopped("birnn")
-    at_batch(11, send(signal.SIGTERM))
-    with pytest.raises(Interrupted):
-        run("birnn", "stopped")
-    at_batch(0, die)
+    interrupt(11, "birnn", "stopped")
     saved = [*steps(tmp_path / "stopped" / "checkpoints").values()]
     assert [path.name for path in saved] == ["step-6.ckpt", "step-9.ckpt", "step-11.ckpt"]
     damage(saved[-1])
@@ -290,22 +285,19 @@ MEAN = CheckpointSettings(every=4, average=3)
 
 @pytest.mark.parametrize("model", sorted(SMALL))
 def test_the_mean_does_not_depend_on_where_a_run_was_stopped(
-    run: Run, unstopped: Run, model: str, at_batch: Callable[..., None], tmp_path: Path
+    run: Run, unstopped: Run, model: str, interrupt: Run, tmp_path: Path
 ) -> None:
     """It is the mean of the last regular checkpoints and of the last step, 24, 28 and 30. The run is stopped twice."""
     whole = unstopped(model, *AVERAGED)
     assert [path.name for path in steps(whole / "checkpoints").values()] == ["step-24.ckpt", "step-28.ckpt", "step-30.ckpt"]
     for batch, step in ((25, 25), (1, 26)):
-        at_batch(batch, send(signal.SIGTERM))
-        with pytest.raises(Interrupted):
-            run(model, "stopped", *AVERAGED, resume="auto")
+        interrupt(batch, model, "stopped", *AVERAGED, resume="auto")
         assert find_resume_point(tmp_path / "stopped", CheckpointSettings()).step == step
-    at_batch(0, die)
     assert differences(whole, run(model, "stopped", *AVERAGED, resume="auto")) == []
 
 
 def test_steps_whose_checkpoints_are_lost_are_trained_again(
-    run: Run, unstopped: Run, at_batch: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Run, unstopped: Run, at_batch: AtBatch, tmp_path: Path, capsys: Capture
 ) -> None:
     """If the process dies meanwhile, TensorBoard still shows every point."""
     whole = unstopped("birnn", *AVERAGED)
@@ -328,11 +320,9 @@ def test_steps_whose_checkpoints_are_lost_are_trained_again(
         assert differences(whole, run("birnn", "whole", *AVERAGED, resume=str(spoilt))) == []
 
 
-def test_only_the_checkpoints_of_the_mean_are_required(run: Run, at_batch: Callable[..., None], tmp_path: Path) -> None:
+def test_only_the_checkpoints_of_the_mean_are_required(run: Run, interrupt: Run, tmp_path: Path) -> None:
     """At step 26 of 30 that is 24; with patience, which may end the run at step 27, also 20."""
-    at_batch(26, send(signal.SIGTERM))
-    with pytest.raises(Interrupted):
-        run("birnn", "a", *AVERAGED)
+    interrupt(26, "birnn", "a", *AVERAGED)
     saved = [*steps(tmp_path / "a" / "checkpoints").values()]
     assert [path.stem for path in saved] == ["step-16", "step-20", "step-24", "step-26"]
     shutil.copytree(tmp_path / "a", tmp_path / "b")
@@ -343,7 +333,7 @@ def test_only_the_checkpoints_of_the_mean_are_required(run: Run, at_batch: Calla
     assert find_resume_point(tmp_path / "b", MEAN, last=30).step == find_resume_point(tmp_path / "b", MEAN).step == 20
 
 
-def test_the_end_is_always_validated(run: Run, unstopped: Run, at_batch: Callable[..., None], tmp_path: Path) -> None:
+def test_the_end_is_always_validated(run: Run, unstopped: Run, interrupt: Run) -> None:
     """Once, for any validate_every and accumulate, and also after a stop in the last step."""
     for name, validate_every, expected, more in (
         ("never", 1000, [STEPS], []),
@@ -360,12 +350,7 @@ def test_the_end_is_always_validated(run: Run, unstopped: Run, at_batch: Callabl
         scores = [value for _, value in shown["valid/bleu"]]
         best = json.loads((whole / "metrics.json").read_text())["valid"]["bleu"]
         assert best == pytest.approx(max(scores)) and read(whole / "checkpoints" / "best.ckpt")["global_step"] in expected
-        at_batch(STEPS, send(signal.SIGTERM))
-        if more:
-            at_batch(STEPS * 2, send(signal.SIGTERM))
-        with pytest.raises(Interrupted):
-            run("birnn", f"{name}-stopped", *settings)
-        at_batch(0, die)
+        interrupt(STEPS * (2 if more else 1), "birnn", f"{name}-stopped", *settings)
         assert differences(whole, run("birnn", f"{name}-stopped", *settings, resume="auto")) == []
 
 
@@ -373,20 +358,10 @@ def test_the_end_is_always_validated(run: Run, unstopped: Run, at_batch: Callabl
     ("split", "digest"), [("train", True), ("valid", True), ("train", False)], ids=["train", "valid", "from before"]
 )
 def test_a_run_resumes_only_with_the_text_it_began_with(
-    run: Run,
-    unstopped: Run,
-    own_corpus: str,
-    split: str,
-    digest: bool,
-    at_batch: Callable[..., None],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    run: Run, unstopped: Run, own_corpus: str, split: str, digest: bool, interrupt: Run, tmp_path: Path, capsys: Capture
 ) -> None:
     whole = unstopped("birnn")
-    at_batch(4, send(signal.SIGTERM))
-    with pytest.raises(Interrupted):
-        run("birnn", "a", own_corpus)
-    at_batch(0, die)
+    interrupt(4, "birnn", "a", own_corpus)
     if not digest:  # as in checkpoints of older versions
         for path in steps(tmp_path / "a" / "checkpoints").values():
             content = read(path)
@@ -407,13 +382,10 @@ def test_a_run_resumes_only_with_the_text_it_began_with(
 
 
 def test_a_changed_test_set_changes_only_its_own_score(
-    run: Run, unstopped: Run, own_corpus: str, at_batch: Callable[..., None], tmp_path: Path
+    run: Run, unstopped: Run, own_corpus: str, interrupt: Run, tmp_path: Path
 ) -> None:
     whole = unstopped("birnn")
-    at_batch(4, send(signal.SIGTERM))
-    with pytest.raises(Interrupted):
-        run("birnn", "a", own_corpus)
-    at_batch(0, die)
+    interrupt(4, "birnn", "a", own_corpus)
     (tmp_path / "test.en").write_text((tmp_path / "test.en").read_text().replace("dog", "hound"))
     assert {line.split("/")[0] for line in differences(whole, run("birnn", "a", own_corpus, resume="auto"))} <= {
         "metrics.json",
@@ -435,7 +407,8 @@ def test_a_clock_set_back_changes_nothing_that_tensorboard_shows(
     run: Run,
     unstopped: Run,
     own_corpus: str,
-    at_batch: Callable[..., None],
+    at_batch: AtBatch,
+    interrupt: Run,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
@@ -448,11 +421,8 @@ def test_a_clock_set_back_changes_nothing_that_tensorboard_shows(
     at_batch(15, lambda: set_back(1))
     assert points(run("birnn", "within", own_corpus)) == points(whole)
     for days in (2, 3):
-        at_batch(4, send(signal.SIGTERM))
-        with pytest.raises(Interrupted):
-            run("birnn", "stopped", own_corpus, resume="auto")
+        interrupt(4, "birnn", "stopped", own_corpus, resume="auto")
         set_back(days)
-    at_batch(0, die)
     assert differences(whole, run("birnn", "stopped", own_corpus, resume="auto")) == []
     set_back(4)
     (tmp_path / "stopped" / "metrics.json").unlink()
