@@ -154,12 +154,13 @@ def compare_stopped_runs(
     def attempt(i: int, number: signal.Signals, moments: random.Random) -> str:
         run = folder / f"try{i}"
         here = [*base, f"name={run.name}"]
+        after = reference.seconds
         while True:
-            after = moments.uniform(0, 1) * reference.seconds
+            after = moments.uniform(0, after)
             stopped = start(here, run, number, after)
             if not is_finished(run):
                 break
-            shutil.rmtree(run)  # the signal came too late; try another moment
+            shutil.rmtree(run)  # the signal came too late; try an earlier moment
         again = start(here, run)
         wrong = ["a traceback"] if "Traceback" in stopped.output + again.output else []
         if again.code or not stopped.code:
