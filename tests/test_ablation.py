@@ -25,7 +25,7 @@ from hydra.core.singleton import Singleton
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
-from bad_inputs import Ended, run
+from bad_inputs import Result, run
 from entente import checkpoint
 from entente.ablation import suite as suites
 from entente.ablation.proof import proof
@@ -311,7 +311,7 @@ def test_the_diagnosis_is_logged_and_does_not_change_training(base: list[str], t
 # Suites
 
 
-Ablate = Callable[..., Ended]
+Ablate = Callable[..., Result]
 
 
 @pytest.fixture
@@ -334,7 +334,7 @@ def ablate(project: Path, base: list[str], monkeypatch: pytest.MonkeyPatch) -> A
     """Returns a function that runs a suite in this process and trains its runs here too, one at a time. processes: replacements
     of the process of a run, by its name; table: whether to compare the runs at the end."""
 
-    def call(*overrides: str, processes: Mapping[str, object] | None = None, table: bool = False) -> Ended:
+    def call(*overrides: str, processes: Mapping[str, object] | None = None, table: bool = False) -> Result:
         def train_here(command: list[str], stdout: IO[bytes], **_: object) -> object:
             for name, process in (processes or {}).items():
                 if f"/{name}" in " ".join(command):
