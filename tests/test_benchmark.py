@@ -140,8 +140,8 @@ def test_fewer_seconds_give_a_ratio_above_1() -> None:
 def test_the_share_of_the_ceiling_compares_bursts_of_a_round() -> None:
     ours = Measured({}, bursts=[{"seconds": 2.0, "gflop": 8.0}])
     ceiling = Measured({}, bursts=[{"seconds": 0.5, "gflop": 8.0}])
-    [remark] = remarks(case_result("ceiling", "GFLOP/s", {OURS: ours, "products of its sizes": ceiling}, count="gflop"))
-    assert remark.startswith("ceiling: ours reaches 25% (25% - 25%) of what products of its sizes reach")
+    [remark] = remarks(case_result("ceiling", "GFLOP/s", {OURS: ours, "products of the same sizes": ceiling}, count="gflop"))
+    assert remark.startswith("ceiling: ours runs at 25% (25% - 25%) of the speed of matrix products of the same sizes")
 
 
 CONTESTANT = f"""
@@ -225,7 +225,7 @@ def test_training_is_reported_even_if_the_ceiling_failed(tmp_path: Path, monkeyp
     monkeypatch.setattr(cases, "in_turn", lambda *_: dict(found))
     training, ceiling = cases.training(bench(tmp_path), {"transformer", "ceiling"})
     assert [row.contestant for row in training.rows] == [row.contestant for row in ceiling.rows] == [OURS]
-    assert ceiling.left_out == {"products of its sizes": "ended with code 137: killed"}
+    assert ceiling.left_out == {"products of the same sizes": "ended with code 137: killed"}
 
 
 def test_ctranslate2_is_left_out_if_it_does_not_support_the_model(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def measure_training(folder: Path) -> Result:
     assert [row.contestant for row in training.rows[:2]] == [OURS, cases.MARIAN]
     assert training.left_out["EOLE"] == "no interpreter given; set benchmark.peers.eole=PYTHON"
     assert all(row.figure.lowest > 0 and row.note == "" and row.peak_mb for row in training.rows)
-    assert [row.contestant for row in ceiling.rows] == [OURS, "products of its sizes", "product of 8 cubed"]
+    assert [row.contestant for row in ceiling.rows] == [OURS, "products of the same sizes", "product of 8 cubed"]
     written = json.loads((folder / "out" / "benchmark.json").read_text(encoding="utf-8"))
     assert len(written["results"][0]["raw"][OURS]["bursts"]) == 2 and written["cpu"] and written["versions"]["torch"]
     assert "| transformer, target tokens/s | ours |" in (folder / "out" / "benchmark.md").read_text(encoding="utf-8")

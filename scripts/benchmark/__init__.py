@@ -1,1 +1,1 @@
-"""Compares the speed of Entente with other programs, measured in alternation on one machine."""
+"""Compares the speed of Entente with that of other programs, measured in alternation on one machine."""

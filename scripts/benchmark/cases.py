@@ -1,4 +1,4 @@
-"""Measures each case of the benchmark: sets up its contestants from one configuration and one data set."""
+"""Measures the cases of the benchmark. All contestants of a case are set up from one configuration and one data set."""
 
 import json
 import logging
@@ -43,7 +43,7 @@ DECODING = {"greedy": (1, False), "beam": (5, False), "greedy_trained": (1, True
 
 
 def script(name: str, python: str = sys.executable) -> list[str]:
-    """Returns the command that runs a contestant."""
+    """Returns the command that runs the contestant in contestants/NAME.py."""
     return [str(path_of(python)), str(Path(__file__).parent / "contestants" / f"{name}.py")]
 
 
@@ -76,7 +76,7 @@ class Bench:
 
     @cached_property
     def common(self) -> dict[str, Any]:
-        """The settings that all contestants get."""
+        """The settings that Marian, JoeyNMT, EOLE and the ceiling have in common."""
         precision = str(self.config["trainer"]["precision"])
         return {
             "seed": self.config["seed"],
@@ -91,7 +91,7 @@ class Bench:
 
     @cached_property
     def batches(self) -> dict[str, Any]:
-        """The settings of a training contestant: the file with the batches of all bursts, and the largest length."""
+        """The settings that tell a training contestant where the batches of all bursts are, and their largest length."""
         steps = self.settings.steps * (self.settings.pairs + 1) + PROFILED_STEPS
         path = self.folder / "batches.npz"
         batches = islice(self.data.train_dataloader(), steps)
@@ -100,7 +100,7 @@ class Bench:
 
     @cached_property
     def text(self) -> dict[str, Any]:
-        """The settings of JoeyNMT's own reader: files with the training text, the tokenizer and its pieces."""
+        """The settings of JoeyNMT's own reader: the files of the training text, tokenizer and pieces, and the batch size."""
         path, tokenizer, pieces = self.folder / "train", self.folder / "tokenizer.model", self.folder / "pieces.txt"
         vocabulary, train = self.data.vocabulary.tgt, self.data.corpus.train
         for side in ("src", "tgt"):
@@ -142,7 +142,7 @@ class Bench:
         return self.peer("EOLE", "train_eole", "eole", self.batches)
 
     def peer(self, name: str, file: str, environment: str, settings: Mapping[str, Any]) -> Contestant:
-        """Returns a program that runs in another environment, with the interpreter of that environment."""
+        """Returns a contestant to be run by the Python of another environment. It is left out if that Python is not set."""
         python = getattr(self.settings.peers, environment)
         left_out = self.cpu_only_reason or f"no interpreter given; set benchmark.peers.{environment}=PYTHON" * (python is None)
         return Contestant(name, script(file, python or ""), {**self.common, **settings}, left_out)
@@ -166,12 +166,12 @@ def training(bench: Bench, cases: set[str]) -> Iterator[Result]:
         yield case_result("transformer", "target tokens/s", found, notes=token_notes(found))
     if ceiling:
         large = Measured(ceiling.about, bursts=[burst["large"] for burst in ceiling.bursts])
-        products = {"products of its sizes": ceiling, f"product of {bench.settings.largest} cubed": large}
+        products = {"products of the same sizes": ceiling, f"product of {bench.settings.largest} cubed": large}
         yield case_result("ceiling", "GFLOP/s", {OURS: found[OURS], **products}, count="gflop")
 
 
 def token_notes(found: Mapping[str, Measured]) -> dict[str, str]:
-    """Returns a note for each contestant whose numbers of target tokens differ from ours, so that the ratio is not exact."""
+    """Returns a note for each contestant that trained on other numbers of target tokens than ours; its ratio is not exact."""
     tokens = [burst["tokens"] for burst in found[OURS].bursts]
     others = (name for name, one in found.items() if one.bursts and [burst["tokens"] for burst in one.bursts] != tokens)
     return dict.fromkeys(others, "other tokens than ours")

@@ -32,7 +32,7 @@ PROGRAMS = ("torch", "lightning", "numpy", "transformers", "ctranslate2", "sente
 
 
 def benchmark(config: Mapping[str, Any]) -> list[Result]:
-    """Measures the cases of a checked configuration, prints each when it is done, and writes the results to `output`."""
+    """Measures the cases of a checked configuration, prints each result at once, and writes all to `output`."""
     settings = fill(Benchmark, "benchmark", config["benchmark"])
     run = add_defaults({key: value for key, value in config.items() if key not in ("benchmark", "resume")})
     prepare_process(run["trainer"]["threads"])
@@ -75,8 +75,8 @@ def remarks(result: Result) -> list[str]:
     for row in result.rows:
         if result.case == "ceiling" and row.contestant.startswith("products") and (share := row.ratio):
             said.append(
-                f"ceiling: {OURS} reaches {share.median:.0%} ({share.lowest:.0%} - {share.highest:.0%}) of what products of "
-                "its sizes reach; operations are counted by formula, for matrix products only"
+                f"ceiling: {OURS} runs at {share.median:.0%} ({share.lowest:.0%} - {share.highest:.0%}) of the speed of matrix "
+                "products of the same sizes; operations are counted by formula, for matrix products only"
             )
     for name, parts in parts_of(result).items():
         shares = ", ".join(f"{part} {seconds / sum(parts.values()):.0%}" for part, seconds in parts.items())
@@ -91,7 +91,7 @@ def parts_of(result: Result) -> dict[str, dict[str, float]]:
 
 
 def markdown_table(rows: Sequence[Sequence[str]], text_columns: Sequence[int]) -> str:
-    """Returns a Markdown table; the first row has the headings. Columns not in `text_columns` are aligned on the right."""
+    """Returns a Markdown table; the first row has the headings. Columns not in `text_columns` are right-aligned."""
     marks = ["---" if i in text_columns else "---:" for i in range(len(rows[0]))]
     return "".join(f"| {' | '.join(row)} |\n" for row in [rows[0], marks, *rows[1:]])
 
@@ -132,8 +132,8 @@ def write(output: Path, results: Sequence[Result], about: Mapping[str, Any], con
     write_json(output / "benchmark.json", {**about, "config": dict(config), "results": [asdict(r) for r in results]})
     notes = [
         f"{about['cpu']}, {about['threads']} threads, {about['device']}, {about['precision']}; commit {about['commit']}.",
-        f"Median of {about['pairs']} bursts each, measured in alternation after one to warm up; `ours / it` is the median of "
-        "the ratios of neighbours, above 1 in our favour. Peak MB: resident memory of the contestant's process.",
+        f"Medians of {about['pairs']} bursts, measured in alternation after one warm-up burst. `ours / it`: median of the "
+        "ratios of two bursts in a round; above 1, ours is faster. Peak MB: peak resident memory of the contestant's process.",
         f"Made by: {about['command']}",
     ]
     lines = "".join(f"\n- {note}" for note in notes)

@@ -1,7 +1,7 @@
-"""Summarises bursts: the median and range of the rates, and of the ratios of ours to another program.
+"""Summarises bursts: the median and range of each program's rate, and of the ratio of our rate to it.
 
-A ratio above 1 is in our favour. Both bursts of a ratio come from the same round: they do the same work one right after the
-other, so the ratio is meaningful even if the speed of the machine varies.
+A ratio above 1 means that ours is faster. Both bursts of a ratio come from the same round: they do the same work one right
+after the other, so the ratio is meaningful even if the speed of the machine varies.
 """
 
 import statistics
@@ -27,7 +27,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """The row of one contestant: its figure in the unit of the case, and the ratio of ours to it (None for ours itself)."""
+    """The row of one contestant: its figure in the unit of the case, and how many times as fast ours is (None for ours)."""
 
     contestant: str
     figure: Spread

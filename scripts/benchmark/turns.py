@@ -33,7 +33,7 @@ class Contestant:
 
 @dataclass
 class Measured:
-    """The answers of a contestant: `about` after its set-up, the warm-up, the bursts; or the reason why it was left out."""
+    """The answers of a contestant to its set-up (`about`), the warm-up and each burst, or the reason why it was left out."""
 
     about: Answer = field(default_factory=dict)
     warm_up: Answer = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Measured:
 
 
 class ContestantError(Exception):
-    """Raised if a contestant ends or cannot start. The message is one line that says why."""
+    """Raised if a contestant cannot start or ends without an answer. The message is one line that says why."""
 
 
 class Worker:

@@ -1,9 +1,9 @@
 """Measures the points of each sweep and writes tables with the slope of each line (growth.md), plots (growth.png, growth.svg),
-and all figures with the settings and the versions (growth.json, after each point).
+and all numbers with the settings and the versions (growth.json, after each point).
 
-Every point is measured in a separate process on the CPU, so that its peak memory is its own. For a model, it trains on and
-decodes one batch of random ids. For a corpus, it goes from generated text to the first training step and is run twice, the
-second time with the caches of the first.
+Every point is measured in a separate process on the CPU, so that its peak memory is its own. The process of a model trains on
+and decodes one batch of random ids. The process of a corpus runs from generated text to the end of the first training step; a
+second process does the same with the caches of the first.
 """
 
 import math
@@ -46,7 +46,7 @@ Point = dict[str, Any]  # sweep, x, line, and the figures or `failed`
 MODEL_MEASURES = {"training": "training, µs a token", "decoding": "decoding, µs a token", "memory": "memory, MiB"}
 MODEL_MEASURES |= {"parameters": "parameters", **{part: f"{part}, % of multiplications" for part in PARTS}}
 CORPUS_MEASURES = {"ready": "prepared, s", "seconds": "end of the first step, s", "peak_mb": "memory, MiB"}
-SWEEPS = {  # the setting that lists the points, the label of the x axis, the measures
+SWEEPS = {  # for each sweep: the setting that lists its points, the label of its x axis, its measures
     "length": ("lengths", "sentence length, tokens", MODEL_MEASURES),
     "vocabulary": ("vocabularies", "vocabulary, pieces", MODEL_MEASURES),
     "width": ("widths", "width", MODEL_MEASURES),
@@ -164,7 +164,7 @@ def measure_points(settings: Growth) -> Iterator[Point]:
 
 
 def measure(config: dict[str, Any]) -> None:
-    """Measures every point and writes the tables, the plots and the figures."""
+    """Measures every point, and writes growth.json after each one and the tables and plots at the end."""
     settings, points = Growth(**config), list[Point]()
     report = {**machine(), "settings": asdict(settings), "points": points}
     console, folder = Console(stderr=True), path_of(settings.output)
@@ -202,7 +202,7 @@ def table(report: Mapping[str, Any]) -> str:
     settings = report["settings"]
     head = "{cpu}, {cores} cores; torch {torch}, commit {commit}: `{command}`".format(**report)
     usual = ", ".join(f"{name} {settings[name]}" for name in ("length", "vocabulary", "width"))
-    said = [f"# How cost grows\n\n{head}\n\n{EXPLANATION}\nUnless it grows: {usual}; {settings['tokens']} tokens a batch.\n"]
+    said = [f"# How cost grows\n\n{head}\n\n{EXPLANATION}\nFixed otherwise: {usual}; {settings['tokens']} tokens a batch.\n"]
     for sweep, (_, words, measures) in SWEEPS.items():
         rows: list[list[str]] = [[words, "", *measures.values()]]
         for line, points in by_line(report["points"], sweep).items():

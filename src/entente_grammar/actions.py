@@ -24,7 +24,8 @@ def action(
         set_modal(draft, clause)
     if draft.chance(negation):
         clause.negation = draft.weighted(((0.75, "pas"), (0.15, "jamais"), (0.1, "plus"))) if not clause.modal else "pas"
-    # Ambiguous in French: "ne devait pas" is "was not supposed to" or "did not have to", and "ne devra pas" is "must not".
+    # Never negated, since the French is ambiguous or means something else: "ne devait pas" is "was not supposed to" or
+    # "did not have to", and "ne devra pas" is "must not".
     if clause.modal == "devoir" and clause.tense in ("imparfait", "futur"):
         clause.negation = ""
     add_objects(draft, clause)
@@ -149,7 +150,7 @@ def add_objects(draft: Draft, clause: Clause) -> None:
 
 
 def named_place(draft: Draft, en: str) -> Prepositional:
-    """Draws a city or a country with its prepositions; `en` is "in" or "to"."""
+    """Draws a city or a country and puts a preposition before it. In English, this is `en`: "in" or "to"."""
     return draft.pick((phrases.city, phrases.country))(draft, en)
 
 
@@ -192,7 +193,7 @@ def add_liking(draft: Draft, clause: Clause) -> None:
 
 
 def add_infinitive(draft: Draft, clause: Clause) -> None:
-    """Adds an infinitive: wants to, knows how to, starts to do something."""
+    """Adds the infinitive after a verb: wants to do, knows how to do, starts to do something."""
     draft.note("infinitive")
     verbs = choices.INFINITIVES.get(clause.verb.fr, choices.PLANS)
     clause.infinitive = draw_infinitive(draft, clause.subject, verbs)

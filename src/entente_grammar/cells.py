@@ -15,7 +15,7 @@ ME, YOU, HE, WE, THEY = 0, 1, 2, 3, 5  # grammatical persons; 4 is vous, which o
 
 
 class Cell(NamedTuple):
-    """A written word and its link numbers. Only an article contracts with à and de, not a pronoun of the same form."""
+    """A written word and its link numbers. Articles contract with à and de, but pronouns of the same form do not."""
 
     text: str
     sure: tuple[int, ...] = ()
@@ -24,7 +24,7 @@ class Cell(NamedTuple):
 
 
 Cells = list[Cell]
-Spaced = list[tuple[Cell, bool]]  # the flag of a word says whether a space precedes it
+Spaced = list[tuple[Cell, bool]]  # each word, and whether a space precedes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ IMPERSONAL = Agreement(2, "m", False)
 
 
 def agreement(person: int, gender: str, style: Style) -> Agreement:
-    """Returns the agreement of a pronoun."""
+    """Returns the French agreement of the pronoun for a person (ME to THEY) and gender."""
     if person == ME:
         return Agreement(0, style.me, False)
     if person == YOU:
@@ -113,7 +113,7 @@ class Chunk:
 
 
 def elide(cells: Cells) -> Spaced:
-    """Elides French words (le arbre becomes l'arbre) and decides where spaces go."""
+    """Returns French words after elision (le arbre becomes l'arbre), each with a flag for a space before it."""
     out: Spaced = []
     glued = True
     followers = [*(cell.text for cell in cells[1:]), "."]
@@ -129,5 +129,5 @@ def elide(cells: Cells) -> Spaced:
 
 
 def english_spacing(cells: Cells) -> Spaced:
-    """Decides where spaces go between English words."""
+    """Returns English words, each with a flag for a space before it."""
     return [(cell, i > 0 and cell.text[0] not in "',.?!") for i, cell in enumerate(cells)]

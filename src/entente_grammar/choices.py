@@ -52,7 +52,7 @@ EXISTING = [(expand(things), expand(places)) for things, places in read_pairings
 # Persons and tenses ----------------------------------------------------------------------------------------------------
 
 PERSONS = ((ME, "m"), (YOU, "m"), (HE, "m"), (HE, "f"), (WE, "m"), (THEY, "m"), (HE, "m"), (HE, "f"))
-SPEAKERS = ((ME, "m"), (YOU, "m"), (WE, "m"))  # possible owners in a sentence that mentions no other person
+SPEAKERS = ((ME, "m"), (YOU, "m"), (WE, "m"))  # I, you and we, which need no antecedent
 TENSES = {
     "action": ((0.38, "present"), (0.27, "pc"), (0.12, "imparfait"), (0.13, "futur"), (0.10, "proche")),
     "punctual": ((0.18, "present"), (0.52, "pc"), (0.18, "futur"), (0.12, "proche")),
@@ -143,7 +143,7 @@ LEMMAS = tuple(
 
 
 def _crowding(groups: Sequence[Sequence[T]]) -> dict[T, float]:
-    """Returns how often each item is drawn, relative to the mean, if groups and the items in a group are drawn uniformly."""
+    """Returns how often each item is drawn, relative to the mean, if a group and then an item in it are drawn uniformly."""
     share: dict[T, float] = {}
     for group in groups:
         for item in group:

@@ -26,7 +26,7 @@ DIRECT = ("me", "te", "le", "nous", "vous", "les")
 INDIRECT = ("me", "te", "lui", "nous", "vous", "leur")
 REFLEXIVE = ("me", "te", "se", "nous", "vous", "se")
 GERUND_AFTER = ("aimer", "détester")  # the infinitive after these is a gerund in English: likes swimming
-SHORT_ADVERBS = ("bien", "mal", "beaucoup")  # they come before a participle or infinitive
+SHORT_ADVERBS = ("bien", "mal", "beaucoup")  # adverbs that precede a participle or infinitive
 PREPOSITIONS = ("de", "à", "avec")
 NEGATIONS = {"pas": "not", "jamais": "never", "plus": "no longer", "rien": "not", "personne": "not"}
 # The English of a modal verb in a tense: the auxiliary, and the words between it and the verb.
@@ -99,7 +99,7 @@ class Clause:
     question: bool = False
     wh: Chunk | Prepositional | None = None
     infinitive: "Clause | None" = None
-    gap: str = ""  # subject or object
+    gap: str = ""  # subject or object; empty if this is not a relative clause
     front: Node | None = None
     manner: Chunk | None = None
     hypothetical: bool = False  # takes the subjunctive in English: if I were
@@ -110,8 +110,8 @@ class Clause:
         return [node for node in self.rest if isinstance(node, NounPhrase)]
 
     def _tail(self, words: Sequence[str], others: int, function_words: Collection[str]) -> Cells:
-        """Returns the words of a verb phrase after its verb: faim, besoin de; for, hungry. The last `others` of them are linked
-        to words after the verb in the other language, and the rest to the verb, function words weakly."""
+        """Returns the words that follow the verb in a verb phrase (faim, besoin de; for, hungry). The last `others` words are
+        linked to words after the verb in the other language, and the rest to the verb, function words weakly."""
         head = (self.key + HEAD,)
         cells = []
         for number, word in zip(range(len(words), 0, -1), words, strict=True):
@@ -255,7 +255,7 @@ class Clause:
         return [verb, *self._english_tail(tail), *self._english_rest()]
 
     def english_verb(self) -> tuple[Cells, Cells]:
-        """Returns the auxiliary, if any, with negation and adverb, and the rest of the verb phrase."""
+        """Returns the verb phrase in two parts: the auxiliary (if any) with negation and adverb, and the words after it."""
         head, *tail = self.verb.en.split()
         link = (self.key + HEAD,)
         if head == "want" and self.tense == "conditionnel":  # je voudrais is "I would like"

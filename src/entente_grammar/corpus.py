@@ -1,4 +1,4 @@
-"""Derives the sentences of the corpus from numbers, makes its splits, and scores the best possible translation into French."""
+"""Generates the sentences of the corpus, each from its own random seed, and divides them into splits."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ HELD_OUT_FEATURES = frozenset(f"{lexeme}+{name}" for name, lexemes in HELD_OUT.i
 
 
 def derive_one(number: int, long: bool = False, style: Style | None = None) -> Pair:
-    """Returns the sentence derived from a number, the same one at every call. `style` replaces the style that is drawn."""
+    """Returns the sentence generated from the random seed `number`. `style` replaces the style that is drawn."""
     draft = Draft(random.Random(number))
     parts, mark = (long_sentence if long else sentence)(draft)
     return pair_of(parts, mark, style or draft.style, frozenset(draft.features), (number, long))
@@ -42,7 +42,7 @@ def derive(seed: int, long: bool = False) -> Iterator[Pair]:
 def splits(seed: int = 1, train: int = 30_000, valid: int = 1_000, test: int = 1_000) -> dict[str, list[Pair]]:
     """Returns the splits, which share no sentence in either language. test_long and test_compositional are as large as test.
 
-    The last 5 % of train are reserved for sentences with lemmas that are still rare in it, as long as there are such lemmas.
+    The last 5 % of train are reserved for sentences with lemmas that are still rare in train, as long as there are any.
     """
     sizes = {"test": test, "valid": valid, "train": train}
     parts: dict[str, list[Pair]] = {name: [] for name in ("train", "valid", "test", "test_long", "test_compositional")}
@@ -90,7 +90,7 @@ def usual_french(pair: Pair) -> str:
 
 
 def ceiling(pairs: Sequence[Pair]) -> float:
-    """Returns the BLEU of the best deterministic translation from English to French, which always makes the usual choices."""
+    """Returns the best BLEU of a deterministic translator from English to French, one that always makes the usual choices."""
     from sacrebleu import corpus_bleu
 
     return corpus_bleu([usual_french(pair) for pair in pairs], [[pair.text("fr") for pair in pairs]]).score

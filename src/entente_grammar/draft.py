@@ -40,7 +40,7 @@ class Draft:
         return items[self.below(len(items))]
 
     def pick_evenly(self, items: Sequence[T], crowding: dict[T, float]) -> T:
-        """Picks an item. It is redrawn, at most three times, with a probability that grows with its crowding."""
+        """Picks an item. One with a crowding above 1 is redrawn with probability 1 - 1 / crowding, at most three times."""
         item = self.pick(items)
         for _ in range(3):
             if self._random() * crowding.get(item, 0.0) < 1.0:

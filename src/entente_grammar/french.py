@@ -15,7 +15,7 @@ ELIDING = frozenset({"je", "me", "te", "se", "le", "la", "de", "ne", "que", "ce"
 
 @cache
 def starts_with_vowel(word: str) -> bool:
-    """Returns whether je, le, de ... are elided before this word. They are before "y", but not before an aspirated h."""
+    """Returns whether je, le, de ... are elided before this word: before "y" too, but not before an aspirated h."""
     if word[0] in "hH":
         return not word.lower().startswith(ASPIRATED)
     return word == "y" or word[0] in VOWELS and word != "onze"
@@ -33,7 +33,7 @@ FUTURE_ENDINGS = ("ai", "as", "a", "ons", "ez", "ont")
 
 
 class Conjugation(NamedTuple):
-    """The forms of a French verb. Each tense has six, from je to ils."""
+    """The forms of a French verb. Each tense is a tuple of six forms, from je to ils."""
 
     present: tuple[str, ...]
     imparfait: tuple[str, ...]
@@ -45,7 +45,7 @@ class Conjugation(NamedTuple):
 def _er_verb(infinitive: str) -> tuple[list[str], str, str]:
     """Returns the present, the participle and the future stem of a verb in -er, with its changes in spelling."""
     stem = infinitive[:-2]
-    strong = stem  # before a silent ending: achète, appelle, préfère, nettoie
+    strong = stem  # the stem before a silent ending: achète, appelle, préfère, nettoie
     future = infinitive
     if stem[-1] == "y" and stem[-2] in "ou":
         strong = stem[:-1] + "i"

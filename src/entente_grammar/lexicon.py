@@ -91,12 +91,12 @@ def _read_tags(nouns: dict[str, Noun]) -> dict[str, list[Noun]]:
 
 
 def expand(names: Iterable[str]) -> list[Noun]:
-    """Returns the nouns for a list of tags and French nouns, without duplicates."""
+    """Returns, without duplicates, the nouns named in a list of tags and French nouns. A tag names all nouns that have it."""
     return list(dict.fromkeys(noun for name in names for noun in TAGGED.get(name) or [NOUN[name]]))
 
 
 def _read_adjectives() -> tuple[list[Adjective], dict[str, list[Adjective]]]:
-    """Returns all adjectives, and those of each noun. The translations of one French adjective apply to different nouns."""
+    """Returns all adjectives, and those of each noun. If a French adjective has two translations, each has its own nouns."""
     adjectives = []
     by_noun: dict[str, list[Adjective]] = {noun: [] for noun in NOUN}
     for row in read_table("adjectives"):

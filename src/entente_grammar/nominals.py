@@ -23,13 +23,13 @@ CONTRACTIONS = {("à", "le"): "au", ("à", "les"): "aux", ("de", "le"): "du", ("
 
 
 def french_pronoun(forms: tuple[str, ...], agr: Agreement) -> str:
-    """Returns the pronoun from SUBJECTS or STRONG that agrees."""
+    """Returns the pronoun with agreement `agr` from `forms`, which are SUBJECTS or STRONG."""
     form = forms[agr.person]
     return FEMININE.get(form, form) if agr.gender == "f" else form
 
 
 def english_pronoun(forms: tuple[str, ...], person: int, gender: str) -> str:
-    """Returns the pronoun from ENGLISH_SUBJECTS, ENGLISH_OBJECTS or ENGLISH_MY for a person and gender."""
+    """Returns the pronoun for a person and gender from ENGLISH_SUBJECTS, ENGLISH_OBJECTS or ENGLISH_MY."""
     return forms[-1 if person == HE and gender == "f" else person]
 
 
@@ -230,7 +230,7 @@ Nominal = Pronoun | Name | Both | NounPhrase | Chunk
 
 
 def preposition(word: Cell, phrase: Cells) -> Cells:
-    """Puts a preposition before a phrase. Contracts à and de with an article: au, aux, du, des."""
+    """Returns the phrase after a preposition. Contracts à and de with an article: au, aux, du, des."""
     first = phrase[0]
     merged = CONTRACTIONS.get((word.text, first.text)) if first.article else None
     if merged is None or first.text == "le" and starts_with_vowel(phrase[1].text):
@@ -281,7 +281,7 @@ class Quality:
         return cells
 
     def _compared(self, degree: str, word: str, merged: bool) -> Cells:
-        """Returns the adjective after its degree, or merged with it: meilleur, taller."""
+        """Returns the adjective after its degree (plus grand) or, if `merged`, as one word with it (meilleur, taller)."""
         if merged:
             return [Cell(word, (self.key, self.key + 1))]
         return [Cell(degree, (self.key + 1,)), Cell(word, (self.key,))] if degree else [Cell(word, (self.key,))]

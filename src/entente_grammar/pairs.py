@@ -19,7 +19,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class Pair:
-    """A sentence in both languages, with gold links (possible ones include sure ones; Och and Ney 2003) and features."""
+    """A sentence in both languages, with features and gold links. Possible links include the sure ones (Och and Ney 2003)."""
 
     fr: tuple[Token, ...]
     en: tuple[Token, ...]
@@ -57,7 +57,7 @@ def write_side(cells: Cells, mark: str, spacing: Callable[[Cells], Spaced]) -> S
 
 
 def align(fr: Spaced, en: Spaced) -> tuple[Links, Links]:
-    """Returns the sure links, between words that share a sure number, and the possible links, between words that share any."""
+    """Returns the sure links, between words that share a sure number, and the possible links, between words that share one."""
     sure, possible = set(), set()
     where: dict[int, list[tuple[int, bool]]] = {}
     for j, (cell, _) in enumerate(en):
@@ -75,7 +75,7 @@ def align(fr: Spaced, en: Spaced) -> tuple[Links, Links]:
 def pair_of(
     parts: Sequence[Node], mark: str, style: Style, features: frozenset[str], origin: tuple[int, bool] | None = None
 ) -> Pair:
-    """Writes the parts of a sentence in both languages and returns them with their links."""
+    """Writes the parts of a sentence in both languages and returns the pair with its links."""
     fr = write_side([cell for part in parts for cell in part.french(style, IMPERSONAL)], mark, elide)
     if mark == "?":
         fr[-1] = (fr[-1][0], True)

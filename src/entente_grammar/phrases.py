@@ -98,7 +98,7 @@ def draw_other(draft: Draft, subject: Nominal) -> Nominal:
 
 
 def draw_clitic(draft: Draft, verb: Verb, subject: Nominal, hidden: bool = False, direct: bool = True) -> Clitic:
-    """Draws an object pronoun: never lui, and never l' if `hidden`, that is, if no participle shows its gender."""
+    """Draws an object pronoun, but never lui. If `hidden`, no participle shows its gender, and l' is not drawn either."""
     persons = [p for p in choices.PERSONS if p[0] != subject.person and {p[0], subject.person} != {ME, WE}]
     if not direct or hidden and starts_with_vowel(verb.fr):
         persons = [p for p in persons if p[0] != HE]
@@ -118,7 +118,7 @@ def noun_phrase(
     adjective: float = 0.0,
     owner: tuple[int, str] = (HE, "m"),
 ) -> NounPhrase:
-    """Returns a noun phrase that has an adjective with probability `adjective`, and adds it to the features."""
+    """Returns a noun phrase and adds its words to the features. It has an adjective with probability `adjective`."""
     adjectives: tuple[Adjective, ...] = ()
     if draft.chance(adjective):
         attributive = [a for a in ADJECTIVES_OF[noun.fr] if a.place != "pred"]
@@ -195,12 +195,12 @@ def country_name(draft: Draft) -> Name:
 
 
 def city(draft: Draft, en: str, fr: str = "à") -> Prepositional:
-    """Draws a city with its prepositions: à Rome / in Rome or to Rome."""
+    """Draws a city and puts a preposition before it: à Rome / in Rome or to Rome."""
     return Prepositional(draft.key(), fr, en, city_name(draft))
 
 
 def country(draft: Draft, en: str) -> Prepositional:
-    """Draws a country with its prepositions: en Italie, au Japon / in Italy, to Japan."""
+    """Draws a country and puts a preposition before it: en Italie, au Japon / in Italy, to Japan."""
     name = country_name(draft)
     fr = "en" if name.gender == "f" or starts_with_vowel(name.fr) else "à"
     if fr == "en":
@@ -209,13 +209,13 @@ def country(draft: Draft, en: str) -> Prepositional:
 
 
 def landmark(draft: Draft, en: str, tag: str) -> Prepositional:
-    """Draws a public place with its prepositions: à la gare / at the station, au marché / to the market."""
+    """Draws a public place and puts a preposition before it: à la gare / at the station, au marché / to the market."""
     draft.note("prepositional_phrase")
     return Prepositional(draft.key(), "à", en, noun_phrase(draft, draft.pick_evenly(TAGGED[tag], choices.NOUN_CROWDING)))
 
 
 def inside(draft: Draft, noun: Noun) -> Prepositional:
-    """Returns the noun with its prepositions: dans le jardin / in the garden, dans le train / on the train."""
+    """Returns the noun with a preposition before it: dans le jardin / in the garden, dans le train / on the train."""
     draft.note("prepositional_phrase")
     en = "on" if noun.section == "vehicle" and noun.fr not in ("voiture", "taxi") else "in"
     return Prepositional(draft.key(), "dans", en, noun_phrase(draft, noun))

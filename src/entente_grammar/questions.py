@@ -75,7 +75,7 @@ def where_or_when(draft: Draft) -> Clause:
 
 
 def plain_clause(draft: Draft, verb: Verb, tense: str = "", where: bool = False) -> Clause:
-    """Draws a clause with objects and no adjuncts, for a question. With `where`, the object is left out if it is a place."""
+    """Draws a clause with objects and no adjuncts, for a question. With `where`, an object that is a place is left out."""
     clause = Clause(draft.key(), draw_question_subject(draft), verb)
     draft.use("verb:" + verb.fr)
     if not where or verb.frame not in ("move", "live"):

@@ -63,7 +63,7 @@ def described_phrase(draft: Draft, noun: Noun) -> NounPhrase:
 
 
 def draw_degree(draft: Draft, adjective: Adjective, clause: Clause) -> str:
-    """Draws plus, aussi or, for adjectives without an English form in -er, moins. May negate a clause with aussi."""
+    """Draws plus, aussi or, for an adjective without an English form in -er, moins. May negate the clause if it draws aussi."""
     degree = draft.weighted(((0.55, "plus"), (0.3, "aussi"), (0.15, "moins")))
     if degree == "moins" and comparative(adjective.en):
         degree = "aussi"
@@ -171,7 +171,7 @@ def presentation(draft: Draft) -> Clause:
 
 
 def note_weather(draft: Draft, text: str) -> str:
-    """Adds a phrase about the weather to the features, by its verb, and returns it."""
+    """Returns `text`, a phrase about the weather, after adding its verb to the features."""
     draft.note("impersonal")
     for stem, verb in choices.WEATHER_VERBS.items():
         if f":1 {stem}" in text or f"2 {stem}" in text:

@@ -11,7 +11,7 @@ def read_table(name: str) -> list[dict[str, str]]:
 
 
 def read_forms(name: str, kind: str) -> dict[str, str]:
-    """Returns the irregular forms of one kind by word."""
+    """Returns a dict from words to their irregular forms of one kind, such as plural, from words/NAME.tsv."""
     return {row["word"]: row["form"] for row in read_table(name) if row["kind"] == kind}
 
 

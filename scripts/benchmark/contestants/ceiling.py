@@ -1,7 +1,7 @@
 """Measures how fast this machine computes the matrix products of a Transformer: the ceiling of its training speed.
 
 A linear layer (M, K) x (K, N) needs three products in a training step: the forward pass (M, K) (K, N), the gradient of the
-input (M, N) (N, K), and that of the weight (K, M) (M, N). Each has 2 M K N operations.
+input (M, N) (N, K), and that of the weight (K, M) (M, N). Each takes 2 M K N operations.
 """
 
 import sys
@@ -18,7 +18,7 @@ from benchmark.wire import Answer, Wire
 
 
 def seconds_of(product: Product, dtype: torch.dtype, device: str, backward: bool = True) -> float:
-    """Returns the seconds of a product and, with `backward`, of its two gradients: the mean over a tenth of a second."""
+    """Returns the mean seconds of a product and, with `backward`, its two gradients, repeated for a tenth of a second."""
     m, k, n = product
     x, w, g = (torch.randn(shape, dtype=dtype, device=device) for shape in ((m, k), (n, k), (m, n)))
 

@@ -42,11 +42,12 @@ from entente.training.train import build_trainer, callbacks, evaluation_splits, 
 from entente.training.translator import Translator
 from entente.training.views import log_settings
 
-ENDLESS = 10**6  # steps: more than any benchmark takes; training ends when there are no more requests
+ENDLESS = 10**6  # more steps than any benchmark takes; training ends when there are no more requests
 
 
 class Bursts(L.Callback):
-    """Lets training run for the steps of each request, such as {"steps": 10, "profile": false}. Removes `folder` at the end."""
+    """Makes training wait for a request such as {"steps": 10, "profile": false}, take its steps, and wait again. Removes
+    `folder` when there are no more requests."""
 
     def __init__(self, wire: Wire, model: dict[str, Any], folder: str) -> None:
         self.wire, self.model, self.folder = wire, model, folder
@@ -127,7 +128,7 @@ def pairs_to_decode(corpus: Corpus) -> Dataset:
 
 
 def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
-    """Prepares decoding: exactly `length` tokens per sentence, or until the end symbol if it is 0. Engine ctranslate2 needs a
+    """Prepares decoding of exactly `length` tokens per sentence or, if `length` is 0, up to the end symbol. ctranslate2 needs a
     checkpoint. Returns a description for the first answer, and the function that runs a burst."""
     length, search = spec["length"], Search(beam=spec["beam"])
     if spec["checkpoint"]:
@@ -162,7 +163,7 @@ def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
 
 
 def prepare(config: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
-    """Prepares the case `data`, which goes from text to the first batch, without caches. Returns the same as `decode`."""
+    """Prepares the case `data`: every burst makes the first batch from text, without caches. Returns a pair like `decode`."""
 
     def burst(request: Answer) -> Answer:
         with tempfile.TemporaryDirectory() as name:

@@ -77,7 +77,7 @@ def configuration(spec, vocabulary_file, folder):
 
 
 def eole_batch(src, tgt):
-    """Returns a batch with the fields that EOLE's `tensorify` gives it."""
+    """Returns a batch as a dict with the fields of those that EOLE's `tensorify` returns."""
     src, tgt = torch.from_numpy(src), torch.from_numpy(tgt)
     rows = len(src)
     lengths = {"srclen": src.ne(0).sum(1), "tgtlen": tgt.ne(0).sum(1), "prefix_len": None}
@@ -108,7 +108,7 @@ def train(spec, wire, folder):
     wire.answer(version=eole.__version__, torch=torch.__version__, parameters=sum(p.numel() for p in model.parameters()))
 
     def batches():
-        """Yields batches and answers requests. EOLE asks for a batch when the previous step is done; waiting is not timed."""
+        """Yields batches and answers requests. EOLE asks for a batch after each step. The wait for a request is not timed."""
         for request in wire.requests():
             tokens, started = 0, time.perf_counter()
             for _ in range(request["steps"]):

@@ -69,7 +69,7 @@ def configuration(spec, folder):
 
 
 class Bursts:
-    """Wraps JoeyNMT's training step. A burst ends when the step after its last one begins."""
+    """Wraps JoeyNMT's training step. The time of a burst ends when JoeyNMT asks for the next step."""
 
     def __init__(self, wire):
         self.wire, self.requests = wire, wire.requests()

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Runs CTranslate2 on a converted model, with its own batches and the workers and threads of the settings."""
+"""Runs CTranslate2 on a converted model. It makes its own batches; the settings give the numbers of workers and threads."""
 
 import importlib
 import json
