@@ -1,6 +1,6 @@
-"""User mistakes and the error message for each. `python tests/bad_inputs.py [FILE]` prints them as a table, also to FILE.
+"""User mistakes and their error messages. `python tests/bad_inputs.py [FILE]` prints a table of them, and writes it to FILE.
 
-Each case runs a command in a folder with a small corpus and a trained run, after damaging some of its files.
+Each case may first damage or add files in a folder with a small corpus and a trained run; then it runs a command there.
 """
 
 import contextlib
@@ -28,15 +28,15 @@ from entente.checkpoint import ENTRY, read, write
 from tiny import write_corpus
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "scripts"))  # last, because it has modules named like others (`trace`)
+sys.path.append(str(ROOT / "scripts"))  # appended, so that scripts/trace.py does not hide the module trace
 BEST = "run/checkpoints/best.ckpt"
 TRAIN, VALID = "data.train.src=train.fr data.train.tgt=train.en", "data.valid.src=valid.fr data.valid.tgt=valid.en"
-# If a mistake goes unnoticed and training starts, it ends after two steps.
+# These settings end training after two steps, if a mistake goes unnoticed and training starts.
 QUICK = "data.tokenizer.vocab_size=340 model.d_model=32 model.n_heads=2 model.n_layers=1 model.d_ff=48 trainer.max_steps=2"
 QUICK += " trainer.validate_every=1 trainer.accelerator=cpu trainer.threads=1 views.attention=false search.length_factor=1"
 SHORT = {
     "FILES": f"data=files {TRAIN} {VALID} {QUICK}",
-    "PAIRS": f"data=files {VALID} {QUICK}",  # with data.train=FILE
+    "PAIRS": f"data=files {VALID} {QUICK}",  # used together with data.train=FILE
     "OWN": "evaluate checkpoint=run src=my.fr tgt=my.en output=scores",
     "TRANSLATE": "translate checkpoint=run input=in.txt output=out.txt",
 }
@@ -47,10 +47,10 @@ Action = Callable[[], object]
 class Case(NamedTuple):
     what: str
     command: str
-    line: str  # regular expression for the whole error message, with one line for each line of it
-    spoil: Action | tuple[Action, ...] = ()  # run in the folder before the command
+    line: str  # for each line of the error message, a regular expression that matches what follows "error: "
+    spoil: Action | tuple[Action, ...] = ()  # called in the folder before the command is run
     stdin: bytes | None = b""  # None closes standard input
-    real: bool = False  # whether to run it in a separate process too
+    real: bool = False  # whether the command is also run in a separate process
 
 
 class Result(NamedTuple):
@@ -67,7 +67,7 @@ def arguments(command: str) -> list[str]:
 
 
 def run(command: str, folder: Path, stdin: bytes | None = b"") -> Result:
-    """Runs a command's script in this process."""
+    """Runs the script of a command in `folder`, but in this process, and returns how it ended and what it printed."""
     name, *overrides = arguments(command)
     out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
     code: object = 0
@@ -87,7 +87,7 @@ def run(command: str, folder: Path, stdin: bytes | None = b"") -> Result:
 
 
 def prepare(folder: Path) -> Path:
-    """Creates the folder with a corpus, a text to translate and a trained run, and returns it."""
+    """Creates the folder, writes a corpus, a text to translate and a trained run into it, and returns it."""
     folder.mkdir()
     write_corpus(folder)
     (folder / "in.txt").write_text("Le chat voit le chien.\nLe chien suit le garçon.\n", encoding="utf-8")
@@ -104,8 +104,8 @@ def spoil_files(case: Case, folder: Path) -> None:
 
 
 def content(folder: Path) -> dict[str, object]:
-    """Returns the bytes of each file by its path (for a large one, size and time of change) and None for a folder. Leaves out
-    the cache, which a refused command may fill."""
+    """Returns a dict from each path below the folder to the bytes of the file (from 10 MB on, its size and time of change), or
+    to None if it is a folder. Leaves out the cache, which a refused command may fill, and `outputs` if it is empty."""
 
     def state(path: Path) -> object:
         if not path.is_file():
@@ -133,7 +133,7 @@ def both(name: str, src: str, tgt: str) -> tuple[Action, Action]:
 
 
 def cut(name: str, left: float, change: Callable[[bytes], bytes] = bytes) -> Action:
-    """Changes the content of a file, and keeps only the first part of it (left: a fraction)."""
+    """Applies `change` to the content of a file, and writes back only the first part of the result, the fraction `left`."""
 
     def act() -> None:
         data = change(Path(name).read_bytes())
@@ -164,7 +164,7 @@ def remove(name: str) -> Action:
 
 
 def grow(name: str) -> Action:
-    """Extends a file to 100 MB, with a hole that takes no space on disk."""
+    """Extends a file to 100 MB without using space on disk: what is added is a hole."""
     return lambda: os.truncate(name, 100_000_000)
 
 
@@ -181,7 +181,7 @@ def replace(name: str, old: str, new: str) -> Action:
 
 
 def edit_checkpoint(place: str, value: object = None) -> Action:
-    """Sets an entry of the checkpoint, given by its path (a/b/c), or removes it (None). The checksum is correct."""
+    """Sets the checkpoint entry at the path `place` (a/b/c), or removes it if `value` is None, and updates the checksum."""
 
     def act() -> None:
         whole = read(Path(BEST))
@@ -233,22 +233,22 @@ CASES = [
     # Files of text.
     Case("no such file", "train FILES data.train.src=trian.fr", r"trian\.fr: no such file"),
     Case("a folder for a file", "train FILES", r"train\.fr: this is a folder; give a file", folder("train.fr")),
-    Case("a file below a file", "train FILES data.train.src=in.txt/x", r"in\.txt/x: cannot be read \(Not a directory\)"),
+    Case("a path below a file", "train FILES data.train.src=in.txt/x", r"in\.txt/x: cannot be read \(Not a directory\)"),
     Case("an empty file", "train FILES", r"train\.fr: the file is empty", put("train.fr", "")),
     Case(
-        "files of unequal length",
+        "files with different numbers of lines",
         "train FILES",
         r"train\.en has more lines \(211\) than train\.fr \(1\): line N must translate line N",
         put("train.fr", "un\n"),
     ),
     Case(
-        "Latin-1",
+        "Latin-1 text",
         "train FILES",
         r"valid\.fr, line 2: not UTF-8 text; convert it to UTF-8 first",
         put("valid.fr", "un\nété\n".encode("latin-1")),
     ),
     Case(
-        "UTF-16",
+        "UTF-16 text",
         "train FILES",
         r"train\.fr, line 1: not UTF-8 text; convert it to UTF-8 first",
         put("train.fr", "été\n".encode("utf-16")),
@@ -272,7 +272,7 @@ CASES = [
         both("valid", "\n \n", "a\nb\n"),
     ),
     Case(
-        "one line, and no validation files",
+        "a corpus of one line, and no validation files",
         f"train data=files {TRAIN} {QUICK}",
         rf"data\.split\.valid=0\.05 data\.split\.test=0\.05: of 1 pair none is left for train; {APART}",
         both("train", "un\n", "one\n"),
@@ -284,27 +284,27 @@ CASES = [
         both("train", WORDS, WORDS),
     ),
     Case("10,000 words to validate", "train FILES", f"valid, src, 'chat chat chat .*': {TOO_LONG}", both("valid", WORDS, "a")),
-    Case("a language twice", "train FILES data.tgt=fr", r"data\.src=fr data\.tgt=fr: source and target language are the same"),
+    Case("equal languages", "train FILES data.tgt=fr", r"data\.src=fr data\.tgt=fr: source and target language are the same"),
     Case(
-        "source without target",
+        "a source file without a target file",
         "train data=files data.train.src=train.fr",
         r"data\.train\.tgt is not set: give it as data\.train\.tgt=VALUE",
     ),
-    Case("100 MB without a line's end", "train FILES", rf"train\.fr, line 212: {TOO_MUCH}", grow("train.fr")),
-    Case("a device without an end", "TRANSLATE input=/dev/zero", f"/dev/zero, line 1: {TOO_MUCH}"),
+    Case("100 MB without a line break", "train FILES", rf"train\.fr, line 212: {TOO_MUCH}", grow("train.fr")),
+    Case("an endless device", "TRANSLATE input=/dev/zero", f"/dev/zero, line 1: {TOO_MUCH}"),
     Case(
-        "a gz that unpacks to 500 MB in a line",
+        "a gz that unpacks to a line of 500 MB",
         "TRANSLATE",
         rf"in\.txt, line 1: {TOO_MUCH}",
         put("in.txt", gzip.compress(bytes(10**6)) * 500),
     ),
     Case(
-        "2 MB in a line of standard input",
+        "a line of 2 MB on standard input",
         "translate checkpoint=run output=out.txt",
         f"standard input, line 2: {TOO_MUCH}",
         stdin=b"un\n" + b"x" * 2_000_000,
     ),
-    Case("text to train on from a pipe", "train FILES", r"train\.fr: .+ read only once, .+; give a file", pipe("train.fr")),
+    Case("training text from a pipe", "train FILES", r"train\.fr: .+ read only once, .+; give a file", pipe("train.fr")),
     Case(
         "one pipe for both sides",
         "evaluate checkpoint=run src=both tgt=both",
@@ -361,7 +361,7 @@ CASES = [
         put("x.tsv", "un\tone\ndeux two\n"),
     ),
     Case(
-        "CSV whose quote is never closed",
+        "CSV with an unclosed quote",
         "train PAIRS data.train=x.csv",
         r"x\.csv, line 3: not valid CSV \(.+\)",
         put("x.csv", 'fr,en\nun,one\n"deux,two\n'),
@@ -400,7 +400,7 @@ CASES = [
         put("x.csv", 'fr,en\nun,"' + '","\n' * 400_000),
     ),
     Case(
-        "JSON lines of 100 MB in a line",
+        "JSON lines with a line of 100 MB",
         "train PAIRS data.train=x.jsonl",
         rf"x\.jsonl, line 2: {TOO_MUCH}",
         (put("x.jsonl", '{"fr": "un", "en": "one"}\n'), grow("x.jsonl")),
@@ -418,7 +418,7 @@ CASES = [
         put("x.docx", "PK"),
     ),
     Case(
-        "Multi30k in another folder",
+        "Multi30k from a folder that lacks it",
         f"train data=multi30k data.root=. {QUICK}",
         r"data\.root=\.: there is no train\.fr\.gz in it, nor in data/task1/raw below it",
     ),
@@ -427,15 +427,15 @@ CASES = [
         "a wrong key", "train trainer.max_stpes=9", r"trainer\.max_stpes=9: no such setting; did you mean trainer\.max_steps\?"
     ),
     Case(
-        "a mistyped choice",
+        "a mistyped option of a config group",
         "train model=trasnformer",
         "model=trasnformer: choose one of birnn, transformer; did you mean transformer\\?",
     ),
-    Case("an empty choice", "train model=", "model=: choose one of birnn, transformer"),
-    Case("a new key", "train +foo=1", "foo=1: no such setting; there are seed, name, .+"),
-    Case("a key alone", "train seed", "seed: not an override; write KEY=VALUE, with quotes around special characters"),
-    Case("an equals sign alone", "train =", "=: .+"),
-    Case("no configuration of this name", "train --config-name trian", "Cannot find primary config 'trian'.+", real=True),
+    Case("no option for a config group", "train model=", "model=: choose one of birnn, transformer"),
+    Case("an unknown key added with +", "train +foo=1", "foo=1: no such setting; there are seed, name, .+"),
+    Case("a key with no value", "train seed", "seed: not an override; write KEY=VALUE, with quotes around special characters"),
+    Case("an equals sign without key and value", "train =", "=: .+"),
+    Case("a mistyped configuration name", "train --config-name trian", "Cannot find primary config 'trian'.+", real=True),
     Case("a removed part", "train ~search", "search: no such part in the configuration; leave it in"),
     Case(
         "a removed part that others refer to",
@@ -462,7 +462,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     ),
     Case("a seed below zero", "train seed=-1", f"seed=-1: give {SEED}"),
     Case("a seed beyond 32 bits", "train seed=4294967296", f"seed=4294967296: give {SEED}"),
-    Case("no steps", "train trainer.max_steps=0", rf"trainer\.max_steps=0: give {WHOLE} 1"),
+    Case("no training steps", "train trainer.max_steps=0", rf"trainer\.max_steps=0: give {WHOLE} 1"),
     Case("a learning rate that is not a number", "train optim.lr=.nan", r"optim\.lr='\.nan': give a number greater than 0"),
     Case("an unknown accelerator", "train trainer.accelerator=gpus", r"trainer\.accelerator=gpus: choose another \(.+\)"),
     Case("an unknown precision", "train trainer.precision=13", r"trainer\.precision=13: choose another \(.+\)"),
@@ -471,21 +471,21 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "train data.tokenizer.type=bqe",
         r"data\.tokenizer\.type=bqe: choose one of bpe, unigram; did you mean bpe\?",
     ),
-    # Impossible sizes.
     Case(
         "an argument that is not UTF-8",
         "attention checkpoint=run sentence=\udce9t\udce9",
         r"'sentence=\\udce9t\\udce9': not UTF-8 text; convert it, or rename the file",
     ),
+    # Impossible sizes.
     Case(
-        "less than one batch",
+        "a share of less than one batch",
         "train FILES trainer.limit_batches=0.1",
         r"trainer\.limit_batches=0\.1: that is less than one batch of valid, which has 1; give a larger share, or .+",
     ),
-    Case("heads that do not divide", "train model.n_heads=3", r"model\.d_model=128 is not divisible by model\.n_heads=3"),
+    Case("3 heads for a width of 128", "train model.n_heads=3", r"model\.d_model=128 is not divisible by model\.n_heads=3"),
     Case("a huge width", "train model.d_model=1e9", r"model\.d_model=1000000000\.0: give a whole number from 1 to 8192"),
     Case(
-        "a model larger than the machine",
+        "a model too large for the machine's memory",
         "train FILES model.d_model=8192 model.d_ff=65536 model.n_layers=64",
         r"model: its [\d,]+ parameters take [\d,]+ GB to train, this machine has [\d,]+; make it smaller, .+ n_layers",
     ),
@@ -500,7 +500,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         r"data\.tokenizer\.vocab_size=100000000000: give a whole number from 1 to 1000000",
     ),
     Case(
-        "batches smaller than any sentence",
+        "batches too small for any sentence",
         "train FILES data.batch.max_tokens=2",
         r"data\.batch\.max_tokens=2: no training pair is that short, the shortest has \d+ tokens .+; give more",
     ),
@@ -516,14 +516,14 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         rf"data\.split\.valid=1\.5: give {WHOLE} 1 or a number greater than 0 and less than 1",
     ),
     Case(
-        "more sentences than the maximum",
+        "more training sentences than the maximum",
         "train data.train=10000000000",
         r"data\.train=10000000000: give a whole number from 1 to 1000000",
     ),
     # Runs.
-    Case("output to a file", "train FILES output_dir=in.txt", r"output_dir=in\.txt: \S*in\.txt is a file; give a folder"),
+    Case("a file as output_dir", "train FILES output_dir=in.txt", r"output_dir=in\.txt: \S*in\.txt is a file; give a folder"),
     Case(
-        "output below a file", "train FILES output_dir=in.txt/x", r"output_dir=in\.txt/x: \S*in\.txt is a file; give a folder"
+        "output_dir in a file", "train FILES output_dir=in.txt/x", r"output_dir=in\.txt/x: \S*in\.txt is a file; give a folder"
     ),
     Case("a name too long for a folder", "train FILES name=" + "x" * 300, rf"name=x+\.\.\.: {FOLDER}"),
     Case("an empty name", "train name=''", f"name='': {FOLDER}"),
@@ -536,7 +536,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         f"data.test.a/b: not {NAME}; rename it",
     ),
     Case(
-        "a test set of a name too long for a file",
+        "a test set whose name is too long for a file",
         f"train FILES +data.test={{{'x' * 260}:{{src:valid.fr,tgt:valid.en}}}}",
         rf"data\.test\.x+\.\.\.: not {NAME}; rename it",
     ),
@@ -546,7 +546,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "train resume=in.txt",
         r"resume=in\.txt: not the directory of a run with a config\.yaml in it; give one, or auto",
     ),
-    Case("a new setting for a resumed run", "train resume=run seed=2", f"{RESUME_LEAVE} seed=2"),
+    Case("another seed for a resumed run", "train resume=run seed=2", f"{RESUME_LEAVE} seed=2"),
     Case(
         "a damaged config.yaml",
         "train resume=run",
@@ -572,7 +572,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         replace("run/config.yaml", "n_heads: 2", "n_heads: 3"),
     ),
     Case(
-        "changed text for a resumed run",
+        "a resumed run whose text has changed",
         "train resume=run",
         r"run/checkpoints/step-2\.ckpt: the training or validation text has changed since this was written; .+",
         (remove("run/metrics.json"), replace("train.fr", "chat", "matou")),
@@ -617,7 +617,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         lambda: Path("evil.ckpt").write_bytes(pickle.dumps(CreatesFile())),
     ),
     Case(
-        "such a pickle inside a checkpoint",
+        "a checkpoint with a pickle that would write a file",
         "TRANSLATE checkpoint=evil.ckpt",
         rf"evil\.ckpt: not a readable checkpoint: {CODE}",
         write_malicious_checkpoint,
@@ -630,7 +630,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         edit_checkpoint(f"{ENTRY}/config/model/d_ff", 47),
     ),
     Case(
-        "a checkpoint without a corpus",
+        "a checkpoint whose configuration lacks the corpus",
         "evaluate checkpoint=run",
         "run: its configuration lacks data; give a checkpoint that this program wrote",
         edit_checkpoint(f"{ENTRY}/config/data"),
@@ -659,7 +659,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         f"checkpoint=run: {TRUST}: {FILES_NAMED}",
     ),
     Case(
-        "a checkpoint that would fetch from an address",
+        "a checkpoint that would fetch from a URL without permission",
         "evaluate checkpoint=run output=scores",
         rf"checkpoint=run: {TRUST}: data\.name=multi30k, data\.root=http://127\.0\.0\.1:9/x, data\.tests=\['.+'\]",
         edit_checkpoint(
@@ -672,7 +672,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         ),
     ),
     Case(
-        "an attention whose pair would be read from files",
+        "attention to a pair that would be read from files without permission",
         "attention checkpoint=run pair=valid/1",
         f"checkpoint=run: {TRUST}: {FILES_NAMED}",
     ),
@@ -694,24 +694,24 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "evaluate checkpoint=run trust_data=true split=tset",
         "split=tset: this corpus has train, valid; choose one of these",
     ),
-    Case("no split", "evaluate checkpoint=run trust_data=true split=[]", r"split=\[\]: give at least one, or all"),
+    Case("an empty split list", "evaluate checkpoint=run trust_data=true split=[]", r"split=\[\]: give at least one, or all"),
     Case("no corpus", "evaluate checkpoint=run trust_data=true output=scores", r"valid\.fr: no such file", remove("valid.fr")),
     Case(
-        "own source without target",
+        "own source file without a target file",
         "evaluate checkpoint=run src=valid.fr",
         "src and tgt go together: give both files, src=FILE tgt=FILE",
     ),
     Case(
-        "own files of unequal length",
+        "own files with different numbers of lines",
         "OWN",
         r"my\.fr has more lines \(2\) than my\.en \(1\): line N must translate line N",
         both("my", "un\ndeux\n", "one\n"),
     ),
-    Case("own files without a pair", "OWN", r"my\.fr and my\.en: no sentence pair left .+", both("my", "un\n\n", "\ntwo\n")),
+    Case("own files without any pair", "OWN", r"my\.fr and my\.en: no sentence pair left .+", both("my", "un\n\n", "\ntwo\n")),
     Case("own source of 10,000 words", "OWN", rf"my\.fr, line 3: {TOO_LONG}", both("my", f"un\n\n{WORDS}\n", "one\n\nthree\n")),
     Case("own target of 10,000 words", "OWN", rf"my\.en, line 1: {TOO_LONG}", both("my", "un\n", WORDS)),
     Case(
-        "scores to a file",
+        "a file as the folder of the scores",
         "OWN output=in.txt",
         r"output=in\.txt: cannot be written \(File exists\); give another place",
         both("my", "un\n", "one\n"),
@@ -741,7 +741,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         stdin=f"un\n{WORDS}\n".encode(),
     ),
     Case(
-        "Latin-1 on standard input",
+        "Latin-1 text on standard input",
         "translate checkpoint=run output=in.txt",
         "standard input, line 2: not UTF-8 text; convert it to UTF-8 first",
         stdin="un\nété\n".encode("latin-1"),
@@ -753,7 +753,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "TRANSLATE output=gone/out.txt",
         r"output=gone/out\.txt: cannot be written \(No such file or directory\); give another place",
     ),
-    Case("output to a folder", "TRANSLATE output=run", r"output=run: cannot be written \(Is a directory\); give another place"),
+    Case("a folder as output", "TRANSLATE output=run", r"output=run: cannot be written \(Is a directory\); give another place"),
     Case(
         "more translations than the beam is wide",
         "TRANSLATE search.n_best=9",
@@ -762,17 +762,17 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case("an unknown accelerator to translate on", "TRANSLATE accelerator=gpus", r"accelerator=gpus: choose another \(.+\)"),
     Case("a mistyped input", "translate checkpoint=run inptu=in.txt", r"inptu=in\.txt: no such setting; did you mean input\?"),
     Case(
-        "a choice of another command",
+        "a config group of another command",
         "translate checkpoint=run model=birnn",
         "model=birnn: no such setting; there are checkpoint, .+, input, output, search",
     ),
     # Attention.
     Case("an empty sentence", "attention checkpoint=run sentence='  '", "sentence is empty: give one as sentence='...'"),
-    Case("an empty list of models", "attention checkpoint=[]", r"checkpoint=\[\]: give at least one"),
+    Case("an empty list of checkpoints", "attention checkpoint=[]", r"checkpoint=\[\]: give at least one"),
     Case("the attention of 10,000 words", f"attention checkpoint=run sentence='{WORDS}'", f"sentence: {TOO_LONG}"),
     Case("a layer that does not exist", "attention checkpoint=run layer=2", "layer=2: choose from 1 to 1"),
     Case("a head that does not exist", "attention checkpoint=run head=3", "head=3: choose from 1 to 2"),
-    Case("layer 0", "attention checkpoint=run layer=0", f"layer=0: give {WHOLE} 1 or null"),
+    Case("a layer below 1", "attention checkpoint=run layer=0", f"layer=0: give {WHOLE} 1 or null"),
     Case(
         "an unknown picture format",
         "attention checkpoint=run output=map.txt",
@@ -799,13 +799,13 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "split=dev: this corpus has .+; choose one of these",
     ),
     Case(
-        "links for fewer sentences",
+        "links for too few sentences",
         "OWN attention=true alignments=links.txt",
         r"links\.txt: 1 lines of links for 2 pairs of sentences; give one for each .+",
         (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-0\n")),
     ),
     Case(
-        "links without an end",
+        "links from an endless device",
         "OWN attention=true alignments=/dev/zero",
         f"/dev/zero, line 1: {TOO_MUCH}",
         both("my", "un chat\n", "a cat\n"),
@@ -822,9 +822,9 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         r"links\.txt, line 1: 0-99 links words that do not exist; the sentences have \d+ and \d+, counted from 0",
         (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-99\n\n")),
     ),
-    Case("a trace of nothing", "trace", "checkpoint is not set: give checkpoint=FILE, or example=true .+"),
+    Case("a trace without a checkpoint", "trace", "checkpoint is not set: give checkpoint=FILE, or example=true .+"),
     Case(
-        "links without files",
+        "links without files to score",
         "evaluate checkpoint=run attention=true alignments=links.txt",
         r"alignments=links\.txt needs src=FILE and tgt=FILE; give these too, or leave it out",
     ),
@@ -845,19 +845,19 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "no_residul: not a file of configs/ablation; did you mean no_residual\\?",
         real=True,
     ),
-    Case("no seeds", "ablate seeds=[]", r"seeds=\[\]: .+"),
-    Case("no jobs", "ablate jobs=0", f"jobs=0: give {WHOLE} 1"),
+    Case("an empty list of seeds", "ablate seeds=[]", r"seeds=\[\]: .+"),
+    Case("zero jobs", "ablate jobs=0", f"jobs=0: give {WHOLE} 1"),
     Case("a suite's seed", "ablate seed=3", "seed=3: a suite sets it for each of its runs; leave it out, see suite and seeds"),
     Case("an ablation for a suite", "ablate ablation=no_residual", "ablation=no_residual: a suite sets it .+"),
     Case("a suite at an absolute path", "ablate name=/place", f"name=/place: {FOLDER} or null"),
-    Case("a suite outside its folder", "ablate name=../place", rf"name=\.\./place: {FOLDER} or null"),
-    Case("an empty suite", "ablate suite=mine +suites.mine={}", r"suites\.mine\.variants: give a list of variants, .+"),
+    Case("a suite outside the output folder", "ablate name=../place", rf"name=\.\./place: {FOLDER} or null"),
+    Case("a suite of no variants", "ablate suite=mine +suites.mine={}", r"suites\.mine\.variants: give a list of variants, .+"),
     Case(
-        "heads that do not divide, in a suite",
+        "3 heads for a width of 128, in a suite",
         "ablate suite=[baseline,one_head] model.n_heads=3",
         "ablation=baseline: model.d_model=128 is not divisible by model.n_heads=3",
     ),
-    Case("the other model's variant", "ablate suite=[baseline,no_attention]", r"ablation=no_attention: model\.score=none: .+"),
+    Case("another model's variant", "ablate suite=[baseline,no_attention]", r"ablation=no_attention: model\.score=none: .+"),
     Case("a mistyped setting of a suite", "ablate trainer.max_stepz=3", ".+did you mean trainer.max_steps\\?"),
     Case("a removed part in a suite", "ablate suite=[baseline] ~search", ".*search: no such part.*"),
     Case(
@@ -874,12 +874,12 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
                 r".+mine\.yaml: its first line must be # @package _global_, .+",
             ),
             (
-                "an ablation file without a name",
+                "an ablation file without a variant name",
                 "# @package _global_\nmodel: {scale: none}\n",
                 r".+mine\.yaml: must set `variant: mine`, .+",
             ),
             (
-                "an ablation file with another name",
+                "an ablation file with another variant's name",
                 "# @package _global_\nvariant: baseline\nmodel: {scale: none}\n",
                 r".+mine\.yaml: must set `variant: mine`, .+",
             ),
@@ -889,7 +889,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
                 r".+mine\.yaml: cannot be read .+line 4.+",
             ),
             (
-                "an ablation of an unknown setting",
+                "an ablation file with an unknown setting",
                 "# @package _global_\nvariant: mine\nmodel: {scal: none}\n",
                 r"ablation=mine: model\.scal=none: no such setting; did you mean model\.scale\?",
             ),
@@ -902,7 +902,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         real=True,
     ),
     Case(
-        "a suite whose variant is outside its folder",
+        "a suite whose variant leads out of its folder",
         "compare stolen",
         r"stolen/suite\.yaml: cannot be read \(variants\.0: .+not a name \(.+\)\); restore it, or remove it and run again",
         put("stolen/suite.yaml", "variants: [../../victim]\nseeds: [1]\n"),
@@ -940,10 +940,10 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             ),
         )
     ),
-    Case("a comparison of nothing", "compare", "suite is not set: give it as suite=VALUE"),
-    Case("no samples", "compare run samples=0", "samples=0: give a whole number from 1 to 100000"),
+    Case("a comparison without a suite", "compare", "suite is not set: give it as suite=VALUE"),
+    Case("zero samples", "compare run samples=0", "samples=0: give a whole number from 1 to 100000"),
     Case("too many samples", f"compare run samples={10**20}", f"samples={10**20}: give a whole number from 1 to 100000"),
-    # What Hydra reads.
+    # Flags and overrides that Hydra reads.
     Case(
         "a mistyped key together with a glob",
         "train -m model=glob(*) trainer.max_stepz=3",
@@ -973,7 +973,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         put("own/own.yaml", "3"),
     ),
     Case(
-        "a configuration without the groups",
+        "a configuration without the config groups",
         "train --config-dir=own --config-name=own",
         "optim, trainer, checkpoint, search, views, model, data: no such part in the configuration; leave it in",
         put("own/own.yaml", "defaults: [_self_, quiet]\na: 3\n"),
@@ -981,7 +981,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case("an unknown flag", "train --nosuch", "unrecognized arguments: --nosuch; --help lists the flags, .+"),
     Case("a flag without its value", "train --cfg", "argument --cfg/-c: expected one argument; .+"),
     Case("a flag that needs another", "train --resolve", "The --resolve flag can only be used .+"),
-    Case("a missing shell", "train --shell-completion", "Expecting one subcommand .+"),
+    Case("shell completion without a shell", "train --shell-completion", "Expecting one subcommand .+"),
     Case("an unset variable", "train hydra.job.env_copy=[NO_SUCH]", r"hydra\.job\.env_copy=\[NO_SUCH\]: there is no 'NO_SUCH'"),
     Case("an unknown launcher", "train -m hydra/launcher=x seed=1,2", "hydra/launcher=x: .+Could not find.+"),
     # The embedded corpus.
@@ -992,20 +992,20 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "split=tset: choose one of train, valid, test, test_long, test_compositional; did you mean test\\?",
         real=True,
     ),
-    Case("a word for a number", "show_corpus n=five", "n=five: give a whole number from 0 to 1000"),
+    Case("a word in place of a number", "show_corpus n=five", "n=five: give a whole number from 0 to 1000"),
 ]
 
 
 PAGE = """# Bad inputs and their error messages
 
-Written by `python tests/bad_inputs.py`; `tests/test_bad_input.py` tests every row. Each exit code is 2, and
-nothing is left behind. Commands are given in a folder with a small corpus (`train.fr`, `train.en`, ...), a text
-`in.txt` and a trained run, `run`. In them
+Written by `python tests/bad_inputs.py`; `tests/test_bad_input.py` tests every row. Every command ends with exit code
+2 and leaves no file behind. The commands run in a folder with a small corpus (`train.fr`, `train.en`, ...), a text
+`in.txt` and a trained run, `run`. They contain these abbreviations, in which `...` keeps training short:
 """
 
 
 def table() -> str:
-    """Runs every case, and returns the Markdown table of their error messages."""
+    """Runs every case, and returns a Markdown page with a table of the error messages."""
     rows = []
     with tempfile.TemporaryDirectory() as name:
         base = prepare(Path(name) / "base")
@@ -1020,7 +1020,7 @@ def table() -> str:
             command = command.replace(WORDS, "chat chat ... chat").replace(QUICK, "...")
             rows.append(f"| {case.what} | `{re.sub('x{9,}', 'xxx...', command)}` | {re.sub('x{9,}', 'xxx...', said)} |")
     shorts = [f"- `{name}`: `{text.replace(QUICK, '...')}`" for name, text in SHORT.items()]
-    return "\n".join([PAGE, *shorts, "", "| what is wrong | command | what it says |", "|---|---|---|", *rows, ""])
+    return "\n".join([PAGE, *shorts, "", "| what is wrong | command | error message |", "|---|---|---|", *rows, ""])
 
 
 if __name__ == "__main__":

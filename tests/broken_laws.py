@@ -1,4 +1,4 @@
-"""The laws that each ablation breaks. It must keep all other laws that test_variants.py measures."""
+"""The laws that each ablation must break; test_variants.py checks that it breaks them and no other."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ BREAKS: dict[tuple[str, str], set[str]] = {
     ("transformer", "no_padding_mask"): NO_PADDING | ATTENTION,
     ("transformer", "no_positions"): {"source order"},
     ("transformer", "softmax_batch"): {"alone", "neighbours"} | ATTENTION,
-    ("transformer", "softmax_queries"): NO_FUTURE | NO_PADDING | ATTENTION,  # padded queries take a share of each key too
+    ("transformer", "softmax_queries"): NO_FUTURE | NO_PADDING | ATTENTION,  # padded queries also take a share of each key
     ("transformer", "weak_mask"): NO_FUTURE | NO_PADDING | ATTENTION,
     ("birnn", "no_padding_mask"): NO_PADDING | ATTENTION,
     ("birnn", "softmax_batch"): {"alone", "neighbours"} | ATTENTION,
@@ -33,5 +33,5 @@ BROKEN = {(name, variant): set[str]() for name, variants in KEEPS_ALL.items() fo
 
 
 def model_settings(variant: str) -> dict[str, Any]:
-    """Returns the settings of the model that an ablation changes."""
+    """Returns the model settings that an ablation changes, with the values that it gives them."""
     return yaml.safe_load(ABLATION_FILES[variant]).get("model", {})

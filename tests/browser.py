@@ -1,4 +1,4 @@
-"""Opens pages in the system's Chromium, by Playwright."""
+"""Opens pages in the system's Chromium with Playwright."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ TIMEOUT = 200_000  # milliseconds; long enough for a busy machine
 
 
 def executable() -> str:
-    """Returns the path of the browser. Without one, skips the test, or fails it in CI."""
+    """Returns the path of an installed browser. If there is none, skips the test, or fails it in CI."""
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found:
         return found
@@ -26,7 +26,7 @@ def executable() -> str:
 
 @contextmanager
 def new_page() -> Iterator[tuple[Page, list[str]]]:
-    """Yields a page of 1600 x 1000 pixels and the list of its errors: uncaught, written to the console, or in loading."""
+    """Yields a page of 1600 x 1000 pixels, and a list to which uncaught errors and errors in its console are added."""
     path = executable()
     with sync_playwright() as playwright, playwright.chromium.launch(executable_path=path, args=FLAGS) as browser:
         page = browser.new_page(viewport={"width": 1600, "height": 1000})

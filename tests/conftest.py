@@ -1,5 +1,5 @@
-"""Small models of both kinds, in float64. Their sizes are distinct, and prime if possible, so that swapping two dimensions
-fails; the padding symbol is not 0, so that a constant in place of the pad id fails too."""
+"""Small models of both kinds, in float64. Their sizes are distinct, and prime if possible, so that code that swaps
+two dimensions fails; the padding symbol is not 0, so that code with 0 in place of the pad id fails too."""
 
 import copy
 import gc
@@ -22,12 +22,12 @@ from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import pad
 
 torch.set_num_threads(1)
-sys.path.append(str(Path(__file__).parents[1] / "scripts"))  # for the packages `benchmark` and `growth`, and for `schema`
-# In the background of a shell, Ctrl-C is ignored, also by the processes that tests start and interrupt.
+sys.path.append(str(Path(__file__).parents[1] / "scripts"))  # so that tests can import its modules and packages
+# A job in the background of a shell ignores Ctrl-C, and so would the processes that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Hydra composes each configuration twice, at first only to read hydra.mode, which is None in these tests.
+# Hydra would compose each configuration twice, the first time only to read hydra.mode, which is None in these tests.
 Hydra.get_mode = lambda *_, **__: None
 SEARCH_PATH = ["pkg://hydra.conf", str(Path(__file__).parents[1] / "configs"), "structured://"]
 compose = ConfigLoaderImpl._load_configuration_impl
@@ -35,7 +35,7 @@ composed: dict[str, DictConfig] = {}
 
 
 def compose_once(loader: ConfigLoaderImpl, **request: Any) -> DictConfig:
-    """Composes a request from configs/ only once, which is most of the time of a refused command, and returns copies."""
+    """Composes each request from configs/ once, as this takes most of the time of a refused command, and returns copies."""
     if [place.path for place in loader.config_search_path.get_path()] != SEARCH_PATH:
         return compose(loader, **request)
     if (key := repr(request)) not in composed:
@@ -49,15 +49,15 @@ ConfigLoaderImpl._load_configuration_impl = compose_once
 
 
 def pytest_collection_finish() -> None:
-    """Excludes the imported modules from garbage collection, which takes a quarter of the time of composing."""
+    """Excludes imported modules from garbage collection, which would take a quarter of the time of composing settings."""
     gc.collect()
     gc.freeze()
 
 
 PAD, BOS, EOS = 3, 0, 2
 SRC_VOCAB, TGT_VOCAB = 31, 37
-LENGTHS = (11, 7, 1, 5, 2)  # tokens of each sentence of a batch
-T = 13  # target tokens of each
+LENGTHS = (11, 7, 1, 5, 2)  # of the source sentences of a batch, in tokens
+T = 13  # target tokens of each sentence
 SIZES: dict[str, dict[str, int]] = {
     "transformer": {"d_model": 21, "n_heads": 3, "n_layers": 2, "d_ff": 29},
     "birnn": {"d_embedding": 17, "d_hidden": 19, "d_attention": 23},

@@ -1,7 +1,7 @@
 """Compares the embedded corpus, on which published results were measured, with recorded digests of its splits and alignments.
 
 python tests/corpus_digests.py            prints each difference from corpus_digests.tsv; exits with 1 if there are any
-python tests/corpus_digests.py --record   writes corpus_digests.tsv again
+python tests/corpus_digests.py --record   rewrites corpus_digests.tsv
 """
 
 import argparse
@@ -28,7 +28,7 @@ def sha256(lines: Iterable[str]) -> str:
 
 
 def corpus_digests(seed: int) -> Digests:
-    """Returns the digests of a corpus of the default sizes; "-" for the alignments of train, which the corpus lacks."""
+    """Returns the digests of the corpus of the default sizes, with "-" for the alignments of train, which has none."""
     corpus = grammar(seed=seed)
     digests = {}
     for name, pairs in {"train": corpus.train, "valid": corpus.valid, **corpus.tests}.items():

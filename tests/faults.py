@@ -1,6 +1,6 @@
 """A simulated full disk: the n-th creation, write, flush or rename of a file in a folder fails.
 
-It replaces Python's functions for files (`open`, `os.replace`, ...), so that it also affects files written by libraries.
+The simulation replaces Python's file functions (`open`, `os.replace`, ...), so it also affects files that libraries write.
 """
 
 import builtins
@@ -15,14 +15,14 @@ from unittest.mock import patch
 
 
 class FullDisk:
-    """Fails with "no space left" at the n-th operation, and at all later ones if for_good. n=0 only counts operations."""
+    """Raises "no space left" at the n-th operation, and at all later ones if for_good. If n is 0, only counts operations."""
 
     def __init__(self, folder: Path, n: int = 0, for_good: bool = True) -> None:
         self.folder, self.n, self.for_good = folder.resolve(), n, for_good
         self.operations: list[str] = []
 
     def count(self, what: str, path: Any) -> None:
-        """Counts an operation on a path or file descriptor, and raises the error if it is one that fails."""
+        """Counts an operation on a path or file descriptor, and raises the error if this operation must fail."""
         try:
             place = Path(os.fsdecode(path)).absolute()
         except TypeError:
@@ -38,7 +38,7 @@ class FullDisk:
 
     @contextmanager
     def mount(self) -> Iterator[None]:
-        """Replaces Python's functions inside the `with` block."""
+        """Replaces Python's file functions, inside the `with` block, by functions that call `count` first."""
         disk, true_open = self, io.open
 
         class Raw(io.FileIO):

@@ -6,8 +6,8 @@
     python tests/guard.py --run DIR        use a finished run of `make train` instead of a new one
 
 It compares the digests of the embedded corpus and its alignments, the first 100 training losses of both models, the final table
-of `make train`, and the translations of its checkpoint, greedy and with a beam of 5. The processor and the version
-of torch are compared too, since floating point sums depend on them.
+of `make train`, and the translations of that run's checkpoint, greedy and with a beam of 5. The processor's instruction set
+and the version of torch are compared too, since floating point sums depend on them.
 """
 
 import argparse
@@ -47,7 +47,7 @@ class Commands:
             sys.exit(f"error: {script} ended with code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
     def losses(self, model: str) -> list[str]:
-        """Returns the training losses of the first steps as hexadecimal floating point numbers."""
+        """Trains a model for STEPS steps, and returns the losses as hexadecimal floating point numbers."""
         steps = [f"trainer.{key}={value}" for key, value in (("max_steps", STEPS), ("validate_every", STEPS), ("log_every", 1))]
         views = [f"views.{name}=0" for name in ("attention_every", "heads", "translations", "diagnosis")]
         self.run(
@@ -64,7 +64,7 @@ class Commands:
         return self.folder / "outputs" / "main"
 
     def translations(self, run: Path) -> dict[str, str]:
-        """Returns the SHA-256 digests of the translations of the first sentences of the test split."""
+        """Translates the first sentences of the test split with beams of 1 and 5; returns the SHA-256 digest of each output."""
         with (run / "translations" / "test.tsv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
         source, digests = self.folder / "source.txt", {}
@@ -94,7 +94,7 @@ def measure(checkout: Path, run: Path | None) -> dict[str, Any]:
 
 
 def differences(recorded: Any, found: Any, place: str = "") -> list[str]:
-    """Returns a line for each value that differs."""
+    """Returns a line for each value that differs; for lists of equal length, only for their first difference."""
     if isinstance(recorded, dict) and isinstance(found, dict):
         keys = dict.fromkeys([*recorded, *found])
         return [line for key in keys for line in differences(recorded.get(key), found.get(key), f"{place}  {key}")]

@@ -1,12 +1,12 @@
 """Checks that training stopped at random moments ends with the same bits as training that never stopped.
 
-    python tests/interruptions.py                       10 times each SIGKILL, Ctrl-C and SIGTERM, for each model
-    python tests/interruptions.py --model birnn --tries 3
+    python tests/interruptions.py                          stop each model 10 times by SIGKILL, Ctrl-C and SIGTERM each
+    python tests/interruptions.py --model birnn --tries 3  stop only the BiRNN, once by each signal
 
 Each try starts the real command with resume=auto, sends a signal at a random moment of training or of the final evaluation, and
 starts the command again. Then weights, optimiser, random states, best checkpoint, mean of checkpoints, scores and TensorBoard's
-points are compared with those of a run that was never stopped. Two tries run at a time, one thread each. The exit code is 0 if
-all are equal.
+points are compared with those of a run that was never stopped. Two tries run at a time, with one thread each. The exit code
+is 0 if all tries end with equal bits.
 """
 
 import argparse
@@ -103,7 +103,7 @@ def _equal(a: object, b: object) -> bool:
 
 
 def points(run: Path) -> dict[str, list[tuple[int, Any]]]:
-    """Returns the steps and values of every tag of a run, as TensorBoard itself reads them; for speeds only the steps."""
+    """Returns the steps and values of every tag of a run, as TensorBoard itself reads them; the value of a speed is None."""
     events = EventAccumulator(str(run), tensor_size_guidance={"scalars": 0, "images": 0, "text": 0}).Reload()
     return {
         tag: [
@@ -124,11 +124,11 @@ class Ended(NamedTuple):
 
     code: int
     output: str
-    seconds: float  # since it wrote its first event file, just before training begins
+    seconds: float  # from its first event file, written just before training begins, to its end
 
 
 def start(overrides: list[str], run: Path, number: signal.Signals = signal.SIGKILL, after: float | None = None) -> Ended:
-    """Runs the command to its end, or sends it a signal `after` seconds from when training is about to begin."""
+    """Runs the command to its end. With `after`, sends it the signal that many seconds after its first event file appears."""
     before = set(run.glob("events.*"))
     with subprocess.Popen(command(overrides), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         while process.poll() is None and set(run.glob("events.*")) == before:
@@ -145,7 +145,7 @@ def start(overrides: list[str], run: Path, number: signal.Signals = signal.SIGKI
 def compare_stopped_runs(
     model: str, folder: Path, plan: list[signal.Signals], generator: random.Random, jobs: int = 1
 ) -> Iterator[str]:
-    """Yields a line per try, which begins with DIFFERENT if the stopped run differs from the reference."""
+    """Yields a line for each try; it begins with DIFFERENT if the stopped run differs from the reference."""
     base = [*write_corpus(folder), f"output_dir={folder}", f"model={model}", *SMALL[model], *SETTINGS]
     reference = start([*base, "name=reference"], folder / "reference")
     if reference.code:
@@ -180,7 +180,7 @@ def compare_stopped_runs(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", nargs="+", choices=sorted(SMALL), default=sorted(SMALL))
-    parser.add_argument("--tries", type=int, default=30, help="for each model")
+    parser.add_argument("--tries", type=int, default=30, help="number of tries for each model")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()

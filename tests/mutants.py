@@ -4,7 +4,7 @@ The list is tests/mutants.tsv: a file of src/entente, a fragment that occurs in 
 the tests to run first and, for a mutant that is equivalent to the original, the reason. Each mutant is written into a copy of
 the checkout and tested in a process forked from this one, to save the import of torch, which takes longer than most tests.
 
-mutmut and cosmic-ray generate mutants automatically (cosmic-ray 8.7 makes 4,175 of these files); this list is short and chosen.
+mutmut and cosmic-ray generate mutants automatically (cosmic-ray 8.7 makes 4,175 from the same files); this list is short.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-# Imported here so that forked processes need not import them; each imports its own mutant of entente.
+# Imported here so that forked processes need not import them again; each process imports only its own mutant of entente.
 import datasets  # noqa: F401
 import hydra  # noqa: F401
 import lightning  # noqa: F401
@@ -36,8 +36,8 @@ LIST = ROOT / "tests" / "mutants.tsv"
 OPTIONS = "-x -q -p no:cacheprovider -p no:xdist --hypothesis-seed=1 --basetemp=temporary".split()
 OPTIONS += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
 WIDER = """test_scores.py test_attention.py test_batches.py test_laws.py test_alignment.py test_search.py test_maps.py
-    test_fast.py test_variants.py -k 'not two_workers and not freed_memory'"""  # run if the first tests pass
-MEMORY = 16 * 2**30  # bytes; an endless loop could fill a list
+    test_fast.py test_variants.py -k 'not two_workers and not freed_memory'"""  # run if a mutant's own tests pass
+MEMORY = 16 * 2**30  # bytes that a process may allocate, because an endless loop in a mutant could fill a list
 
 
 class Mutant(NamedTuple):
@@ -51,16 +51,16 @@ class Mutant(NamedTuple):
         return f"{self.file}: {self.old.strip()}  =>  {self.new.strip()}"
 
     def source(self, checkout: Path) -> str:
-        """Returns the mutated file. Exits if the list no longer matches the source."""
+        """Returns the text of the mutated file. Exits if the list no longer matches the source."""
         text = (checkout / "src/entente" / self.file).read_text(encoding="utf-8")
         if text.count(self.old) != 1:
-            sys.exit(f"error: {LIST.name}: {self.file} has {text.count(self.old)} of what it should have once: {self.old}")
+            sys.exit(f"error: {LIST.name}: {self.file} has this {text.count(self.old)} times instead of once: {self.old}")
         compile(mutated := text.replace(self.old, self.new), self.file, "exec")
         return mutated
 
 
 def start(folder: Path, stages: Iterable[str]) -> int:
-    """Starts a process that runs the stages in this copy until a test fails, and returns its id. Its output goes to `log`."""
+    """Forks a process that runs pytest in `folder` for each of `stages` until one fails. Returns its id; it writes to `log`."""
     if pid := os.fork():
         return pid
     code = 1
@@ -69,7 +69,7 @@ def start(folder: Path, stages: Iterable[str]) -> int:
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
         os.chdir(folder)
         sys.path[:0] = [str(folder / "src"), str(folder / "tests")]
-        # No compiled files: their times are in whole seconds, so Python could mistake a mutant for the previous one.
+        # Compiled files record times in whole seconds, so with them Python could mistake a mutant for the previous one.
         os.environ.update(PYTHONPATH=str(folder / "src"), PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1")
         sys.dont_write_bytecode = True
         log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -84,7 +84,7 @@ def start(folder: Path, stages: Iterable[str]) -> int:
 
 
 def finished(folder: Path, pid: int, seconds_left: float) -> tuple[str, float] | None:
-    """Returns what noticed the mutant ("" if nothing did) and the CPU seconds, or None while the process is running."""
+    """Returns how the mutant was noticed ("" if it was not) and the CPU seconds used, or None while the process is running."""
     if seconds_left < 0:
         os.killpg(pid, signal.SIGKILL)
     ended, status, usage = os.wait4(pid, 0 if seconds_left < 0 else os.WNOHANG)
@@ -99,7 +99,7 @@ def finished(folder: Path, pid: int, seconds_left: float) -> tuple[str, float] |
 def results(
     mutants: list[Mutant], wider: list[str], jobs: int, timeout: float, scratch: Path
 ) -> Iterator[tuple[Mutant, str, float]]:
-    """Yields each mutant with what noticed it and the CPU seconds, in the order in which they finish."""
+    """Yields each mutant, how it was noticed and the CPU seconds used, in the order in which the processes end."""
     waiting, free, running = mutants[::-1], list(range(jobs)), dict[int, tuple[Mutant, int, float]]()
     try:
         while waiting or running:
@@ -121,7 +121,7 @@ def results(
 
 
 def copy_checkout(checkout: Path, folder: Path) -> Path:
-    """Copies what the tests need, replacing an earlier copy, and returns the folder."""
+    """Copies what the tests need from `checkout` to `folder`, replacing an earlier copy, and returns `folder`."""
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("src", "tests", "configs", "scripts"):
         shutil.copytree(checkout / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -132,7 +132,7 @@ def copy_checkout(checkout: Path, folder: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", nargs="*", metavar="FILE", help="only mutants of these files, named as in the list")
-    parser.add_argument("--jobs", type=int, default=1, help="mutants tested at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="how many mutants are tested at a time")
     parser.add_argument("--timeout", type=float, default=300, help="seconds after which a mutant counts as killed")
     parser.add_argument(
         "--first", action="store_true", help="run only the tests that the list names, not the wider set after them"

@@ -80,8 +80,8 @@ def composed(*overrides: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def prove(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
-    """Returns a function that computes the proof of an ablation. more: overrides of the variant; both: of both models."""
-    # An override takes precedence over an ablation, so the overrides of both must not name a setting that an ablation changes.
+    """Returns a function that proves the effect of an ablation. `more` overrides the variant only, `both` also the baseline."""
+    # An override takes precedence over an ablation, so `shared` must not set what an ablation changes.
     shared = [one for one in base if not one.startswith("optim.")] + [f"output_dir={tmp_path_factory.mktemp('cache')}"]
     sizes = {"transformer": ["model.d_model=32", "model.d_ff=48"], "birnn": ["model.d_embedding=24", "model.d_hidden=32"]}
     data: dict[str, TranslationData] = {}
@@ -199,7 +199,7 @@ def add_unread(model: nn.Module) -> None:
 
 @pytest.fixture
 def apply_form(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[nn.Module], object]], None]:
-    """Returns a function that takes a change, which is then applied to every model with `model.form` in its configuration."""
+    """Returns a function that sets the change to apply to every model that has `model.form` in its configuration."""
     build, check = checkpoint.build, run_settings._problems_by_name
 
     def use(form: Callable[[nn.Module], object]) -> None:
@@ -292,7 +292,7 @@ def test_a_model_without_attention_trains_and_shows_none(base: list[str], tmp_pa
 
 
 def test_the_diagnosis_is_logged_and_does_not_change_training(base: list[str], tmp_path: Path) -> None:
-    """It is logged at step 1 and every 4 steps, and the weights equal those of a run without it."""
+    """The diagnosis is logged at step 1 and every 4 steps, and the weights equal those of a run without diagnosis."""
     for model in SMALL:
         diagnosed, plain_run = (
             trained(base, tmp_path, f"model={model}", *SMALL[model], f"views.diagnosis={every}", f"name={model}{every}")
@@ -325,14 +325,14 @@ def project(tmp_path: Path) -> Path:
 
 
 def arguments(base: list[str], *overrides: str) -> list[str]:
-    """Returns the arguments of a training or a suite in the folder `project`."""
+    """Returns the command line of a suite in the folder `project`: the settings that all tests share, and `overrides`."""
     return ["--config-dir=own", *base, *SMALL["transformer"], "trainer.threads=1", "views.diagnosis=0", *overrides]
 
 
 @pytest.fixture
 def ablate(project: Path, base: list[str], monkeypatch: pytest.MonkeyPatch) -> Ablate:
-    """Returns a function that runs a suite in this process and trains its runs here too, one at a time. processes: replacements
-    of the process of a run, by its name; table: whether to compare the runs at the end."""
+    """Returns a function that runs a suite in this process and also trains its runs here, one at a time. `processes` maps the
+    name of a run to an object that stands in for its process. If `table`, the runs are compared at the end."""
 
     def call(*overrides: str, processes: Mapping[str, object] | None = None, table: bool = False) -> Result:
         def train_here(command: list[str], stdout: IO[bytes], **_: object) -> object:
@@ -346,7 +346,7 @@ def ablate(project: Path, base: list[str], monkeypatch: pytest.MonkeyPatch) -> A
             stdout.write((ended.out + ended.err).encode())
             return SimpleNamespace(poll=lambda: ended.code)
 
-        suites.code_digest.cache_clear()  # a new command computes it again
+        suites.code_digest.cache_clear()  # as in a new process
         with monkeypatch.context() as patched:
             patched.setattr(suites, "subprocess", SimpleNamespace(Popen=train_here, DEVNULL=subprocess.DEVNULL))
             patched.setattr(suites, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None))
@@ -389,7 +389,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 200) -> None:
 
 
 def pids(project: Path, text: str) -> list[int]:
-    """Returns the processes that train in this folder and have `text` in their command line."""
+    """Returns the ids of the processes that train in this folder and have `text` in their command line."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -402,7 +402,7 @@ def pids(project: Path, text: str) -> list[int]:
 
 
 def scores(suite: Path) -> list[list[str]]:
-    """Returns the cells of comparison.csv without tokens per second, which differ from run to run."""
+    """Returns the cells of comparison.csv without the tokens per second, which differ each time."""
     with (suite / "comparison.csv").open(newline="") as table:
         head, *rows = list(csv.reader(table))
     return [[cell for name, cell in zip(head, row, strict=True) if "second" not in name] for row in (head, *rows)]
@@ -423,13 +423,13 @@ def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, ablate: 
     assert "the loss is" in status["huge_rate-seed1"]["message"]
     assert json.loads((folder / "baseline-seed1" / "metrics.json").read_text())["test"]["bleu"] >= 0
 
-    # The same suite with fewer variants: only runs that may end otherwise are trained again.
+    # If the suite runs again with fewer variants, only runs that may end differently are trained again.
     before = (folder / "baseline-seed1" / "metrics.json").stat().st_mtime_ns
     (folder / "huge_rate-seed1" / "train.log").unlink()
     assert ablate("suite=[baseline,huge_rate,no_residual]", "name=rows", table=True).code == 0
     assert states(folder)["no_residual-seed1"] == "finished"
     assert states(folder)["huge_rate-seed1"] == "diverged" and not (folder / "huge_rate-seed1" / "train.log").exists()
-    assert states(folder)["same-seed1"] == "refused"  # this command did not name it
+    assert states(folder)["same-seed1"] == "refused"  # as before, because the second command did not name `same`
     assert (folder / "baseline-seed1" / "metrics.json").stat().st_mtime_ns == before
     shown = json.loads((folder / "no_residual-seed1" / "proof.json").read_text())
     assert "gradients" in shown["differs"]
@@ -442,7 +442,7 @@ def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, ablate: 
 
 
 def test_an_ablation_takes_precedence_over_the_settings_of_its_suite(project: Path, base: list[str], ablate: Ablate) -> None:
-    """A single run is refused if its settings contradict its ablation."""
+    """A suite lets its ablations override its settings, but a single run is refused if its settings contradict its ablation."""
     short = ["trainer.max_steps=1", "trainer.validate_every=1"]
     assert ablate("suite=[baseline,one_head]", "name=heads", "model.n_heads=2", "seeds=[1,1]", *short).code == 0
     configs = {
@@ -479,7 +479,7 @@ def test_what_is_in_the_way_of_a_run_is_named(project: Path, ablate: Ablate) -> 
 
 @pytest.mark.slow
 def test_a_suite_that_is_killed_twice_ends_with_the_same_table(project: Path, base: list[str], ablate: Ablate) -> None:
-    """It is killed before its runs have directories, and then while they train."""
+    """A suite killed before its runs have directories, and again while they train, gives the table of one never killed."""
     chosen = ["suite=[baseline,no_residual_cross]", "jobs=2"]
     assert ablate(*chosen, "name=whole", table=True).code == 0
     whole, killed = project / "outputs" / "whole", project / "outputs" / "killed"
@@ -490,7 +490,7 @@ def test_a_suite_that_is_killed_twice_ends_with_the_same_table(project: Path, ba
         process = start(project, base, *chosen, "name=killed")
         wait_for(condition)
         assert any(killed.glob("*/")) == any(killed.glob("*/checkpoints"))
-        process.kill()  # the processes of its runs go on until they notice
+        process.kill()  # its runs go on until they notice that the suite is gone
         process.communicate()
     finish(start(project, base, *chosen, "name=killed"))
     assert sorted(path.name for path in killed.glob("*/")) == sorted(states(whole))  # no run was trained twice

@@ -1,4 +1,4 @@
-"""Attention between words, as word alignment and in numbers, each compared with an independent computation."""
+"""Attention between words, word alignments and numbers about attention equal independent computations."""
 
 import itertools
 import math
@@ -151,7 +151,7 @@ def test_the_error_rate_follows_och_and_ney() -> None:
 
 
 def test_no_choice_of_one_link_per_word_beats_the_oracle() -> None:
-    """Compares the oracle with every possible choice, for small random gold alignments."""
+    """For small random gold alignments, the oracle has the lowest error rate of all possible choices."""
     generator = random.Random(5)
     below_one = 0
     for _ in range(30):
@@ -169,16 +169,16 @@ def test_no_choice_of_one_link_per_word_beats_the_oracle() -> None:
 
 
 def test_each_word_is_linked_to_the_word_with_most_attention_at_either_step() -> None:
-    """Compares with links worked out by hand: three pieces of two target words, three of two source words."""
+    """The links of two source and two target words, three pieces on each side, equal links worked out by hand."""
     one = torch.tensor(
         [  # source pieces a, b1, b2, </s>
             [0.7, 0.1, 0.1, 0.1],  # reads <s>, produces x
-            [0.4, 0.3, 0.3, 0.0],  # reads x, produces y1: more on word b than on a
-            [0.3, 0.0, 0.1, 0.6],  # reads y1, produces y2: the mean of y is b 0.35, a 0.35, </s> 0.3
+            [0.4, 0.3, 0.3, 0.0],  # reads x, produces y1: word b has 0.6, more than a
+            [0.3, 0.0, 0.1, 0.6],  # reads y1, produces y2: over y1 and y2, the mean of b is 0.35, of a 0.35
             [0.0, 0.2, 0.0, 0.8],  # reads y2, produces </s>
         ]
     )
-    one[2] += torch.tensor([-0.1, 0.0, 0.1, 0.0])
+    one[2] += torch.tensor([-0.1, 0.0, 0.1, 0.0])  # breaks the tie: now the mean of b is 0.4, of a 0.3
     source = Words(["a", "b"], torch.tensor([[1.0, 0], [0, 1], [0, 1]]))
     target = Words(["x", "y"], torch.tensor([[1.0, 0], [0, 1], [0, 1]]))
     other = torch.eye(4)
@@ -230,12 +230,12 @@ def test_the_best_head_has_the_lowest_error_rate_and_not_the_highest_recall() ->
         [0.1, 0.9, 0.0, 0.0],
         [0.1, 0.0, 0.9, 0.0],
         [0.0, 0.0, 0.0, 1.0],
-    ]  # finds the two possible links
+    ]  # finds the two links that are only possible
     source, target = (Words([*letters], torch.eye(3)) for letters in ("abc", "xyz"))
     map = AttentionMap(CROSS, torch.tensor([[first, second]]), ["x", "y", "z", "</s>"], ["a", "b", "c", "</s>"])
     gold = Gold([(0, 1)] * 3, [(0, 1)] * 3, frozenset({(0, 0)}), frozenset({(0, 0), (1, 1), (2, 2)}))
     alignments = Alignments([predicted_links(map, source, target)], [gold])
-    assert alignments.best() == Head(0, None, "produced")  # finds all three
+    assert alignments.best() == Head(0, None, "produced")  # the mean of the heads finds all three links
     assert alignments.best(means=False) == Head(0, 1, "produced")
     assert alignments.agreement(Head(0, 0, "produced")).recall == 1 > alignments.agreement(Head(0, 1, "produced")).recall
 
@@ -293,7 +293,7 @@ def scale_scores(model: Seq2Seq, factor: float) -> Seq2Seq:
 )
 def test_numbers_are_means_over_rows(name: str, changes: dict[str, Any], sharpness: float, vocabulary: Vocabulary) -> None:
     model = model_of(name, vocabulary, **changes)
-    # The order of `measure`, because saturated scores amplify the rounding, which depends on the batch.
+    # Sorted as in `measure`, because rounding depends on the batch, and saturated scores amplify it.
     of = sorted(pairs(vocabulary), key=lambda pair: len(pair.src))
     scale_scores(model, sharpness)
     numbers, alignments = measure(model, vocabulary, of)
@@ -410,10 +410,10 @@ def test_measured_pairs_are_the_first_of_the_split_with_an_end_and_no_start_symb
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_occlusion_is_the_change_of_a_words_probability(name: str, vocabulary: Vocabulary) -> None:
-    """Compares with probabilities computed per source and per piece, decoding each prefix from the start."""
+    """Occlusion equals the difference of probabilities computed piece by piece, with each prefix decoded from the start."""
     model, pair = model_of(name, vocabulary), pairs(vocabulary)[1]
     how = Search(length_factor=0, length_offset=6)
-    pair = pair._replace(tgt=translate(model, vocabulary, [FRENCH[1]], how)[0][0].tokens)  # a target likely to the model
+    pair = pair._replace(tgt=translate(model, vocabulary, [FRENCH[1]], how)[0][0].tokens)  # likely for the model
     source = words_of(vocabulary.src, pair.src[:-1])
     target = words_of(vocabulary.tgt, pair.tgt, [(i, i + 1) for i in range(len(vocabulary.tgt.decode(pair.tgt)))])
 
@@ -461,7 +461,7 @@ def test_correlations_of_a_layer_are_those_of_its_heads_and_of_their_mean() -> N
 
 
 def test_a_mean_leaves_out_sentences_without_a_value(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sentences are weighted by their number of target words."""
+    """A mean over sentences leaves out NaN, and weights each sentence by its number of target words."""
     of = pairs(vocabulary)
     words = [len(word_spans(text)) for text in ENGLISH]
 

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "entente"
 
-# From the bottom up. A part may import itself and parts of lower layers, but no other part of its own layer.
+# The layers from the bottom up. A part may import itself and parts of lower layers, but no other part of its own layer.
 LAYERS = """errors entente_grammar, console, files process, config, models, fast, data, checkpoint, decoding,
     attention evaluation, trained, training, ablation, commands, __main__, scripts"""
 LAYER = {part: height for height, parts in enumerate(LAYERS.split(",")) for part in parts.split()}
@@ -20,7 +20,7 @@ FEW_DEPENDENCIES = {
     "fast": ({"models"}, {"torch"}),
     "entente_grammar": (set(), {"entente_grammar", "annotated_types", "rich", "sacrebleu"}),
 }
-MAX_LINES = 400  # of a module
+MAX_LINES = 400  # in a module
 LIGHTNING = {"lightning", "pytorch_lightning", "lightning_fabric"}
 LIGHTNING_USERS = {"training", "commands", "ablation", "scripts", "data.module"}
 HYDRA_USERS = {"ablation", "commands", "config", "scripts"}

@@ -183,10 +183,10 @@ def test_the_birnns_decoder_equals_torchs_cell_run_step_by_step(src: Tensor, tgt
     (hidden,) = state.written
     for t in range(T):
         embedded = model.tgt_embedding(tgt[:, t])
-        context = model.attention(hidden[:, None], state.source.memory, REAL[:, None, :])[:, 0]  # of the previous state
+        context = model.attention(hidden[:, None], state.source.memory, REAL[:, None, :])[:, 0]  # from the previous state
         hidden = model.cell(torch.cat([embedded, context], dim=-1), hidden)
         readout = model.readout(torch.cat([hidden, embedded, context], dim=-1))
-        close(actual[:, t], torch.maximum(readout[:, 0::2], readout[:, 1::2]))  # A.2.2: the maximum of each pair
+        close(actual[:, t], torch.maximum(readout[:, 0::2], readout[:, 1::2]))  # appendix A.2.2: the larger of each pair
     close(after.written[0], hidden)
 
 
@@ -235,12 +235,12 @@ def test_positions_in_narrow_types_are_rounded_once(d_model: int, start: int, dt
     actual = sinusoids(start, 300, d_model, like=torch.empty(0, dtype=dtype))
     assert actual.dtype == dtype
     exact = sinusoids(start, 300, d_model, like=normal(1))
-    angle_error = 0 if dtype == torch.float64 else 2e-7 * (start + 300)  # float32 rounds angles, which are in radians
+    angle_error = 0 if dtype == torch.float64 else 2e-7 * (start + 300)  # float32 rounds the angles, up to start + 300 radians
     assert (actual.double() - exact).abs().max() <= tolerance / 2 + angle_error
 
 
 def copy_block(theirs: nn.Module, ours: EncoderBlock | DecoderBlock, norm: str) -> None:
-    """Copies self-attention, feed-forward network and norms of our block to torch's layer."""
+    """Copies the weights of self-attention, feed-forward network and norms from our block to torch's layer."""
     norms = ours.before if norm == "pre" else ours.after
     copy_attention(theirs.get_submodule("self_attn"), ours.self_attention)  # type: ignore[arg-type]
     for i, module in enumerate(norms.values(), start=1):

@@ -49,7 +49,7 @@ def test_bad_input_gets_its_line_and_leaves_nothing_behind(case: Case, folder: P
     assert content(folder) == before
 
 
-# The cases that are also run in a separate process. Those that import torch, which takes seconds, are slow.
+# The cases that are also run in a separate process. Those that import torch are marked slow, because that takes seconds.
 REAL = [
     pytest.param(case, id=case.what, marks=[pytest.mark.slow] * case.command.startswith(("TRANSLATE", "translate", "ablate")))
     for case in CASES
@@ -111,7 +111,7 @@ def test_the_attention_of_an_odd_sentence_is_drawn(folder: Path, what: str) -> N
 
 @pytest.mark.parametrize("bad", [WORDS.encode(), b"\xff"], ids=["too long", "no text"])
 def test_the_lines_before_a_bad_one_are_translated(folder: Path, bad: bytes) -> None:
-    before = b"Le chat voit le chien.\n\n" * 600  # more than are translated at a time
+    before = b"Le chat voit le chien.\n\n" * 600  # more lines than are translated at a time
     ended = run("translate checkpoint=run search.beam=1 accelerator=cpu", folder, before + bad + b"\nun\n")
     assert ended.code == 2 and ended.err.startswith("error: standard input, line 1201: ")
     assert ended.out.count("\n") == 1200
@@ -237,7 +237,7 @@ def test_a_text_to_translate_may_be_a_pipe(folder: Path) -> None:
 @pytest.mark.parametrize("side", ["src", "tgt"])
 def test_a_pipe_with_more_lines_than_the_other_file_is_not_read_to_its_end(folder: Path, side: str) -> None:
     reader, writer = os.pipe()
-    os.write(writer, b"un\n" * 13_000)  # it stays open, so that reading to its end would block
+    os.write(writer, b"un\n" * 13_000)  # the pipe stays open, so that reading to its end would block
     try:
         given = {"src": "train.fr", "tgt": "train.en", side: f"/dev/fd/{reader}"}
         ended = run(f"evaluate checkpoint=run src={given['src']} tgt={given['tgt']}", folder)

@@ -84,7 +84,7 @@ def test_the_order_is_a_function_of_seed_and_epoch() -> None:
         for n in (0, 1, 2)
     }
     one = TrainingBatches(Rows(src), Rows(tgt), max_tokens=101, seed=1)
-    assert [rows_of_epoch(one, n) for n in (2, 0, 1)] == [orders[1, n] for n in (2, 0, 1)]  # in any order of calls
+    assert [rows_of_epoch(one, n) for n in (2, 0, 1)] == [orders[1, n] for n in (2, 0, 1)]  # whatever the order of the calls
     for a, b in itertools.combinations(orders.values(), 2):
         assert a != b
         assert sorted(map(sorted, a)) != sorted(map(sorted, b))  # other pairs share a batch
@@ -108,12 +108,12 @@ def test_pairs_too_long_to_train_on_are_dropped_and_logged(caplog: pytest.LogCap
 def test_from_a_saved_position_the_rest_is_the_same(stop: int, accumulate: int) -> None:
     src, tgt = random_rows(seed=7, pairs=61)
     whole = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11, accumulate=accumulate)
-    assert 2 * whole.batches_per_epoch < 29 < 5 * whole.batches_per_epoch  # so the longest stop is after several epochs
+    assert 2 * whole.batches_per_epoch < 29 < 5 * whole.batches_per_epoch  # so the last stop is after several epochs
     expected = list(itertools.islice(whole, 41))
 
     first = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11, accumulate=accumulate)
     stream = iter(first)
-    seen = [next(stream) for _ in range(stop + 2)][:stop]  # prefetching does not move the position
+    seen = [next(stream) for _ in range(stop + 2)][:stop]  # prefetching two more does not move the position
     for _ in seen:
         first.consume()
     state = first.state_dict()
@@ -171,7 +171,7 @@ def test_the_last_batches_of_an_evaluation_are_small_so_that_two_workers_finish_
     left = sum(lengths) - np.cumsum([0, *(int((batch.src != PAD).sum()) for batch in batches)])[:-1]
     assert max(sizes) <= 2048 and 2 * min(sizes[:3]) > 2048  # the first batches are full
     assert all(size <= max(1024, tokens / 4) for size, tokens in zip(sizes, left, strict=True))
-    assert all(size > 1024 - max(lengths) for size in sizes[:-1])  # and no smaller than necessary
+    assert all(size > 1024 - max(lengths) for size in sizes[:-1])  # no batch but the last is smaller than necessary
     workers = [0, 0]
     for size in sizes:
         workers[workers.index(min(workers))] += size  # the next batch goes to the worker that is free first
@@ -233,7 +233,7 @@ def test_overfit_uses_one_batch_for_every_split(data: TranslationData) -> None:
 
 
 class Recorder(L.LightningModule):
-    """Records the pairs of each step, and saves a checkpoint when Lightning's ModelCheckpoint would."""
+    """Records the pairs of each batch, and saves checkpoints at the moments at which Lightning's ModelCheckpoint does."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -102,7 +102,7 @@ def test_a_custom_module_is_recognised_by_its_class_name() -> None:
     parts = profile.parts(60.0)
     assert parts["dropout"] > 0 and not model._forward_hooks
     without = {part for part, seconds in parts.items() if part != "dropout" and seconds > 0}
-    assert without == {"norms and elementwise", "other"}  # the sum
+    assert without == {"norms and elementwise", "other"}  # the parts of the sum and its gradient
 
 
 def test_a_picture_labels_each_contestant_and_each_share() -> None:
@@ -122,7 +122,7 @@ def test_ratios_compare_the_bursts_of_a_round() -> None:
 
 
 def test_a_case_has_medians_ratios_and_peaks() -> None:
-    """Bursts of 6 tokens take 1, 2 and 3 seconds, and those of the other program 2, 2 and 6: the ratios are 2, 1 and 2."""
+    """Our bursts of 6 tokens take 1, 2 and 3 seconds, and the other program's 2, 2 and 6, so the ratios are 2, 1 and 2."""
     missing = Measured({}, left_out="not installed")
     result = case_result("transformer", "tokens/s", {OURS: bursts(1, 2, 3), "it": bursts(2, 2, 6), "none": missing})
     ours, it = result.rows
@@ -159,7 +159,7 @@ wire.serve(burst)
 
 
 def contestant(folder: Path, name: str, fails_at: int = -1) -> Contestant:
-    """Returns a contestant that measures nothing. It fails when a request asks for `fails_at` steps."""
+    """Returns a contestant that answers without measuring, and fails when a request asks for `fails_at` steps."""
     (folder / "contestant.py").write_text(CONTESTANT, encoding="utf-8")
     return Contestant(name, [sys.executable, str(folder / "contestant.py")], {"version": "1.2", "fails_at": fails_at})
 
@@ -241,7 +241,7 @@ def test_ctranslate2_is_left_out_if_it_does_not_support_the_model(tmp_path: Path
 def test_without_the_end_symbol_every_sentence_has_the_same_length(beam: int) -> None:
     model = transformer().eval()
     with torch.no_grad():
-        model.output.weight[EOS] *= 100  # the model would end at once or at random
+        model.output.weight[EOS] *= 100  # so that the model, if it may, ends at once or at random
     forbid_end(model)
     src = torch.tensor([[5, 6, EOS], [7, EOS, PAD]])
     found = search(model, src, Search(beam=beam, length_factor=0.0, length_offset=6), BOS, EOS)
@@ -253,7 +253,7 @@ ErrorLines = Callable[..., list[str]]
 
 @pytest.fixture
 def error_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> ErrorLines:
-    """Calls the command with invalid settings and returns the lines of the error."""
+    """Returns a function that calls the command with invalid settings and returns the lines of the error message."""
 
     def call(*overrides: str) -> list[str]:
         def fail(config: Mapping[str, Any]) -> None:
@@ -329,7 +329,7 @@ def test_a_benchmark_measures_valid_runs_and_writes_its_files(tmp_path: Path, mo
 def test_ours_is_measured_against_marian(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     if importlib.util.find_spec("joeynmt"):
-        pytest.skip("JoeyNMT is installed here, so that it is not left out")
+        pytest.skip("JoeyNMT is installed here, so it is not left out")
     training = measure_training(tmp_path)
     assert len(training.rows) == 2
     assert training.left_out["JoeyNMT"] == "ended with code 1: ModuleNotFoundError: No module named 'joeynmt'"

@@ -39,7 +39,7 @@ FIXED = ["Le chat dort.", "Elle a faim."]
 
 
 def view(fixed: list[str] = FIXED, **chosen: int) -> TensorBoardViews:
-    """Returns the views with only those that `chosen` turns on: attention every n steps, a number of translations, ..."""
+    """Returns views of which only those in `chosen` are on, for example attention_every=4 or translations=2."""
     given = {"attention": "attention_every" in chosen, "heads": 0, "translations": 0, "diagnosis": 0, **chosen}
     return TensorBoardViews(Views(**given), fixed)
 
@@ -114,7 +114,7 @@ def test_attention_maps_of_every_sentence_and_kind(name: str, kinds: list[str], 
 
 
 def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The maps show the translation that its search finds, here a beam, of the cleaned source; so does the caption."""
+    """Maps and captions show the cleaned source, and the translation that the module's own search, here with a beam, finds."""
     module = translator(vocabulary, beam=3)
     captions, rows = [], []
 
@@ -127,7 +127,7 @@ def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeyp
     monkeypatch.setattr(views, "draw", draw)
     assert len(list(attention_images(module, [("chat", " Le chat\u00a0dort. ")]))) == 3
     [[best]], [[greedy]] = (translate(module.model, vocabulary, ["Le chat dort."], how) for how in (module.search, Search()))
-    assert best.tokens != greedy.tokens, "choose other sizes: this model cannot tell beam from greedy"
+    assert best.tokens != greedy.tokens, "the two searches give the same translation here; choose other sizes"
     source = vocabulary.src.pieces(vocabulary.encode_src(["Le chat dort."])[0])
     assert rows[0] == ("encoder self-attention", source, source)
     assert rows[2] == ("cross-attention", [*vocabulary.tgt.pieces(best.tokens), "</s>"], source)
@@ -221,7 +221,7 @@ def test_progress_without_a_terminal(vocabulary: Vocabulary, tmp_path: Path, cap
         for x in lines(caplog)
     ]
     assert all(found), lines(caplog)
-    assert [int(m[1]) for m in found if m] == [3, 4, 6, 8, 9, 12]  # each once, including the validations at 4, 8 and 12
+    assert [int(m[1]) for m in found if m] == [3, 4, 6, 8, 9, 12]  # each step once, also those of the validations, 4, 8 and 12
     assert [bool(m[2]) for m in found if m] == [False, True, True, True, True, True]
     assert f"BLEU {float(trainer.callback_metrics['valid/bleu']):.1f}" in lines(caplog)[-1]
 
@@ -278,7 +278,7 @@ def test_best_bleu_survives_a_resume(vocabulary: Vocabulary, tmp_path: Path, cap
 def test_the_time_of_training_ends_with_training(
     vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not include the final evaluation."""
+    """The recorded seconds of training do not include the final evaluation."""
     saving = Checkpoints(tmp_path, CheckpointSettings())
     fit(translator(vocabulary, max_steps=2), tmp_path, saving)
     trained = saving.seconds

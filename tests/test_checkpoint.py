@@ -94,7 +94,7 @@ def test_a_truncated_file_is_refused(saved: Path, share: float) -> None:
 
 
 class Writes:
-    """Makes a file when it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -116,7 +116,7 @@ def test_a_pickle_that_would_write_a_file_does_not(saved: Path, tmp_path: Path) 
         with pytest.raises(InputError, match="not a (readable )?checkpoint"):
             load(str(path))
     assert not victim.exists()
-    pickle.loads(plain.read_bytes())  # unpickled by Python itself, it does
+    pickle.loads(plain.read_bytes())  # Python itself, in contrast, runs the code in the pickle
     assert victim.exists()
 
 
@@ -136,10 +136,10 @@ def edited(key: str, value: object) -> Callable[[dict[str, Any]], None]:
 
 
 def forge(content: Any, path: Path) -> None:
-    """Writes a checkpoint as an attacker would: with a valid checksum, if the content has one."""
+    """Writes a checkpoint as an attacker would: with a valid checksum, if one can be computed for this content."""
     try:
         right = checksum(content)
-    except Exception:  # any kind, since the content can be anything
+    except Exception:  # an exception of any kind, since the content can be anything
         right = "0" * 64
     with path.open("wb") as file:
         torch.save({**content, CHECKSUM: right} if isinstance(content, dict) else content, file)
@@ -290,7 +290,7 @@ ODD_VALUES: dict[str, Callable[[], Any]] = {
     "an empty list": lambda: [],
     "an empty mapping": lambda: {},
 }
-# Paths of keys in the content of a checkpoint.
+# The places in a checkpoint at which odd values are tried, each a path of keys.
 PLACES = [
     (),
     (ENTRY,),
@@ -344,7 +344,7 @@ def test_any_value_anywhere_in_a_checkpoint_is_refused_in_one_line_or_harmless(
 
 
 def _with(whole: Any, place: tuple[Any, ...], value: Any) -> Any:
-    """Returns a copy with another value at the end of a path of keys."""
+    """Returns a copy of `whole` with `value` at `place`, a path of keys."""
     if not place:
         return value
     return {**whole, place[0]: _with(whole.get(place[0]), place[1:], value)}

@@ -28,7 +28,7 @@ Command = Callable[..., Ended]
 
 
 def check(config: dict[str, Any]) -> list[str]:
-    """Replaces the check of a command."""
+    """Takes the place of a command's own check, and checks only the parts `optim` and `search`."""
     return [*problems(Optim, "optim", config.get("optim", {})), *problems(Search, "search", config["search"])]
 
 
@@ -191,7 +191,7 @@ def test_settings_are_checked_by_the_choices_that_were_meant(overrides: list[str
 
 @pytest.mark.parametrize("flag", ["--help", "--info=config"])
 def test_the_help_and_info_of_hydra_still_work(flag: str, tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "train.py"), flag]  # in another process, because it configures logging
+    command = [sys.executable, str(ROOT / "scripts" / "train.py"), flag]  # in another process, because Hydra configures logging
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "") and "max_steps: 1600" in done.stdout
 
@@ -241,7 +241,7 @@ def test_a_fault_of_the_program_is_not_taken_for_one_of_the_user(command: Comman
 
 
 def write_run(tmp_path: Path, config: str) -> str:
-    """Creates the directory of a run with this config.yaml, and returns its path."""
+    """Creates the directory of a run, with `config` as its config.yaml, and returns its path."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text(config, encoding="utf-8")
     return str(tmp_path / "run")
@@ -300,7 +300,7 @@ def test_otherwise_a_run_has_the_configuration_that_was_given(resume: str, comma
 )
 def test_a_sentence_is_taken_as_it_is_typed(sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
-    target = sentence if sentence != "null" else None  # null: the translation of the model
+    target = sentence if sentence != "null" else None  # null stands for the model's own translation
     texts = [f"sentence={sentence}", f"target={sentence}"]
     monkeypatch.setattr(sys, "argv", ["attention.py", "checkpoint=[a,b]", *texts, "output=a b'c.png"])
     cli.run(lambda config: seen.append(config), ROOT / "configs", "attention")

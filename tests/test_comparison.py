@@ -43,7 +43,7 @@ ASPECTS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", 
 
 @cache
 def evaluation(split: str, seed: int, damage: float, nll: float) -> Evaluation:
-    """Returns translations with a share of wrong words, `damage`; the references are the same for every run."""
+    """Returns translations in which the share `damage` of the words is wrong. The references are the same for every run."""
     corpus, noise = random.Random(split), random.Random(f"{split} {seed} {damage}")
     references = [" ".join(corpus.choices(WORDS, k=corpus.randrange(3, 28))) for _ in range(SIZES[split])]
     wrong = [[noise.choice(WORDS) if noise.random() < damage else word for word in line.split()] for line in references]
@@ -56,7 +56,7 @@ def metrics_of(split: str, seed: int, damage: float, nll: float) -> dict[str, An
 
 
 def write_run(folder: Path, seed: int, damage: float = 0.1, nll: float = 0.5, unigram: float | None = UNIGRAM) -> None:
-    """Writes a finished run as training does. damage: the share of wrong words."""
+    """Writes a finished run as training does, with the share `damage` of wrong words in its translations."""
     write_translations(folder, {split: evaluation(split, seed, damage, nll) for split in SIZES})
     metrics = {split: metrics_of(split, seed, damage, nll) for split in SIZES}
     write_json(folder / "metrics.json", {**metrics, "test@alone": metrics["test"]})
@@ -80,7 +80,7 @@ def write_events(folder: Path, damage: float) -> None:
 
 
 def write_suite(root: Path, runs: Mapping[str, dict[str, Any] | None], states: Mapping[str, str] | None = None) -> Path:
-    """Writes a suite. runs: arguments of `write_run` by the name of the run's directory; None for a run that left nothing."""
+    """Writes a suite. `runs` maps the name of a run's directory to arguments of `write_run`, or to None if it left nothing."""
     root.mkdir()
     for name, arguments in runs.items():
         if arguments is not None:
@@ -96,7 +96,7 @@ def write_suite(root: Path, runs: Mapping[str, dict[str, Any] | None], states: M
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A suite with variants that are as good, worse, stuck, crashed without a trace, and killed on one of the two seeds."""
+    """A suite with variants as good as the baseline, worse, stuck, crashed without files, and killed on one of two seeds."""
     damage = {"baseline": (0.1, 0.12), "twin": (0.11, 0.115), "damaged": (0.5, 0.6), "empty": (1, 1), "gone": None}
     runs: dict[str, dict[str, Any] | None] = {}
     for variant, shares in damage.items():
@@ -149,7 +149,7 @@ def test_scores_and_p_are_those_of_the_sacrebleu_command(root: Path, comparison:
 
 
 def test_holm_by_hand() -> None:
-    # Sorted: 0.01 x 4, 0.02 x 3, 0.03 x 2, 0.5 x 1; none may be smaller than the one before it.
+    # The sorted p values are multiplied: 0.01 x 4, 0.02 x 3, 0.03 x 2, 0.5 x 1; no product may be below an earlier one.
     assert holm({"d": 0.5, "b": 0.02, "a": 0.01, "c": 0.03}) == pytest.approx({"a": 0.04, "b": 0.06, "c": 0.06, "d": 0.5})
     assert holm({"a": 0.04, "b": 0.04}) == pytest.approx({"a": 0.08, "b": 0.08})
     assert holm({"a": 0.6, "b": 0.9}) == {"a": 1.0, "b": 1.0}
@@ -160,7 +160,7 @@ def test_p_is_corrected_for_the_variants_that_are_compared(comparison: Compariso
     ps = {row["variant"]: row["test p"] for row in comparison.rows if row["test p"] is not None}
     assert list(ps) == ["twin", "damaged", "empty", "half"]
     corrected = {row["variant"]: row["test p_holm"] for row in comparison.rows if row["variant"] in ps}
-    assert corrected == holm({variant: min(1.0, 2 * p) for variant, p in ps.items()})  # two-sided
+    assert corrected == holm({variant: min(1.0, 2 * p) for variant, p in ps.items()})  # doubled, since the test is two-sided
 
 
 def test_p_of_equal_translations_is_1(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_every_variant_is_a_row_with_its_verdict(comparison: Comparison) -> None
 def test_a_single_seed_has_no_deviation(comparison: Comparison, root: Path) -> None:
     half = row(comparison, "half")
     assert half["test bleu_sd"] is None and half["test chrf_sd"] is None
-    baseline = read_suite(root).runs[0].metrics["test"].bleu  # only of the same seed
+    baseline = read_suite(root).runs[0].metrics["test"].bleu  # only the baseline of the same seed
     assert half["test difference"] == pytest.approx(half["test bleu"] - baseline)
 
 
@@ -396,7 +396,7 @@ def test_a_single_seed_is_said_to_be_one(tmp_path: Path) -> None:
 
 
 class Page(HTMLParser):
-    """Parses a page: the addresses that a browser would load, the ids of clip paths, and the text outside scripts."""
+    """Parses a page into the addresses that a browser would load, the ids of clip paths, and the text outside scripts."""
 
     VOID = {"meta", "br", "img", "hr", "input", "link"}
 
@@ -447,10 +447,10 @@ def test_the_page_has_a_verdict_on_each_variant(html: str, comparison: Compariso
     assert re.search(r"empty : BLEU 0\.0 against the baseline's \d\d\.\d \(−\d\d\.\d\): never left the plateau", text)
     assert text.index("empty : BLEU") < text.index("damaged : BLEU") < text.index("gone : crashed: seed 1: it crashed")
     assert "No difference from the baseline shown: twin." in text
-    assert "suite=<small>" in text and comparison.signature in text  # escaped
+    assert "suite=<small>" in text and comparison.signature in text  # `<small>` is escaped
     why = text[text.index("Why it failed") :]
     assert all(place in why for place in PLACES) and "rank collapse" in why
-    assert "Nothing was measured inside its runs." in why  # of `gone`
+    assert "Nothing was measured inside its runs." in why  # said of `gone`
 
 
 def test_each_row_of_the_table_has_the_headings_columns(html: str) -> None:
@@ -486,7 +486,7 @@ def test_a_suite_is_published_by_a_command(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "publish.py")]
     subprocess.run([*command, str(root), str(kept)], cwd=tmp_path, capture_output=True, check=True)
     assert "other" in (kept / "comparison.md").read_text() and len(lines_of(kept / "runs.jsonl.gz")) == 2
-    with pytest.raises(InputError, match="kept: not a suite, since it has no suite.yaml"):  # it cannot be published again
+    with pytest.raises(InputError, match="kept: not a suite, since it has no suite.yaml"):  # so it cannot be published again
         read_suite(kept)
     refused = subprocess.run([*command, str(kept), str(root)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (refused.returncode, refused.stderr) == (

@@ -1,4 +1,4 @@
-"""Files of pairs in every format give the same pairs, and a bad file gives one line with the place of the error."""
+"""Files of pairs in every format give the same pairs, and a bad file gives one line that says where the error is."""
 
 import csv
 import gzip
@@ -77,7 +77,7 @@ FORMATS: dict[str, tuple[Columns, Callable[[list[Pair]], bytes]]] = {
     "flat.parquet": (BY_NAME, lambda pairs: as_parquet(pairs, nested=False)),
     "nested.parquet": (BY_NAME, lambda pairs: as_parquet(pairs, nested=True)),
 }
-# Characters that a reader could take for the end of a line, the end of a cell or a quote, or that cleaning changes; letters.
+# Letters, and characters that cleaning changes or that a reader could take for a quote or for the end of a line or cell.
 sentence = st.text("\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029,;\"'\\ \u00a0\u202fe\u0301éœ😀", max_size=7)
 
 
@@ -136,7 +136,7 @@ def test_quotes_in_csv_may_enclose_line_breaks(read: Callable[..., list[Pair]]) 
         (BY_NAME, "fr\ten\na\tb", [("a", "b")]),
         (BY_NAME, "tgt\tsrc\na\tb", [("b", "a")]),
         (BY_NAME, "id\t en \tfr\n1\ta\tb", [("b", "a")]),
-        (BY_NAME, "src\ttgt\tfr\ten\na\tb\tc\td", [("c", "d")]),  # languages come before src and tgt
+        (BY_NAME, "src\ttgt\tfr\ten\na\tb\tc\td", [("c", "d")]),  # fr and en take precedence over src and tgt
         (Columns(("fr", "en"), "French", "English"), "English\tby\tFrench\na\tx\tb", [("b", "a")]),
         (Columns(("fr", "en"), "French", 1), "English\tFrench\na\tb", [("b", "a")]),
         (Columns(("fr", "en"), None, 1), "English\tfr\na\tb", [("b", "a")]),

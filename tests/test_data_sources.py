@@ -1,4 +1,4 @@
-"""Public corpora are read in their published formats: from a folder, from a server, and in the format of the hub."""
+"""Public corpora are read in their published formats: from a folder, from a server, and in the Hugging Face hub's format."""
 
 import gzip
 import shutil
@@ -22,7 +22,7 @@ SIZES = {"train": 13, "val": 5, "test_2016_flickr": 3, "test_2017_flickr": 2}
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Returns a folder with the layout of Multi30k. Every line names its file, number and language."""
+    """Returns a folder laid out like Multi30k's repository. Every line of text names its file, line number and language."""
     folder = tmp_path / "dataset" / RAW
     folder.mkdir(parents=True)
     for name, size in SIZES.items():
@@ -41,7 +41,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def address(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Yields the address of a server of the repository. Downloads go to a folder of the test."""
+    """Yields the URL of a server that serves the repository. Downloads go to a folder of the test."""
     monkeypatch.setattr(datasets.config, "DOWNLOADED_DATASETS_PATH", tmp_path / "downloads")
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(repository))) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))

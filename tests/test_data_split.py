@@ -1,4 +1,4 @@
-"""A split does not leak: each sentence is in one part only."""
+"""A corpus is split without leaks: each sentence is in one part only."""
 
 import random
 
@@ -53,7 +53,7 @@ def test_pairs_that_share_nothing_fill_the_parts() -> None:
     parts = {seed: held_out(numbers(211), {"valid": 31, "test": 17}, seed) for seed in (1, 2, 3)}
     assert all([len(part) for part in parts[seed].values()] == [163, 31, 17] for seed in parts)
     assert parts[1] != parts[2] != parts[3] != parts[1]
-    # The same in every process and on every machine, whatever PYTHONHASHSEED is.
+    # The split is the same in every process and on every machine, whatever PYTHONHASHSEED is.
     assert held_out(numbers(7), {"valid": 2}, seed=1)["valid"] == [("numéro 4", "number 4"), ("numéro 6", "number 6")]
 
 

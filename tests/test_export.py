@@ -53,8 +53,8 @@ JOINT = Vocabulary(VOCABULARY.src, VOCABULARY.src, joint=True)
 
 
 def loaded(vocabulary: Vocabulary = VOCABULARY, name: str = "transformer", **changes: Any) -> Run:
-    """Returns an untrained model as a loaded checkpoint. Noise on every parameter keeps biases from 0, gains from 1 and the
-    output from uniform."""
+    """Returns an untrained model in the form of a loaded checkpoint, with noise added to every parameter, so that no bias is 0,
+    no gain is 1 and the output is not uniform."""
     config = {"name": name, **(SIZES[name] if name == "transformer" else {}), **changes}
     model = build(config, vocabulary, seed=5).eval()
     generator = torch.Generator().manual_seed(5)
@@ -122,7 +122,7 @@ def test_a_variant_is_translated_alike_or_refused(variant: str) -> None:
 
 
 def test_unknown_arguments_and_models_are_refused() -> None:
-    """An argument of a later version is refused with any value, one added to this version unless it has its default."""
+    """A model is refused if it has an argument that this version of the Transformer lacks, or if it is not a Transformer."""
     assert defaults(Transformer).keys() >= ANY_VALUE
     assert set(settings_of(Transformer)) == {*defaults(Transformer), *RUNTIME}
     for name, value in (("gate", None), ("dropout_", 0.1)):
@@ -145,7 +145,7 @@ def test_the_padding_symbol_is_never_produced() -> None:
 
 
 def test_positions_reach_as_far_as_a_search_can() -> None:
-    """Also beyond the end of a learned table, where all positions use the last row."""
+    """CTranslate2 and torch agree on long texts, also beyond the table of learned positions, whose last row is then used."""
     long = ["chat " * 300]
     assert len(VOCABULARY.encode_src(long)[0]) > LEARNED_POSITIONS
     assert_equal(loaded(positions="learned", n_layers=1), Search(length_factor=0, length_offset=LEARNED_POSITIONS + 11), long)
@@ -153,7 +153,7 @@ def test_positions_reach_as_far_as_a_search_can() -> None:
 
 
 def test_the_library_loads_the_written_model(tmp_path: Path) -> None:
-    """Writing it in 8 bits does not change the weights in torch."""
+    """CTranslate2 loads the model in the type in which it was written, and writing leaves the weights in torch unchanged."""
     run = loaded()
     before = {name: value.clone() for name, value in run.model.state_dict().items()}
     for quantization, kind in ((None, "float32"), ("int8", "int8_float32")):
@@ -174,7 +174,7 @@ def test_a_beam_too_wide_for_the_vocabulary_is_refused() -> None:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder with `run`, a trained model, and `in.txt`."""
+    """Returns a folder that holds a trained model, `run`, and a text to translate, `in.txt`."""
     folder = tmp_path_factory.mktemp("engine")
     settings = [*write_corpus(folder), *SMALL["transformer"], "optim.lr=5e-3", "optim.warmup=20", "views.attention=false"]
     settings += ["trainer.max_steps=120", "trainer.validate_every=120", "trainer.accelerator=cpu", "trainer.threads=1"]
@@ -273,7 +273,7 @@ def test_bad_engines_get_one_line(trained: Path, name: str, monkeypatch: pytest.
         "engine=ctranslate2 quantization=int4": "quantization=int4: ",
         "engine=ctranslate2": "pip install 'entente[engines]', or use engine=torch",
     }
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)  # importing it fails, as if it were not installed
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)  # importing ctranslate2 fails, as if it were not installed
     for more, words in cases.items():
         ended = command(f"{begin[name]} {more}", trained)
         assert ended.code == 2 and words in ended.err and ended.err.count("\n") == 1, ended
