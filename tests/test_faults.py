@@ -1,7 +1,7 @@
 """After a fault (no disk space, no memory, unreadable files), there is one error message and no partly written file, and the
-resumed run ends with the same bits.
+resumed run ends with the same bits as a run without a fault.
 
-ALL_FAULTS=1 makes every disk operation fail in turn, instead of some of them.
+ALL_FAULTS=1 makes every disk operation fail in turn, instead of only some of them.
 """
 
 import json
@@ -40,8 +40,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def choose_operations(operations: list[str], every: int) -> list[int]:
-    """Returns the numbers of the operations to fail: one in `every`, where a sequence of writes to a file counts as three (the
-    first, the second and the last). With ALL_FAULTS it returns all of these."""
+    """Returns the numbers of the operations to fail: one in `every`, or all if ALL_FAULTS is set. Of equal operations in a row,
+    such as writes to one file, only the first, the second and the last are counted."""
     alike = [one == after for one, after in zip(operations, operations[1:], strict=False)]
     repeated = {i + 2 for i in range(1, len(alike) - 1) if alike[i - 1] and alike[i] and alike[i + 1]}
     left = [n for n in range(1, len(operations) + 1) if n not in repeated]
@@ -49,8 +49,8 @@ def choose_operations(operations: list[str], every: int) -> list[int]:
 
 
 def run_on_a_full_disk(command: str, folder: Path, n: int) -> tuple[Result, list[str]]:
-    """Runs a command whose n-th disk operation fails, and checks its error message. Also returns the operations."""
-    disk = FullDisk(folder, n, for_good=n % 2 == 1)  # if n is even, only this operation fails
+    """Runs a command whose n-th disk operation fails (none if n is 0), checks the error, and returns result and operations."""
+    disk = FullDisk(folder, n, for_good=n % 2 == 1)  # if n is odd, all later operations fail too
     with disk.mount():
         ended = run(command, folder)
     if n:
@@ -150,7 +150,7 @@ def test_a_cache_that_cannot_be_read_is_a_line(base: Path, tmp_path: Path) -> No
     run(f"{TRAIN}a", folder)
     [model] = folder.glob("out/cache/tokenizer/*.model")
     model.unlink()
-    model.mkdir()  # root cannot read it either
+    model.mkdir()  # not even root can read a directory as a file
     ended = run(f"{TRAIN}b", folder)
     assert ended.code == 2
     assert re.fullmatch(
@@ -167,7 +167,7 @@ def test_a_start_clears_what_a_dead_writer_left_and_only_that(base: Path, tmp_pa
     left = [*folder.glob("*/.*.new"), *folder.glob("run/checkpoints/.*.new")]
     assert len(left) == 2
     (folder / "run" / "metrics.json").unlink()
-    with open_atomic(folder / "run" / "checkpoints" / "step-11.ckpt") as file:  # this writer is alive
+    with open_atomic(folder / "run" / "checkpoints" / "step-11.ckpt") as file:  # the writer of this file is still alive
         file.write(b"half")
         assert run("train resume=run", folder).code == 0
         assert run(f"{TRAIN}a", folder).code == 0

@@ -53,7 +53,7 @@ def parts() -> dict[str, list[Pair]]:
 
 @pytest.fixture(scope="module")
 def sample() -> list[Pair]:
-    """Returns 20,000 pairs from another seed than the splits."""
+    """Returns 20,000 pairs derived from a different seed than the splits."""
     return take(20_000, seed=5)
 
 
@@ -71,7 +71,7 @@ def take(n: int, seed: int) -> list[Pair]:
 
 
 def check_that_french_determines_english(pairs: Iterable[Pair]) -> int:
-    """Returns the number of different French sentences."""
+    """Asserts that equal French sentences have equal translations, and returns the number of different French sentences."""
     english: dict[str, str] = {}
     for pair in pairs:
         fr, en = pair.text("fr"), pair.text("en")
@@ -81,7 +81,7 @@ def check_that_french_determines_english(pairs: Iterable[Pair]) -> int:
 
 def test_french_determines_english(parts: dict[str, list[Pair]], sample: list[Pair]) -> None:
     pairs = [*chain(*parts.values()), *sample]
-    assert check_that_french_determines_english(pairs) < len(pairs) - 2_000  # sentences occur repeatedly
+    assert check_that_french_determines_english(pairs) < len(pairs) - 2_000  # many sentences occur more than once
 
 
 @pytest.mark.slow
@@ -167,7 +167,7 @@ def test_compositional_pairs_have_combinations_that_train_lacks(parts: dict[str,
 
 
 class Steered(Draft):
-    """A draft that makes a wished choice with a probability of 0.9 wherever it is available."""
+    """A draft that, wherever one of `wishes` is among the choices, makes that choice with a probability of at least 0.9."""
 
     wishes: tuple[object, ...] = ()
 
@@ -218,7 +218,7 @@ def test_the_fixed_sentences() -> None:
     ]
 
 
-CONSTRUCTIONS = {  # patterns that match the French and the English of an example
+CONSTRUCTIONS = {  # by name, a pattern for the French sentence and one for the English sentence
     "gender and number agreement": (r" (belles|blanches|vieilles|contentes|heureuses|petites) ?", r"\w"),
     "adjective before the noun": (r" (petite?|grande?|jolie?|beau|belle) \w+", r" (small|big|tall|short|pretty|beautiful) \w+"),
     "adjective after the noun": (r" \w+ (rouges?|célèbres?|modernes?) ?", r" (red|famous|modern) \w+"),
@@ -316,7 +316,7 @@ def test_contraction(sample: list[Pair]) -> None:
         texts = [token.text for token in pair.fr]
         for word, article, follower in zip(texts, texts[1:], texts[2:], strict=False):
             if word in ("de", "à") and article in ("le", "les"):
-                assert follower in INFINITIVES, pair.text("fr")  # a pronoun, not an article
+                assert follower in INFINITIVES, pair.text("fr")  # before an infinitive, le and les are pronouns
 
 
 def test_forms_before_a_vowel(sample: list[Pair]) -> None:
@@ -335,7 +335,7 @@ def test_forms_before_a_vowel(sample: list[Pair]) -> None:
 def test_determiners_agree_with_their_nouns(sample: list[Pair]) -> None:
     singular = {noun.fr: noun for noun in NOUN.values()}
     plural = {noun.fr_plural for noun in NOUN.values() if noun.countable and noun.fr_plural != noun.fr}
-    pronouns = {"le", "la", "les"}  # not determiners if a verb follows
+    pronouns = {"le", "la", "les"}  # before a verb, these are pronouns and not determiners
     for pair in sample:
         texts = [token.text.lower() for token in pair.fr]
         for word, follower in zip(texts, texts[1:], strict=False):
@@ -420,7 +420,7 @@ def test_no_noun_has_a_homograph() -> None:
     assert [form for form, nouns in forms.items() if len(nouns) > 1] == []
     ambiguous = {"livre", "fille", "femme", "temps", "avocat", "tour", "poste", "mode", "voile", "page", "été", "son"}
     assert not set(forms) & ambiguous
-    for adjectives in ADJECTIVES_OF.values():  # the noun decides whether grand means tall or big
+    for adjectives in ADJECTIVES_OF.values():  # with a given noun, an adjective like grand (tall, big) has one meaning
         assert len({adjective.fr for adjective in adjectives}) == len(adjectives)
     assert len(VERB) == len(read_table("verbs"))
 
@@ -435,7 +435,7 @@ def verb_forms() -> set[str]:
     return forms
 
 
-# Nouns with the same form as a verb. They have been reviewed: their position tells them from the verb.
+# These noun forms are also verb forms. A review found that their position always tells the noun from the verb.
 NOUNS_LIKE_VERBS = {"avions", "bus", "téléphone", "téléphones"}
 
 
@@ -497,13 +497,13 @@ def test_agreement_and_english_inflection() -> None:
 
 
 def reviewed_words(side: str) -> set[str]:
-    """Returns the words that are correct although the dictionary lacks them."""
+    """Returns the words that a review found to be correct although the dictionary lacks them."""
     lines = (SPELLING / f"{side}.txt").read_text(encoding="utf-8").splitlines()
     return {line for line in lines if line and not line.startswith("#")}
 
 
 def spelled_words(pairs: Iterable[Pair], side: Side) -> set[str]:
-    """Returns the words that a dictionary can check, without punctuation, digits and fragments from elision or inversion."""
+    """Returns the words that a dictionary can check: no punctuation, no numbers, and no fragments from elision or inversion."""
     texts = {token.text for pair in pairs for token in pair.tokens(side)}
     return {text for text in texts if re.fullmatch(r"[^\W\d_]+(-[^\W\d_]+)*", text)}
 

@@ -36,7 +36,7 @@ Sweep = Callable[[], tuple[dict[str, Any], list[dict[str, Any]]]]
 
 @pytest.fixture
 def small_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Sweep:
-    """Runs the command on one model and one corpus, and checks its files. Returns the points of the model and the corpus."""
+    """Returns a function that runs a sweep of one model and one corpus, checks the files, and returns the measured points."""
 
     def run() -> tuple[dict[str, Any], list[dict[str, Any]]]:
         points = ["models=[birnn]", "lengths=[7]", "vocabularies=[]", "widths=[]", "pairs=[211]", "output=new/folder"]
@@ -132,7 +132,7 @@ def test_peak_memory_includes_freed_memory_but_not_that_of_the_parent_process() 
     """
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     before, after, child = map(float, printed.split())
-    assert after > before + 2**16 > child  # in KiB
+    assert after > before + 2**16 > child  # all four are in KiB
 
 
 def test_a_call_is_timed_by_the_mean_of_a_burst() -> None:
@@ -168,7 +168,7 @@ def test_a_generated_corpus_is_reproducible_and_resembles_language(tmp_path: Pat
     counts = np.sort(counts)[::-1]
     assert 0.02 < counts[0] / counts.sum() < 0.05 and 3 < counts[0] / counts[10] < 5  # Zipf-Mandelbrot: (10 + 2.7) / 2.7 = 4.7
     pairs = set(zip(itertools.chain(*src), itertools.chain(*tgt), strict=True))
-    assert len(pairs) == len({word for word, _ in pairs}) == len({word for _, word in pairs})  # one translation per word
+    assert len(pairs) == len({word for word, _ in pairs}) == len({word for _, word in pairs})  # each word has one translation
 
 
 def test_slopes_are_measured_on_logarithmic_axes() -> None:
@@ -192,7 +192,7 @@ def test_shares_of_multiplications() -> None:
 
 
 def invented_report(failed: bool) -> dict[str, Any]:
-    """Returns a report in the format of growth.json, with costs of 2 L, V / 1000, (D / 100)² and pairs / 1000."""
+    """Returns a report like growth.json with costs proportional to x (x² for widths). `failed` makes points at 400 fail."""
     settings, points = config(), []
     costs = {"length": lambda x: 2 * x, "vocabulary": lambda x: x / 1000, "width": lambda x: (x / 100) ** 2}
     for (sweep, cost), line in itertools.product(costs.items(), settings["models"]):
@@ -208,7 +208,7 @@ def invented_report(failed: bool) -> dict[str, Any]:
 
 
 def rows(text: str, begin: str) -> Iterator[list[str]]:
-    """Yields the cells of the table rows that begin with `begin`."""
+    """Yields the cells of each table row in `text` that begins with `begin`."""
     return ([cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith(f"| {begin}"))
 
 

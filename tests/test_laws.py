@@ -133,7 +133,7 @@ def test_changing_a_source_token_reaches_every_position(model: Seq2Seq, src: Ten
 
 
 def sentences(rows: int, vocabulary: int, length: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns random sources, the targets read (from the start symbol on) and the targets produced (up to the end symbol)."""
+    """Returns random sources, the targets as the decoder reads them (from BOS on), and as it must produce them (up to EOS)."""
     lengths = [length - i % 3 for i in range(rows)]
     src = sources(seed, vocabulary, lengths)
     words = [[max(4, word) for word in real_ids([n], vocabulary, seed + i).tolist()] for i, n in enumerate(lengths[::-1])]
@@ -176,7 +176,7 @@ def test_every_parameter_receives_a_gradient(name: str, src: Tensor, tgt: Tensor
     for path, parameter in model.named_parameters():
         assert parameter.grad is not None, path
         assert bool(parameter.grad.isfinite().all()), path
-        if path.endswith("attention.key.bias"):  # adds a constant to a row of scores, to which a softmax is invariant
+        if path.endswith("attention.key.bias"):  # adds the same to all scores of a row, which changes no softmax
             assert parameter.grad.abs().max() < 1e-12, path
         else:
             assert bool((parameter.grad != 0).any()), path
@@ -217,7 +217,7 @@ def test_each_dropout_is_called_once_per_place_and_its_output_is_used(name: str,
     outputs = [logits(model, src, tgt)]
     places = Counter(calls)
     if name == "birnn":
-        assert places == {"dropout": 4}  # source and target embeddings, memory, readout
+        assert places == {"dropout": 4}  # of the source and target embeddings, the memory and the readout
     else:
         blocks = [(f"encoder.{i}", ("self", "ff")) for i in range(2)] + [
             (f"decoder.{i}", ("self", "cross", "ff")) for i in range(2)
@@ -234,7 +234,7 @@ def test_each_dropout_is_called_once_per_place_and_its_output_is_used(name: str,
 
 
 def test_reading_padding_teaches_its_embedding_nothing(name: str, src: Tensor, tgt: Tensor) -> None:
-    """Even if attention does not mask it."""
+    """The embedding of padding gets no gradient, even if attention does not mask the padding."""
     seen = {"mask_future": False} if name == "transformer" else {}
     model = small(name, spread=0.3, tied=False, mask_padding=False, **seen).train()
     logits(model, F.pad(src, (0, 2), value=PAD), F.pad(tgt, (0, 2), value=PAD)).square().sum().backward()
@@ -308,7 +308,7 @@ def test_each_kind_of_parameter_starts_from_its_distribution(name: str) -> None:
         elif leaf.startswith("weight_hh"):
             gates = value.unflatten(0, (3, -1))
             assert gates.shape == (3, 256, 256)
-            for gate in gates:  # orthogonal up to the rounding of float32, in which they were drawn
+            for gate in gates:  # each is orthogonal up to the rounding of float32, in which it was drawn
                 torch.testing.assert_close(gate @ gate.T, torch.eye(256, dtype=torch.float64), rtol=0, atol=1e-5)
             assert not torch.allclose(gates[0], gates[1])
         else:
@@ -322,7 +322,7 @@ def test_each_kind_of_parameter_starts_from_its_distribution(name: str) -> None:
 
 @pytest.mark.parametrize(("dtype", "rounding"), [(torch.bfloat16, 2**-8), (torch.float16, 2**-11)], ids=str)
 def test_a_model_in_a_narrow_type_computes_nearly_the_same(name: str, dtype: torch.dtype, rounding: float) -> None:
-    """As in training with `trainer.precision=bf16-true` and `16-true`, on long sentences too."""
+    """The types are those of `trainer.precision=bf16-true` and `16-true`. Long sentences, too, have nearly the same outputs."""
     asked: dict[str, Any] = {"mask_value": -1e9} if name == "transformer" else {}
     model, narrow = small(name, spread=0.05, **asked), small(name, spread=0.05, **asked).to(dtype)
     src, tgt = sources(lengths=(307, 5, 101)), real_ids([3, 211], TGT_VOCAB, seed=2)
@@ -345,7 +345,7 @@ def test_an_lstm_starts_by_remembering(bidirectional: bool) -> None:
 
 
 def test_the_matrix_of_each_gate_and_head_starts_as_a_matrix_of_its_own() -> None:
-    """A parameter of an LSTM stacks the matrices of four gates; that of the bilinear score, one for each head."""
+    """An LSTM stacks the matrices of its four gates in one parameter, and the bilinear score those of all heads."""
 
     def assert_xavier(block: Tensor) -> None:
         bound = math.sqrt(6 / sum(block.shape))

@@ -25,11 +25,11 @@ SCORED = Evaluation(["un"], ["one"], ["one"], 1.0)
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a small corpus and a trained `run`."""
+    """Returns a folder with a small corpus and a trained run named `run`."""
     return prepare(tmp_path_factory.mktemp("names") / "base")
 
 
-@settings(deadline=None)  # a busy machine must not fail the test
+@settings(deadline=None)  # no time limit for an example, since the machine may be busy
 @given(text=NAMES)
 def test_an_accepted_name_is_one_file_of_its_folder(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("names")
@@ -38,7 +38,7 @@ def test_an_accepted_name_is_one_file_of_its_folder(text: str, tmp_path_factory:
         write_translations(folder, {text: SCORED})
     except InputError:
         assert [path for path in folder.rglob("*") if path.is_file()] == []
-        assert refused or "/" in text  # the name of a run may contain folders
+        assert refused or "/" in text  # only the name of a run may contain folders
     else:
         assert [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()] == [Path(f"translations/{text}.tsv")]
         assert not refused

@@ -1,4 +1,4 @@
-"""A new model needs a file in models/, a line in models/__init__.py and a YAML file; then every command accepts it."""
+"""A new model needs only a file in models/, a line in models/__init__.py and a YAML file; then every command accepts it."""
 
 import json
 import os
@@ -18,7 +18,7 @@ LINE = "from entente.models.mean import Mean as Mean\n"
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project with a model added."""
+    """Returns the folder of a copy of the project to which a model has been added."""
     folder = tmp_path_factory.mktemp("checkout")
     for part in ("src", "configs", "scripts"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
@@ -32,7 +32,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# Writes the table of settings, then trains, in processes that import the libraries only once.
+# Imports the libraries only once, writes the table of settings in a forked process, and then trains.
 PROGRAM = """
 import os, runpy, sys
 import datasets, lightning

@@ -42,7 +42,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Returns the overrides of a run of 17 steps, with dropout, validation every 5 and a checkpoint every 3."""
+    """Returns the overrides of a run of 17 steps, with a validation every 5 steps and a checkpoint every 3 steps."""
     return [
         *write_corpus(tmp_path_factory.mktemp("corpus")),
         "trainer.accelerator=cpu",
@@ -75,7 +75,7 @@ def run(settings: list[str], tmp_path: Path) -> Run:
 
 @pytest.fixture(scope="module")
 def unstopped(settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Returns a function that trains a run without a stop, once for each model and further overrides."""
+    """Returns a function that trains a run without a stop; it trains only once for the same model and further overrides."""
     folder = tmp_path_factory.mktemp("whole")
     return cache(lambda model, *more: train_run(settings, folder, model, "whole", *more))
 
@@ -89,7 +89,7 @@ def own_corpus(tmp_path: Path) -> str:
 
 @pytest.fixture
 def at_batch(monkeypatch: pytest.MonkeyPatch) -> AtBatch:
-    """Returns a function that makes the next runs call `act` within their n-th training batch, counted from 1."""
+    """Returns a function that makes training call `act` at the start of the n-th batch from then on (never if n is 0)."""
     original = Translator.training_step
 
     def arrange(n: int, act: Callable[[], None]) -> None:
@@ -127,7 +127,7 @@ def die() -> None:
 
 @pytest.fixture
 def interrupt(run: Run, at_batch: AtBatch) -> Callable[..., None]:
-    """Returns a function that trains a run and interrupts it within its n-th batch."""
+    """Returns a function that trains a run and interrupts it with SIGTERM in the n-th batch."""
 
     def interrupt_run(n: int, *arguments: str, **named: str) -> None:
         at_batch(n, send(signal.SIGTERM))
@@ -145,7 +145,7 @@ def test_a_run_stopped_by_signals_ends_with_the_same_bits(
 ) -> None:
     more = f"trainer.accumulate={accumulate}"
     whole = unstopped(model, more)
-    # The step of a validation, the one after it, between two checkpoints, after the last regular checkpoint, the last step.
+    # Runs stop at a validation, one step later, between checkpoints, after the last regular checkpoint, and at the last step.
     stops = {5: signal.SIGTERM, 6: signal.SIGINT, 11: signal.SIGTERM, 16: signal.SIGINT, STEPS: signal.SIGINT}
     for step, number in [*stops.items()][::accumulate]:
         at_batch(step * accumulate - accumulate + 1, send(number))
@@ -211,7 +211,7 @@ def test_an_interrupt_before_the_first_step_says_so(run: Run, unstopped: Run, mo
 
 
 def test_the_speed_is_that_of_the_whole_training(run: Run, unstopped: Run, interrupt: Run) -> None:
-    """It includes steps that were not logged and those before an interrupt, and resuming a trained run does not change it."""
+    """The speed includes unlogged steps and steps before an interrupt, and resuming a trained run does not change the speed."""
     rarely = "trainer.log_every=100"
     whole = unstopped("birnn", rarely)
     interrupt(9, "birnn", "stopped", rarely)
@@ -228,7 +228,7 @@ def test_resume_auto_takes_the_newest_unfinished_run(run: Run, interrupt: Run, t
     def stop(*more: str) -> None:
         interrupt(4, "birnn", "a", *more)
 
-    assert run("birnn", "a", resume="auto") == tmp_path / "a"  # there is none yet, so a new run begins
+    assert run("birnn", "a", resume="auto") == tmp_path / "a"  # there is no run yet, so a new one begins
     assert "no run" in capsys.readouterr().out
     assert run("birnn", "a", resume="auto") == tmp_path / "a"
     assert "has finished, nothing left to do" in capsys.readouterr().out
@@ -287,7 +287,7 @@ MEAN = CheckpointSettings(every=4, average=3)
 def test_the_mean_does_not_depend_on_where_a_run_was_stopped(
     run: Run, unstopped: Run, model: str, interrupt: Run, tmp_path: Path
 ) -> None:
-    """It is the mean of the last regular checkpoints and of the last step, 24, 28 and 30. The run is stopped twice."""
+    """A run stopped at steps 25 and 26 has the same mean, of checkpoints 24, 28 and 30, as a run that never stopped."""
     whole = unstopped(model, *AVERAGED)
     assert [path.name for path in steps(whole / "checkpoints").values()] == ["step-24.ckpt", "step-28.ckpt", "step-30.ckpt"]
     for batch, step in ((25, 25), (1, 26)):
@@ -299,7 +299,7 @@ def test_the_mean_does_not_depend_on_where_a_run_was_stopped(
 def test_steps_whose_checkpoints_are_lost_are_trained_again(
     run: Run, unstopped: Run, at_batch: AtBatch, tmp_path: Path, capsys: Capture
 ) -> None:
-    """If the process dies meanwhile, TensorBoard still shows every point."""
+    """The run ends with the same bits, and TensorBoard shows every point, even if the process dies in a repeated step."""
     whole = unstopped("birnn", *AVERAGED)
     for name, spoil, said in (
         ("step-24.ckpt", damage, "step-24.ckpt: damaged.*: going back.* starts again from step 0"),
@@ -321,7 +321,7 @@ def test_steps_whose_checkpoints_are_lost_are_trained_again(
 
 
 def test_only_the_checkpoints_of_the_mean_are_required(run: Run, interrupt: Run, tmp_path: Path) -> None:
-    """At step 26 of 30 that is 24; with patience, which may end the run at step 27, also 20."""
+    """At step 26 of 30, the mean requires checkpoint 24; with patience, as the run may end at step 27, also checkpoint 20."""
     interrupt(26, "birnn", "a", *AVERAGED)
     saved = [*steps(tmp_path / "a" / "checkpoints").values()]
     assert [path.stem for path in saved] == ["step-16", "step-20", "step-24", "step-26"]
@@ -334,7 +334,7 @@ def test_only_the_checkpoints_of_the_mean_are_required(run: Run, interrupt: Run,
 
 
 def test_the_end_is_always_validated(run: Run, unstopped: Run, interrupt: Run) -> None:
-    """Once, for any validate_every and accumulate, and also after a stop in the last step."""
+    """The last step is validated once, for any validate_every and accumulate, and also if the run is stopped in that step."""
     for name, validate_every, expected, more in (
         ("never", 1000, [STEPS], []),
         ("once", STEPS, [STEPS], []),
@@ -362,7 +362,7 @@ def test_a_run_resumes_only_with_the_text_it_began_with(
 ) -> None:
     whole = unstopped("birnn")
     interrupt(4, "birnn", "a", own_corpus)
-    if not digest:  # as in checkpoints of older versions
+    if not digest:  # the checkpoints of older versions have no digest of the text
         for path in steps(tmp_path / "a" / "checkpoints").values():
             content = read(path)
             content["entente"].pop("text", None)
@@ -395,7 +395,7 @@ def test_a_changed_test_set_changes_only_its_own_score(
 
 
 def test_a_mean_as_good_as_the_best_is_the_model(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not matter whether single precision rounds the score up or down."""
+    """A mean with the same score as the best checkpoint is chosen, whether single precision rounds the score up or down."""
     for score in (12.3, 12.7):
         monkeypatch.setattr(BLEUScore, "score", property(lambda self, score=score: score, lambda self, _: None), raising=False)
         averaged = run("birnn", "averaged", "checkpoint.average=2")
@@ -412,7 +412,7 @@ def test_a_clock_set_back_changes_nothing_that_tensorboard_shows(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """Tests this within a run, before each of two resumes, and before an evaluation that is repeated."""
+    """The clock is set back within a run, before each of two resumes, and before an evaluation is repeated."""
     whole, now = unstopped("birnn"), time.time
 
     def set_back(days: int) -> None:
@@ -450,13 +450,13 @@ def test_random_states_are_restored() -> None:
 
 @pytest.mark.slow
 def test_a_second_interrupt_quits_at_once(tmp_path: Path) -> None:
-    slow = ["model.d_model=1024", "model.d_ff=4096", "data.batch.max_tokens=3000"]  # a step takes seconds
+    slow = ["model.d_model=1024", "model.d_ff=4096", "data.batch.max_tokens=3000"]  # each step takes seconds
     overrides = [*write_corpus(tmp_path), f"output_dir={tmp_path}", "name=a", "trainer.accelerator=cpu", *slow]
     with subprocess.Popen(command(overrides), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         assert process.stderr
         while not list(tmp_path.glob("a/events*")):
             time.sleep(0.1)
-        while process.poll() is None:  # an interrupt before the first step ends the command at once, silently
+        while process.poll() is None:  # the first interrupt asks for a stop after the step, the second quits
             time.sleep(1)
             process.send_signal(signal.SIGINT)
         said = process.stderr.read().decode()
@@ -467,6 +467,6 @@ def test_a_second_interrupt_quits_at_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "numbers"), [("transformer", [signal.SIGKILL, signal.SIGTERM]), ("birnn", [signal.SIGINT])])
 def test_real_commands_stopped_at_random_moments(model: str, numbers: list[signal.Signals], tmp_path: Path) -> None:
-    """With accumulation, dropout and a mean of checkpoints; `make soak` stops each model 30 times."""
+    """With accumulation and averaged checkpoints, resumed runs equal unstopped ones. `make soak` stops each model 30 times."""
     lines = list(compare_stopped_runs(model, tmp_path, numbers, random.Random(os.urandom(8))))
     assert all(line.startswith("equal") for line in lines), "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The values that a configuration may have, read from signatures, and the messages for those it may not have."""
+"""Allowed values are read from signatures, and every invalid value gets a message that says what is allowed."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ Sublayer = Literal["self", "cross", "ff"]
 
 
 def refusal(annotation: Any, value: object) -> str:
-    """Returns the error message for `key=value`, or an empty string if it is allowed."""
+    """Returns the error message for a setting with this annotation and value, or an empty string if the value is allowed."""
 
     def target(key: Any) -> None: ...
 
@@ -106,7 +106,7 @@ def test_what_it_does_not_allow_is_refused_in_one_line(annotation: Any, value: o
     assert refusal(annotation, value) == line
 
 
-@settings(deadline=None)  # a busy machine must not fail the test
+@settings(deadline=None)  # no time limit for an example, since the machine may be busy
 @given(st.integers())
 def test_a_range_includes_its_ends_and_nothing_beyond(value: int) -> None:
     closed, open = Annotated[int, Interval(ge=-2, le=5)], Annotated[int, Interval(gt=-2, lt=5)]
@@ -114,7 +114,7 @@ def test_a_range_includes_its_ends_and_nothing_beyond(value: int) -> None:
     assert (refusal(open, value) == "") == (-2 < value < 5)
 
 
-@settings(deadline=None)  # a busy machine must not fail the test
+@settings(deadline=None)  # no time limit for an example, since the machine may be busy
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=9))
 def test_any_value_is_shown_in_one_short_piece(value: object) -> None:
     assert len(to_text(value)) <= 80
@@ -128,7 +128,7 @@ class Side(TypedDict):
 
 @dataclass(frozen=True)
 class Outer:
-    """A part that contains other parts."""
+    """A part of the configuration that contains other parts."""
 
     side: Side
     how: Search
@@ -173,7 +173,7 @@ def even(a: int, b: int) -> None:
 
 
 class Pair:
-    """A target with two related settings and an argument that the program passes."""
+    """A target with two related settings, `a` and `b`, and an argument that the program itself passes, `seed`."""
 
     relations = (even,)
 
@@ -258,10 +258,10 @@ def test_every_default_is_allowed(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_size_of_a_model_has_an_end(name: str) -> None:
-    """The configuration in a checkpoint from elsewhere must not demand all memory."""
+    """Each size has a maximum, so that the configuration in an untrusted checkpoint cannot demand all memory."""
     for key, setting in settings_of(MODELS[name]).items():
         for value in (10**12, -1):
-            assert key == "mask_value" or refusal(setting.annotation, value), key  # not a size
+            assert key == "mask_value" or refusal(setting.annotation, value), key  # mask_value is not a size
 
 
 def test_the_table_of_settings_matches_the_signatures() -> None:

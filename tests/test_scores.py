@@ -38,7 +38,7 @@ def test_every_sentence_is_in_one_bucket_of_its_source_length() -> None:
 
 
 def test_each_length_falls_into_its_bucket_and_each_bucket_has_the_bleu_of_its_sentences() -> None:
-    sources = [" ".join("x" * n) for n in range(60)]  # the first is empty
+    sources = [" ".join("x" * n) for n in range(60)]  # the first source has no words
     references = [f"the {n} cats sat on the mat of {n % 7} dogs" for n in range(60)]
     hypotheses = [" ".join(line.split()[: 5 + n % 4]) for n, line in enumerate(references)]
     rows = bleu_by_length(sources, hypotheses, references)

@@ -1,4 +1,4 @@
-"""Search equals references that recompute everything, without state, batch, or pruning other than that of the beam."""
+"""Search gives the results of references that recompute everything, without state or batches, and prune only to the beam."""
 
 import itertools
 import unicodedata
@@ -30,12 +30,12 @@ def without_gradients() -> Iterator[None]:
 
 
 class Scored(NamedTuple):
-    tokens: tuple[int, ...]  # ends in the end symbol if the sequence ended
+    tokens: tuple[int, ...]  # if the sequence ended, its last token is the end symbol
     total: float  # log-probability
 
 
 def sentence(src: Tensor, b: int) -> Tensor:
-    """Returns row b without its padding: (1, length)."""
+    """Returns row b of src without padding, as a batch of one sentence (1, length)."""
     return src[b : b + 1, : int((src[b] != PAD).sum())]
 
 
@@ -57,8 +57,8 @@ def naive_greedy(model: Seq2Seq, src: Tensor, limit: int) -> Scored:
 
 
 def naive_beam(model: Seq2Seq, src: Tensor, how: Search, limit: int) -> list[Scored]:
-    """Collects what ends among the K best of each step, until K ended ones score at least as much as the best unended one does
-    now. At the length limit, unended ones follow after all ended ones."""
+    """Returns the n best sequences of a beam of width K. It keeps what ends among the K best of a step, until K ended sequences
+    score at least as much as the best unended one does now. At the length limit, unended ones follow after all ended ones."""
 
     def score(s: Scored) -> float:
         return s.total / how.penalty(len(s.tokens))
@@ -95,7 +95,7 @@ def best_first(sequences: list[Scored], how: Search) -> list[Scored]:
 
 
 def teacher_forced(model: Seq2Seq, src: Tensor, sequences: Sequence[tuple[int, ...]]) -> list[Scored]:
-    """Returns the log-probabilities of sequences of equal length, by teacher forcing."""
+    """Returns sequences of equal length with their log-probabilities, computed by teacher forcing."""
     tokens = torch.tensor(sequences)
     read = torch.cat([torch.full_like(tokens[:, :1], BOS), tokens[:, :-1]], dim=1)
     logits = model.output(model(src.expand(len(sequences), -1), read))
@@ -142,7 +142,7 @@ def test_beam_1_equals_a_greedy_search_that_recomputes_everything(name: str, len
             one = sentence(src, b)
             assert_same(hypotheses, [naive_greedy(model, one, limit_of(how, one))], how)
             seen.add((hypotheses[0].ended, len(hypotheses[0].tokens)))
-    assert {ended for ended, _ in seen} == {True, False} and len(seen) > 5  # some end early, some late, some are cut
+    assert {ended for ended, _ in seen} == {True, False} and len(seen) > 5  # translations end early, end late, or are cut
 
 
 # A beam wider than V^L equals enumeration
@@ -172,7 +172,7 @@ def test_a_search_that_stops_early_misses_nothing(name: str) -> None:
 
 
 class Table(Seq2Seq):
-    """A model with one row of probabilities per step, whatever it reads."""
+    """A model that gives tokens fixed probabilities at each step, whatever the model reads."""
 
     def __init__(self, probabilities: list[list[float]]) -> None:
         super().__init__()
@@ -185,13 +185,14 @@ class Table(Seq2Seq):
         return State(torch.zeros(src.size(0), dtype=torch.long), src)
 
     def decode(self, tgt: Tensor, state: State) -> tuple[Tensor, State]:
-        """`written` of the state is the number of tokens read (B,)."""
+        """Returns rows of the table. `state.written` (B,) counts the tokens that have been read."""
         return self.logits[state.written[:, None] + torch.arange(tgt.size(1))], State(state.written + tgt.size(1), state.source)
 
 
 @pytest.mark.parametrize(("length_penalty", "ends_at_once"), [(2.5, 0.55), (-1.5, 0.45)])
 def test_a_search_continues_while_an_unended_hypothesis_can_still_win(length_penalty: float, ends_at_once: float) -> None:
-    # Both would stop after one token: the first by the current score of the other beam, the second by its score at the limit.
+    # A rule that looks only at the current score of the unended beam would stop the first search after one token; a rule that
+    # looks only at its score at the limit would stop the second.
     e = 1e-9
     model = Table([[e, 1 - ends_at_once, ends_at_once, e], *[[e, 0.01, 0.99, e]] * 4])
     how = Search(beam=2, length_penalty=length_penalty, length_factor=0, length_offset=5)
@@ -199,7 +200,7 @@ def test_a_search_continues_while_an_unended_hypothesis_can_still_win(length_pen
 
 
 def test_a_search_stops_when_a_whole_beam_of_ended_hypotheses_scores_more_than_the_best_unended_one() -> None:
-    # After two tokens [] and [1] have ended at -0.69 and -1.01; [1, 1] is at -1.03, but at -0.43 if it may end at the limit.
+    # After two tokens, [] and [1] have ended and score -0.69 and -1.01; [1, 1] scores -1.03 now, but -0.43 at the limit.
     e = 1e-9
     model = Table([[0.05, 0.45, 0.5, e], [0.01, 0.49, 0.5, e], *[[e, 0.99, 0.01, e]] * 2, [e, 0.01, 0.99, e]])
     how = Search(beam=2, length_penalty=2.5, length_factor=0, length_offset=5)
@@ -209,8 +210,8 @@ def test_a_search_stops_when_a_whole_beam_of_ended_hypotheses_scores_more_than_t
 @pytest.mark.parametrize(
     ("ends", "limit", "expected"),
     [
-        (0.09, 5, [([1, 1, 1, 1], True), ([1, 1, 1], True)]),  # the loop of five tokens scores -0.3, the first of these -1.7
-        (0.09, 1, [([], True), ([1], False)]),  # fewer have ended than n_best
+        (0.09, 5, [([1, 1, 1, 1], True), ([1, 1, 1], True)]),  # the first scores -1.7; five 1s score -0.3, but have not ended
+        (0.09, 1, [([], True), ([1], False)]),  # fewer than n_best have ended
         (1e-9, 1, [([1], False), ([0], False)]),  # none has ended
     ],
     ids=["enough ended", "one ended", "none ended"],

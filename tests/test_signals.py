@@ -21,8 +21,8 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).p
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 TRAIN = "train FILES data.test.src=test.fr data.test.tgt=test.en output_dir=. checkpoint.average=2 checkpoint.every=1"
 TRAIN += " search.beam=1 data.batch.eval_max_tokens=100"
-DECODE = "entente.decoding.search.padding_mask"  # called once a batch
-# Calls `run_with_signal` in a process of its own, which prints last how many times the function was called.
+DECODE = "entente.decoding.search.padding_mask"  # called once per batch
+# Calls `run_with_signal` in a separate process, and prints last how many times the function was called.
 DRIVER = """
 import sys
 from pathlib import Path
@@ -51,7 +51,7 @@ def run_with_signal(command: str, folder: Path, function: str, n: int, number: i
 
 
 def run_process_with_signal(command: str, folder: Path, function: str, n: int, number: int) -> tuple[Result, int]:
-    """Does the same in a process of its own."""
+    """Does the same as `run_with_signal`, but in a separate process."""
     driver = [sys.executable, "-c", DRIVER, command, function, str(n), str(int(number))]
     done = subprocess.run(driver, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     return Result(done.returncode, done.stdout, done.stderr), int(done.stdout.rpartition("calls ")[2] or 0)
@@ -68,7 +68,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole_calls(base: Path) -> int:
-    """The number of batches that a run without a signal, base/whole, decodes."""
+    """Trains the run base/whole without a signal, and returns the number of batches that it decodes."""
     whole, calls = run_with_signal(f"{TRAIN} name=whole", base, DECODE, 0, 0)
     assert (whole.code, whole.err) == (0, "")
     return calls
@@ -135,7 +135,7 @@ def test_a_run_can_be_resumed_wherever_a_signal_ends_it(
     assert differences(base / "whole", folder / number.name) == []
 
 
-# The first Ctrl-C finds a thread that never ends, for which the program waits.
+# After the first Ctrl-C, this program waits for a thread that never ends.
 ENDLESS = """
 import os, threading, time
 from concurrent.futures import ThreadPoolExecutor

@@ -31,18 +31,18 @@ from entente.training.translator import Optim, Translator
 from entente.training.views import attention_images
 
 MAKEFILE = Path(__file__).parents[1] / "Makefile"
-IMAGES = 13  # by default TensorBoard keeps 10 per tag
+IMAGES = 13  # more than the 10 images per tag that TensorBoard keeps by default
 FRENCH = ["Le garçon a vu l'été.", "Où est ma sœur aînée ?", "Il a déjà mangé."]
 ENGLISH = ["The boy saw the summer.", "Where is my elder sister?", "He has eaten already."]
-LEGIBLE = 7  # font size in pixels
+LEGIBLE = 7  # smallest legible font size in pixels
 STEP = 200
 TIMEOUT = 200.0  # seconds; long enough for a busy machine
-# For each of TensorBoard's views with images: the selectors of a card, of its title and of its button for the full size.
+# The CSS selectors of a card, of its title and of its full-size button, in each of TensorBoard's views with images.
 VIEWS = {
     "timeseries": ("image-card", "tb-truncated-path", "[aria-label='Toggle actual image size']"),
     "images": ("tf-image-loader", "[itemprop=name]", "[aria-label='Toggle actual size']"),
 }
-# Returns the fields of `Picture`.
+# A function in JavaScript that returns the fields of a `Picture`.
 PICTURE = """async image => {
   if (!image.complete) await new Promise(done => image.onload = image.onerror = done);
   image.scrollIntoView({block: 'center', behavior: 'instant'});
@@ -58,8 +58,8 @@ class Picture(NamedTuple):
 
     natural: tuple[int, int]  # width and height of the file; (0, 0) if it could not be loaded
     shown: tuple[float, float]  # width and height on the page
-    corner: tuple[float, float]  # left and top of its visible part, measured from its own corner
-    seen: tuple[float, float, float, float]  # the visible part in the window: x, y, width, height
+    corner: tuple[float, float]  # left and top of the visible part, measured from the corner of the image
+    seen: tuple[float, float, float, float]  # x, y, width and height of the visible part in the window
 
     @classmethod
     def of(cls, image: Locator) -> "Picture":
@@ -67,14 +67,14 @@ class Picture(NamedTuple):
         return cls(*map(tuple, image.evaluate(PICTURE)))
 
     def scale(self) -> float:
-        """Returns the smaller of shown / natural width and height, or 0 if nothing is visible."""
+        """Returns shown / natural width or shown / natural height, whichever is smaller, or 0 if nothing is visible."""
         if not all(self.natural) or not all(self.seen[2:]):
             return 0.0
         return min(self.shown[0] / self.natural[0], self.shown[1] / self.natural[1])
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Waits until the condition is true."""
+    """Waits until the condition is true, or fails after TIMEOUT with a message that contains `what`."""
     deadline = time.monotonic() + TIMEOUT
     while not condition():
         assert time.monotonic() < deadline, f"not within {TIMEOUT:g} s: {what}"
@@ -90,7 +90,7 @@ def tensorboard(folder: Path) -> Iterator[str]:
     log = folder / "tensorboard.log"
     with log.open("w") as file, subprocess.Popen(command, stderr=file) as server:
         try:
-            wait_until(lambda: "http://" in log.read_text() or server.poll() is not None, "TensorBoard says its address")
+            wait_until(lambda: "http://" in log.read_text() or server.poll() is not None, "the address of TensorBoard")
             address = re.search(r"http://\S+(?=\s)", log.read_text())
             assert address, log.read_text()
             yield address[0]
@@ -103,7 +103,7 @@ def tensorboard(folder: Path) -> Iterator[str]:
 
 
 def fetch(url: str) -> Any:
-    """Returns the server's JSON, and waits until it is not empty: the server may still be reading the files."""
+    """Waits until the JSON at `url` is not empty, since the server may still be reading files, and returns the JSON."""
     answers: list[Any] = []
 
     def request() -> bool:
@@ -138,11 +138,11 @@ class Drawn(NamedTuple):
 
 @pytest.fixture
 def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Drawn]:
-    """The attention maps of a model for two sentences by tag, also written to an event file."""
+    """Writes a model's attention maps for two sentences to an event file, and returns the maps by tag."""
     vocabulary = Vocabulary(Tokenizer.train(FRENCH * 3, 330), Tokenizer.train(ENGLISH * 3, 330), joint=False)
     model = Transformer(len(vocabulary.src), len(vocabulary.tgt), False, PAD, 7, 12, 2, 2, 20)
     generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():  # weights as large as after training, because the attention of small ones is nearly uniform
+    with torch.no_grad():  # weights as large as after training, because small ones give nearly uniform attention
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.8)
     module = Translator(model, vocabulary, Optim(), Search(length_factor=0.2, length_offset=6), 1)
@@ -203,7 +203,7 @@ def test_a_browser_shows_the_maps_with_legible_tokens(drawn: dict[str, Drawn], t
     with new_page() as (browser, problems), tensorboard(tmp_path / "logs") as address:
         fetch(f"{address}data/plugin/images/tags")
         for view in VIEWS:
-            browser.goto("about:blank")  # a change of the fragment alone would not load the page again
+            browser.goto("about:blank")  # changing only the fragment of the address would not reload the page
             browser.goto(f"{address}?darkMode=false#{view}")
             check_view(browser, view, drawn, tmp_path / f"{view}.png")
         assert problems == []

@@ -1,4 +1,4 @@
-"""Any text survives encoding and decoding; the same text gives the same tokenizer, from the cache or not."""
+"""Any text survives encoding and decoding; the same text gives the same tokenizer, whether trained or read from the cache."""
 
 import logging
 import random
@@ -40,7 +40,7 @@ lines = st.lists(pieces_of_lines, max_size=7).map(lambda parts: unicodedata.norm
 @example(line="\u0301 alone")
 @example(line="▅")
 def test_decoding_restores_any_line(type: str, line: str) -> None:
-    line = line.replace("\u2581", "")  # the piece marker itself
+    line = line.replace("\u2581", "")  # the marker of spaces in pieces, which is decoded to a space
     tokenizer = TOKENIZERS[type]
     ids = tokenizer.encode(line)
     assert tokenizer.decode(ids) == line
@@ -121,7 +121,7 @@ def test_separate_tokenizers_are_trained_on_their_own_side(tmp_path: Path) -> No
 
 
 def test_a_vocabulary_too_large_for_the_text_is_reduced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for _ in range(2):  # trained, then from the cache
+    for _ in range(2):  # the first is trained, the second comes from the cache
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="entente"):
             size = len(Vocabulary.train(PAIRS, 5003, "bpe", True, tmp_path).src)
@@ -163,7 +163,7 @@ def test_tokenizers_are_cached_by_content(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def flip_bit(data: bytearray) -> bytes:
-    """Returns the data with one bit inverted, at a random place."""
+    """Returns the data with the lowest bit of a random byte inverted."""
     place = random.Random(3).randrange(len(data))
     return bytes([*data[:place], data[place] ^ 1, *data[place + 1 :]])
 

@@ -24,7 +24,7 @@ from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import pad
 
 S, T = 7, 5
-LAYER, HEAD, STEP = 2, 2, 3  # one-based; there are 2 layers and 3 heads
+LAYER, HEAD, STEP = 2, 2, 3  # counted from 1; there are 2 layers and 3 heads
 TRANSFORMER: tuple[str, ...] = ("encoder", "decoder", "cross")
 CASES: list[tuple[str, str]] = [*((kind, "transformer") for kind in TRANSFORMER), ("alignment", "birnn")]
 
@@ -37,7 +37,7 @@ class Batch(NamedTuple):
 
 @pytest.fixture
 def batch() -> Batch:
-    """Two sentences; the second is shorter on both sides. Labels contain the markup characters of Markdown, HTML and rich."""
+    """Returns two sentence pairs, the second shorter on both sides. Labels contain markup of Markdown, HTML and rich."""
     src = pad([real_ids([S], SRC_VOCAB, 1).tolist(), real_ids([4], SRC_VOCAB, 2).tolist()], PAD)
     tgt = pad([[BOS, *real_ids([T - 1], TGT_VOCAB, 3).tolist()], [BOS, *real_ids([2], TGT_VOCAB, 4).tolist()]], PAD)
     labels = [
@@ -49,12 +49,12 @@ def batch() -> Batch:
 
 @pytest.fixture(autouse=True)
 def exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prints numbers with enough decimals to compare them."""
+    """Makes traces print numbers with enough decimals for tests to compare them."""
     monkeypatch.setattr(package, "DECIMALS", 13)
 
 
 class Table(NamedTuple):
-    """A printed table, its parts joined. The title includes the shape, the sentence, and so on."""
+    """A printed table, with the columns of all its parts. `title` is the name with the shape, the sentence and so on."""
 
     title: str
     grid: list[list[str]]
@@ -73,7 +73,7 @@ class Table(NamedTuple):
 
     @property
     def cells(self) -> list[list[str]]:
-        """The cells without labels and sums."""
+        """Returns the cells that are neither labels nor sums."""
         return [row[1 : len(self.columns) + 1] for row in self.grid[1 : len(self.rows) + 1]]
 
     @property
@@ -99,7 +99,7 @@ class Trace(NamedTuple):
 
 
 def read(written: str) -> list[Trace]:
-    """Returns the traces in a Markdown text."""
+    """Returns the traces that a Markdown text contains."""
     found: list[Trace] = []
     joining = False
     for block in written.split("\n\n"):
@@ -140,19 +140,19 @@ def table_names(found: Trace) -> set[str]:
 
 
 def table_of(found: Trace, name: str, sentence: int = 0) -> Table:
-    """Returns the table of that name, of the sentence with that index."""
+    """Returns the table with this name for the sentence with this index (from 0)."""
     return [table for step in found.steps for table in step.tables if table.name == name][sentence]
 
 
 def text(found: Trace, title: str) -> str:
-    """Returns the formula and the sentences of the step with that title."""
+    """Returns the formula and the sentences of the step with this title."""
     [step] = [step for step in found.steps if step.title == title]
     return " ".join([step.formula, *step.sentences])
 
 
 def recompute(model: Any, batch: Batch, kind: str) -> dict[str, list[Tensor]]:
-    """Returns all numbers of a Transformer's attention by name, for both sentences, recomputed from the layer's parameters;
-    only the input of the layer is taken from the model."""
+    """Recomputes what a trace of a Transformer shows from the layer's parameters, and returns the values for both sentences by
+    table name. Only the inputs of the layer are taken from the model."""
     captured: dict[str, Any] = {}
     block = (model.encoder if kind == "encoder" else model.decoder)[LAYER - 1]
     name = "cross" if kind == "cross" else "self"
@@ -371,7 +371,7 @@ def test_wide_and_long_tables_say_how_much_is_left_out() -> None:
     table, n = only("w", labels, 3, sums=True), package.LONGEST
     assert table.title == f"w, the first {n} of 50 rows, the first {n} of 50 columns"
     assert table.grid[0] == ["", *labels[:n], "sum"] and table.rows == labels[:n] and table.grid[-1][0] == "sum"
-    assert table.sums == pytest.approx(values.sum(1)[:n].tolist()), "sums are of whole rows, shown or not"
+    assert table.sums == pytest.approx(values.sum(1)[:n].tolist()), "sums include the columns that are not shown"
     assert [*map(float, table.grid[-1][1:-1])] == pytest.approx(values.sum(0)[:n].tolist())
     table = only("x", None, 3)
     assert table.columns == ["1", "2", "3"] and table.title.endswith("the first 3 of 50 columns")
@@ -401,7 +401,7 @@ def test_the_model_is_left_unchanged(kind: str, name: str, batch: Batch, monkeyp
     assert all(torch.equal(value, values[key]) for key, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     loss.backward()
-    assert markdown_of(model.eval(), batch, kind) == found, "dropout was not off"
+    assert markdown_of(model.eval(), batch, kind) == found, "dropout was still on"
     model.train()
     before = mutable_state(model)
     decode = model.decode
@@ -427,7 +427,7 @@ def test_a_value_that_was_not_captured_is_an_error(kind: str, name: str, batch: 
         trace_of(model, batch, kind)
     other: Any = small(name, spread=0.3)
     attention = other.attention if name == "birnn" else other.decoder[LAYER - 1].cross_attention
-    if kind in ("cross", "alignment"):  # a layer that does not compute what the trace describes
+    if kind in ("cross", "alignment"):  # the `forward` set here does not compute what the trace describes
         monkeypatch.setattr(attention.weights, "forward", lambda scores, mask: torch.ones_like(scores))
         with pytest.raises(RuntimeError, match="masked_fill was not seen"):
             trace_of(other, batch, kind)
@@ -435,7 +435,7 @@ def test_a_value_that_was_not_captured_is_an_error(kind: str, name: str, batch: 
 
 def test_a_compiled_model_is_traced_uncompiled(batch: Batch) -> None:
     model = small("transformer", spread=0.3)
-    compiled: Any = SimpleNamespace(_orig_mod=model)  # the attribute that torch.compile adds; test_maps.py compiles a model
+    compiled: Any = SimpleNamespace(_orig_mod=model)  # as torch.compile would add; test_maps.py compiles a model
     assert markdown_of(model, batch, "cross") == markdown_of(compiled, batch, "cross")
 
 
@@ -609,7 +609,7 @@ def assert_follows_from_matrices(one: Trace) -> None:
         w = table_of(one, f"{matrix}, b").tensor
         return table_of(one, x).tensor @ w[:-1] + w[-1]
 
-    if "W" in table_names(one):  # of the BiRNN
+    if "W" in table_names(one):  # the trace is of a BiRNN
         assert torch.allclose(table_of(one, "W q").tensor, table_of(one, "query").tensor @ table_of(one, "W").tensor, atol=1e-6)
         assert torch.allclose(table_of(one, "U k").tensor, table_of(one, "h").tensor @ table_of(one, "U").tensor, atol=1e-6)
         scores = table_of(one, "tanh(W q + U k)").tensor @ table_of(one, "v").tensor[0]

@@ -67,7 +67,7 @@ def base(tmp_path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Returns a run of each model, which tests only read."""
+    """Returns the directory of a trained run of each model. Tests must not change these directories."""
     base = overrides_in(tmp_path_factory.mktemp("runs"))
     return {model: trained(base, model) for model in SMALL}
 
@@ -98,7 +98,7 @@ def test_a_run_writes_all_its_files(base: list[str]) -> None:
     assert events.Scalars("final/test/bleu")[-1].value == pytest.approx(metrics["test"]["bleu"])
 
 
-# For each file: the published learning rate after warm-up as a fraction of the peak, from the step (from 0) and their number.
+# Functions from the step (from 0) and the number of steps to the published learning rate after warm-up, relative to its peak.
 DECAYS: dict[str, Callable[[int, int], float]] = {
     "cosine": lambda step, steps: (1 + math.cos(math.pi * (step - 200) / (steps - 200))) / 2,  # Loshchilov & Hutter 2017
     "inverse_sqrt": lambda step, steps: 400**0.5 * (step + 1) ** -0.5,  # Vaswani et al. 2017, section 5.3
@@ -218,7 +218,7 @@ def test_a_multi30k_experiment_needs_only_a_folder(model: str, steps: int, src: 
 def test_debug_runs_two_batches_of_everything(base: list[str]) -> None:
     kept = [o for o in base if not o.startswith(("trainer.", "optim."))]
     run = trained(kept, "birnn", "trainer=debug", "data.batch.eval_max_tokens=60", "trainer.accelerator=cpu")
-    assert run.name.endswith("-debug")  # so that it does not take the name of a real run
+    assert run.name.endswith("-debug")  # a debug run must not take the name of a real run
     assert json.loads((run / "training.json").read_text())["steps"] == 2
     assert 0 < json.loads((run / "metrics.json").read_text())["valid"]["sentences"] < 23
 
@@ -306,7 +306,7 @@ def test_each_language_may_have_pieces_of_its_own(base: list[str]) -> None:
 
 
 def test_all_attention_of_a_checkpoint_becomes_pictures(runs: dict[str, Path], tmp_path: Path) -> None:
-    """One picture per kind with all heads and one with a large map, as PNG and SVG; by words, and of a given translation."""
+    """Per kind, all heads and, if there are several, a large map become PNGs and SVGs, also by words and for a given target."""
     sentence = ["sentence='Le chat voit le chien.'"]
     for model, names in (("transformer", ["cross", "decoder", "encoder"]), ("birnn", ["alignment"])):
         folder = tmp_path / model
@@ -328,7 +328,7 @@ def test_all_attention_of_a_checkpoint_becomes_pictures(runs: dict[str, Path], t
 def test_attention_is_measured_against_a_users_own_links(
     model: str, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The links that are written are those of the best head, and have the error rate that is reported."""
+    """The links in the written file are those of the best head, and have the error rate that the command reports."""
     for side, text in (("fr", "Le chat voit le chien .\nLe chat suit le garçon .\n"), ("en", "The cat sees .\nThe boy .\n")):
         (tmp_path / side).write_text(text)
     (tmp_path / "gold").write_text("0-0 1-1 2?2 5-3\n0?0 4-1 5-2\n")

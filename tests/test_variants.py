@@ -48,12 +48,12 @@ def chunks(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
 
 
 def source_padding(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    """More padding of the source changes nothing."""
+    """More padding after the source does not change the logits."""
     return max_difference(logits(model, F.pad(src, (0, 7), value=PAD), tgt), logits(model, src, tgt))
 
 
 def target_padding(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    """Padding after the target changes nothing in it."""
+    """Padding after the target does not change the logits of the target."""
     return max_difference(logits(model, src, F.pad(tgt, (0, 5), value=PAD))[:, :T], logits(model, src, tgt))
 
 
@@ -64,14 +64,14 @@ def alone(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
 
 
 def neighbours(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    """Other words in the other sentences of the batch change nothing."""
+    """The logits of a sentence do not depend on the words of the other sentences in the batch."""
     other_src, other_tgt = sources(seed=9), real_ids([B, T], TGT_VOCAB, seed=8)
     other_src[1], other_tgt[1] = src[1], tgt[1]
     return max_difference(logits(model, other_src, other_tgt)[1], logits(model, src, tgt)[1])
 
 
 def causality(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    """A target token changes no logits before it."""
+    """A target token does not change the logits before its position."""
     changed = tgt.clone()
     changed[:, 7] = (tgt[:, 7] + 5) % TGT_VOCAB
     return max_difference(logits(model, src, changed)[:, :7], logits(model, src, tgt)[:, :7])
@@ -90,7 +90,7 @@ def attention(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
 
 
 def source_words(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    """Every source word changes the logits (1 if not, else 0)."""
+    """Every source word affects the logits. Returns 0 if so, else 1."""
     before = logits(model, src, tgt)
     reach = []
     for s in range(S):
@@ -100,7 +100,7 @@ def source_words(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
 
 
 def source_order(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    """Reversing the source changes the logits (1 if not, else 0)."""
+    """Reversing the source changes the logits. Returns 0 if so, else 1."""
     one = src[:1]
     return float(max_difference(logits(model, one.flip(1), tgt[:1]), logits(model, one, tgt[:1])) < 1e-6)
 
@@ -140,7 +140,7 @@ def test_the_rows_of_every_variants_state_can_be_reordered(name: str, variant: s
 # Equal start
 
 
-# These have the same model in evaluation: they change nothing, or only the loss, the schedule or training.
+# In evaluation, these variants equal the baseline: they change nothing, or only dropout, the loss or the learning rate.
 SAME_MODEL = {"baseline", "no_dropout", "no_label_smoothing", "no_warmup"}
 
 
@@ -170,9 +170,9 @@ def test_without_dropout_training_computes_what_evaluation_does(name: str, src: 
 
 
 def has_no_effect(name: str, variant: str, path: str) -> bool:
-    """Returns whether the parameter cannot change the loss. A softmax is invariant to a constant added to all its inputs: over
-    the keys, to the bias of the key; over the queries, to the bias of the query and, in cross-attention, of the norm before it.
-    A softmax over the batch and additive scores have no such bias, nor have scores that compete with a finite mask value."""
+    """Returns whether the parameter cannot change the loss. A softmax ignores a constant added to all its inputs. Over keys,
+    the key's bias adds one; over queries, the query's bias and, in cross-attention, that of the norm before it each add one.
+    No bias does so in a softmax over the batch, with additive scores, or beside a finite mask value."""
     if variant == "no_cross_attention" and path.startswith(("src_", "encoder")):
         return True
     if name == "birnn" or variant in {"additive_score", "softmax_batch", "weak_mask"}:
@@ -186,8 +186,7 @@ def has_no_effect(name: str, variant: str, path: str) -> bool:
 def test_the_gradient_reaches_exactly_the_parameters_in_use(name: str, variant: str, src: Tensor, tgt: Tensor) -> None:
     model = small(name, spread=0.1, **model_settings(variant))
     loss_of(model, src, tgt[:, :-1], tgt[:, 1:]).backward()
-    # Without any residual, attention makes all positions equal, faster with depth (Dong et al. 2021), so the gradients of its
-    # queries and keys almost vanish.
+    # Without residuals, attention makes positions ever more alike (Dong et al. 2021), so queries and keys get tiny gradients.
     least = 0.0 if model_settings(variant).get("residual") == [] else 1e-9
     for path, parameter in model.named_parameters():
         gradient = torch.zeros(1) if parameter.grad is None else parameter.grad
@@ -199,12 +198,12 @@ def test_the_gradient_reaches_exactly_the_parameters_in_use(name: str, variant: 
 # The attention of several heads
 
 
-SCORES: dict[str, Callable[[Any, list[float], list[float]], float]] = {  # of learned numbers, a query and a key
+SCORES: dict[str, Callable[[Any, list[float], list[float]], float]] = {  # functions of learned numbers, a query and a key
     "additive": lambda v, q, k: sum(v[i] * math.tanh(q[i] + k[i]) for i in range(len(q))),
     "bilinear": lambda m, q, k: sum(q[i] * m[i][j] * k[j] for i in range(len(q)) for j in range(len(k))),
     "dot": lambda _, q, k: sum(q[i] * k[i] for i in range(len(q))),
 }
-MASKS: dict[str, tuple[int, int, Tensor | None]] = {  # queries, keys, the mask
+MASKS: dict[str, tuple[int, int, Tensor | None]] = {  # the numbers of queries and keys, and the mask
     "none": (2, 5, None),
     "padded": (2, 5, (torch.arange(5) < torch.tensor([[5], [3]]))[:, None, None, :]),
     "past": (5, 5, torch.ones(5, 5, dtype=torch.bool).tril()),
@@ -422,8 +421,8 @@ def test_impossible_arguments_are_refused_by_name(asked: dict[str, Any], message
 
 
 def encode_by_cell(model: BiRNN, words: Tensor, suffix: str) -> tuple[list[Tensor], Tensor]:
-    """Returns the states (D) of one direction of the encoder, in the order of the words, and the last state that was read,
-    computed by a cell of torch. suffix: `_reverse` for the backward direction, else empty."""
+    """Runs a cell of torch in one direction of the encoder: backward if suffix is `_reverse`, else forward. Returns the states
+    (D) in the order of the words, and the last state that was computed."""
     cell: nn.Module = nn.LSTMCell(17, 19) if isinstance(model.encoder, nn.LSTM) else nn.GRUCell(17, 19)
     weights = model.encoder.state_dict()
     cell.double().load_state_dict({n: weights[f"{n}_l0{suffix}"] for n in cell.state_dict()})

@@ -59,8 +59,8 @@ def test_folders_made_for_a_failed_write_are_removed(tmp_path: Path) -> None:
     assert [*tmp_path.rglob("*")] == [tmp_path / "kept"]
 
 
-# Imports every module in one process in which our package cannot import modules that only Unix has. Other packages can, since
-# they check the system by themselves.
+# Imports every module of the package in a process where the package cannot import modules that only Unix has. Other packages
+# still can, since they check the system themselves.
 WITHOUT_UNIX = """
 import builtins, importlib, pkgutil
 import_module = builtins.__import__

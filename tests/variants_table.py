@@ -1,4 +1,4 @@
-"""Writes a table of the ablations: their settings, the lines that read them, their proofs of effect, and the laws they break.
+"""Writes a table of the ablations: what each sets, where the code reads it, what it provably changes, and which laws it breaks.
 
 python tests/variants_table.py outputs/published/grammar outputs/published/grammar/variants.md
 """
@@ -17,8 +17,8 @@ from entente.console import escape
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "entente"
-# The file and the beginning of the line in which each setting of an ablation takes effect, for each model that has it.
 ATTENTION, TRANSFORMER, BIRNN = "models/attention.py", "models/transformer.py", "models/birnn.py"
+# By model and setting, the file and the beginning of the line of code in which the setting takes effect.
 READ: dict[tuple[str, str], tuple[str, str]] = {
     ("transformer", "model.residual"): (TRANSFORMER, "self.residual = nn.ModuleDict({n: Residual(keep=n in residual"),
     ("transformer", "model.norm"): (TRANSFORMER, 'self.before = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "pre"'),
@@ -97,8 +97,8 @@ def table(published: Path, model: str) -> str:
 def main(published: Path, output: Path) -> None:
     said = [
         "# What each ablation is",
-        "The proof compares baseline and variant, built from one seed, on one batch before training. The laws are those of "
-        "`tests/test_variants.py`, which asserts for each variant that it breaks these and keeps all others.",
+        "The proof compares the baseline and the variant, built from the same seed, on one batch before training. The laws are "
+        "those of `tests/test_variants.py`, which asserts that the variant breaks the listed laws and keeps all others.",
     ]
     for model in ("transformer", "birnn"):
         if (published / model).is_dir():
