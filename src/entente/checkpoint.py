@@ -40,7 +40,7 @@ log = logging.getLogger("entente")
 ENTRY = "entente"
 CHECKSUM = "sha256"
 SCHEMA = 2  # format 1 had no checksum
-READ_BY = "entente>=0.1"  # the versions that read this format; the error message of all others names them (see CHANGELOG.md)
+READ_BY = "entente>=0.1"  # the versions that read this format; other versions name them in an error message, see CHANGELOG.md
 MODEL_PREFIX = "model."  # begins the names of the model's parameters in the LightningModule's state
 MAX_DEPTH = 50  # levels of nesting in a checkpoint; ours have 10
 EXPANSION = 16  # maximum of hashed bytes / file bytes: None takes 14 bytes hashed, 1 in a pickle; tied weights are stored once

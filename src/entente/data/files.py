@@ -157,7 +157,7 @@ def _csv(path: Path) -> Iterator[Sequence[str]]:
 def _json(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(_lines(path), start=1):
         try:
-            item = (json.loads(line) or None) if line.strip() else {}  # a line without text is a pair without text
+            item = (json.loads(line) or None) if line.strip() else {}  # a line without text counts as a pair without text
         except (ValueError, RecursionError):
             item = None
         if not isinstance(item, dict):

@@ -48,9 +48,9 @@ class TranslationData(L.LightningDataModule):
         self,
         corpus: Corpus,
         vocabulary: Vocabulary,
-        max_tokens: Annotated[AtLeastOne, doc("maximum positions of a batch, with padding, on its longer side")] = 4096,
+        max_tokens: Annotated[AtLeastOne, doc("maximum size of a batch in positions, with padding, on the longer side")] = 4096,
         seed: int = 1,
-        eval_max_tokens: Annotated[AtLeastOne, doc("like max_tokens, for an evaluation batch")] = 4096,
+        eval_max_tokens: Annotated[AtLeastOne, doc("like max_tokens, for the batches of an evaluation")] = 4096,
         overfit: bool = False,
         limit_batches: int | float = 1.0,
     ) -> None:

@@ -111,7 +111,7 @@ class _Finished:
         return len(self.hypotheses) >= n and self.hypotheses[n - 1].score >= bound
 
     def is_open(self, totals: list[float], prefix: Tensor, step: int) -> bool:
-        """Returns whether to extend the K beams, with tokens `prefix` (K, T). At the length limit, adds the beams instead."""
+        """Returns whether to extend the beams, of tokens prefix (K, T). At the limit, adds them to `hypotheses` instead."""
         if step >= self.limit:
             for tokens, total in zip(prefix, totals, strict=True):
                 if total > -torch.inf:
