@@ -1,4 +1,4 @@
-"""Training, inspection and ablation of French-English translation models. In Python: `entente.load("outputs/RUN")`."""
+"""Training, inspection and ablation of French-English translation models. `entente.load("outputs/RUN")` loads a model."""
 
 import os
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,7 @@
-"""The command `entente`, or `python -m entente`: a verb, Hydra's flags, and overrides of the verb's configuration.
+"""The command `entente`, or `python -m entente`, which takes a verb, Hydra's flags, and overrides of the verb's configuration.
 
-A verb has a file in configs/, whose first comment line describes it, and a function that takes its settings. The function is
-imported only after the overrides compose, since the import takes seconds.
+A verb has a file in configs/, whose first comment line describes the verb, and a function that takes the verb's settings. The
+function is imported only once Hydra has applied the overrides, since the import takes seconds.
 """
 
 import os
@@ -60,7 +60,7 @@ def overview() -> str:
 def run_verb(verb: str, configs: Path = CONFIGS) -> None:
     """Runs a verb with the overrides in `sys.argv`."""
     os.environ["ENTENTE_CONFIGS"] = str(configs)
-    sys.argv[0] = f"entente {verb}"  # checkpoints and suites record it, however the program was called
+    sys.argv[0] = f"entente {verb}"  # recorded in checkpoints and suites, however the program was called
     if verb == "compare" and len(sys.argv) > 1 and "=" not in sys.argv[1] and not sys.argv[1].startswith("-"):
         sys.argv[1] = f"suite={sys.argv[1]}"
     given, command = VERBS[verb]

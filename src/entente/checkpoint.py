@@ -1,8 +1,8 @@
 """Checkpoints: the weights, configuration, vocabulary and provenance of a run, in one file.
 
 The file is Lightning's own checkpoint, so that training can resume from it, plus an entry of ours and a SHA-256 of the content.
-It is read as data, never as code: torch loads it with `weights_only=True`, and the model is built from one of our classes. Its
-arguments are checked, and its shapes compared with those of the weights, before memory is allocated.
+It is read as data, never as code: torch loads it with `weights_only=True`, and the model is built from one of our classes. The
+model's arguments are checked, and its shapes are compared with those of the weights, before memory is allocated.
 """
 
 import hashlib
@@ -40,10 +40,10 @@ log = logging.getLogger("entente")
 ENTRY = "entente"
 CHECKSUM = "sha256"
 SCHEMA = 2  # format 1 had no checksum
-READ_BY = "entente>=0.1"  # the versions that read this format, named in the error of those that do not; see CHANGELOG.md
+READ_BY = "entente>=0.1"  # the versions that read this format; other versions name them in an error message, see CHANGELOG.md
 MODEL_PREFIX = "model."  # begins the names of the model's parameters in the LightningModule's state
 MAX_DEPTH = 50  # levels of nesting in a checkpoint; ours have 10
-EXPANSION = 16  # most hashed bytes per byte of the file: None takes 1 byte in a pickle, 14 hashed; tied weights are stored once
+EXPANSION = 16  # maximum of hashed bytes / file bytes: None takes 14 bytes hashed, 1 in a pickle; tied weights are stored once
 DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool}
 STORAGES = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Byte", "Bool")
 ADVICE = "give one that this program wrote"
@@ -86,7 +86,7 @@ def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int) -> Seq2
 
 
 def entry(config: Mapping[str, Any], vocabulary: Vocabulary, text: str) -> dict[str, Any]:
-    """Returns our entry in a checkpoint: plain values and tensors. text: digest of the corpus; older checkpoints have none."""
+    """Returns our entry in a checkpoint: plain values and tensors. text: digest of the corpus, which older checkpoints lack."""
     made_of = {"config": dict(config), "vocabulary": vocabulary.state(), "text": text}
     return {"schema": SCHEMA, "read_by": READ_BY, "provenance": provenance(), **made_of}
 
@@ -108,8 +108,8 @@ def provenance() -> dict[str, str]:
 
 
 def refuse_other_text(path: Path, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raises InputError if the entry `stored` in a checkpoint has a different corpus than the entry `given`, or a different
-    vocabulary, whose pieces the weights do not fit."""
+    """Raises InputError if the entry `stored` in a checkpoint differs from the entry `given` in its corpus or in its
+    vocabulary, since the weights fit only the stored vocabulary's pieces."""
     if "text" not in stored:
         log.info("%s has no digest of its text, so only its vocabulary is compared", path)
     if stored.get("text", given["text"]) != given["text"]:
@@ -144,7 +144,7 @@ def write(content: dict[str, Any], path: Path) -> None:
 
 @contextmanager
 def _as_input_error(path: Path, what: str) -> Iterator[None]:
-    """Turns an error caused by the content of a file into an InputError that names it, except Diverged and MemoryError."""
+    """Turns an error caused by a file's content into an InputError that names the file, except Diverged and MemoryError."""
     try:
         yield
     except (Diverged, MemoryError):
@@ -163,8 +163,8 @@ def _as_input_error(path: Path, what: str) -> Iterator[None]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Returns the content of one of our checkpoints, verified by its checksum: plain values and dense tensors, no more of them
-    than the file has room for. Raises InputError if the file is not ours or has changed since it was written."""
+    """Returns the content of one of our checkpoints, verified by its checksum. These are plain values and dense tensors, no
+    more of them than the file has room for. Raises InputError if the file is not ours or has changed since it was written."""
     with _as_input_error(path, "not a checkpoint, or a damaged one"):
         size = path.stat().st_size
         with zipfile.ZipFile(path) as archive:
@@ -242,7 +242,7 @@ def _path(place: Sequence[object]) -> str:
 
 
 def load(checkpoint: str) -> Run:
-    """Loads a checkpoint, or a run's best one. Raises InputError if it is missing or not ours, Diverged if it is not finite."""
+    """Loads a checkpoint, or a run's best. Raises InputError if it is missing or not ours, Diverged for non-finite weights."""
     path = find(checkpoint)
     content = read(path)
     with _as_input_error(path, "a part of the checkpoint is missing or of the wrong kind"):

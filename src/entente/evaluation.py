@@ -26,7 +26,7 @@ from entente.errors import Diverged
 from entente.files import file_in, write_text
 from entente.models.seq2seq import Loss, Seq2Seq
 
-Progress = Callable[[int, int], None]  # called with the number of batches done and of all batches
+Progress = Callable[[int, int], None]  # called with the number of finished batches, and of all batches
 Result = tuple[float, int, dict[int, list[int]]]  # of a batch: total NLL in nats, target tokens, best translation of each row
 METRICS = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
 LENGTHS = (5, 10, 15, 20, 30, 50)  # upper limits of the source length buckets, in words separated by white space
@@ -50,8 +50,8 @@ class Evaluation:
 
 
 def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], names: Iterable[str]) -> dict[str, Any]:
-    """Returns the named scores and their signatures. BLEU (Papineni et al. 2002) and chrF (Popović 2015) range from 0 to 100,
-    higher is better. TER (Snover et al. 2006) is in percent, lower is better; it is slow if translations are long and wrong."""
+    """Returns the named scores and their signatures. BLEU (Papineni et al. 2002) and chrF (Popović 2015) range from 0 to 100;
+    higher is better. TER (Snover et al. 2006) is in percent; lower is better. It is slow if translations are long and wrong."""
     scores: dict[str, Any] = {"signature": {}}
     for name in names:
         metric = METRICS[name]()

@@ -3,7 +3,7 @@
 The name of a run, suite, variant, test set or language comes from the command line or from a file that others wrote.
 
 A file is prepared next to its destination, in a folder named `.entente-*.new`. Its writer holds the lock `.entente-*.lock`,
-which is released when the process ends, so that the next writer can recognise and remove what a dead one left behind.
+which is released when the process ends, so that the next writer can recognise and remove what a dead writer left behind.
 """
 
 import json
@@ -29,7 +29,7 @@ NAME = f"a name ({RULE})"
 SPLIT = f"a name ({RULE}, and no @)"  # "test@alone" is the split test with its sentences grouped differently
 FOLDER = f"the name of a folder under output_dir (each part {RULE}; parts are separated by /)"
 FORBIDDEN = re.compile(r"[/\\]|\A\.|\A\Z")
-MAX_FILE_BYTES = 10_000_000  # limit for a file of settings or results; ours have a few thousand
+MAX_FILE_BYTES = 10_000_000  # limit for a configuration or results file; ours have a few thousand
 MAX_YAML_VALUES = 100_000  # with aliases, a few lines of YAML can expand to billions of values
 
 
@@ -93,7 +93,7 @@ def is_stream(path: Path) -> bool:
 
 
 def read_small_file(path: Path) -> bytes:
-    """Returns the content of a file of settings or results. Raises ValueError with the reason if it cannot be read."""
+    """Returns the content of a configuration or results file. Raises ValueError with the reason if it cannot be read."""
     if is_stream(path):
         raise ValueError("a pipe or a device, not a file")
     try:
@@ -186,7 +186,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 @contextmanager
 def writable(what: str, instead: str = "place") -> Iterator[None]:
-    """Turns an OSError while writing a file into an InputError of one line."""
+    """Turns an OSError while writing `what` into an InputError of one line, which asks for another `instead`."""
     try:
         yield
     except BrokenPipeError:
@@ -197,8 +197,8 @@ def writable(what: str, instead: str = "place") -> Iterator[None]:
 
 @contextmanager
 def open_output(path: Path) -> Iterator[BinaryIO]:
-    """Opens the file named by the setting `output` with `open_atomic`, or directly if it is a pipe or a device (/dev/null). Its
-    folder must exist. Turns an OSError into an InputError."""
+    """Opens the file named by the setting `output` with `open_atomic`, or directly if it is a pipe or a device (/dev/null). The
+    folder of `path` must exist. Turns an OSError into an InputError."""
     with writable(f"output={path}"):
         os.stat(path.parent)
         with path.open("wb") if path.exists() and not path.is_file() else open_atomic(path) as file:

@@ -1,6 +1,6 @@
-"""A trained model for use in Python: `entente.load("outputs/RUN")`.
+"""A trained model for use in Python, loaded with `entente.load("outputs/RUN")`.
 
-Shapes: L layers, H heads, S source pieces and T target pieces, each with the end symbol </s>, V vocabulary.
+Shapes: L layers, H heads, S source pieces and T target pieces, both counting the end symbol </s>, V vocabulary.
 """
 
 from pathlib import Path
@@ -46,14 +46,14 @@ class TrainedModel(checkpoint.Run):
         return texts[0] if isinstance(sentences, str) else texts
 
     def attention(self, source: str, target: str | None = None) -> Attention:
-        """Returns the attention of every layer and head for a source and `target`, by default its greedy translation."""
+        """Returns the attention of every layer and head for a source and `target`, by default the greedy translation."""
         if not has_attention(self.model):
             raise InputError("this model has no attention: it was trained with score=none")
         return attend(self.model, self.vocabulary, *self._ids(source, target))
 
     @torch.inference_mode()
     def score(self, source: str, target: str) -> Score:
-        """Returns the log-probability that the model gives each piece of `target` as a translation of `source`."""
+        """Returns the log-probability that the model gives to each piece of `target` as a translation of `source`."""
         src, tgt = self._ids(source, target)
         device = next(self.model.parameters()).device
         read, produced = torch.tensor([BOS, *tgt], device=device), torch.tensor([*tgt, EOS], device=device)

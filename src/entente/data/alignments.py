@@ -1,6 +1,6 @@
 """Gold word alignments, which link the words of a pair that translate each other, and the Pharaoh format for them.
 
-A line of Pharaoh lists the links of one sentence pair. A sure link is written `i-j`: source word i and target word j, both
+A line in this format lists the links of one sentence pair. A sure link is written `i-j`: source word i and target word j, both
 counted from 0. A possible link, which a system may but need not make (Och & Ney 2003), is written `i?j` or `ipj`.
 """
 
@@ -34,7 +34,7 @@ class Gold(NamedTuple):
 
 
 def read_pharaoh(path: Path, sources: Sequence[str], targets: Sequence[str]) -> list[Gold]:
-    """Returns the alignment of each sentence pair, with words split at spaces. Raises InputError if the file does not fit."""
+    """Returns the alignment of each pair, with words split at spaces. Raises InputError if file and pairs do not match."""
     lines = [*islice(read_lines(path), len(sources) + 1)]
     if len(lines) != len(sources):
         raise InputError(

@@ -1,6 +1,6 @@
 """Batches of sentences of similar length, each with as many as fit in `max_tokens` padded positions.
 
-The order of training batches is a pure function of (seed, epoch), so a position in it is just the number of batches consumed.
+The order of training batches is a pure function of (seed, epoch), so the number of batches consumed is enough to resume.
 Shapes: B batch, S source length, T target length.
 """
 
@@ -49,7 +49,7 @@ class Batch(NamedTuple):
     src: Tensor  # (B, S) source ids ending in EOS, then PAD
     tgt: Tensor  # (B, T) BOS ... EOS, then PAD
     index: Tensor  # type: ignore[assignment]  # (B,) rows in the split; shadows tuple.index, which is unused
-    step_tokens: int | None = None  # unpadded target tokens in all batches of the training step; None: this is the only one
+    step_tokens: int | None = None  # unpadded target tokens in all batches of the training step; None: of this batch alone
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
@@ -72,7 +72,7 @@ def _pad(rows: Rows, index: Sequence[int]) -> Tensor:
 
 
 def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
-    """Cuts rows sorted by length, longest first, into batches of one row, or of at most room[first row] padded tokens."""
+    """Cuts rows, sorted longest first, into batches of at most room[first row] padded tokens, or of one row that is longer."""
     parts, start = [], 0
     while start < len(longest):
         stop = start + max(1, int(room[start]) // int(longest[start]))
@@ -95,8 +95,8 @@ def rows_within(longest: np.ndarray, max_tokens: int) -> np.ndarray:
 class TrainingBatches:
     """An endless stream of training batches, epoch after epoch. Pairs with more than `max_tokens` tokens on a side are dropped.
 
-    Iteration starts at `position`, the number of batches consumed, but does not change it, since Lightning prefetches a batch:
-    the caller calls `consume` after each. An optimiser step takes `accumulate` batches, even if an epoch ends in between.
+    Iteration starts at `position`, the number of batches consumed, but does not change it, because Lightning prefetches: the
+    caller calls `consume` after using a batch. An optimiser step takes `accumulate` batches, even if an epoch ends in between.
     """
 
     def __init__(self, src: Rows, tgt: Rows, max_tokens: int, seed: int, accumulate: int = 1) -> None:
@@ -107,13 +107,13 @@ class TrainingBatches:
         self.dropped = len(longest) - len(self._rows)
         if self.dropped:
             log.warning("%d training pairs of more than %d tokens dropped", self.dropped, max_tokens)
-        # The same in every epoch: shuffling exchanges rows of equal length, so the lengths of a batch do not change.
+        # Every epoch uses these parts: shuffling only exchanges rows of equal length, so each part keeps its lengths.
         self._parts = _cut(-np.sort(-longest[self._rows]), np.full(len(self._rows), max_tokens))
         self.batches_per_epoch = len(self._parts)
         self.position = 0
 
     def epoch(self, n: int) -> list[np.ndarray]:
-        """Returns the rows of each batch of epoch n: every pair once, in a new order each epoch. The rows are arrays, because
+        """Returns the rows of each batch of epoch n: every pair occurs once, in a new order. The rows are arrays, because
         Python integers would take five times the memory."""
         generator = np.random.default_rng([self._seed, n])
         src, tgt = self._lengths[:, self._rows]
@@ -121,11 +121,11 @@ class TrainingBatches:
         return [order[self._parts[i]] for i in generator.permutation(len(self._parts))]
 
     def batch(self, rows: np.ndarray) -> Batch:
-        with record_function("TrainingBatches.batch"):  # shows in a profile, as torch's DataLoader does
+        with record_function("TrainingBatches.batch"):  # named in profiles, as torch's DataLoader is
             return collate(self._src, self._tgt, rows.tolist())
 
     def __iter__(self) -> Iterator[Batch]:
-        consumed = self.position % self._accumulate  # in the current step
+        consumed = self.position % self._accumulate  # batches of the current step
         first, done = divmod(self.position - consumed, self.batches_per_epoch)
         plan = chain.from_iterable(self.epoch(n)[done if n == first else 0 :] for n in count(first))
         while step := list(islice(plan, self._accumulate)):
@@ -146,8 +146,8 @@ class TrainingBatches:
 
 
 class EvaluationBatches:
-    """Batches that contain every pair once; `Batch.index` holds their rows. grouping: `alike` batches pairs of similar length,
-    longest first, with any over `max_tokens` alone; `mixed` batches pairs in a fixed random order; `alone`, one at a time."""
+    """Batches that contain every pair once. grouping: `alike` joins pairs of similar length, longest first (a pair longer than
+    `max_tokens` is alone); `mixed` joins pairs in a fixed random order; `alone` makes one batch of each pair."""
 
     def __init__(self, src: Rows, tgt: Rows, max_tokens: int, grouping: Grouping = "alike") -> None:
         self._src, self._tgt = src, tgt

@@ -43,7 +43,7 @@ Tgt = Annotated[Name, doc("target language")]
 MaxWords = Annotated[AtLeastOne, doc("training pairs with more words on either side are dropped and counted")]
 MaxRatio = Annotated[
     Annotated[float, Ge(1)] | None,
-    doc("words of the longer side / words of the shorter: training pairs above it are dropped and counted"),
+    doc("maximum ratio of the longer side's words to the shorter's; training pairs above it are dropped and counted"),
 ]
 
 
@@ -66,7 +66,7 @@ class Split(TypedDict):
 
     valid: Annotated[AtLeastOne | Share, doc("a share of the pairs, or a number of pairs")]
     test: Annotated[Annotated[int, Ge(0)] | Share, doc("a share or number of pairs, if there is no test set; 0: none")]
-    seed: Annotated[Seed, doc("seed of the split, not of the training: runs with other seeds read the same pairs")]
+    seed: Annotated[Seed, doc("seed of the split; the training seed does not change which pairs are held out")]
 
 
 Given = TwoFiles | str | None  # two files, or one file of pairs
@@ -81,7 +81,7 @@ class Corpus:
     valid: Dataset
     tests: dict[str, Dataset]
     dropped: dict[str, int] = field(default_factory=dict)  # "train: over-long" -> number of pairs; no zeros
-    read: dict[str, int] = field(default_factory=dict)  # "train" -> number of pairs read, later kept, held out or dropped
+    read: dict[str, int] = field(default_factory=dict)  # "train" -> number of pairs read, including those held out or dropped
     gold: dict[str, list[Gold]] = field(default_factory=dict)  # only for splits with known word alignments
 
     @property
@@ -95,15 +95,15 @@ class Corpus:
         return self.splits[name]
 
     def digest(self) -> str:
-        """Returns the SHA-256 of the pairs that training depends on, in order: those of train, and those of validation, whose
-        scores before and after a resume are compared. Test sets are left out, since they are only scored at the end."""
+        """Returns the SHA-256 of the training pairs followed by the validation pairs, whose scores from before and after a
+        resume are compared. Test sets are left out, since they are only scored at the end."""
         return hashlib.sha256((digest(self.train, "src", "tgt") + digest(self.valid, "src", "tgt")).encode()).hexdigest()
 
 
 def grammar(
     src: Src = "fr",
     tgt: Tgt = "en",
-    seed: Annotated[Seed, doc("seed of the corpus, not of the training: runs with other seeds read the same pairs")] = 1,
+    seed: Annotated[Seed, doc("seed of the corpus; the training seed does not change the pairs")] = 1,
     train: Annotated[Sentences, doc("number of training pairs")] = 30_000,
     valid: Annotated[Sentences, doc("number of validation pairs")] = 1000,
     test: Annotated[Sentences, doc("number of test pairs, in each test split")] = 1000,
@@ -111,7 +111,7 @@ def grammar(
     """Derives pairs from the embedded French-English grammar; `train`, `valid` and `test` are numbers of pairs."""
     if {src, tgt} != {"fr", "en"}:
         raise InputError(f"data.src={src} data.tgt={tgt}: the grammar has fr and en, one as source and one as target")
-    from entente_grammar import Side, splits  # imported here, so that other corpora do not build its lexicon
+    from entente_grammar import Side, splits  # imported here, so that other corpora do not build the lexicon
 
     sides: tuple[Side, Side] = ("fr", "en") if src == "fr" else ("en", "fr")
     parts, gold = {}, {}
@@ -161,15 +161,15 @@ def multi30k(
     *,
     src: Src = "fr",
     tgt: Tgt = "en",
-    root: Annotated[str, doc("a copy of the repository or of its folder data/task1/raw, or an address")],
+    root: Annotated[str, doc("local copy, or URL, of the repository or of its folder data/task1/raw")],
     tests: Annotated[Sequence[SplitName], doc("also test_2017_flickr, test_2017_mscoco, ... if both languages have them")] = (
         "test_2016_flickr",
     ),
     max_words: MaxWords = 100,
     max_ratio: MaxRatio = None,
 ) -> Corpus:
-    """Reads Multi30k in the layout of the public repository multi30k/dataset. `root` is that repository or its folder
-    data/task1/raw, as a local path or an address (https://...); downloads are kept in the cache of `datasets`."""
+    """Reads Multi30k in the layout of the public repository multi30k/dataset. `root` is the path or the URL (https://...)
+    of that repository or of its folder data/task1/raw. Downloads are kept in the cache of `datasets`."""
     languages = _languages(src, tgt)
     if clash := {"train", "valid"} & {*tests}:
         raise InputError(f"data.tests: {clash.pop()} is the name of another split")
@@ -192,8 +192,8 @@ def opus_books(
     max_words: MaxWords = 100,
     max_ratio: MaxRatio = None,
 ) -> Corpus:
-    """Reads a translation data set that has only a training split, from which validation and test are held out. `path` is its
-    name on the Hugging Face hub, a Parquet file, or a folder of Parquet files (those in its folder `subset`, if it exists)."""
+    """Reads a translation data set that has only a training split, from which validation and test are held out. `path` is a
+    name on the Hugging Face hub, a Parquet file, or a folder of Parquet files (in its subfolder `subset`, if that exists)."""
     places = Columns(_languages(src, tgt))
     here = path_of(path)
     if os.path.exists(here):
@@ -216,12 +216,12 @@ CORPORA: dict[str, Callable[..., Corpus]] = {corpus.__name__: corpus for corpus 
 
 
 def read_corpus(data: Mapping[str, Any]) -> Corpus:
-    """Returns the corpus that a configuration's `data` section names; its tokenizer and batch settings are not used."""
+    """Returns the corpus that a configuration's `data` section names. The tokenizer and batch settings are not used."""
     return CORPORA[data["name"]](**{key: value for key, value in data.items() if key not in ("name", "tokenizer", "batch")})
 
 
 def describe_sources(data: Mapping[str, Any]) -> str:
-    """Returns the settings of a `data` section that name files or addresses, in one line; empty for the grammar."""
+    """Returns the settings of a `data` section that name files or URLs, in one line, or an empty string for the grammar."""
     if data["name"] == "grammar":
         return ""
     places = flat({key: data[key] for key in ("name", *SOURCE_KEYS) if key in data})
@@ -229,7 +229,7 @@ def describe_sources(data: Mapping[str, Any]) -> str:
 
 
 def _corpus(name: str, parts: dict[str, Pairs], max_words: int, max_ratio: float | None, split: Split | None) -> Corpus:
-    """Builds the corpus from the pairs that were read: drops unusable ones, and holds some out if there is no validation set.
+    """Builds the corpus from the pairs that were read: drops unusable pairs, and holds some out if there is no validation set.
     Long and uneven pairs are dropped from train only, since a score must cover all sentences of its split."""
     read = {part: pairs.read for part, pairs in parts.items()}
     dropped = {f"{part}: empty": pairs.empty for part, pairs in parts.items() if pairs.empty}
@@ -289,7 +289,7 @@ def _read(root: str | None, key: str, given: Given, places: Columns) -> Pairs | 
 
 
 def _folder(root: str, first: str) -> str:
-    """Returns the folder of Multi30k's files: `root`, or the repository's folder below it."""
+    """Returns the folder of Multi30k's files: `root` itself, or data/task1/raw below `root`."""
     why = ""
     for folder in (root.rstrip("/"), f"{root.rstrip('/')}/{MULTI30K}"):
         try:
@@ -304,7 +304,7 @@ def _fetch(address: str) -> Path:
     """Returns the local path of a file. If `address` is a URL, the file is downloaded first, or taken from the cache."""
     if not address.startswith(("http://", "https://")):
         return path_of(address)
-    # use_etag asks the server whether a file has changed. Published files do not change, and a second run needs no network.
+    # Published files do not change. Without use_etag, which would ask the server for changes, a second run needs no network.
     config = DownloadConfig(use_etag=False, disable_tqdm=not sys.stderr.isatty())
     try:
         return Path(DownloadManager(download_config=config).download(address))

@@ -1,7 +1,7 @@
 r"""Readers for files of text and of sentence pairs in the usual formats. They yield cleaned text.
 
 For all readers, a line ends at "\n" and nowhere else (a "\r" before it is trailing white space), so a lone CR, U+2028 or a
-form feed is text. A line without text is a pair without text, which is later dropped and counted.
+form feed is text. A line without text counts as a pair without text, which is later dropped and counted.
 """
 
 import csv
@@ -34,7 +34,7 @@ TRANSLATION_COLUMN = "translation"  # in translation data sets on the hub: a dic
 
 
 class Columns(NamedTuple):
-    """The column of each side: a name, a number from 1, or None for the column named after the language, `src` or `tgt`."""
+    """The column of each side: a name, a number from 1, or None for a column named after the language or the side."""
 
     languages: Pair
     src: str | int | None = None
@@ -68,12 +68,12 @@ def clean(line: str) -> str:
 
 
 def read_lines(path: Path | None) -> Iterator[str]:
-    """Yields the cleaned lines of UTF-8 text, plain or gzip (judged by its first bytes, not its name). None: standard input."""
+    """Yields the cleaned lines of UTF-8 text, plain or gzip (recognised by its first bytes). None means standard input."""
     return map(clean, _lines(path))
 
 
 def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
-    """Yields line N of one file with line N of the other. Raises InputError if one has more lines."""
+    """Yields line N of `src` with line N of `tgt`, for every N. Raises InputError if one file has more lines."""
     sides = [read_lines(path) for path in (src, tgt)]
     for number, (one, other) in enumerate(zip_longest(*sides)):
         if one is None or other is None:
@@ -157,7 +157,7 @@ def _csv(path: Path) -> Iterator[Sequence[str]]:
 def _json(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(_lines(path), start=1):
         try:
-            item = (json.loads(line) or None) if line.strip() else {}  # a line without text is a pair without text
+            item = (json.loads(line) or None) if line.strip() else {}  # a line without text counts as a pair without text
         except (ValueError, RecursionError):
             item = None
         if not isinstance(item, dict):

@@ -24,7 +24,7 @@ def split_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """A split to evaluate. The `index` of a batch refers to `sources` and `references`. limit: number or share of batches."""
+    """A split to evaluate. The `index` of a batch points into `sources` and `references`. limit: number or share of batches."""
 
     name: str
     batches: EvaluationBatches
@@ -42,15 +42,15 @@ class EvaluationSplit:
 
 class TranslationData(L.LightningDataModule):
     """A corpus in training and evaluation batches. With `overfit`, every split consists of the pairs of one training batch,
-    which a correct model can memorise. `limit_batches` limits every evaluation."""
+    which a correct model can memorise. `limit_batches` is the limit of every EvaluationSplit."""
 
     def __init__(
         self,
         corpus: Corpus,
         vocabulary: Vocabulary,
-        max_tokens: Annotated[AtLeastOne, doc("padded positions of a batch, on its longer side")] = 4096,
+        max_tokens: Annotated[AtLeastOne, doc("maximum size of a batch in positions, with padding, on the longer side")] = 4096,
         seed: int = 1,
-        eval_max_tokens: Annotated[AtLeastOne, doc("padded positions of an evaluation batch, on its longer side")] = 4096,
+        eval_max_tokens: Annotated[AtLeastOne, doc("like max_tokens, for the batches of an evaluation")] = 4096,
         overfit: bool = False,
         limit_batches: int | float = 1.0,
     ) -> None:

@@ -71,12 +71,12 @@ class Pairs:
 
 
 def match_key(sentence: str) -> str:
-    """Returns a key that is equal for sentences that differ only in case or white space: they count as the same sentence."""
+    """Returns a key that is equal for sentences that differ only in case or white space; such sentences count as the same."""
     return " ".join(sentence.casefold().split())
 
 
 def hold_out(pairs: Iterable[Pair], sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
-    """Splits pairs into `train` and the parts in `sizes`, each of at most that many pairs. Returns a mask (N,) for each.
+    """Splits pairs into `train` and the parts in `sizes`, each of at most that many pairs. Returns a mask (N,) for each part.
 
     Pairs that share a sentence, directly or through other pairs, stay together. Such groups are assigned in the order of a hash
     of seed and text, so neither the machine nor the order of the lines matters. A group that fits into no part goes to train.
@@ -128,7 +128,7 @@ def _groups(pairs: Iterable[Pair]) -> np.ndarray:
     hashes = np.fromiter((_hash(match_key(sentence)) for pair in pairs for sentence in pair), np.uint64)
     known = np.unique(hashes)
     src, tgt = np.searchsorted(known, hashes).reshape(-1, 2).T
-    label = np.arange(len(known))  # (sentences,): a sentence of the same component, in the end its first
+    label = np.arange(len(known))  # (sentences,): a sentence of the same component, in the end the component's first
     del hashes, known
     while (label[src] != label[tgt]).any():
         np.minimum.at(label, label[src], label[tgt])

@@ -1,4 +1,4 @@
-"""SentencePiece (Kudo & Richardson 2018): text to piece ids and back, without loss.
+"""SentencePiece tokenizers (Kudo & Richardson 2018), which turn text into piece ids and back without loss.
 
 With identity normalisation, unchanged white space and byte fallback, `decode(encode(x)) == x` for any line of text without the
 piece marker U+2581. Text is converted to NFC when it is read (`files.clean`), not here.
@@ -28,7 +28,7 @@ from entente.files import open_atomic, writable
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 SAMPLE = 1_000_000  # maximum number of sentences for the trainer, which holds all in memory; larger corpora are sampled evenly
-MAX_PIECES = 1024  # per sentence to translate or score: the memory of attention grows with their square
+MAX_PIECES = 1024  # per sentence to translate or score: attention takes memory in proportion to the square of this number
 
 Type = Literal["bpe", "unigram"]
 Size = Annotated[int, Interval(ge=1, le=1_000_000)]
@@ -77,7 +77,7 @@ class Tokenizer:
                 sentence_iterator=(RESERVED.sub(" ", line) for line in lines),
                 model_writer=model,
                 model_type=type,
-                # below this the trainer fails before it has counted the required characters
+                # With a smaller size, the trainer fails before it has counted the required characters.
                 vocab_size=max(vocab_size, len(SPECIAL) + BYTES),
                 **OPTIONS,
             )
@@ -112,8 +112,8 @@ class Tokenizer:
 
     def spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
         """Returns the text of the pieces, like `decode`, and each piece's span in it: first character, one past the last.
-        A space belongs to the piece that starts with it, and a character spelt in bytes to its last byte. Special ids have
-        empty spans."""
+        A space belongs to the piece that starts with it, and a character spelt in bytes to the piece of its last byte. Special
+        ids have empty spans."""
         proto = self._processor.decode([i for i in ids if i >= len(SPECIAL)], return_type="proto")
         encoded = proto.text.encode()
         ends = (len(encoded[: piece.end].decode()) for piece in proto.pieces)  # SentencePiece counts bytes
@@ -123,13 +123,13 @@ class Tokenizer:
         return proto.text, list(pairwise(bounds))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Returns the pieces as labels, with "▁" at the start of a word; special ones as <s>, byte pieces as <0x41>."""
+        """Returns the pieces as labels: "▁" marks the start of a word; special pieces look like <s>, bytes like <0x41>."""
         return [self._processor.id_to_piece(i) for i in ids]
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokenizers of both sides. If `joint`, they are the same one, as tied embeddings require."""
+    """The tokenizers of both sides. If `joint`, both are the same tokenizer, as tied embeddings require."""
 
     src: Tokenizer
     tgt: Tokenizer
@@ -187,8 +187,8 @@ def digest(pairs: Dataset, *sides: str) -> str:
 
 
 def _load_or_train(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path | None) -> Tokenizer:
-    """Returns the tokenizer of these sides. The name of its file in the cache contains a digest of everything it depends on and
-    a digest of its content, so that it is trained again if the file is missing, damaged or unreadable."""
+    """Returns the tokenizer of these sides. Its file in the cache is named by a digest of everything that training depends on
+    and a digest of the content, so a new tokenizer is trained if the file is missing, damaged or unreadable."""
     options = (sentencepiece.__version__, vocab_size, type, sorted(OPTIONS.items()), RESERVED.pattern, SAMPLE)
     key = hashlib.sha256(repr((options, digest(pairs, *sides))).encode()).hexdigest()[:32]
 

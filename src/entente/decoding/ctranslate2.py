@@ -24,7 +24,7 @@ from entente.models import Transformer
 from entente.models.transformer import Block
 
 TOKENS_PER_BATCH = 1024  # source tokens that one worker translates together
-# CTranslate2 supports any values of these arguments of a Transformer; of the others, only the defaults and norm=post.
+# CTranslate2 supports any value of these arguments of a Transformer; for the others, only the defaults and norm=post.
 ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout", "tied", "positions"}
 
 
@@ -58,7 +58,7 @@ def refuse_other_models(config: Mapping[str, Any]) -> None:
 
 def write_ctranslate2(run: checkpoint.Run, folder: Path, quantization: str | None = None, positions: int = 4096) -> None:
     """Writes a checkpoint as a CTranslate2 model, in float32 or with 8-bit matrices (quantization="int8", one scale per row).
-    The vocabularies are SentencePiece's pieces; the caller appends </s> to each source. positions: the number of rows of the
+    The vocabularies are SentencePiece's pieces; the caller appends </s> to each source. positions: the number of rows in the
     table of position encodings; neither source nor translation may have more tokens. Raises InputError if CTranslate2 does not
     support the model or is not installed."""
     refuse_other_models(run.config["model"])
@@ -122,14 +122,14 @@ def _pieces(tokenizer: Tokenizer) -> list[str]:
 
 
 class CTranslate2:
-    """A translator that returns what `translate` does, on the CPU, with as many single-threaded workers as torch has threads.
+    """A translator on the CPU that can stand in for `translate`. It has as many single-threaded workers as torch has threads.
 
-    In float32, greedy search gives the same translations, unless two tokens are equally likely within float32 accuracy; int8
+    In float32, greedy search translates as `translate` does, unless two tokens are equally likely within float32 accuracy; int8
     rounds weights and activations, which changes some translations. Beams of width K grow like ours but stop later. CTranslate2
     does not support our penalty ((5 + n) / 6)^alpha, so it applies none. It searches until 2 K hypotheses and the most likely
-    candidate of a step have ended; this class then ranks the hypotheses like our search. The best translation differs if a
-    better one ends after our search has stopped, or if ours ends after 2 K others and is lost, perhaps to a loop that is
-    likelier than any ending but is cut at the length limit. With n_best > 1, lower ranks differ more.
+    candidate of a step have ended; this class then ranks the hypotheses like our search. The best translation differs from ours
+    if a better one ends after our search has stopped, or if ours ends after 2 K others and is lost, perhaps to a repetition
+    that is likelier than any ending but is cut at the length limit. With n_best > 1, lower ranks differ more.
 
     Raises InputError if CTranslate2 does not support the model or the beam, or is not installed."""
 

@@ -27,7 +27,7 @@ class Hypothesis(NamedTuple):
 
 
 def rank(hypothesis: Hypothesis) -> tuple[bool, float]:
-    """Returns the key that sorts hypotheses best first: ended ones come before those cut at the length limit, each by score."""
+    """Returns a sort key that puts the best first: hypotheses that ended, then those cut at the length limit, each by score."""
     return not hypothesis.ended, -hypothesis.score
 
 
@@ -107,11 +107,11 @@ class _Finished:
         del self.hypotheses[self.how.beam :]
 
     def beats(self, n: int, bound: float) -> bool:
-        """Returns whether no new hypothesis that scores at most `bound` can enter the n best. All added so far have ended."""
+        """Returns whether no new hypothesis that scores at most `bound` can be among the n best, if all added so far ended."""
         return len(self.hypotheses) >= n and self.hypotheses[n - 1].score >= bound
 
     def is_open(self, totals: list[float], prefix: Tensor, step: int) -> bool:
-        """Returns whether to extend live beams, log-probabilities (K,) and tokens (K, T). At the limit, adds them instead."""
+        """Returns whether to extend the beams, of tokens prefix (K, T). At the limit, adds them to `hypotheses` instead."""
         if step >= self.limit:
             for tokens, total in zip(prefix, totals, strict=True):
                 if total > -torch.inf:
@@ -127,8 +127,8 @@ class _Finished:
 def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
     """Returns for each sentence of src (B, S) its n best hypotheses, best first. The model should be in evaluation mode.
 
-    Each step extends every beam by every token. The K best candidates that have not ended become the new beams. Those of the K
-    best overall that have ended are finished hypotheses. A sentence is done at its length limit; when no live beam can still
+    Each step extends every beam by every token. The K best candidates that have not ended become the new beams. Of the K best
+    overall, those that have ended are finished hypotheses. A sentence is done at its length limit; when no live beam can
     beat its n best; or when K finished hypotheses score no less than the best live beam does now, so K = 1 is greedy search."""
     finished = [_Finished(how, limit) for limit in how.limits(padding_mask(src, model.pad_id).sum(1)).tolist()]
     k = how.beam

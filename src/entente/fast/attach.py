@@ -1,7 +1,7 @@
 """Fast implementations of a model's methods, attached from outside: the model's own files do not depend on them.
 
-Each replaces one method on the instances, so parameters, their names and hooks remain unchanged. `attach` installs those that
-serve both training and decoding; `packed` serves decoding only, because the weights must not change.
+Each function replaces one method of a module instance, so parameters, their names and hooks remain unchanged. `attach` serves
+both training and decoding. `packed` serves decoding only, because it copies the weights, which must not change meanwhile.
 
 Shapes: B batch, H heads, T queries, S keys, K key width of a head, N target tokens, R target tokens of a block, D width of the
 decoder's output, V vocabulary.
@@ -42,16 +42,16 @@ def drop(layer: nn.Dropout, x: Tensor) -> Tensor:
 
 
 def attend(layer: MultiHeadAttention, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
-    """Implements MultiHeadAttention.attend, query (B, H, T, K) -> (B, H, T, K). Training on a GPU uses torch's fused kernel.
-    Evaluation uses separate steps, so that hooks see the weights; so does a CPU, where they are faster at sentence lengths."""
+    """Implements MultiHeadAttention.attend for query (B, H, T, K). Training on a GPU uses torch's fused kernel. Evaluation
+    computes step by step, so that hooks see the weights; so does a CPU, where separate steps are faster at sentence lengths."""
     if not layer.training or query.device.type in UNFUSED_DEVICES:
         return MultiHeadAttention.attend(layer, query, kv, mask)
     return F.scaled_dot_product_attention(query, kv.key, kv.value, mask, dropout_p=layer.dropout.p)
 
 
 def is_standard(layer: MultiHeadAttention) -> bool:
-    """Returns whether the layer equals one built from `d_model`, `n_heads` and `dropout` alone, which the fused kernel can
-    replace. Any other argument that changes the built layer, even one added in the future, makes it non-standard."""
+    """Returns whether the layer equals one built from `d_model`, `n_heads` and `dropout` alone: the fused kernel can replace
+    no other. Any other argument that changes the layer, even an argument added in the future, makes it non-standard."""
     with torch.device("meta"):  # allocates no memory
         standard = MultiHeadAttention(layer.out.out_features, layer.n_heads, layer.dropout.p)
     return _fingerprint(layer) == _fingerprint(standard)
@@ -67,7 +67,7 @@ def _fingerprint(layer: nn.Module) -> list[Any]:
 
 def loss(model: Seq2Seq, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
     """Implements Seq2Seq.loss for hidden (N, D) and target (N,) in blocks of rows, because all logits together would be the
-    largest tensor. The forward pass computes gradients while the logits of a block exist; the backward pass only scales them.
+    largest tensor. The forward pass computes the gradients while a block's logits exist; the backward pass only scales them.
     Under autocast, products use its dtype; softmax and losses use at least float32. With an output bias, calls Seq2Seq.loss."""
     if model.output.bias is not None:
         return Seq2Seq.loss(model, hidden, target, label_smoothing)
@@ -95,8 +95,8 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
 
 
 def _precision(hidden: Tensor) -> tuple[torch.dtype, int]:
-    """Returns the dtype of the products, and the scale kept on float16 gradients until the backward pass applies the loss
-    scale. Without it, the gradients of a mean over N target tokens underflow."""
+    """Returns the dtype of the matrix products, and a factor by which float16 gradients stay enlarged until the backward pass
+    applies the loss scale. Without this factor, the gradients of a mean over N target tokens would underflow."""
     device = hidden.device.type
     narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
     return narrow, len(hidden) if narrow == torch.float16 else 1
@@ -105,7 +105,7 @@ def _precision(hidden: Tensor) -> tuple[torch.dtype, int]:
 def _blockwise_loss(
     hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, gradients: tuple[Tensor, Tensor] | None
 ) -> Loss:
-    """Returns the loss, and adds scaled gradients of `smoothed` to `gradients`, zeros shaped like hidden and weight."""
+    """Returns the loss. Adds the scaled gradients of `smoothed` to `gradients`, zeros shaped like hidden and weight."""
     n, vocabulary = len(target), len(weight)
     narrow, scale = _precision(hidden)
     wide = torch.promote_types(hidden.dtype, torch.float32)

@@ -1,7 +1,7 @@
 """Fast loops of the BiRNN on a CPU: each step does as little work as possible.
 
 Everything that does not depend on the previous step is computed outside the loop. The encoder computes one step of both
-directions as one product. Its backward pass takes time linear in the sentence length; torch's loop on a CPU is quadratic.
+directions as one product. The backward pass takes time linear in the sentence length; torch's takes quadratic time on a CPU.
 
 Shapes: B batch, S source length, T target length, E embedding width, D state width, R number of encoder directions, M = R D
 width of the encoder's output, G gates of a cell: 3 in a GRU, 4 in an LSTM.
@@ -16,7 +16,7 @@ from entente.models.birnn import BiRNN, BiRNNState, Recurrent
 
 def gru_step(input_gates: Tensor, hidden_gates: Tensor, state: Recurrent) -> Recurrent:
     """Returns the next state of torch's GRUCell, given the products (..., 3 D) of its weights with the input and the state. The
-    reset gate multiplies the product with the state, not the state itself."""
+    reset gate multiplies the state's product, not the state itself."""
     (hidden,) = state
     input_r, input_z, input_n = input_gates.chunk(3, dim=-1)
     hidden_r, hidden_z, hidden_n = hidden_gates.chunk(3, dim=-1)
@@ -34,7 +34,7 @@ def lstm_step(input_gates: Tensor, hidden_gates: Tensor, state: Recurrent) -> Re
 
 
 def read(model: BiRNN, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Implements BiRNN.read: embedded (B, S, E), mask (B, S) -> outputs (B, S, M), last state of each direction (R, B, D)."""
+    """Implements BiRNN.read: returns outputs (B, S, M) and last states (R, B, D) for embedded (B, S, E) and mask (B, S)."""
     encoder = model.encoder
     w_ih, w_hh, b_ih, b_hh = zip(*encoder.all_weights, strict=True)  # R tensors each
     gates = [F.linear(embedded, w, b) for w, b in zip(w_ih, b_ih, strict=True)]  # R x (B, S, G D)
@@ -48,7 +48,7 @@ def read(model: BiRNN, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     outputs = []
     for input_gates, real in zip(torch.stack(gates).unbind(2), torch.stack(there).unbind(2), strict=True):
         new = step(input_gates, torch.baddbmm(b_hidden, state[0], w_hidden), state)
-        state = tuple(torch.where(real, a, b) for a, b in zip(new, state, strict=True))  # no change at padding
+        state = tuple(torch.where(real, a, b) for a, b in zip(new, state, strict=True))  # padding leaves the state unchanged
         outputs.append(state[0])
     both = torch.stack(outputs, dim=2)  # (R, B, S, D), each direction in its own reading order
     in_order = [both[0], both[1].flip(1)] if encoder.bidirectional else [both[0]]
@@ -56,7 +56,7 @@ def read(model: BiRNN, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def write(model: BiRNN, embedded: Tensor, state: BiRNNState) -> tuple[Tensor, Tensor, Recurrent]:
-    """Implements BiRNN.write: embedded (B, T, E) -> states (B, T, D), contexts (B, T, M), the final recurrent state."""
+    """Implements BiRNN.write: returns states (B, T, D), contexts (B, T, M) and the last state, for embedded (B, T, E)."""
     memory, mask = state.source
     cell = model.cell
     step = gru_step if isinstance(cell, nn.GRUCell) else lstm_step

@@ -1,14 +1,14 @@
 """Attention: scores, weights, and the layers that learn what to compare.
 
 A *score* compares queries with keys, `AttentionWeights` turns scores into a distribution over the keys, and the weights average
-the values. This is equation 1 of Vaswani et al. 2017 and has no parameters: the learned projections W_q, W_k, W_v and W_o
-belong to the surrounding layer (their section 3.2.2). The Transformer's layer is `MultiHeadAttention`, which contains a
+the values. These steps are equation 1 of Vaswani et al. 2017, which has no parameters: the learned projections W_q, W_k, W_v
+and W_o belong to the surrounding layer (section 3.2.2). The Transformer's layer is `MultiHeadAttention`, which contains a
 DotProductScore, BilinearScore or AdditiveScore. The layer of a recurrent decoder is DotProductAttention, BilinearAttention or
-AdditiveAttention. Both compute dot-product and bilinear scores with `dot_product_scores`.
+AdditiveAttention. Layers of both kinds compute dot-product and bilinear scores with `dot_product_scores`.
 
 Every layer is called in two steps, `kv = layer.project(source)` and `layer(query, kv, mask)`. Self-attention projects its own
 input and cross-attention projects the encoder's output; the decoder's cache is the `kv` of the target tokens read so far.
-Masks are boolean, True = may attend, and broadcast to the scores.
+A mask is boolean, True where a query may attend to a key, and broadcasts to the shape of the scores.
 
 Shapes: B batch, H heads, T queries, S keys, D model width, K key width of one head. In a recurrent decoder: Q query width,
 M source width, A width of the additive score.
@@ -39,7 +39,7 @@ class KV(NamedTuple):
 
     def extend(self, new: "KV") -> "KV":
         """Returns these keys and values with the `new` ones appended along S."""
-        if not self.key.size(-2):  # always empty in training: avoid a copy
+        if not self.key.size(-2):  # empty, as always in training: no copy is needed
             return new
         return KV(torch.cat([self.key, new.key], dim=-2), torch.cat([self.value, new.value], dim=-2))
 
@@ -82,8 +82,8 @@ class BilinearScore(DotProductScore):
 
 
 class AdditiveScore(nn.Module):
-    """Additive score v^T tanh(q + k), with one learned vector v (K) per head. The layer has already projected q and k, like W q
-    and U k in Bahdanau et al. 2015, A.1.2. The score is not scaled, because tanh bounds each term."""
+    """Additive score v^T tanh(q + k), with one learned vector v (K) per head. The layer has already projected q and k: they are
+    W q and U k of Bahdanau et al. 2015, A.1.2. The score is not scaled, because tanh bounds each term."""
 
     def __init__(self, n_heads: int, d_k: int) -> None:
         super().__init__()
@@ -95,13 +95,13 @@ class AdditiveScore(nn.Module):
 
 
 class AttentionWeights(nn.Module):
-    """Masked softmax of scores (..., T, S), which returns weights (..., T, S). By default each query's weights sum to 1, and a
+    """Masked softmax, from scores (..., T, S) to weights (..., T, S). By default each query's weights sum to 1, and a
     masked score becomes -inf, so its weight is exactly 0. Callers ensure that every query sees a key: no sentence is empty, and
     a token sees itself. To record attention, use a forward hook on this module: its output is the weights before dropout.
 
-    softmax: the axis to normalise. Axes other than `keys` are mistakes to study: the mask may hide a whole column, so masked
-    scores are set to a finite minimum, and their weights to 0 afterwards. mask_value: replaces masked scores; None means -inf.
-    A finite value below the range of the scores' dtype is raised to the lowest value of that range.
+    softmax: the axis to normalise. Axes other than `keys` are deliberate mistakes, for ablations. There the mask may hide a
+    whole column, so masked scores are set to a finite minimum, and their weights to 0 afterwards. mask_value: replaces masked
+    scores; None means -inf. A finite value below the range of the scores' dtype is raised to the lowest value of that range.
     """
 
     def __init__(self, softmax: SoftmaxOver = "keys", mask_value: float | None = None) -> None:
@@ -121,8 +121,8 @@ class AttentionWeights(nn.Module):
         return scores.masked_fill(~mask, finite).softmax(dim=self.axis).masked_fill(~mask, 0.0)
 
     def reachable(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        """Returns which keys (..., T, S) each query can attend to: those that the mask allows, or all keys if `mask_value` is
-        too high to hide a key next to one with score 0. A reachable key may still have weight 0, because a saturated softmax
+        """Returns a mask (..., T, S) of the keys that each query can reach: the keys that `mask` allows, or all if `mask_value`
+        is too high to hide a key next to one with score 0. A reachable key may still have weight 0, because a saturated softmax
         underflows. Used to record attention."""
         everything = torch.ones_like(scores, dtype=torch.bool)
         takes_effect = self.softmax != "keys" or math.exp(self.mask_value) < torch.finfo(scores.dtype).tiny
@@ -148,7 +148,7 @@ class MultiHeadAttention(nn.Module):
     AttentionWeights.
     """
 
-    # Checks that raise ValueError if constructor arguments, matched by name, conflict. config/schema.py calls them too.
+    # Each check raises ValueError if constructor arguments, matched by name, conflict. config/schema.py calls the checks too.
     relations = (check_head_count, check_head_width)
 
     def __init__(
@@ -189,7 +189,7 @@ class MultiHeadAttention(nn.Module):
         return KV(self._split(self.key(source)).contiguous(), self._split(self.value(source)).contiguous())
 
     def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
-        """Returns the output (B, T, D) for query (B, T, D), with a mask that broadcasts to (B, H, T, S)."""
+        """Returns the output (B, T, D) for query (B, T, D), which attends to `kv`. The mask broadcasts to (B, H, T, S)."""
         heads = self.attend(self._split(self.query(query)), kv, mask)  # (B, H, T, K)
         return self.out(heads.transpose(1, 2).flatten(-2))
 
@@ -215,11 +215,11 @@ class RecurrentAttention(nn.Module):
         return KV(self.key(source), source)
 
     def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
-        """Returns the contexts (B, T, M) of query (B, T, Q), with a mask that broadcasts to (B, T, S)."""
+        """Returns the contexts (B, T, M) of query (B, T, Q). The mask broadcasts to (B, T, S)."""
         return self.weights(self.compare(query, kv.key), mask) @ kv.value
 
     def compare(self, query: Tensor, key: Tensor) -> Tensor:
-        """Returns the scores (B, T, S) of query (B, T, Q) and the keys."""
+        """Returns the scores (B, T, S) of query (B, T, Q) with each key."""
         return dot_product_scores(query, key, 1.0)
 
 

@@ -33,8 +33,8 @@ BiRNNState = State[Recurrent, KV]  # written: the recurrent state; memory: keys 
 
 class BiRNN(Seq2Seq):
     """Recurrent encoder-decoder. tied: see Press & Wolf 2017. score: how the decoder's state is compared with the source; with
-    `none`, every step gets the last state of each direction (Cho et al. 2014). readout: `maxout` as published; `residual` is
-    W (s_i + U c_i), which adds the state to the projected context; `context` is W U c_i, which does not depend on the token
+    `none`, every step gets the last state of each direction (Cho et al. 2014). readout: `maxout` is as published; `residual`
+    is W (s_i + U c_i), which adds the state to the projected context; `context` is W U c_i, which does not depend on the token
     just read. mask_padding: whether attention ignores padding, which the encoder never reads. softmax: see AttentionWeights;
     outside beam search, each step has a single query, so normalising over `queries` makes all weights 1."""
 
@@ -50,12 +50,12 @@ class BiRNN(Seq2Seq):
         d_attention: Annotated[Width, doc("width of the additive score")] = 256,
         dropout: Annotated[DropoutRate, doc("dropout on embeddings, memory and readout")] = 0.2,
         tied: Annotated[bool, doc("output projection = target embedding (= source embedding with a joint vocabulary)")] = True,
-        score: Annotated[RecurrentScore, doc("attention score; none: no attention, just the last state")] = "additive",
+        score: Annotated[RecurrentScore, doc("attention score; none: only the last encoder state is used")] = "additive",
         cell: Annotated[Cell, doc("recurrent cell of encoder and decoder")] = "gru",
         bidirectional: Annotated[bool, doc("the encoder reads in both directions")] = True,
-        readout: Annotated[Readout, doc("residual: state + context; context: the context only")] = "maxout",
+        readout: Annotated[Readout, doc("residual: the output reads state + context; context: the context only")] = "maxout",
         mask_padding: Annotated[bool, doc("hide source padding from attention")] = True,
-        softmax: Annotated[SoftmaxOver, doc("axis that the softmax normalises; keys: the keys of a query")] = "keys",
+        softmax: Annotated[SoftmaxOver, doc("axis along which attention weights sum to 1; keys: for each query")] = "keys",
     ) -> None:
         super().__init__()
         refuse_unknown(score=(score, RecurrentScore), cell=(cell, Cell), readout=(readout, Readout))
@@ -89,7 +89,7 @@ class BiRNN(Seq2Seq):
     def encode(self, src: Tensor) -> BiRNNState:
         mask = padding_mask(src, self.pad_id)
         memory, last = self.read(self.dropout(self.src_embedding(src)), mask)  # (B, S, M), (R, B, D)
-        # The backward direction's state at the first token (A.2.2), or a unidirectional encoder's state at the last token.
+        # last[-1]: the backward direction's state at the first token (A.2.2), or a unidirectional encoder's at the last token.
         hidden = torch.tanh(self.first_hidden(last[-1]))
         recurrent = (hidden,) if isinstance(self.cell, nn.GRUCell) else (hidden, torch.zeros_like(hidden))
         if isinstance(self.attention, NoAttention):  # the source is the last state of each direction
@@ -99,8 +99,8 @@ class BiRNN(Seq2Seq):
         return State(recurrent, Source(self.attention.project(self.dropout(memory)), mask[:, None, :]))
 
     def read(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Runs the encoder: embedded (B, S, E), mask (B, S) -> outputs (B, S, M), 0 at padding, and the last state of each
-        direction (R, B, D). Packing makes the backward direction start at the last real token of each sentence."""
+        """Runs the encoder on embedded (B, S, E) with mask (B, S). Returns outputs (B, S, M), 0 at padding, and the last state
+        of each direction (R, B, D). Packing makes the backward direction start at the last real token of each sentence."""
         packed = pack_padded_sequence(embedded, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
         outputs, last = self.encoder(packed)
         outputs, _ = pad_packed_sequence(outputs, batch_first=True, total_length=mask.size(1))
@@ -117,8 +117,8 @@ class BiRNN(Seq2Seq):
         return self.dropout(read_out), State(recurrent, state.source)
 
     def write(self, embedded: Tensor, state: BiRNNState) -> tuple[Tensor, Tensor, Recurrent]:
-        """Runs the decoder: embedded (B, T, E) -> states s_i (B, T, D), contexts c_i (B, T, M), and the final recurrent state.
-        The beams of a sentence share its row of the source and attend to it as separate queries."""
+        """Runs the decoder on embedded (B, T, E). Returns the states s_i (B, T, D), the contexts c_i (B, T, M) and the final
+        recurrent state. The beams of a sentence share one row of the source and attend to it as separate queries."""
         memory, mask = state.source
         recurrent, hiddens, contexts = state.written, [], []
         for y in embedded.unbind(1):  # (B, E)

@@ -14,7 +14,7 @@ Seed = Annotated[int, Interval(ge=0, lt=2**32)]
 Width = Annotated[int, Interval(ge=1, le=8192)]
 DropoutRate = Annotated[float, Interval(ge=0, lt=1)]  # the probability that a value is dropped
 
-# The number of gates. A recurrent layer stacks the gates' matrices along dim 0; each matrix is initialised separately.
+# The number of gates of each class. A recurrent layer stacks its gates' matrices along dim 0; each is initialised separately.
 GATES = {nn.GRU: 3, nn.GRUCell: 3, nn.LSTM: 4, nn.LSTMCell: 4}
 FORGET_GATE = 1  # index among an LSTM's gates: input, forget, cell, output
 
@@ -39,8 +39,8 @@ def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
         if isinstance(owner, nn.LayerNorm) or parameter.is_meta:  # meta tensors have no values
             continue
         digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))  # as an int64
-        values = torch.empty(parameter.shape, dtype=torch.float32)  # on the CPU: the same values for every device
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))  # 8 bytes, read as int64
+        values = torch.empty(parameter.shape, dtype=torch.float32)  # on the CPU, so that every device gets the same values
         _fill(values, name.rpartition(".")[2], owner, generator, embedding_std)
         with torch.no_grad():
             parameter.copy_(values)
@@ -52,7 +52,7 @@ def _fill(values: Tensor, leaf: str, owner: nn.Module, generator: torch.Generato
         if isinstance(owner, nn.LSTM | nn.LSTMCell) and leaf.startswith("bias_ih"):  # torch adds bias_hh, which stays 0
             nn.init.ones_(values.chunk(GATES[type(owner)])[FORGET_GATE])
     elif isinstance(owner, nn.Embedding):
-        nn.init.normal_(values, std=embedding_std, generator=generator)  # the padding row too: a tied output trains it
+        nn.init.normal_(values, std=embedding_std, generator=generator)  # also the padding row, which a tied output trains
     else:
         chunks = values.unbind() if values.dim() == 3 else values.chunk(GATES.get(type(owner), 1))  # 3-D: (H, K, K), bilinear
         for matrix in chunks:

@@ -2,7 +2,7 @@
 attention depend on this interface only, not on a particular model.
 
 Training calls `decode` on all target tokens at once. Search calls it on one token at a time, with the state returned by the
-previous call. Both give the same results if the mask is causal, masked scores are -inf and the softmax is over the keys.
+previous call. Both ways give the same results if the mask is causal, masked scores are -inf and the softmax is over the keys.
 
 Shapes: B batch, S source length, T target length, D width of the decoder's output, V vocabulary, N targets without padding.
 """

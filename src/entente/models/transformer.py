@@ -92,11 +92,12 @@ class DecoderBlock(Block):
     names = SUBLAYERS
 
     def project(self, memory: Tensor) -> KV:
-        """Returns keys and values (B, H, S, K) of memory (B, S, D), or, without cross-attention, B empty rows for `select`."""
+        """Returns the keys and values (B, H, S, K) of memory (B, S, D). Without cross-attention, returns tensors (B, 0, D), so
+        that `select` still has B rows to index."""
         return self.cross_attention.project(memory) if "cross" in self.present else KV(memory[:, :0], memory[:, :0])
 
     def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
-        """Returns the output (B, T, D) for the new tokens x (B, T, D), and the cache past (B, H, P, K) extended by them."""
+        """Returns the output (B, T, D) for new tokens x (B, T, D), and past (B, H, P, K) extended by their keys and values."""
         h = self.before["self"](x)  # does not call `sublayer`, because the keys and values of h are returned too
         extended = past.extend(self.self_attention.project(h))  # (B, H, P + T, K)
         x = self.after["self"](self.residual["self"](x, self.self_attention(h, extended, causal)))
@@ -109,7 +110,7 @@ class DecoderBlock(Block):
         return self.cross_attention(together, memory, src_mask).view_as(h)
 
 
-# Both parts hold one KV per decoder block. written: the cache of the target so far, (B, H, P, K); memory: (B, H, S, K).
+# `written` has one KV (B, H, P, K) per decoder block, the cache of the target so far; `memory` has one KV (B, H, S, K).
 TransformerState = State[tuple[KV, ...], tuple[KV, ...]]
 
 
@@ -130,9 +131,9 @@ def check_self_attention(sublayers: Sequence[Sublayer]) -> None:
 
 
 class Transformer(Seq2Seq):
-    """Encoder-decoder Transformer. residual, sublayers: `self` is the self-attention of encoder and decoder. norm: before a
-    sublayer (`pre`, Xiong et al. 2020) or after the residual (`post`, as published). tied: see Press & Wolf 2017. positions:
-    sinusoids or learned vectors (both: Vaswani et al. 2017, section 3.5). The last six are passed to MultiHeadAttention."""
+    """Encoder-decoder Transformer. residual, sublayers: `self` means encoder and decoder self-attention. norm: `pre` is before
+    each sublayer (Xiong et al. 2020), `post` after its residual connection (as published). tied: see Press & Wolf 2017.
+    positions: see Vaswani et al. 2017, section 3.5. The last six arguments are passed to MultiHeadAttention."""
 
     relations = (*MultiHeadAttention.relations, check_self_attention)  # read by config/schema.py
 
@@ -160,7 +161,7 @@ class Transformer(Seq2Seq):
         scale: Annotated[Scale, doc("divide dot products by sqrt(d_k) or by sqrt(visible keys); none: do not divide")] = "d_k",
         projections: Annotated[Sequence[Projection], doc("projections that are learned")] = PROJECTIONS,
         d_k: Annotated[Width | None, doc("width of a head; null: d_model / n_heads")] = None,
-        softmax: Annotated[SoftmaxOver, doc("axis that the softmax normalises; keys: the keys of a query")] = "keys",
+        softmax: Annotated[SoftmaxOver, doc("axis along which attention weights sum to 1; keys: for each query")] = "keys",
         mask_value: Annotated[Annotated[float, Le(0)] | None, doc("value of a masked score; null: minus infinity")] = None,
     ) -> None:
         super().__init__()
