@@ -47,7 +47,7 @@ HYDRA_ERRORS = Exception  # Hydra raises errors of many types for a bad command 
 
 def run(command: Command, configs: Path, name: str, check: Check = lambda config: ()) -> None:
     """Calls `command` with the configuration composed from `configs/name.yaml` and the overrides of the command line, or prints
-    the help text for --help. `check` returns a line for each problem in a configuration; `command` runs only if all is well."""
+    the help text for --help. `check` lists a configuration's problems, a line each; `command` runs only if there are none."""
     occupy_standard_streams()
     with endings(), StopSignals():
         sys.argv[1:] = usable_arguments()
