@@ -471,7 +471,7 @@ def test_runs_of_other_code_are_named(project: Path, ablate: Ablate) -> None:
 def test_what_is_in_the_way_of_a_run_is_named(project: Path, ablate: Ablate) -> None:
     (project / "outputs" / "way" / "baseline-seed1").mkdir(parents=True)
     ended = ablate("suite=[baseline]", "name=way")
-    assert ended.code == 2 and "baseline-seed1: in the way, but not a run" in ended.err
+    assert ended.code == 2 and "baseline-seed1: already exists, but is not" in ended.err
     (project / "outputs" / "file").write_text("")
     ended = ablate("suite=[baseline]", "name=file")
     assert ended.code == 2 and "cannot be written" in ended.err

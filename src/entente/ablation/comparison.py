@@ -43,20 +43,20 @@ class Compare:
 
     suite: Annotated[str, doc("directory of a suite written by `entente ablate`")]
     output: Annotated[str | None, doc("folder for comparison.html, .md and .csv; null: that of the suite")] = None
-    # The limit is one of memory: all samples are drawn at once, and each is as long as the test set.
+    # The limit bounds memory: all samples are drawn at once, and each is as long as the test set.
     samples: Annotated[int, Interval(ge=1, le=100_000), doc("number of bootstrap samples")] = 2000
     output_dir: str = "outputs"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of a suite. splits: the test splits; again: test splits decoded in other batches (test@alone). rows: one per
-    variant, the baseline first, with the columns of comparison.csv over its finished seeds; None for a missing number.
+    """The results of a suite. splits: the test splits. again: names of test splits decoded in other batches, as in test@alone.
+    rows: one per variant, the baseline first, with the columns of comparison.csv as keys. A missing number is None.
 
-    nll is on the first test split. steps: until validation BLEU reaches REACHED of the baseline's best; None if a seed never
-    does. differs: the aspects that differ in the proof. The other columns begin with the name of a split: bleu and chrf, with
-    sample standard deviations *_sd; difference: mean BLEU minus `baseline`, over the seeds that both have; lowest and highest:
-    its range over seeds; p: sacreBLEU's, one-tailed, the largest over seeds; p_holm: two-tailed and corrected.
+    Scores are means over the finished seeds, in columns that begin with the name of a split; *_sd: sample standard deviations.
+    difference: BLEU minus the baseline's (`baseline`) over the seeds that both have; lowest, highest: its range over seeds.
+    p: sacreBLEU's, one-tailed, the largest over seeds; p_holm: two-tailed and corrected. nll: on the first test split. steps:
+    until validation BLEU reaches REACHED of the baseline's best; None if a seed never does. differs: see `Proof.differs`.
     """
 
     name: str
@@ -112,8 +112,8 @@ def has_failed(row: Row, splits: Sequence[str]) -> bool:
 
 
 def paired_bootstrap(found: Mapping[str, Translations], samples: int) -> dict[str, float]:
-    """Returns the p value of each variant's difference in BLEU from the first, as `sacrebleu --paired-bs` computes it; 1 for no
-    difference, for which sacreBLEU would return the smallest possible p."""
+    """Returns the p value of each variant's difference in BLEU from the first, as `sacrebleu --paired-bs` computes it; 1 if the
+    scores are equal, in which case sacreBLEU would return the smallest possible p."""
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)
     systems: Any = [(variant, one.translation) for variant, one in found.items()]
     references = [one.reference for one in found.values()][:1]
@@ -208,7 +208,7 @@ def _steps(finished: Sequence[Run], baseline: Mapping[int, Run]) -> float | None
 
 
 def _speed(run: Run) -> float | None:
-    """Returns the median of the logged speeds, which is robust to other load on the machine, or the overall speed."""
+    """Returns the median of the logged speeds, which is robust to other load on the machine, or else the overall speed."""
     measured = [value for _, value in run.history.get("train/tokens_per_second", []) if value > 0]
     return statistics.median(measured) if measured else run.training.tokens_per_second if run.training else None
 

@@ -93,7 +93,7 @@ TEMPLATES.globals |= {"number": number, "format_p": format_p, "spread": spread, 
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """Returns notes on how the numbers were made, one line each."""
+    """Returns the notes on how the numbers were computed, each as one line."""
     return TEMPLATES.get_template("notes.j2").render(vars(comparison), alpha=verdicts.ALPHA).splitlines()
 
 
@@ -211,7 +211,7 @@ def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
 
 
 def _places(run: Run, aspect: str) -> dict[str, Points]:
-    """Returns the points of an aspect that can be drawn, for each place in the model that has any."""
+    """Returns the drawable points of an aspect for each place in the model; a place that has none is left out."""
     lowest = 0.0 if aspect in LOGARITHMIC else -math.inf
     curves = {tag.split("/")[2]: points for tag, points in run.history.items() if tag.startswith(f"why/{aspect}/")}
     found = {place: [(step, value) for step, value in points if lowest < value < math.inf] for place, points in curves.items()}
@@ -219,7 +219,7 @@ def _places(run: Run, aspect: str) -> dict[str, Points]:
 
 
 def _grid(panels: Mapping[str, Lines], most: int, height: float, x: str, y: str = "") -> tuple[Figure, list[Axes]]:
-    """Returns a figure of titled panels, and its axes. most: maximum per row. height: of a row. y: label of the y axes."""
+    """Returns a figure of titled panels, and their axes. most: maximum panels per row. height: of a row. x, y: axis labels."""
     across = min(most, len(panels))
     down = math.ceil(len(panels) / across)
     figure = Figure((WIDTH, max(1.9, height * down)), layout="constrained")
@@ -238,7 +238,7 @@ def _grid(panels: Mapping[str, Lines], most: int, height: float, x: str, y: str 
 
 
 def _svg(figure: Figure, salt: str) -> Markup:
-    """Returns the figure as an SVG element, rounded to tenths of a point to save space. salt: makes ids unique in a page."""
+    """Returns the figure as SVG markup; rounds coordinates to 0.1 points to save space. salt: makes ids unique on a page."""
     out = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": salt}):
         figure.savefig(out, format="svg", metadata=SVG_METADATA)

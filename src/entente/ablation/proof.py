@@ -30,8 +30,8 @@ Aspect = tuple[bool, str]  # whether it differs, and how
 
 
 def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.TranslationData) -> dict[str, Any]:
-    """Returns {"variant", "differs": [aspect, ...], "equal": [aspect, ...], aspect: how it differs, in words}. data: the
-    data of the variant. Raises InputError if no behaviour differs."""
+    """Returns the content of proof.json: {"variant", "differs": [aspect, ...], "equal": [aspect, ...]}, and for each aspect a
+    description of the difference. data: the data of the variant. Raises InputError if no behaviour differs."""
     before, after = RunSettings.of(baseline), RunSettings.of(variant)
     shared = (before.data, before.overfit, before.seed) == (after.data, after.overfit, after.seed)
     one, two = Behaviour(before, data if shared else prepare_run(before)[0]), Behaviour(after, data)
@@ -64,7 +64,7 @@ def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.
 
 class Behaviour:
     """The behaviour of a configured model on the first validation sentences: `logits` (N, V) in evaluation mode; `loss` and
-    `gradients` in training mode, with the random numbers of the seed."""
+    `gradients` in training mode, with random numbers drawn from the configured seed."""
 
     def __init__(self, settings: RunSettings, data: module.TranslationData) -> None:
         self.settings, self.data, self.batch = settings, data, data.sample(SENTENCES)
@@ -132,7 +132,7 @@ def _compare_structure(one: nn.Module, two: nn.Module, name: str) -> dict[str, A
     """Compares parameters by name and shape, and modules by name and arguments."""
     before, after = dict(one.named_parameters()), dict(two.named_parameters())
     both = [path for path in after if path in before and before[path].shape == after[path].shape]
-    if unequal := [path for path in both if not torch.equal(before[path], after[path])]:  # parameters of both must start equal
+    if unequal := [path for path in both if not torch.equal(before[path], after[path])]:  # shared parameters must start equal
         raise InputError(f"ablation {name}: {unequal[0]} does not start with the baseline's values; leave the seed as it is")
     counts = f"{parameter_count(one):,}, then {parameter_count(two):,}; {len(both)} matrices and vectors start equal"
     sizes = ({path: str([*parameter.shape]) for path, parameter in side.items()} for side in (before, after))

@@ -53,7 +53,7 @@ class Training(BaseModel):
 
 
 class Proof(BaseModel, extra="allow"):
-    differs: list[str] = []  # the aspects that differ; each is also a key, and its value describes how
+    differs: list[str] = []  # the aspects that differ; a further field for each aspect describes the difference in words
 
 
 class Translations(BaseModel):
@@ -92,7 +92,7 @@ class Settings(BaseModel):
 
 @dataclass
 class Run:
-    """A run: one variant trained from one seed. metrics: by split, empty until the run has finished."""
+    """A run: one variant trained from one seed. metrics: the scores of each split; empty until the run has finished."""
 
     variant: str
     seed: int
@@ -111,7 +111,7 @@ class Run:
             raise InputError(f"{odd}: not a file, but named like one of TensorBoard's; remove it")
         if not found:
             return {}
-        logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it would log the number of graphs in the events
+        logging.getLogger("tensorboard").setLevel(logging.ERROR)  # TensorBoard would log the number of graphs
         events = EventAccumulator(str(self.directory), size_guidance={"scalars": 0, "images": 1, "tensors": 1}).Reload()
         tags = events.Tags()["scalars"]
         return {tag: [(event.step, _rounded(event.value)) for event in events.Scalars(tag)] for tag in tags}
@@ -143,7 +143,7 @@ class Suite:
 
 
 def read_suite(directory: Path) -> Suite:
-    """Reads a suite; a run without files is waiting. Raises InputError if suite.yaml is missing or any file is unreadable."""
+    """Reads a suite; a run without files counts as waiting. Raises InputError if suite.yaml is missing or a file is invalid."""
     settings = read(directory / "suite.yaml", Settings)
     if settings is None:
         raise InputError(f"{directory}: not a suite, since it has no suite.yaml; give the directory of a suite")
@@ -168,7 +168,7 @@ def _read_columns(path: Path) -> dict[str, list[str]]:
 
 
 def read(path: Path, kind: type[T]) -> T | None:
-    """Returns the content of a JSON, YAML or TSV file as `kind`, None if it does not exist. Raises InputError if invalid."""
+    """Returns the content of a JSON, YAML or TSV file as `kind`, or None if there is no file. Raises InputError if invalid."""
     if not os.path.exists(path):
         return None
     try:
@@ -177,7 +177,7 @@ def read(path: Path, kind: type[T]) -> T | None:
         return TypeAdapter(kind).validate_python(files.read_yaml(path) if path.suffix == ".yaml" else _read_columns(path))
     except (OSError, ValueError) as error:
         why = reason(error)
-        if isinstance(error, ValidationError):  # the first line of its text only counts the errors
+        if isinstance(error, ValidationError):  # the first line of the error's text only counts the errors
             first = error.errors()[0]
             why = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
         raise InputError(f"{path}: cannot be read ({why}); restore it, or remove it and run again") from error

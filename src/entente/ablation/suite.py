@@ -3,7 +3,7 @@
 outputs/NAME/suite.yaml          what is trained: variants, seeds, overrides
              status.json         {run: {state, message, code}}; state: waiting, running, finished, diverged, crashed, killed,
                                  refused or interrupted; code: a digest of the code that trained it
-             VARIANT-seedN/      a run's directory, as `train` writes it; VARIANT-seedN.log what it printed
+             VARIANT-seedN/      a run's directory, as `train` writes it; VARIANT-seedN.log: what the run printed
 
 A run that fails is reported in the comparison. The same command resumes a suite: finished runs are kept, interrupted ones
 resume from their last checkpoint, and crashed ones are retried. If a suite is killed, the processes of its runs save and stop.
@@ -51,7 +51,7 @@ from entente.training.progress import clock
 
 log = logging.getLogger("entente")
 
-# States by exit code, see entente.console.endings. The last two: a signal arrived before the run could handle it.
+# States by exit code, see entente.console.endings. In the last two, a signal arrived before the run could handle it.
 STATES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted", 130: "interrupted", 143: "interrupted"}
 STATES |= {-signal.SIGINT: "interrupted", -signal.SIGTERM: "interrupted"}
 LOG_INTERVAL = 120  # seconds between progress lines if there is no terminal
@@ -95,18 +95,18 @@ SUITE_KEYS = tuple(schema.settings_of(SuiteSettings))
 
 
 def check(config: Mapping[str, Any]) -> list[str]:
-    """Returns what is wrong with the suite's own settings; those of its runs are checked when they are composed."""
+    """Returns what is wrong with the suite's own settings; the settings of its runs are checked when they are composed."""
     return schema.problems(SuiteSettings, "", {key: config[key] for key in SUITE_KEYS if key in config})
 
 
 @dataclass
 class Job:
-    """A run of a suite and its process. overrides: those of its command line. code: see code_digest. budget: its steps."""
+    """A run of a suite, and the process that trains it."""
 
     directory: Path
-    overrides: list[str]
-    code: str
-    budget: int = 0
+    overrides: list[str]  # on the command line of the process, unless it resumes the run
+    code: str  # see code_digest
+    budget: int = 0  # how many steps the run trains
     status: Status = field(default_factory=Status)
     process: subprocess.Popen[bytes] | None = None  # only while the run trains
     step: int = 0
@@ -129,7 +129,7 @@ class Job:
         self.status.state, self.status.code = "running", self.code
 
     def read_step(self) -> None:
-        """Reads the step that the run has reached from its log."""
+        """Reads from the run's log which step it has reached."""
         with suppress(OSError):
             said = (self.directory / "train.log").read_text(encoding="utf-8", errors="replace")
             self.step = max([int(step) for step in re.findall(r"step (\d+)/\d+", said)], default=0)
@@ -144,7 +144,7 @@ class Job:
 
 @cache
 def code_digest(variant: str) -> str:
-    """Returns a digest of the training code and an ablation's settings; if either changes, it is another experiment."""
+    """Returns a digest of the training code and an ablation's settings; if either changes, a new run is another experiment."""
     package = Path(checkpoint.__file__).parent
     sources = [path for path in sorted(package.rglob("*.py")) if "ablation" not in path.relative_to(package).parts]
     content = b"".join(path.read_bytes() for path in sources) + json.dumps(ablations.changes(variant), sort_keys=True).encode()
@@ -186,7 +186,7 @@ def plan_jobs(root: Path, folder: str, variants: Sequence[str], seeds: Sequence[
         own = [f"seed={seed}", quote_value(f"name={folder}/{directory.name}")]
         jobs.append(Job(directory, [*shared[variant], *own], code_digest(variant), budgets[variant]))
         if directory.exists() and not (directory / "config.yaml").is_file():
-            found.append(f"{directory}: in the way, but not a run (it has no config.yaml); remove it")
+            found.append(f"{directory}: already exists, but is not a run's directory (it has no config.yaml); remove it")
     if found:
         raise InputError(*found)
     return jobs
@@ -294,7 +294,7 @@ def write_status(root: Path, states: Mapping[str, Status]) -> None:
 
 
 def progress(jobs: Sequence[Job], first: int, began: float) -> str:
-    """Describes the runs ended, the time passed and left, and the steps of current runs. first: total steps at the start."""
+    """Says how many runs have ended, the time passed and left, and the current runs' steps. first: steps done at the start."""
     elapsed = time.monotonic() - began
     to_do = [job for job in jobs if job.to_do]
     done, left = sum(job.step for job in jobs) - first, sum(job.budget - job.step for job in to_do)

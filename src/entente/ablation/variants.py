@@ -1,4 +1,4 @@
-"""Ablation files, and the baseline of a variant: the configuration that the same overrides compose without its ablation."""
+"""Reads ablation files, and composes the baseline of a variant: the configuration of the same run without its ablation."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

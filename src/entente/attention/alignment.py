@@ -1,11 +1,11 @@
 """Converts attention from pieces to words, derives word alignments from it, and scores them (Och & Ney 2003).
 
 The attention to a word is the sum of the attention to its pieces; the attention from a word is the mean over its pieces
-(Zenkel et al. 2019; Garg et al. 2019). Each is one product with a matrix of shares; rows that summed to 1 still do.
+(Zenkel et al. 2019; Garg et al. 2019). Each conversion is one product with a matrix of shares; rows that summed to 1 still do.
 
-A target word is linked to the source word with the largest weight, or to none if that is the end symbol. Weights are taken at
+A target word is linked to the source word with the largest weight, or to none if the end symbol has it. Weights are taken at
 the step that *produces* the word, or at the next one, which *reads* it and works better in Transformers (Chen et al. 2020). A
-word gets at most one link, so gold alignments with more cannot be matched fully; the oracle is the best possible choice.
+word gets at most one link, so gold alignments with more cannot be matched fully; the oracle makes the best possible choice.
 
 Shapes: P pieces, W source words (or words of either side), E target words, L layers, H heads, G heads and their mean.
 """
@@ -37,7 +37,7 @@ class Words(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A sentence pair: token ids without BOS, the source with EOS, and its gold links if there are any."""
+    """A sentence pair: the token ids of the source (with EOS) and of the target (without BOS and EOS), and any gold links."""
 
     src: list[int]
     tgt: list[int]
@@ -56,7 +56,7 @@ def word_spans(text: str) -> list[Span]:
 
 def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | None = None) -> Words:
     """Splits a sentence (ids without start and end symbol) into words at `spans` (None: `word_spans`). A piece in several words
-    is divided by letters; one without letters (a lone space, the first bytes of a character) joins the next word."""
+    is divided by letters; a piece without any (a lone space, the first bytes of a character) joins the next word."""
     text, places = tokenizer.spans(ids)
     spans = list(word_spans(text) if spans is None else spans)
     if places and not spans:
@@ -117,14 +117,14 @@ def links_agreement(sentences: Iterable[tuple[Iterable[Link], Gold]]) -> Agreeme
 
 
 def oracle_links(gold: Gold) -> list[Link]:
-    """Returns the best links with at most one per target word: a sure one if it has any, else a possible one, else none. Each
+    """Returns the best links with at most one per target word: a sure one if the word has any, else a possible one. Each link
     adds at least as much to |A and S| + |A and P| as to |A|, so no other choice has a lower error rate."""
     return list({j: (i, j) for i, j in [*sorted(gold.possible), *sorted(gold.sure)]}.values())
 
 
 @dataclass(frozen=True)
 class Head:
-    """A head that attends to the source, and the step used. layer and head count from 0; a head of None is the layer's mean."""
+    """A head with attention to the source, and the step to read it at. layer, head: from 0; None: the mean of a layer's heads."""
 
     layer: int
     head: int | None
@@ -177,7 +177,7 @@ class Alignments:
 
     def best(self, means: bool = True) -> Head:
         """Returns the head, or mean of a layer's heads, with the lowest error rate, the first one if several tie. Without gold
-        links, it is the mean of the heads of the last layer but one, at the producing step (Garg et al. 2019)."""
+        links, returns the mean of the heads of the last layer but one, at the producing step (Garg et al. 2019)."""
         heads = self.heads()
         if self.gold:
             return min((head for head in heads if means or head.head is not None), key=lambda head: self.agreement(head).aer)

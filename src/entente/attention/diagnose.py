@@ -34,7 +34,7 @@ def gradient_norms(model: nn.Module) -> dict[str, float]:
 
 @torch.no_grad()
 def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
-    """Returns means over real positions by "MEASURE/PLACE", in evaluation mode. src (B, S), tgt (B, T) as the decoder reads it.
+    """Returns, by "MEASURE/PLACE", means over real tokens in evaluation mode for src (B, S) and the decoder input tgt (B, T).
 
     For every residual connection, kept or not: `update_ratio`, the norm of the sublayer's output divided by the norm of x;
     `update_cosine`, the cosine between the two; `position_cosine`, the mean cosine between the states at two positions of a

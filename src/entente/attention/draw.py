@@ -1,4 +1,4 @@
-"""Draws attention maps. Figures are created without pyplot: no global state, safe in threads, and nothing to close.
+"""Draws attention maps. Figures are created without pyplot, which keeps global state, is not thread-safe, and needs closing.
 
 Each map has one Axes, whose data coordinates are inches from the corner of its upper left panel; heads are images in it, and
 labels are texts. matplotlib's compressed layout finds the space around them. One Axes per head would take four times as long.
@@ -46,8 +46,8 @@ def draw(map: AttentionMap, title: str) -> Figure:
 def draw_pair(
     maps: Mapping[str, AttentionMap], title: str, layer: int = -1, head: int | None = None, marks: Marks | None = None
 ) -> Figure:
-    """Draws one head of each named map, large and side by side. layer, head: its indices, from 0, if a map has several; a head
-    of None is the mean of the layer's heads. marks: gold links to draw over the maps."""
+    """Draws one head of each named map, large and side by side. layer, head: indices from 0, ignored if a map has only one;
+    a head of None is the mean of the layer's heads. marks: gold links to draw over the maps."""
     panels = {}
     for name, map in maps.items():
         i, j = layer % map.weights.size(0), None if head is None else head % map.weights.size(1)

@@ -53,11 +53,11 @@ def numbers_of(map: record.AttentionMap) -> Tensor:
 
 
 def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tuple[dict[str, Numbers], Alignments]:
-    """Returns the statistics of each kind of attention, and the alignments that source attention implies, on the references."""
+    """Returns, for the references, the statistics of each kind of attention and the links that source attention implies."""
     sums: dict[str, Tensor] = {}
     rows: Counter[str] = Counter()
     links: dict[int, Tensor] = {}
-    order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))  # batches of similar length
+    order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))  # for batches of similar length
     for start in range(0, len(order), BATCH):
         chosen = order[start : start + BATCH]
         batch = record.record_batch(model, vocabulary, [pairs[i].src for i in chosen], [pairs[i].tgt for i in chosen])
@@ -74,9 +74,9 @@ def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tu
 
 
 def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Words, target: Words) -> Tensor:
-    """Returns the absolute change in the probability of each target word, the product of those of its pieces, when the pieces
-    of a source word are left out: (E, W), 0 to 1. src has its EOS; tgt has no BOS or EOS. It is compared with attention, which
-    is not in itself an explanation (Jain & Wallace 2019)."""
+    """Returns how much the probability of each target word, the product of those of its pieces, changes when a source word is
+    left out: (E, W), from 0 to 1. src ends with EOS; tgt has neither BOS nor EOS. These changes are compared with attention,
+    which is not in itself an explanation (Jain & Wallace 2019)."""
     belongs = source.shares.argmax(-1).tolist()  # index of the word that each piece belongs to
     pieces = list(zip(src, belongs, strict=False))
     rows = [list(src), *([*(p for p, word in pieces if word != w), src[-1]] for w in range(len(source.labels)))]
@@ -94,7 +94,7 @@ def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Wo
 def correlations(attention: Tensor, change: Tensor) -> Tensor:
     """Returns the CORRELATIONS between the rows of attention (..., E, W) and change (E, W), as means over the target words
     (..., 3): `pearson`, `spearman` (of ranks), and `same_first`, how often both have their maximum at the same source word.
-    Rows are skipped if all values of either are equal; NaN if no row is left."""
+    A row is skipped if all its values in either tensor are equal; the means are NaN if no row is left."""
     a, c = attention.double(), change.double().expand(attention.shape)
     centred = ([x - x.mean(-1, keepdim=True) for x in both] for both in ((a, c), (ranks(a), ranks(c))))
     pearson, spearman = (F.cosine_similarity(x, y, dim=-1, eps=0) for x, y in centred)
@@ -132,7 +132,7 @@ class Measured(NamedTuple):
     """The measurements of one split.
 
     report: the content for metrics.json. links: the links of each sentence, by the best head. best: the head, or mean of a
-    layer's heads, with the lowest alignment error rate on the split used to choose it. best_head: the same among single heads.
+    layer's heads, with the lowest alignment error rate on the split used to choose it. best_head: the best of the single heads.
     """
 
     report: dict[str, Any]
@@ -144,7 +144,7 @@ class Measured(NamedTuple):
 def measure_split(
     model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair], occluded: int, chosen: Measured | None
 ) -> Measured:
-    """Measures a split. occluded: sentences for occlusion. chosen: the split on which the best head was chosen; None: this."""
+    """Measures a split, `occluded` of its pairs with occlusion too. chosen: the split that selects the best head; None: this."""
     numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
     if chosen:
         best, best_head, on = chosen.best, chosen.best_head, "valid"

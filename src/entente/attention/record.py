@@ -68,7 +68,7 @@ class _Operations(TorchFunctionMode):
 @contextmanager
 def observing(model: Seq2Seq) -> Iterator[tuple[Seq2Seq, torch.device]]:
     """Yields the model, in evaluation mode, and its device; disables gradients and autocast. For a compiled model, which calls
-    no hooks, it yields the original one."""
+    no hooks, it yields the original model."""
     plain: Seq2Seq = getattr(model, "_orig_mod", model)
     device = plain.output.weight.device
     # In a training step, autocast would otherwise reuse the weights that are cast here without gradients.
@@ -79,8 +79,9 @@ def observing(model: Seq2Seq) -> Iterator[tuple[Seq2Seq, torch.device]]:
 def capture(
     model: Seq2Seq, src: Tensor, tgt: Tensor, wanted: Callable[[str, nn.Module], bool], operations: bool = False
 ) -> dict[str, list[Call]]:
-    """Returns the calls, in order, of each module for which `wanted(path, module)` is true, by path. src (B, S), tgt (B, T) as
-    read. A recurrent decoder calls its attention once per step. Raises RuntimeError if a wanted module was not called."""
+    """Runs the model on src (B, S) and the decoder input tgt (B, T), and returns a dict from the path of each module for which
+    `wanted(path, module)` is true to its calls, in order: a recurrent decoder calls its attention once per step. operations:
+    whether to record the torch functions that these modules call. Raises RuntimeError if a wanted module was not called."""
     calls: dict[str, list[Call]] = {}
     running: list[list[Operation]] = []  # one list for each module that is being called, the innermost last
     with ExitStack() as stack:
@@ -113,7 +114,7 @@ class AttentionMap(NamedTuple):
     weights: Tensor  # (L, H, rows, columns), float32 on the CPU
     rows: list[str]
     columns: list[str]
-    unit: str = "piece"  # what a row or column is: piece or word
+    unit: str = "piece"  # what each row or column stands for: piece or word
     as_decoded: bool = True  # False: rows depend on later target pieces, which decoding has not written yet
     allowed: Tensor | None = None  # (rows, columns), True for the keys that a row may see; None: all
 
@@ -171,7 +172,7 @@ def record_batch(
     model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]
 ) -> list[list[AttentionMap]]:
     """Returns the maps of each sentence, recorded in one pass. Safe to call during a training step: module modes, gradients and
-    the random state do not change. Raises RuntimeError if the model has no attention, or if some of it was not called."""
+    the random state do not change. Raises RuntimeError if the model has no attention, or did not call all of it."""
     sources, targets = pad(src, model.pad_id), pad([[BOS, *ids] for ids in tgt], model.pad_id)
     calls = capture(model, sources, targets, lambda path, module: isinstance(module, AttentionWeights))
     if not calls:

@@ -45,7 +45,7 @@ class Attention:
     sentence: Annotated[str, doc("sentence in the source language")] = SENTENCE
     target: Annotated[str | None, doc("translation for the model to read; null: its own")] = None
     beam: Annotated[int, Interval(ge=1, le=1000), doc("beam size for the model's own translation")] = 1
-    pair: Annotated[str | None, doc("SPLIT/NUMBER in its corpus, instead of sentence and target: pair=test/1")] = None
+    pair: Annotated[str | None, doc("SPLIT/NUMBER in the run's corpus, instead of sentence and target: pair=test/1")] = None
     trust_data: TrustData = False
     kind: Annotated[Kind | None, doc("Transformer: encoder, decoder or cross; BiRNN: alignment; null: all")] = None
     words: Annotated[bool, doc("show whole words instead of pieces")] = False
@@ -79,8 +79,8 @@ class Trace:
 
 
 def picture_attention(settings: Attention) -> None:
-    """Draws attention. For one checkpoint and a folder as `output`, draws each kind of attention with all layers and heads, and
-    again with the chosen head (or mean) large, as PNG and SVG. Otherwise draws only one kind, by default source attention."""
+    """Draws each kind of attention of one checkpoint into a folder: all layers and heads, then the chosen head (or mean) large.
+    Given several checkpoints, `kind`, occlusion or one picture as `output`, draws one kind, by default source attention."""
     prepare_process(settings.threads)
     paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
     if not paths:
@@ -105,7 +105,8 @@ def picture_attention(settings: Attention) -> None:
             maps = [_of_kind(None if settings.occlusion else settings.kind, name, maps)]
         shown += [(name, map) for map in maps]
         if settings.occlusion:
-            [map] = maps  # occlusion covers the words without the end symbols
+            [map] = maps
+            # Drop the end symbols, which occlusion does not cover.
             map = map._replace(weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1])
             change = numbers.occlusion(model, src, tgt, *words)
             shown[-1:] = [(name, map), (f"{name}: change when left out", map._replace(weights=change[None, None]))]
@@ -124,7 +125,7 @@ def picture_attention(settings: Attention) -> None:
 
 
 def _output(path: str) -> Path:
-    """Returns the path of `output`, a folder or a picture of a known format in an existing folder. InputError for any other."""
+    """Returns the path of `output`, a folder, or a picture of a known format in an existing folder; else raises InputError."""
     output = path_of(path)
     if output.suffix and output.suffix.lower() not in FORMATS and not output.is_dir():
         raise InputError(f"output={path}: not a picture format; give a folder, or a name that ends in {', '.join(FORMATS)}")
@@ -136,7 +137,7 @@ def _output(path: str) -> Path:
 
 
 def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | None]:
-    """Returns the source, the target to read (None: the model's own) and any gold links; `pair` is in the corpus of `path`."""
+    """Returns the source, the target to read (None: the model's own) and any gold links. path: the checkpoint for `pair`."""
     if settings.pair is None:
         return clean(settings.sentence), clean(settings.target or "") or None, None
     split, _, number = settings.pair.partition("/")
@@ -183,7 +184,7 @@ def _of_kind(kind: Kind | None, name: str, maps: Sequence[AttentionMap]) -> Atte
 
 def trace_attention(settings: Trace) -> None:
     """Prints one attention of a checkpoint for one sentence, with the given target or the model's own translation, or the
-    attention of the example model. Also writes it to `output` as Markdown if given."""
+    attention of the example model. Also writes the trace as Markdown to `output`, if given."""
     prepare_process(settings.threads)
     output = path_of(settings.output) if settings.output else None
     if output and output.suffix.lower() != ".md":

@@ -25,11 +25,11 @@ from entente.training.train import on_accelerator
 
 log = logging.getLogger("entente")
 
-ONE_TOKEN = Search(length_factor=0, length_offset=1)  # the shortest possible search, for when another engine translates
+ONE_TOKEN = Search(length_factor=0, length_offset=1)  # the shortest possible search, used if another engine translates
 
 
 def check_alignment_files(src: str | None, alignments: str | None) -> None:
-    """Raises ValueError if gold links are given without the user's own files; the grammar knows its own links."""
+    """Raises ValueError if gold links are given without the user's own files, since a corpus comes with its own."""
     if alignments and not src:
         raise ValueError(f"alignments={alignments} needs src=FILE and tgt=FILE; give these too, or leave it out")
 
@@ -65,7 +65,7 @@ def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
     """Decodes and scores splits of the corpus a checkpoint was trained on, or the user's own pair of files. Prints the scores
     and, if `output` is given, writes metrics.json and translations there. The NLL is computed by torch, whatever the engine."""
     output = path_of(settings.output) if settings.output else None
-    if output and os.path.exists(output / "config.yaml"):  # would overwrite its metrics.json, which marks it as finished
+    if output and os.path.exists(output / "config.yaml"):  # metrics.json there marks a run as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
     run, how, engine = load_decoder(settings)
     corpus, splits = _own_files(settings, run) if settings.src or settings.tgt else _stored_splits(settings, run)

@@ -37,7 +37,7 @@ def check_search(search: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """The settings of every command that decodes with a checkpoint. search: null values are replaced by the run's."""
+    """The settings of every command that decodes with a checkpoint. search: null keeps the run's own value."""
 
     checkpoint: Annotated[str, doc("a file, or a run's directory (its best checkpoint)")]
     output_dir: OutputDir = "outputs"
@@ -76,7 +76,7 @@ def stored_corpus(run: checkpoint.Run, path: str, trusted: bool, setting: str = 
 
 
 def load_run(path: str, accelerator: str) -> checkpoint.Run:
-    """Loads a checkpoint, adding defaults. Raises InputError if its settings or the accelerator cannot be used."""
+    """Loads a checkpoint and completes its configuration. Raises InputError if a setting or the accelerator cannot be used."""
     run = checkpoint.load(path)
     if missing := ", ".join(part for part in ("data", "search", "trainer") if part not in run.config):
         raise InputError(f"{path}: its configuration lacks {missing}; give a checkpoint that this program wrote")

@@ -37,8 +37,8 @@ class Translate(Decoding):
 
 
 def translate_text(settings: Translate) -> None:
-    """Translates `input` to `output` line by line; an empty line stays empty. If n_best > 1, writes n lines per input line: its
-    number, the score and the translation, separated by tabs."""
+    """Translates `input` to `output` line by line; an empty line stays empty. If n_best > 1, writes n lines per input line: the
+    number of the input line, the score and the translation, separated by tabs."""
     run, how, other = load_decoder(settings)
     if torch.cuda.is_available() and settings.accelerator in ("auto", "gpu", "cuda"):
         run.model.cuda()
@@ -77,8 +77,8 @@ def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
 
 
 def _input_lines(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str], float | None]:
-    """Returns the lines of a file or of standard input, and their number in chunks. A file is first read to check and count its
-    lines, so that nothing is translated if one is too long. A stream is translated up to such a line; its number is None."""
+    """Returns the lines of a file or of standard input, and how many chunks they fill (None for a stream). A file is first read
+    to check and count its lines, so that nothing is translated if one is too long; a stream is translated up to such a line."""
     path = path_of(given) if given else None
     if not path and not sys.stdin:
         raise InputError("standard input is closed: give input=FILE")
@@ -99,7 +99,7 @@ def standard_output() -> TextIO:
 
 
 def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Yields CHUNK lines at a time. If a line is refused, yields the lines before it before raising the InputError."""
+    """Yields CHUNK lines at a time. If a line is refused, yields the preceding lines, then raises the InputError."""
     while True:
         chunk: list[str] = []
         try:

@@ -1,9 +1,9 @@
-"""Starts commands: composes the configuration with Hydra, and reports all mistakes of the user at once.
+"""Starts commands: composes the configuration with Hydra, and reports all of the user's mistakes at once.
 
 The defaults, comments and allowed values of all settings are read from `schema.json`, so that help and suggestions for misspelt
 keys import neither torch nor the code that uses the settings. `python scripts/schema.py` generates that table from signatures.
-Its parts are registered in Hydra's ConfigStore: "train" as `_train`, and "model/birnn" as `_birnn` in the group `model`. Each
-file in configs/ names its part in its defaults list and contains only what differs from it.
+Its tables are registered in Hydra's ConfigStore: "train" as `_train`, and "model/birnn" as `_birnn` in the group `model`. The
+files in configs/ refer to these tables in their `defaults` lists, and set only the values that differ.
 """
 
 import argparse
@@ -39,15 +39,15 @@ Check = Callable[[dict[str, Any]], Sequence[str]]
 
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)  # also raised by commands that compose
 FILE = Path(__file__).with_name("schema.json")
-Table = dict[str, dict[str, Any]]  # by dotted key: `allowed`, `comment` and, except for keys inside a value, `default`
+Table = dict[str, dict[str, Any]]  # for each dotted key: `allowed`, `comment`, and `default` unless a parent key has it
 TABLES: dict[str, Table] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
 MOST_VALUES = 10_000  # limit on the values of one override in a sweep, since Hydra lists them all
 HYDRA_ERRORS = Exception  # Hydra raises errors of many types for a bad command line: KeyError, OSError, ...
 
 
 def run(command: Command, configs: Path, name: str, check: Check = lambda config: ()) -> None:
-    """Calls `command` with the dict composed from `configs/name.yaml` and the overrides of the command line. `check` returns a
-    line for each problem in such a dict; the command runs only if there are none."""
+    """Calls `command` with the configuration composed from `configs/name.yaml` and the overrides of the command line, or prints
+    the help text for --help. `check` lists a configuration's problems, a line each; `command` runs only if there are none."""
     occupy_standard_streams()
     with endings(), StopSignals():
         sys.argv[1:] = usable_arguments()
@@ -96,7 +96,8 @@ def key_of(override: str) -> str:
 
 
 def resolve_config(config: DictConfig, overrides: Sequence[str], check: Check) -> dict[str, Any]:
-    """Returns the resolved configuration for the command. Raises InputError with every problem in it."""
+    """Returns `config` with its references resolved, or, to resume a run by its directory, the configuration stored there.
+    Raises InputError with every problem in the configuration returned."""
     values, found = plain(config)
     directory = values.get("resume")
     if isinstance(directory, str) and directory != "auto":
@@ -110,7 +111,7 @@ def resolve_config(config: DictConfig, overrides: Sequence[str], check: Check) -
 
 
 def plain(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
-    """Returns a plain dict (empty if references cannot be resolved), and a line for each missing value or broken reference."""
+    """Returns `config` as a dict (empty if a reference is broken), and a line for each missing value or broken reference."""
     found = [unset(key) for key, value in flat(OmegaConf.to_container(config)) if value == MISSING]
     try:
         container: Any = OmegaConf.to_container(config, resolve=True)
@@ -122,8 +123,8 @@ def plain(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
 
 
 def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """Returns the stored configuration of the run in the directory `resume`, with which it continues. Only `trainer.threads`
-    may be overridden, since the machine may be a different one. Raises InputError if there is no such configuration."""
+    """Returns the stored configuration of the run in the directory `resume`. The resumed run uses it unchanged, except that
+    `trainer.threads` may be overridden, for another machine. Raises InputError if there is no readable configuration."""
     directory = config["resume"]
     path = path_of(directory) / "config.yaml"
     if not os.path.exists(path):
@@ -157,14 +158,15 @@ def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 class CommandLine:
     """The flags and overrides of one command, parsed before Hydra runs.
 
-    overrides: those given, with a sweep expanded to one per value. unlisted: a line for each sweep that cannot be expanded.
+    overrides: the overrides given, with each sweep (-m) replaced by one override per value. unlisted: a line for each sweep
+    that cannot be expanded.
     """
 
     def __init__(self, configs: Path, name: str, check: Check) -> None:
         self.flags = parse_flags()
         self.configs, self.verb, self.check = configs, name, check
         self.name = self.flags.config_name or name
-        self.elsewhere = bool(self.flags.config_path or self.flags.config_dir)  # settings are defined in other files
+        self.elsewhere = bool(self.flags.config_path or self.flags.config_dir)  # whether other files define the settings
         self.overrides: list[str] = []
         self.unlisted: list[str] = []
         for override in self.flags.overrides:
@@ -194,7 +196,7 @@ class CommandLine:
 
     @cached_property
     def choices(self) -> dict[str, list[str]]:
-        """The config groups of this command, each with the names of its files."""
+        """The config groups of this command, and for each group its options, the names of its files."""
         with self._composing():
             groups = hydra.compose(self.name, return_hydra_config=True).hydra.runtime.choices
         files = {group: sorted(path.stem for path in (self.configs / group).glob("*.yaml")) for group in sorted(groups)}
@@ -204,7 +206,7 @@ class CommandLine:
         return hydra.initialize_config_dir(str(self.configs), version_base="1.3")
 
     def call(self, command: Command) -> None:
-        """Lets Hydra compose the configuration, or one for each combination of a sweep, and calls the command with it."""
+        """Lets Hydra compose the configuration, or one for each combination of a sweep, and calls the command with each."""
         if found := self.unused_by_resume() or (self.unlisted and self.problems()):
             raise InputError(*found)  # before Hydra creates a directory
         ours = False  # whether the command is running, rather than Hydra
@@ -212,7 +214,7 @@ class CommandLine:
         def main(config: DictConfig) -> None:
             nonlocal ours
             ours = True
-            with endings():  # inside Hydra, which would add lines to the error
+            with endings():  # exits here, before Hydra can add lines to the error
                 command(resolve_config(config, HydraConfig.get().overrides.task, self.check))
             ours = False
 
@@ -228,7 +230,7 @@ class CommandLine:
             raise InputError(*(self.problems() or [why(error)])) from error
 
     def help(self) -> str:
-        """Returns the help text: the command's purpose, files of settings, and each setting with value, comment and range."""
+        """Returns the help text: the command's purpose, its flags, its config groups and their options, and all settings."""
         try:
             with self._composing():
                 config: Any = OmegaConf.to_container(hydra.compose(self.verb, self.flags.overrides))
@@ -239,11 +241,11 @@ class CommandLine:
         chosen = [f"  {group}={'|'.join(names)}" for group, names in self.choices.items()]
         more = "--cfg job shows the configuration, -m runs several values (KEY=1,2), --hydra-help lists the others"
         parts = ["\n".join(header), f"Flags, before the settings: {more}."]
-        parts += ["\n".join(["Files of settings, GROUP=NAME:", *chosen])] if chosen else []
+        parts += ["\n".join(["Config groups and their options, GROUP=OPTION:", *chosen])] if chosen else []
         return "\n\n".join([*parts, "Settings, KEY=VALUE or PART.KEY=VALUE:", annotated_yaml(self.verb, config)])
 
     def unused_by_resume(self) -> list[str]:
-        """Returns a line for each override that would be ignored, since `resume` keeps the settings of the run it names."""
+        """Returns a line for each override that would be ignored, since a run that is resumed keeps its own settings."""
         directory = next((one.partition("=")[2] for one in self.overrides if key_of(one) == "resume"), "")
         if directory in ("", "null", "auto"):
             return []
@@ -294,7 +296,7 @@ class CommandLine:
         return lines, set(good), config
 
     def _explain(self, override: str, error: Exception, config: DictConfig) -> str:
-        """Explains in one line why an override does not compose. config: composed from the other overrides."""
+        """Explains in one line why an override does not compose. config: what the other overrides compose."""
         key, value, one = key_of(override), override.partition("=")[2], read_override(override)
         if one is None:
             return f"{override}: not an override; write KEY=VALUE, with quotes around special characters"
@@ -309,7 +311,7 @@ class CommandLine:
 
 
 def why(error: BaseException) -> str:
-    """Returns `errors.reason`, preceded by the line in the YAML file or the key that an error of Hydra or OmegaConf names."""
+    """Describes an error of Hydra or OmegaConf in one line, which starts with the YAML line or the key that the error names."""
     if error.__cause__ and (not str(error) or str(error).startswith("Error merging")):  # Hydra wrapped the original error
         error = error.__cause__
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
@@ -336,7 +338,7 @@ def annotated_yaml(command: str, config: Mapping[str, Any]) -> str:
     known = TABLES.get("train", {}) | TABLES.get(command, {})
     lines = []
     for key, value in flat(config):
-        if isinstance(value, Mapping):  # the `name` of a part selects its table, if it has one
+        if isinstance(value, Mapping):  # the `name` in a part selects the table of its settings, if there is one
             known |= {f"{key}.{inner}": setting for inner, setting in TABLES.get(f"{key}/{value.get('name')}", {}).items()}
         setting = known.get(key, {})
         words = "; ".join(filter(None, (setting.get("comment"), setting.get("allowed"))))

@@ -3,7 +3,7 @@
 A part of a configuration (`model`, `optim`, ...) holds the arguments of a callable, whose annotations are the schema: types,
 choices (`Literal`), ranges (`Annotated[int, Interval(ge=1)]`) and nested parts (a TypedDict, a dataclass, a mapping). The
 attribute `relations` of a callable lists constraints between several arguments: functions of these arguments that raise
-ValueError if they do not fit together. The constructor calls them too.
+ValueError if the values do not fit together. The constructors of the models call theirs too.
 
 Pydantic validates each value in strict mode: "3" is not a number, true is not 1, and NaN and infinity are rejected. Messages
 describe what an annotation allows in words, generated from its JSON schema.
@@ -25,7 +25,7 @@ from entente.errors import InputError
 T = TypeVar("T")
 
 MISSING = "???"  # the value of a setting that the user must give
-REQUIRED = inspect.Parameter.empty  # the default of a setting that has none
+REQUIRED = inspect.Parameter.empty  # stands for the default of a setting without one
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 NEEDS_QUOTES = re.compile(r"\s*|null|true|false|[-+]?(\.?inf|\.?nan|[\d._]+(e[-+]?\d+)?)", re.IGNORECASE)
 LONGEST = 80  # maximum number of characters shown of a value
@@ -90,12 +90,12 @@ def settings_of(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def defaults(target: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the default values of the optional arguments."""
+    """Returns the default values of the optional arguments of `target`, by name."""
     return {name: setting.default for name, setting in settings_of(target).items() if setting.default is not REQUIRED}
 
 
 def flat(node: object, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yields the dotted key and value of every setting in a configuration, including the parts themselves."""
+    """Yields the dotted key and value of every setting and of every part in a configuration."""
     if isinstance(node, Mapping):
         for key, value in node.items():
             yield f"{prefix}{key}", value
@@ -113,7 +113,7 @@ def unknown(key: str, value: str, known: Collection[str]) -> str:
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
-    """Returns the suggestion that ends a line about an unknown name: the nearest known name. Empty if none is near."""
+    """Returns "; did you mean NAME?" for the nearest known name, to append to an error message, or "" if no name is near."""
     return f"; did you mean {near}?" if (near := nearest(name, known)) else ""
 
 
@@ -130,7 +130,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def _siblings(key: str, known: Collection[str]) -> dict[str, str]:
-    """Returns the known keys of the same part, by their last component."""
+    """Returns the known keys in the same part as `key`, by their last component."""
     parts = [other.rpartition(".") for other in known]
     return {last: f"{part}{dot}{last}" for part, dot, last in parts if part == key.rpartition(".")[0]}
 
@@ -160,7 +160,7 @@ def _key(part: str, name: object) -> str:
 
 
 def _value_problems(annotation: Any, key: str, value: Any) -> list[str]:
-    """Returns a line about an invalid value, or one for each invalid setting in a nested part."""
+    """Returns a line if the value is invalid, or, if it is a nested part, a line for each invalid setting in it."""
     part = part_of(annotation)
     by_setting = dataclasses.is_dataclass(part) or (part and isinstance(value, Mapping))
     if by_setting:
@@ -226,7 +226,7 @@ def _words(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
 
 
 def _choices(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the values that a JSON schema lists for itself, its alternatives or its items."""
+    """Yields the values that a JSON schema enumerates, whether directly, in its alternatives or for its items."""
     yield from map(_yaml, schema.get("enum", [schema["const"]] if "const" in schema else []))
     for form in schema.get("anyOf", [schema["items"]] if "items" in schema else []):
         yield from _choices(form)

@@ -66,8 +66,8 @@ class StopSignals:
 
 
 def occupy_standard_streams() -> None:
-    """Opens /dev/null in place of a closed standard input, output or error, since otherwise the next file opened would take its
-    number. The replacement for output is read-only, so that printing to a closed stream raises an error."""
+    """Opens /dev/null in place of a closed standard input, output or error, since otherwise the next file opened would take the
+    stream's number. Input becomes write-only and output read-only, so that reading or printing raises an error."""
     for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(descriptor)
@@ -93,8 +93,8 @@ def endings() -> Iterator[None]:
     except Interrupted as interruption:
         _end(75, str(interruption))
     except Stopped as stopped:
-        if threading.current_thread() is threading.main_thread():  # otherwise a Ctrl-C during shutdown would print a traceback
-            signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))  # else a second Ctrl-C prints a traceback
         _end(128 + stopped.number, str(stopped))
     except KeyboardInterrupt:
         _end(130)

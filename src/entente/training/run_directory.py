@@ -1,7 +1,7 @@
 """The directory of a run, written by one process at a time, and its checkpoints.
 
 A checkpoint is saved between two optimiser steps, after the validation that follows the first, if any. It holds what Lightning
-keeps (weights, optimiser, schedule, loops, callbacks) and what it does not: the random states of torch, NumPy and Python, and
+keeps (weights, optimiser, schedule, loops, callbacks) and, in addition, the random states of torch, NumPy and Python, and
 the number of batches consumed from our loader. TensorBoard's events are flushed before a checkpoint is written, and later
 events are purged when a run resumes from it, so no point is lost or shown twice. A run that is stopped at any time and resumed
 therefore gives bit-identical results to one that is never stopped.
@@ -56,7 +56,7 @@ def output_dir_problems(output_dir: str) -> list[str]:
 
 
 def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: Mapping[str, Any] | None = None) -> Path:
-    """Creates root/name, or root/name-2, ... if that exists, atomically with its configuration and proof."""
+    """Creates root/name (if it exists, root/name-2, ...), atomically with its configuration and proof; returns the new path."""
     path, number = root / name, 1
     try:
         with scratch(path.parent) as new:
@@ -76,8 +76,8 @@ def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: M
 
 
 def run_to_resume(resume: str | None, root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
-    """Returns the directory that `resume` refers to, or None to start a new run. auto: the newest unfinished run of this name
-    and configuration (output_dir aside), or the newest finished one if all have finished."""
+    """Returns the directory that `resume` refers to, or None to start a new run. "auto" means the newest unfinished run of this
+    name and configuration (output_dir aside), or the newest finished one if all have finished."""
     if resume != "auto":
         return None if resume is None else Path(resume)
     pattern = re.compile(re.escape(Path(name).name) + r"(?:-(\d+))?")
@@ -107,7 +107,7 @@ def is_finished(run_dir: Path) -> bool:
 
 @contextmanager
 def open_run(run_dir: Path) -> Iterator[None]:
-    """Locks the run. Turns a signal, or a lack of memory or disk space, into an error that says how to resume the run."""
+    """Locks the run, and turns a signal, or a lack of memory or disk space, into an error that says how to resume the run."""
     how = f"resume it with: entente train resume={run_dir}"
     try:
         with StopSignals(), FileLock(run_dir / ".lock", timeout=0):
@@ -124,7 +124,7 @@ def open_run(run_dir: Path) -> Iterator[None]:
 
 
 class LogFile(logging.FileHandler):
-    """A handler that writes log records to train.log too, with the time, until closed. Raises OSError if a write fails."""
+    """A handler that also writes log records, with their times, to train.log until closed. A failed write raises OSError."""
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__(run_dir / "train.log", encoding="utf-8")
@@ -140,7 +140,7 @@ class LogFile(logging.FileHandler):
 
 
 def _ignore_disk_errors(error: threading.ExceptHookArgs) -> None:
-    """Hides OSErrors of TensorBoard's writer thread, which the main thread raises again at its next write."""
+    """Hides OSErrors in TensorBoard's writer thread, since the next write in the main thread raises them again."""
     if not isinstance(error.exc_value, OSError):
         threading.__excepthook__(error)
 
@@ -152,7 +152,7 @@ class CheckpointSettings:
     every: Annotated[int, Ge(1), doc("steps between checkpoints; a run that is killed loses at most this many")] = 200
     keep: Annotated[int, Ge(1), doc("number of latest checkpoints kept to resume from")] = 2
     average: Annotated[
-        int, Ge(1), doc("above 1: evaluate the mean of this many latest checkpoints if its validation BLEU is no worse")
+        int, Ge(1), doc("above 1: evaluate the mean of this many latest checkpoints unless one alone has a higher BLEU")
     ] = 1
 
     def steps_of_mean(self, last: int) -> list[int]:
@@ -182,7 +182,7 @@ class Checkpoints(L.Callback):
         self.best: float | None = None
         self.trained = False
         self.seconds = 0.0  # training time over all processes of this run, up to its last checkpoint
-        self._began = 0.0  # time.perf_counter() at the start, as if one process had done all the training
+        self._began = 0.0  # when training would have begun if one process had done it all, as time.perf_counter()
         self._saved: int | None = None  # the step of the last checkpoint
         self._random: dict[str, Any] | None = None  # random states to restore before the next step
         self.signals = StopSignals(keep="stopping once this step is complete and saved; press Ctrl-C again to quit at once")
@@ -196,7 +196,7 @@ class Checkpoints(L.Callback):
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint[RANDOM] = random_state()
         loops = checkpoint["loops"]["fit_loop"]
-        # Corrects two counts: Lightning counts a validation that it skips on resuming as a step, and the next batch as ready.
+        # Corrects two counts: Lightning would count a validation skipped on resuming as a step, and the next batch as begun.
         loops["epoch_loop.state_dict"]["_batches_that_stepped"] = trainer.global_step
         for counted in (loops["epoch_loop.batch_progress"][which] for which in ("total", "current")):
             counted["ready"] = counted["completed"]
@@ -334,7 +334,7 @@ def find_resume_point(run_dir: Path, settings: CheckpointSettings, last: int | N
 
 
 def remove_later_checkpoints(run_dir: Path, point: ResumePoint) -> None:
-    """Removes the checkpoints of later steps, which training will write again, as it does the TensorBoard events."""
+    """Removes the checkpoints of steps after `point`, since training will reach these steps again and write new ones."""
     for step, path in steps(run_dir / "checkpoints").items():
         if step > point.step:
             path.unlink()

@@ -90,7 +90,7 @@ PARTS: dict[str, Any] = {field.name: field.type for field in fields(RunSettings)
 
 
 def add_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the configuration with defaults added; a run resumed by its directory gets those in force when it was stored."""
+    """Returns the configuration with defaults added; OLD_DEFAULTS take precedence in a run resumed by its directory."""
     old = OLD_DEFAULTS if config.get("resume") not in (None, "auto") else {}
     parts = {part: {**defaults(kind), **old.get(part, {}), **config[part]} for part, kind in PARTS.items() if part in config}
     if (data := config.get("data")) is not None:

@@ -3,7 +3,7 @@
 outputs/NAME/config.yaml            the composed configuration
              train.log              what was printed
              events.out.tfevents.*  for TensorBoard
-             checkpoints/           best.ckpt by validation BLEU, step-N.ckpt to resume from
+             checkpoints/           best.ckpt, with the highest validation BLEU; step-N.ckpt, to resume from
              translations/          one file per split: source, reference, translation
              proof.json             only for an ablation: how it differs from the baseline before training
              metrics.json           {split: {bleu, chrf, ter, nll, signature, ...}}; written last: a run that has it is finished
@@ -49,8 +49,8 @@ FIXED_SENTENCES = {
 
 
 def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
-    """Trains, evaluates and writes a new run, or resumes one; returns its directory. User errors are raised before a directory
-    is created. prove: a function called before then with the configuration and the data; returns the content of proof.json."""
+    """Trains and evaluates a new run, or resumes one, and returns its directory. User errors are raised before a directory is
+    created. prove: called before that with the configuration and the data; returns the content of proof.json."""
     settings = usable_settings(config)
     prepare_process(settings.trainer.threads)
     root, name = Path(settings.output_dir), settings.name + ("-overfit" if settings.overfit else "")
@@ -100,7 +100,7 @@ def usable_settings(config: Mapping[str, Any]) -> RunSettings:
 
 
 def lightning_problems(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
-    """Returns an error line if this machine cannot use the accelerator or precision, which no signature can express."""
+    """Returns a line if Lightning cannot use the accelerator or precision on this machine, which no signature can express."""
     prepare_process(None)  # keeps Lightning quiet
     for key, tried in (("accelerator", replace(settings, precision="32-true")), ("precision", settings)):
         try:
@@ -134,7 +134,7 @@ def prepare_run(settings: RunSettings) -> tuple[TranslationData, Translator]:
 
 
 def fit(settings: RunSettings, data: TranslationData, translator: Translator, saving: Checkpoints, point: ResumePoint) -> None:
-    """Trains a run from `point` to its last step, then finishes it."""
+    """Trains a run from `point` to its last step, then evaluates it and writes its results."""
     pieces = len(translator.vocabulary.tgt)
     log.info("%s: %s parameters, %d pieces", saving.run_dir, f"{parameter_count(translator.model):,}", pieces)
     read = ", ".join(f"{split} {count:,}" for split, count in data.corpus.read.items())
@@ -181,7 +181,7 @@ def build_trainer(
 
 def callbacks(chosen: views.Views, patience: int | None, language: str) -> list[Callback]:
     """Returns the callbacks of a run. TensorBoard's views follow early stopping, so that they know which validation is the last
-    and draw it. language: that of the source, which selects the fixed sentences."""
+    and draw it. language: the source language, in which fixed sentences are drawn."""
     stopping = [EarlyStopping("valid/bleu", mode="max", patience=patience)] if patience else []
     return [TrainingProgress(), *stopping, views.TensorBoardViews(chosen, FIXED_SENTENCES.get(language, ()))]
 
@@ -213,7 +213,7 @@ def finish(settings: RunSettings, data: TranslationData, translator: Translator,
     }
     write_json(saving.run_dir / "training.json", report)
     views.log_final(translator.trainer, metrics)
-    write_json(saving.run_dir / run_directory.FINISHED, metrics)  # last: a run that has it is finished
+    write_json(saving.run_dir / run_directory.FINISHED, metrics)  # written last, since a run with this file is finished
     times = (clock(saving.seconds), clock(time.perf_counter() - started))
     log.info("trained %d steps in %s, evaluated in %s (minutes:seconds)", translator.global_step, *times)
     show(metrics, str(saving.run_dir))
@@ -221,15 +221,15 @@ def finish(settings: RunSettings, data: TranslationData, translator: Translator,
 
 @contextmanager
 def on_accelerator(model: nn.Module, accelerator: str, precision: str | int) -> Iterator[None]:
-    """Moves a model to an accelerator. Within the context, it computes in `precision`, as Lightning names it."""
+    """Moves a model to an accelerator. Within the context, computations run in `precision`, one of Lightning's names for it."""
     fabric = L.Fabric(accelerator=accelerator, devices=1, precision=precision)  # type: ignore[arg-type]
-    fabric.setup_module(model)  # moves and converts it in place; the wrapper it returns would only add autocast
+    fabric.setup_module(model)  # moves and converts the model in place; the wrapper that is returned would only add autocast
     with fabric.autocast():
         yield
 
 
 def keep_mean_if_better(data: TranslationData, translator: Translator, saving: Checkpoints) -> dict[str, Any]:
-    """Makes the mean of the last regular checkpoints the best model if its validation BLEU is no worse; returns a report."""
+    """Writes the mean of the last checkpoints to best.ckpt unless a single one has higher validation BLEU; returns a report."""
     averaged = saving.settings.steps_of_mean(translator.global_step)
     paths = [saving.folder / f"step-{step}.ckpt" for step in averaged]
     translator.load_state_dict(checkpoint.average(paths))

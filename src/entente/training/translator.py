@@ -1,7 +1,4 @@
-"""The LightningModule that trains a model: loss, optimiser, learning rate schedule, and validation by decoding.
-
-Shapes: B batch, T target length, N real target tokens of a batch, D width of the decoder's output, V vocabulary.
-"""
+"""The LightningModule that trains a model: loss, optimiser, learning rate schedule, and validation by decoding."""
 
 import math
 import time
@@ -24,7 +21,7 @@ from entente.evaluation import Evaluation, Progress, batch_loss, corpus_scores, 
 from entente.models import Seq2Seq
 
 TRAINED = "trained"  # our key in Lightning's checkpoint for tokens and seconds of training
-DIVERGENCE_FACTOR = 10  # times ln V, the loss of a uniform guess; no run has recovered from such a loss
+DIVERGENCE_FACTOR = 10  # a loss this many times that of a uniform guess counts as divergence; no run has recovered from one
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class Optim:
     lr is the peak learning rate, reached after `warmup` steps and kept until step `decay_from`. From there, `inverse_sqrt`
     decays it as 1 / sqrt(step) (Vaswani et al. 2017, section 5.3), `cosine` decays it to zero at the last step of the budget
     (Loshchilov & Hutter 2017), and `constant` keeps it. A warm-up of at most `decay_from` steps does not affect the learning
-    rates after it; a longer one postpones the decay to its end.
+    rates after it; a longer one postpones the start of the decay to the end of the warm-up.
     """
 
     lr: Annotated[float, Interval(gt=0), doc("peak learning rate")] = 3e-3
@@ -63,7 +60,7 @@ class Optim:
 
 
 class Translator(L.LightningModule):
-    """Trains and evaluates a model together with its vocabulary. checkpoint_entry: see `checkpoint.entry`."""
+    """Trains and evaluates a model. checkpoint_entry: our entry in its checkpoints, as returned by `checkpoint.entry`."""
 
     def __init__(
         self,
@@ -90,7 +87,7 @@ class Translator(L.LightningModule):
         self.last_loss: float | None = None
         self.valid: Evaluation | None = None  # the result of the last validation
         self.bleu = 0.0  # BLEU of the last validation, in double precision, unlike Lightning's copy
-        self._began = 0.0  # time.perf_counter() at the start, as if there had been no interruptions or validations
+        self._began = 0.0  # when training would have begun without interruptions and validations, as time.perf_counter()
         self._step_loss = torch.zeros(2)  # smoothed loss and NLL of the current step's batches so far
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -99,7 +96,7 @@ class Translator(L.LightningModule):
         checkpoint[TRAINED] = {"tokens": self.tokens, "seconds": self.seconds}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        trained = checkpoint.get(TRAINED, {"tokens": 0, "seconds": 0.0})  # older checkpoints have none
+        trained = checkpoint.get(TRAINED, {"tokens": 0, "seconds": 0.0})  # older checkpoints do not have this entry
         self.tokens, self.seconds = trained["tokens"], trained["seconds"]
 
     def configure_optimizers(self) -> Any:

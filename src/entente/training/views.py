@@ -1,4 +1,4 @@
-"""TensorBoard's views besides curves: settings and final scores, attention maps, measurements of heads, translations."""
+"""Writes what TensorBoard shows besides curves: settings, final scores, attention maps, measurements of heads, translations."""
 
 import math
 import time
@@ -57,8 +57,8 @@ class Board(TensorBoardLogger):
 
 
 def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable[str]) -> None:
-    """Writes every setting to TensorBoard's HParams table, and names the scalars that are its metrics. Called before training,
-    so that an unfinished run has a row too, with the metrics it has so far."""
+    """Writes every setting to TensorBoard's HParams table, and names the scalars that are its metrics. This is done before
+    training, so that the table also has a row for an unfinished run, with the metrics logged so far."""
     writer = _board(trainer).experiment.file_writer
     settings = {
         key: value if isinstance(value, bool | int | float | str) else str(value)

@@ -70,7 +70,7 @@ def table(
     """Returns a title and a 2-D tensor as a Markdown table, split into several tables if one would be too wide.
 
     rows, columns: labels, in Markdown. If `columns` is None, columns are numbered and at most `most` of them are shown. hidden:
-    True where a number is put in parentheses. sums: add the sums of rows and columns, which include the entries not shown.
+    True where a number is put in parentheses. sums: add the sums of rows and columns, including entries not shown.
     """
     height, width = tensor.shape
     high, wide = min(LONGEST, height), min(LONGEST if columns else most or width, width)
@@ -110,8 +110,8 @@ def _width(cell: str) -> int:
 class View:
     """The recorded tensors of one attention layer, and the methods with which a template shows them.
 
-    calls: by module path, those of the attention (`path`) and of the modules around it. queries, keys: labels of each sentence.
-    head, step: counted from 0; a recurrent decoder calls its attention once per step. columns: see `trace`.
+    calls: the calls of the attention (at `path`) and of the modules around it, by path. queries, keys: their labels in each
+    sentence. head, step: counted from 0; a recurrent decoder calls its attention once per step. columns: see `trace`.
     """
 
     calls: Mapping[str, Sequence[Call]]
@@ -126,7 +126,7 @@ class View:
         self.scores, self.mask = self.call("weights").inputs  # (B, [H,] T, S); the mask may be None
         self.letters = "B H T S" if self.scores.dim() == 4 else "B T S"
         self.product = self.operation("matmul", which=-1)  # weights x values
-        self.row = min(1, len(self.queries[0]) - 1)  # the row worked out by hand; a causal mask leaves row 0 one key
+        self.row = min(1, len(self.queries[0]) - 1)  # the row worked out by hand; in row 0, a causal mask leaves one key
         self.all = range(len(self.keys))
         # All sentences share a causal mask, so showing it for the first sentence is enough.
         self.shown = range(1) if self.mask is not None and self.mask.dim() == 2 else self.all
@@ -176,7 +176,7 @@ class View:
         return "\n\n".join(["", *tables, ""])
 
     def show_parameter(self, name: str, matrix: Tensor, bias: Tensor | None = None, label: str = "") -> str:
-        """Returns a matrix as a table with the bias as its last row, or "" if it is large. label: the label of a single row."""
+        """Returns a matrix, and its bias as the last row, as a table; "" if it is large. label: the label of a single row."""
         if max(matrix.shape) > SMALL:
             return ""
         rows = [label] if label else [str(i + 1) for i in range(len(matrix))]
@@ -228,7 +228,7 @@ def trace(
     labels = [Labels(*([escape.markdown(escape.line(token)) for token in side] for side in label)) for label in labels]
     keys = [label.read if kind == "decoder" else label.source for label in labels]
     if kind == "alignment":
-        path, around = "attention", ["residual"]  # a maxout readout has no residual connection
+        path, around = "attention", ["residual"]  # a model with a maxout readout has none
         queries = [[f"s_{step - 1} → {label.produced[step - 1]}"] for label in labels]
     else:
         side, sublayer = PLACES[kind]
