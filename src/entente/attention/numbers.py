@@ -144,7 +144,7 @@ class Measured(NamedTuple):
 def measure_split(
     model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair], occluded: int, chosen: Measured | None
 ) -> Measured:
-    """Measures a split, `occluded` of its pairs with occlusion too. chosen: the split that selects the best head; None: this."""
+    """Measures a split; compares `occluded` pairs with occlusion. chosen: the split that selects the heads; None: this one."""
     numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
     if chosen:
         best, best_head, on = chosen.best, chosen.best_head, "valid"
