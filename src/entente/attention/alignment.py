@@ -124,7 +124,7 @@ def oracle_links(gold: Gold) -> list[Link]:
 
 @dataclass(frozen=True)
 class Head:
-    """A head with attention to the source, and the step to read it at. Both indices start at 0; head None: the layer's mean."""
+    """A head of the attention to the source, and when to read it. Both indices start at 0; head None: the layer's mean."""
 
     layer: int
     head: int | None
