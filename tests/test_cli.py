@@ -257,7 +257,7 @@ def test_a_run_is_resumed_with_its_own_configuration(tmp_path: Path, command: Co
     assert config == {**STORED, "trainer": {"threads": 2, "max_steps": 5}, "resume": run}
 
 
-@pytest.mark.parametrize("unknown", [[], ["model.d_hidden=3"]], ids=["", "which may be known to its model"])
+@pytest.mark.parametrize("unknown", [[], ["model.d_hidden=3"]], ids=["", "a setting of another model"])
 def test_settings_that_a_resumed_run_would_ignore_are_refused(unknown: list[str], tmp_path: Path, command: Command) -> None:
     run = write_run(tmp_path, yaml.safe_dump(STORED))
     assert refused(command, "train", f"resume={run}", "model.n_heads=2", "trainer.threads=2", "+x=1", *unknown) == [

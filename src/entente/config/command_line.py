@@ -239,7 +239,7 @@ class CommandLine:
         lines = (self.configs / f"{self.verb}.yaml").read_text(encoding="utf-8").splitlines()
         header = [line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
         chosen = [f"  {group}={'|'.join(names)}" for group, names in self.choices.items()]
-        more = "--cfg job shows the configuration, -m runs several values (KEY=1,2), --hydra-help lists the others"
+        more = "--cfg job shows the configuration, -m runs once per value (KEY=1,2), --hydra-help lists the other flags"
         parts = ["\n".join(header), f"Flags, before the settings: {more}."]
         parts += ["\n".join(["Config groups and their options, GROUP=OPTION:", *chosen])] if chosen else []
         return "\n\n".join([*parts, "Settings, KEY=VALUE or PART.KEY=VALUE:", annotated_yaml(self.verb, config)])
