@@ -351,6 +351,15 @@ def test_the_diagnosis_has_the_entropy_of_the_numbers(
         assert max(entropies.values()) < 1 + 1e-6
 
 
+def test_a_score_that_is_not_a_number_makes_the_variance_of_the_scores_nan(vocabulary: Vocabulary) -> None:
+    model = model_of("transformer", vocabulary)
+    with torch.no_grad():
+        model.decoder[1].cross_attention.query.weight[0, 0] = torch.nan  # type: ignore[index, union-attr]
+    [pair, *_] = pairs(vocabulary)
+    found = diagnose(model, torch.tensor([pair.src]), torch.tensor([[BOS, *pair.tgt]]))
+    assert math.isnan(found["score_variance/decoder 2 cross"]) and not math.isnan(found["score_variance/decoder 1 cross"])
+
+
 def test_uniform_heads_are_counted(vocabulary: Vocabulary) -> None:
     model = model_of("transformer", vocabulary)
     with torch.no_grad():
