@@ -49,7 +49,7 @@ class Batch(NamedTuple):
     src: Tensor  # (B, S) source ids ending in EOS, then PAD
     tgt: Tensor  # (B, T) BOS ... EOS, then PAD
     index: Tensor  # type: ignore[assignment]  # (B,) rows in the split; shadows tuple.index, which is unused
-    step_tokens: int | None = None  # unpadded target tokens in all batches of the training step; None: of this batch alone
+    step_tokens: int | None = None  # unpadded target tokens in all batches of the training step; None: a step of one batch
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
@@ -72,7 +72,7 @@ def _pad(rows: Rows, index: Sequence[int]) -> Tensor:
 
 
 def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
-    """Cuts rows, sorted longest first, into batches of at most room[first row] padded tokens, or of one row that is longer."""
+    """Cuts rows, sorted longest first, into batches. A batch from row i on has at most room[i] padded tokens, or one row."""
     parts, start = [], 0
     while start < len(longest):
         stop = start + max(1, int(room[start]) // int(longest[start]))
