@@ -1,6 +1,6 @@
 """Checkpoints: the weights, configuration, vocabulary and provenance of a run, in one file.
 
-The file is Lightning's own checkpoint, so that training can resume from it, plus an entry of ours and a SHA-256 of the content.
+The file is Lightning's own checkpoint, so that training can resume from it, plus our own entry and a SHA-256 of the content.
 It is read as data, never as code: torch loads it with `weights_only=True`, and the model is built from one of our classes.
 Before memory is allocated for the model, its arguments are checked, and its shapes are compared with those of the weights.
 """

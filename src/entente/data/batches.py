@@ -95,7 +95,7 @@ def rows_within(longest: np.ndarray, max_tokens: int) -> np.ndarray:
 class TrainingBatches:
     """An endless stream of training batches, epoch after epoch. Pairs with more than `max_tokens` tokens on a side are dropped.
 
-    Iteration starts at `position`, the number of batches consumed, but does not change it, because Lightning prefetches: the
+    Iteration starts at `position`, the number of batches used. Only `consume` advances it, because Lightning prefetches: the
     caller calls `consume` after using a batch. An optimiser step takes `accumulate` batches, even if an epoch ends in between.
     """
 

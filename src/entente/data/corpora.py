@@ -62,7 +62,7 @@ class Places(TypedDict):
 
 
 class Split(TypedDict):
-    """The training pairs to hold out, as numbers or shares of pairs, if there is no validation set."""
+    """How many training pairs to hold out, as numbers or shares, if there is no validation set."""
 
     valid: Annotated[AtLeastOne | Share, doc("a share of the pairs, or a number of pairs")]
     test: Annotated[Annotated[int, Ge(0)] | Share, doc("a share or number of pairs, if there is no test set; 0: none")]

@@ -77,7 +77,7 @@ class Tokenizer:
                 sentence_iterator=(RESERVED.sub(" ", line) for line in lines),
                 model_writer=model,
                 model_type=type,
-                # With a smaller size, the trainer fails before it has counted the required characters.
+                # With a smaller size, the trainer fails before counting the required characters, which the error reports.
                 vocab_size=max(vocab_size, len(SPECIAL) + BYTES),
                 **OPTIONS,
             )

@@ -95,8 +95,8 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
 
 
 def _precision(hidden: Tensor) -> tuple[torch.dtype, int]:
-    """Returns the dtype of the matrix products, and a factor by which float16 gradients stay enlarged until the backward pass
-    applies the loss scale. Without this factor, the gradients of a mean over N target tokens would underflow."""
+    """Returns the dtype of the matrix products, and a factor that enlarges float16 gradients; the backward pass
+    replaces it by the loss scale. Without this factor, the gradients of a mean over N target tokens would underflow."""
     device = hidden.device.type
     narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
     return narrow, len(hidden) if narrow == torch.float16 else 1
@@ -158,8 +158,8 @@ def attach(model: Model) -> Model:
 def packed(model: nn.Module) -> Iterator[None]:
     """Makes float32 linear layers on a CPU use a copy of their weights, laid out for oneDNN; the weights must not change inside
     the context. With gradients enabled, the weights themselves are used. Other layers, and all layers under autocast, are
-    unaffected. Packing takes one pass over the weights; the small products of a search step become 1.1 to 1.5 times as fast as
-    torch's own, which lay out the weights again at each call."""
+    unaffected. Packing takes one pass over the weights. The small products of a search step become 1.1 to 1.5 times as fast,
+    because torch's own products lay out the weights again at each call."""
     known = all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))  # private to torch
     able = known and torch.backends.mkldnn.is_available() and not torch.is_autocast_enabled("cpu")
     with ExitStack() as stack:
