@@ -28,7 +28,7 @@ VERBS = {
     "corpus": ("entente_grammar.show:Show", "entente_grammar.show:show"),
 }
 HERE = Path(__file__).resolve().parent
-# configs/ is in the package (wheel) or at the top level (checkout); ENTENTE_CONFIGS passes it to the processes of a suite.
+# configs/ is in the package (wheel) or at the top level (checkout); ENTENTE_CONFIGS passes its path to a suite's processes.
 PLACES = [Path(os.environ.get("ENTENTE_CONFIGS", HERE / "configs")), HERE.parents[1] / "configs"]
 CONFIGS = next((folder for folder in PLACES if folder.is_dir()), PLACES[0])
 
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def overview() -> str:
-    """Returns the usage, with one line per verb from the first comment of its configuration file."""
+    """Returns the usage text. Its line for a verb is the first comment of the verb's configuration file."""
     lines = ["Usage: entente VERB [FLAGS] [KEY=VALUE ...]", ""]
     for verb in VERBS:
         comment, _, example = (CONFIGS / f"{verb}.yaml").read_text(encoding="utf-8").partition("\n")[0].partition(":  ")

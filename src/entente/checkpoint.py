@@ -1,8 +1,8 @@
 """Checkpoints: the weights, configuration, vocabulary and provenance of a run, in one file.
 
-The file is Lightning's own checkpoint, so that training can resume from it, plus an entry of ours and a SHA-256 of the content.
-It is read as data, never as code: torch loads it with `weights_only=True`, and the model is built from one of our classes. The
-model's arguments are checked, and its shapes are compared with those of the weights, before memory is allocated.
+The file is Lightning's own checkpoint, so that training can resume from it, plus our own entry and a SHA-256 of the content.
+It is read as data, never as code: torch loads it with `weights_only=True`, and the model is built from one of our classes.
+Before memory is allocated for the model, its arguments are checked, and its shapes are compared with those of the weights.
 """
 
 import hashlib
@@ -64,7 +64,7 @@ class Run:
 
 def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2Seq:
     """Builds the model that a configuration's `model` section describes, after checking it against the constructor's signature.
-    `attach` replaces some of the model's methods, among them the loss, by those of fast/."""
+    `attach` then replaces some of the model's methods, among them `loss`, by faster ones from fast/."""
     arguments = dict(config)
     if not isinstance(name := arguments.pop("name", None), str) or name not in MODELS:
         raise InputError(f"model.name={to_text(name)}: choose one of {', '.join(MODELS)}")
@@ -86,7 +86,7 @@ def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int) -> Seq2
 
 
 def entry(config: Mapping[str, Any], vocabulary: Vocabulary, text: str) -> dict[str, Any]:
-    """Returns our entry in a checkpoint: plain values and tensors. text: digest of the corpus, which older checkpoints lack."""
+    """Returns our entry in a checkpoint: plain values and tensors. text: the corpus's digest; older checkpoints have none."""
     made_of = {"config": dict(config), "vocabulary": vocabulary.state(), "text": text}
     return {"schema": SCHEMA, "read_by": READ_BY, "provenance": provenance(), **made_of}
 
@@ -108,8 +108,8 @@ def provenance() -> dict[str, str]:
 
 
 def refuse_other_text(path: Path, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raises InputError if the entry `stored` in a checkpoint differs from the entry `given` in its corpus or in its
-    vocabulary, since the weights fit only the stored vocabulary's pieces."""
+    """Raises InputError if the corpus or the vocabulary of `stored`, the entry in a checkpoint, differs from that of the new
+    entry `given`: the weights fit only the pieces of the stored vocabulary."""
     if "text" not in stored:
         log.info("%s has no digest of its text, so only its vocabulary is compared", path)
     if stored.get("text", given["text"]) != given["text"]:
@@ -163,8 +163,8 @@ def _as_input_error(path: Path, what: str) -> Iterator[None]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Returns the content of one of our checkpoints, verified by its checksum. These are plain values and dense tensors, no
-    more of them than the file has room for. Raises InputError if the file is not ours or has changed since it was written."""
+    """Returns the content of one of our checkpoints: plain values and dense tensors. Raises InputError if the file is not ours,
+    if its content does not match its checksum, or if that content is far larger than the file."""
     with _as_input_error(path, "not a checkpoint, or a damaged one"):
         size = path.stat().st_size
         with zipfile.ZipFile(path) as archive:
@@ -190,7 +190,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def _refuse_other_globals(archive: zipfile.ZipFile) -> None:
     """Raises UnpicklingError if a pickle in a checkpoint names a global that ours do not use. torch's reader allows a few more,
-    among them `bytearray`, which can be called with any size."""
+    such as `bytearray`, with which a file could allocate any amount of memory."""
     for part in archive.infolist():
         if part.filename.lower().endswith(".pkl"):
             for opcode, name, _ in pickletools.genops(archive.read(part)):
@@ -200,7 +200,7 @@ def _refuse_other_globals(archive: zipfile.ZipFile) -> None:
 
 def checksum(content: object, limit: float = math.inf) -> str:
     """Returns the SHA-256 of every value, its type and its position. Raises TypeError for a value that our checkpoints never
-    hold, and ValueError for more than `limit` bytes or too deep nesting."""
+    hold, and ValueError if more than `limit` bytes are to be hashed or the nesting is too deep."""
     digest, size = hashlib.sha256(), 0
     for part in _parts(content, ()):
         size += len(part)
@@ -211,7 +211,7 @@ def checksum(content: object, limit: float = math.inf) -> str:
 
 
 def _parts(value: object, place: tuple[object, ...]) -> Iterator[bytes | memoryview]:
-    """Yields the bytes that are hashed for a value, in order. place: the keys that lead to it."""
+    """Yields the bytes to hash for a value, in order. place: the keys that lead from the whole content to this value."""
     if len(place) > MAX_DEPTH:
         raise ValueError(f"nested more than {MAX_DEPTH} deep")
     if isinstance(value, Tensor):
@@ -242,7 +242,7 @@ def _path(place: Sequence[object]) -> str:
 
 
 def load(checkpoint: str) -> Run:
-    """Loads a checkpoint, or a run's best. Raises InputError if it is missing or not ours, Diverged for non-finite weights."""
+    """Loads a checkpoint, see `find`. Raises InputError if it is missing or not ours, Diverged if weights are not finite."""
     path = find(checkpoint)
     content = read(path)
     with _as_input_error(path, "a part of the checkpoint is missing or of the wrong kind"):

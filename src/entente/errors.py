@@ -26,7 +26,7 @@ def reason(error: BaseException) -> str:
 
 
 def shortage(error: BaseException) -> str | None:
-    """Returns a line that describes an error of memory, files or disk space, or None for an error of another kind."""
+    """Returns a one-line message if memory ran out or a file cannot be read or written, and None for any other error."""
     if cause := disk_error(error):
         return f"{cause.filename or 'output'}: cannot be read or written ({reason(cause)})"
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error))):
@@ -35,8 +35,8 @@ def shortage(error: BaseException) -> str | None:
 
 
 def disk_error(error: BaseException) -> OSError | None:
-    """Returns the error itself if it is an OSError, else the disk error that it was raised from, or None. torch, datasets and
-    Lightning raise errors of their own when a write fails."""
+    """Returns the error itself if it is an OSError, else the disk error that led to it, or None. When a write fails, torch,
+    datasets and Lightning raise errors of their own."""
     if isinstance(error, OSError):
         return error
     below = disk_error(error.__context__) if error.__context__ else None
@@ -44,7 +44,7 @@ def disk_error(error: BaseException) -> OSError | None:
 
 
 class Diverged(Exception):
-    """Raised when loss, weights or predictions are no longer finite. The message says where in one line. The exit code is 3."""
+    """Raised when loss, weights or predictions are no longer finite. Its message, one line, says where. The exit code is 3."""
 
 
 class Interrupted(Exception):

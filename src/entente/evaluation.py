@@ -1,6 +1,6 @@
 """Evaluation of a model on a split: translations scored by sacreBLEU, with the signatures that make scores comparable (Post
 2018), and the likelihood of the references. Validation, the end of a run and the command `evaluate` all call `evaluate`, so the
-same weights give the same digits in each.
+same weights give exactly the same scores in each.
 
 Shapes: B batch, T target length, N real target tokens of a batch, D width of the decoder's output.
 """
@@ -26,8 +26,8 @@ from entente.errors import Diverged
 from entente.files import file_in, write_text
 from entente.models.seq2seq import Loss, Seq2Seq
 
-Progress = Callable[[int, int], None]  # called with the number of finished batches, and of all batches
-Result = tuple[float, int, dict[int, list[int]]]  # of a batch: total NLL in nats, target tokens, best translation of each row
+Progress = Callable[[int, int], None]  # called with the number of finished batches and the number of all batches
+Result = tuple[float, int, dict[int, list[int]]]  # for a batch: total NLL in nats, target tokens, best translation by row
 METRICS = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
 LENGTHS = (5, 10, 15, 20, 30, 50)  # upper limits of the source length buckets, in words separated by white space
 
@@ -51,7 +51,7 @@ class Evaluation:
 
 def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], names: Iterable[str]) -> dict[str, Any]:
     """Returns the named scores and their signatures. BLEU (Papineni et al. 2002) and chrF (Popović 2015) range from 0 to 100;
-    higher is better. TER (Snover et al. 2006) is in percent; lower is better. It is slow if translations are long and wrong."""
+    higher is better. TER (Snover et al. 2006) is in percent; lower is better. TER is slow for long, wrong translations."""
     scores: dict[str, Any] = {"signature": {}}
     for name in names:
         metric = METRICS[name]()
@@ -83,7 +83,7 @@ def batch_loss(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tu
 def evaluate(
     model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, how: Search, progress: Progress | None = None
 ) -> Evaluation:
-    """Decodes every sentence of a split and scores its references. Raises Diverged if the loss is not finite."""
+    """Translates a split and computes the likelihood of its references. Raises Diverged if the loss is not finite."""
     device = next(model.parameters()).device
 
     def report(results: Iterator[Result]) -> Iterator[Result]:

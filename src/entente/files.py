@@ -3,7 +3,7 @@
 The name of a run, suite, variant, test set or language comes from the command line or from a file that others wrote.
 
 A file is prepared next to its destination, in a folder named `.entente-*.new`. Its writer holds the lock `.entente-*.lock`,
-which is released when the process ends, so that the next writer can recognise and remove what a dead writer left behind.
+which the system releases if the writer dies. The next writer removes every such folder whose lock it finds released.
 """
 
 import json
@@ -34,7 +34,7 @@ MAX_YAML_VALUES = 100_000  # with aliases, a few lines of YAML can expand to bil
 
 
 def is_name(text: str) -> bool:
-    """Returns whether this can be the name of a file or folder, with or without one of our suffixes."""
+    """Returns whether this can be the name of a file or folder, even after one of our suffixes has been appended."""
     return not FORBIDDEN.search(text) and text.isprintable() and len(text.encode(errors="replace")) <= LONGEST_NAME
 
 
@@ -148,7 +148,7 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
     """Creates a temporary folder in `folder`, for files that are prepared there and then moved, and removes it at the end.
-    `folder` and its parents are created if missing; those that this call created are removed again if they are still empty."""
+    If `folder` or parents of it are missing, they are created, and removed again at the end if they are still empty."""
     made = [one for one in (folder, *folder.parents) if not one.exists()]
     new = folder / f".entente-{secrets.token_hex(8)}.new"
     lock = new.with_suffix(".lock")
@@ -186,7 +186,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 @contextmanager
 def writable(what: str, instead: str = "place") -> Iterator[None]:
-    """Turns an OSError while writing `what` into an InputError of one line, which asks for another `instead`."""
+    """Turns an OSError while writing `what` into an InputError of one line, which tells the user to give another `instead`."""
     try:
         yield
     except BrokenPipeError:

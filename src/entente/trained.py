@@ -46,7 +46,7 @@ class TrainedModel(checkpoint.Run):
         return texts[0] if isinstance(sentences, str) else texts
 
     def attention(self, source: str, target: str | None = None) -> Attention:
-        """Returns the attention of every layer and head for a source and `target`, by default the greedy translation."""
+        """Returns the attention of every layer and head for `source` and `target` (None: the greedy translation)."""
         if not has_attention(self.model):
             raise InputError("this model has no attention: it was trained with score=none")
         return attend(self.model, self.vocabulary, *self._ids(source, target))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from entente.data.files import read_lines
 from entente.errors import InputError
 
-Span = tuple[int, int]  # of characters in a sentence: the first, and one past the last
+Span = tuple[int, int]  # positions in a sentence: a word's first character, and one past its last
 Link = tuple[int, int]  # index of the source word, index of the target word
 
 LINK = re.compile(r"(\d{1,6})([-?p])(\d{1,6})")

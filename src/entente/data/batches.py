@@ -49,7 +49,7 @@ class Batch(NamedTuple):
     src: Tensor  # (B, S) source ids ending in EOS, then PAD
     tgt: Tensor  # (B, T) BOS ... EOS, then PAD
     index: Tensor  # type: ignore[assignment]  # (B,) rows in the split; shadows tuple.index, which is unused
-    step_tokens: int | None = None  # unpadded target tokens in all batches of the training step; None: of this batch alone
+    step_tokens: int | None = None  # unpadded target tokens in all batches of the training step; None: a step of one batch
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
@@ -72,7 +72,7 @@ def _pad(rows: Rows, index: Sequence[int]) -> Tensor:
 
 
 def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
-    """Cuts rows, sorted longest first, into batches of at most room[first row] padded tokens, or of one row that is longer."""
+    """Cuts rows, sorted longest first, into batches. A batch from row i on has at most room[i] padded tokens, or one row."""
     parts, start = [], 0
     while start < len(longest):
         stop = start + max(1, int(room[start]) // int(longest[start]))
@@ -95,7 +95,7 @@ def rows_within(longest: np.ndarray, max_tokens: int) -> np.ndarray:
 class TrainingBatches:
     """An endless stream of training batches, epoch after epoch. Pairs with more than `max_tokens` tokens on a side are dropped.
 
-    Iteration starts at `position`, the number of batches consumed, but does not change it, because Lightning prefetches: the
+    Iteration starts at `position`, the number of batches used. Only `consume` advances it, because Lightning prefetches: the
     caller calls `consume` after using a batch. An optimiser step takes `accumulate` batches, even if an epoch ends in between.
     """
 

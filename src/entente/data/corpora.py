@@ -1,5 +1,5 @@
-"""Corpora: sentence pairs for training, validation and tests. Each option of the config group `data` is read by the function
-of the same name in `CORPORA`, whose annotations define the settings."""
+"""Corpora: sentence pairs for training, validation and tests. Each option of the config group `data` has a function of
+the same name in `CORPORA`, which reads the corpus. The annotations of the function's parameters define the settings."""
 
 import hashlib
 import logging
@@ -62,7 +62,7 @@ class Places(TypedDict):
 
 
 class Split(TypedDict):
-    """The training pairs to hold out, as numbers or shares of pairs, if there is no validation set."""
+    """How many training pairs to hold out, as numbers or shares, if there is no validation set."""
 
     valid: Annotated[AtLeastOne | Share, doc("a share of the pairs, or a number of pairs")]
     test: Annotated[Annotated[int, Ge(0)] | Share, doc("a share or number of pairs, if there is no test set; 0: none")]
@@ -74,14 +74,14 @@ Given = TwoFiles | str | None  # two files, or one file of pairs
 
 @dataclass(frozen=True)
 class Corpus:
-    """Pairs for training, validation and tests. Each split has the columns src and tgt, neither of which is ever empty."""
+    """Pairs for training, validation and tests. Each split has the columns src and tgt, without empty sentences."""
 
     name: str
     train: Dataset
     valid: Dataset
     tests: dict[str, Dataset]
     dropped: dict[str, int] = field(default_factory=dict)  # "train: over-long" -> number of pairs; no zeros
-    read: dict[str, int] = field(default_factory=dict)  # "train" -> number of pairs read, including those held out or dropped
+    read: dict[str, int] = field(default_factory=dict)  # "train" -> number of pairs read, before any were held out or dropped
     gold: dict[str, list[Gold]] = field(default_factory=dict)  # only for splits with known word alignments
 
     @property
@@ -95,8 +95,8 @@ class Corpus:
         return self.splits[name]
 
     def digest(self) -> str:
-        """Returns the SHA-256 of the training pairs followed by the validation pairs, whose scores from before and after a
-        resume are compared. Test sets are left out, since they are only scored at the end."""
+        """Returns a SHA-256 of the training and validation pairs. A resumed run needs the same pairs, since validation scores
+        from before and after the resume are compared. Test sets are left out, since they are only scored at the end."""
         return hashlib.sha256((digest(self.train, "src", "tgt") + digest(self.valid, "src", "tgt")).encode()).hexdigest()
 
 
@@ -192,7 +192,7 @@ def opus_books(
     max_words: MaxWords = 100,
     max_ratio: MaxRatio = None,
 ) -> Corpus:
-    """Reads a translation data set that has only a training split, from which validation and test are held out. `path` is a
+    """Reads a translation data set that has only a training split; validation and test pairs are held out of it. `path` is a
     name on the Hugging Face hub, a Parquet file, or a folder of Parquet files (in its subfolder `subset`, if that exists)."""
     places = Columns(_languages(src, tgt))
     here = path_of(path)
@@ -245,7 +245,7 @@ def _corpus(name: str, parts: dict[str, Pairs], max_words: int, max_ratio: float
 
 
 def _take_held_out(pairs: Pairs, split: Split | None, with_test: bool) -> dict[str, Pairs]:
-    """Removes the pairs held out for valid, and for test if `with_test`, from `pairs`, and returns them by split."""
+    """Removes from `pairs` the pairs to hold out for valid, and for test if `with_test`, and returns them by split."""
     if not split:
         raise InputError("data.valid is not set: give the files, data.valid.src=FILE data.valid.tgt=FILE")
     asked = {"valid": split["valid"], **({"test": split["test"]} if with_test and split["test"] else {})}
@@ -275,7 +275,7 @@ def _languages(src: str, tgt: str) -> tuple[str, str]:
 
 
 def _read(root: str | None, key: str, given: Given, places: Columns) -> Pairs | None:
-    """Reads the pairs of one file or of two parallel ones. Returns None if no file is set."""
+    """Reads pairs from one file of pairs or from two parallel files. Returns None if no file is set."""
     named = {f"{key}.{side}": given.get(side) for side in ("src", "tgt")} if isinstance(given, Mapping) else {key: given}
     paths = [path_of(root or "") / path_of(str(path)) for path in named.values() if path not in MISSING]
     if not paths:
@@ -304,7 +304,7 @@ def _fetch(address: str) -> Path:
     """Returns the local path of a file. If `address` is a URL, the file is downloaded first, or taken from the cache."""
     if not address.startswith(("http://", "https://")):
         return path_of(address)
-    # Published files do not change. Without use_etag, which would ask the server for changes, a second run needs no network.
+    # Published files do not change. use_etag would ask the server for changes; without it, a second run needs no network.
     config = DownloadConfig(use_etag=False, disable_tqdm=not sys.stderr.isatty())
     try:
         return Path(DownloadManager(download_config=config).download(address))

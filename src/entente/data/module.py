@@ -18,13 +18,13 @@ from entente.errors import InputError
 
 
 def split_of(name: str) -> str:
-    """Returns the split without its grouping: "test" for "test@alone"."""
+    """Returns the name of a split without the grouping: "test" for "test@alone"."""
     return name.partition("@")[0]
 
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """A split to evaluate. The `index` of a batch points into `sources` and `references`. limit: number or share of batches."""
+    """A split to evaluate. A batch's `index` points into `sources` and `references`. limit: number or share of batches."""
 
     name: str
     batches: EvaluationBatches
@@ -94,12 +94,12 @@ class TranslationData(L.LightningDataModule):
         return to_device(batch, device) if isinstance(batch, Batch) else batch
 
     def val_dataloader(self) -> Iterable[EvaluationSplit]:
-        """Returns a loader whose only item is the whole split, since `evaluate` takes a split and not a batch. It is
-        not a list, because Lightning treats a list as several loaders."""
+        """Returns a loader whose only item is the whole split, since `evaluate` takes a split and not a batch. This
+        loader is not a list, because Lightning treats a list as several loaders."""
         return {"valid": self.evaluation("valid")}.values()
 
     def evaluation(self, split: str) -> EvaluationSplit:
-        """Returns the batches of a split. Its name may say how to group sentences into batches: test@alone, test@mixed. Raises
+        """Returns a split and its batches. The name may say how to group sentences into batches: test@alone, test@mixed. Raises
         InputError if there is no such split or grouping, or if a sentence is too long."""
         grouping: Any = split.partition("@")[2] or "alike"
         if grouping not in get_args(Grouping):
@@ -117,7 +117,7 @@ class TranslationData(L.LightningDataModule):
         return collate(src, tgt, range(min(n, len(src))))
 
     def unigram_nll(self) -> float:
-        """Returns the validation loss, in nats per target token with EOS, of an add-one smoothed unigram model of train."""
+        """Returns the validation loss, in nats per target token or EOS, of a unigram model of train with add-one smoothing."""
         size = len(self.vocabulary.tgt)
         train, valid = (np.bincount(self.ids(split)[1].values, minlength=size) for split in ("train", "valid"))
         train[BOS] = valid[BOS] = 0

@@ -1,4 +1,4 @@
-"""Sentence pairs, kept as Arrow tables in a third of the memory of Python strings, and the choice of pairs to hold out."""
+"""Sentence pairs in Arrow tables, which take a third of the memory of Python strings, and the choice of pairs to hold out."""
 
 import hashlib
 import uuid
@@ -15,7 +15,7 @@ from entente.process import memory
 Pair = tuple[str, str]  # source, target
 
 MAX_BLOCK_PAIRS = 10_000  # only one block at a time is held as Python strings
-LONGEST_BLOCK = 1 << 26  # characters per block, which Python and Arrow briefly hold at the same time
+LONGEST_BLOCK = 1 << 26  # characters per block; each block is briefly in memory twice, as Python strings and in Arrow
 ARROW_SCHEMA = pa.schema({"src": pa.string(), "tgt": pa.string()})
 POOL = pa.system_memory_pool()  # Arrow's default pool takes 1.5 times the memory
 
@@ -76,7 +76,7 @@ def match_key(sentence: str) -> str:
 
 
 def hold_out(pairs: Iterable[Pair], sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
-    """Splits pairs into `train` and the parts in `sizes`, each of at most that many pairs. Returns a mask (N,) for each part.
+    """Splits pairs into `train` and parts with the names and maximum sizes in `sizes`. Returns a mask (N,) for each part.
 
     Pairs that share a sentence, directly or through other pairs, stay together. Such groups are assigned in the order of a hash
     of seed and text, so neither the machine nor the order of the lines matters. A group that fits into no part goes to train.
@@ -128,7 +128,7 @@ def _groups(pairs: Iterable[Pair]) -> np.ndarray:
     hashes = np.fromiter((_hash(match_key(sentence)) for pair in pairs for sentence in pair), np.uint64)
     known = np.unique(hashes)
     src, tgt = np.searchsorted(known, hashes).reshape(-1, 2).T
-    label = np.arange(len(known))  # (sentences,): a sentence of the same component, in the end the component's first
+    label = np.arange(len(known))  # (sentences,): the first sentence found so far in the same component
     del hashes, known
     while (label[src] != label[tgt]).any():
         np.minimum.at(label, label[src], label[tgt])

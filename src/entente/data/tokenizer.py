@@ -49,7 +49,7 @@ OPTIONS: dict[str, Any] = {
 }
 BYTES = 256
 # Characters that the trainer rejects in a line, or uses itself (U+2581 marks a space, U+2585 an unknown, tab ends a piece).
-# In training they become spaces; in `encode`, byte fallback spells those that are not pieces.
+# In training they become spaces; `encode` spells those of them that are not pieces in bytes.
 RESERVED = re.compile("[\0\t\n\r\u2581\u2585]")
 
 log = logging.getLogger("entente")
@@ -77,7 +77,7 @@ class Tokenizer:
                 sentence_iterator=(RESERVED.sub(" ", line) for line in lines),
                 model_writer=model,
                 model_type=type,
-                # With a smaller size, the trainer fails before it has counted the required characters.
+                # With a smaller size, the trainer fails before counting the required characters, which the error reports.
                 vocab_size=max(vocab_size, len(SPECIAL) + BYTES),
                 **OPTIONS,
             )
@@ -179,7 +179,7 @@ def texts(pairs: Dataset, *sides: str) -> Iterator[list[str]]:
 
 
 def digest(pairs: Dataset, *sides: str) -> str:
-    """Returns the SHA-256 of the sentences of the sides, in order, one per line; no sentence contains a line end."""
+    """Returns the SHA-256 of the sentences on the given sides, in order, one per line; no sentence contains a line end."""
     found = hashlib.sha256()
     for block in texts(pairs, *sides):
         found.update("".join(f"{text}\n" for text in block).encode())
@@ -187,8 +187,8 @@ def digest(pairs: Dataset, *sides: str) -> str:
 
 
 def _load_or_train(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path | None) -> Tokenizer:
-    """Returns the tokenizer of these sides. Its file in the cache is named by a digest of everything that training depends on
-    and a digest of the content, so a new tokenizer is trained if the file is missing, damaged or unreadable."""
+    """Returns the tokenizer of these sides. The name of its file in the cache has a digest of all that training depends on and
+    a digest of the content, so a new tokenizer is trained if the file is missing, damaged or unreadable."""
     options = (sentencepiece.__version__, vocab_size, type, sorted(OPTIONS.items()), RESERVED.pattern, SAMPLE)
     key = hashlib.sha256(repr((options, digest(pairs, *sides))).encode()).hexdigest()[:32]
 

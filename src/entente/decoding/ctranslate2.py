@@ -24,7 +24,7 @@ from entente.models import Transformer
 from entente.models.transformer import Block
 
 TOKENS_PER_BATCH = 1024  # source tokens that one worker translates together
-# CTranslate2 supports any value of these arguments of a Transformer; for the others, only the defaults and norm=post.
+# Arguments of a Transformer of which CTranslate2 supports any value; of all others it supports the default, and norm=post.
 ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout", "tied", "positions"}
 
 
@@ -126,10 +126,10 @@ class CTranslate2:
 
     In float32, greedy search translates as `translate` does, unless two tokens are equally likely within float32 accuracy; int8
     rounds weights and activations, which changes some translations. Beams of width K grow like ours but stop later. CTranslate2
-    does not support our penalty ((5 + n) / 6)^alpha, so it applies none. It searches until 2 K hypotheses and the most likely
-    candidate of a step have ended; this class then ranks the hypotheses like our search. The best translation differs from ours
-    if a better one ends after our search has stopped, or if ours ends after 2 K others and is lost, perhaps to a repetition
-    that is likelier than any ending but is cut at the length limit. With n_best > 1, lower ranks differ more.
+    does not support our penalty ((5 + n) / 6)^alpha, so it applies none. It searches until 2 K hypotheses have ended and
+    the most likely candidate of a step ends; this class then ranks the hypotheses like our search. The best translation differs
+    from ours if a better one ends after our search has stopped, or if ours ends after 2 K others and is lost. A repetition that
+    is likelier than any ending, but is cut at the length limit, may take its place. With n_best > 1, lower ranks differ more.
 
     Raises InputError if CTranslate2 does not support the model or the beam, or is not installed."""
 

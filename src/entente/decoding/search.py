@@ -55,7 +55,7 @@ class Search:
         return (lengths * self.length_factor).long() + self.length_offset
 
     def penalty(self, length: int) -> float:
-        """Returns the divisor for the log-probability of `length` tokens, counting the end symbol."""
+        """Returns the number that divides the log-probability of a hypothesis of `length` tokens, counting the end symbol."""
         return float(((5 + length) / 6) ** self.length_penalty)
 
 
@@ -107,11 +107,11 @@ class _Finished:
         del self.hypotheses[self.how.beam :]
 
     def beats(self, n: int, bound: float) -> bool:
-        """Returns whether no new hypothesis that scores at most `bound` can be among the n best, if all added so far ended."""
+        """Returns whether the n best all score at least `bound`, so that no new hypothesis below it can join them."""
         return len(self.hypotheses) >= n and self.hypotheses[n - 1].score >= bound
 
     def is_open(self, totals: list[float], prefix: Tensor, step: int) -> bool:
-        """Returns whether to extend the beams, of tokens prefix (K, T). At the limit, adds them to `hypotheses` instead."""
+        """Returns whether to extend the beams `prefix` (K, T). At the limit, adds them to `hypotheses` and returns False."""
         if step >= self.limit:
             for tokens, total in zip(prefix, totals, strict=True):
                 if total > -torch.inf:
@@ -128,8 +128,8 @@ def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
     """Returns for each sentence of src (B, S) its n best hypotheses, best first. The model should be in evaluation mode.
 
     Each step extends every beam by every token. The K best candidates that have not ended become the new beams. Of the K best
-    overall, those that have ended are finished hypotheses. A sentence is done at its length limit; when no live beam can
-    beat its n best; or when K finished hypotheses score no less than the best live beam does now, so K = 1 is greedy search."""
+    overall, those that have ended are finished hypotheses. A sentence is done at its length limit, when no live beam can
+    beat its n best, or when K finished hypotheses score no less than the best live beam does now. K = 1 is greedy search."""
     finished = [_Finished(how, limit) for limit in how.limits(padding_mask(src, model.pad_id).sum(1)).tolist()]
     k = how.beam
     rows = list(range(src.size(0)))  # the sentence of each group of beams

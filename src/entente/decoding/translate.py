@@ -49,7 +49,7 @@ def parallel_map(
 ) -> list[Result]:
     """Returns `work(item)` for each item, in order, with the model in evaluation mode. On a CPU, `work` runs on
     `torch.get_num_threads()` workers of one thread each, because the products of a search step are too small to split among
-    cores; under autocast, which other threads do not inherit, it runs on the caller's thread. While workers run, torch uses one
+    cores. Under autocast, which is set per thread, it runs on the caller's thread instead. While workers run, torch uses one
     thread and the model's weights must not change. `report` wraps the iterator of results, and so sees each as it arrives."""
     threads = torch.get_num_threads()
     on_cpu = next(model.parameters()).device.type == "cpu"

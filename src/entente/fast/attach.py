@@ -1,7 +1,7 @@
 """Fast implementations of a model's methods, attached from outside: the model's own files do not depend on them.
 
 Each function replaces one method of a module instance, so parameters, their names and hooks remain unchanged. `attach` serves
-both training and decoding. `packed` serves decoding only, because it copies the weights, which must not change meanwhile.
+both training and decoding. `packed` serves decoding only: it makes a copy of the weights, which later changes would not reach.
 
 Shapes: B batch, H heads, T queries, S keys, K key width of a head, N target tokens, R target tokens of a block, D width of the
 decoder's output, V vocabulary.
@@ -31,8 +31,8 @@ LOSS_ROWS = 512  # R: a block of 512 x 8,000 logits takes 16 MB
 
 
 def drop(layer: nn.Dropout, x: Tensor) -> Tensor:
-    """Implements nn.Dropout.forward. On a CPU, torch draws a random number per value, which took a tenth of a training step;
-    here a 64-bit number decides four values. p is rounded to a multiple of 1 / 65,536, and kept values are scaled to match."""
+    """Implements nn.Dropout.forward. On a CPU, torch draws one random number per value, which took a tenth of a training step;
+    here, a 64-bit number serves four values. p is rounded to a multiple of 1 / 65,536, and kept values are scaled to match."""
     if not layer.training or layer.p == 0 or x.device.type != "cpu":
         return F.dropout(x, layer.p, layer.training)
     dropped = min(round(layer.p * LEVELS), LEVELS - 1)
@@ -43,15 +43,15 @@ def drop(layer: nn.Dropout, x: Tensor) -> Tensor:
 
 def attend(layer: MultiHeadAttention, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
     """Implements MultiHeadAttention.attend for query (B, H, T, K). Training on a GPU uses torch's fused kernel. Evaluation
-    computes step by step, so that hooks see the weights; so does a CPU, where separate steps are faster at sentence lengths."""
+    uses separate steps, so that hooks see the weights. So does training on a CPU, where they are faster at sentence lengths."""
     if not layer.training or query.device.type in UNFUSED_DEVICES:
         return MultiHeadAttention.attend(layer, query, kv, mask)
     return F.scaled_dot_product_attention(query, kv.key, kv.value, mask, dropout_p=layer.dropout.p)
 
 
 def is_standard(layer: MultiHeadAttention) -> bool:
-    """Returns whether the layer equals one built from `d_model`, `n_heads` and `dropout` alone: the fused kernel can replace
-    no other. Any other argument that changes the layer, even an argument added in the future, makes it non-standard."""
+    """Returns whether the layer equals one built from `d_model`, `n_heads` and `dropout` alone: the fused kernel can
+    replace only these. Any other argument that changes the layer, even one added in the future, makes it non-standard."""
     with torch.device("meta"):  # allocates no memory
         standard = MultiHeadAttention(layer.out.out_features, layer.n_heads, layer.dropout.p)
     return _fingerprint(layer) == _fingerprint(standard)
@@ -68,7 +68,7 @@ def _fingerprint(layer: nn.Module) -> list[Any]:
 def loss(model: Seq2Seq, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
     """Implements Seq2Seq.loss for hidden (N, D) and target (N,) in blocks of rows, because all logits together would be the
     largest tensor. The forward pass computes the gradients while a block's logits exist; the backward pass only scales them.
-    Under autocast, products use its dtype; softmax and losses use at least float32. With an output bias, calls Seq2Seq.loss."""
+    Products use autocast's dtype; softmax and losses use at least float32. If `output` has a bias, calls Seq2Seq.loss."""
     if model.output.bias is not None:
         return Seq2Seq.loss(model, hidden, target, label_smoothing)
     if not torch.is_grad_enabled():
@@ -95,8 +95,8 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
 
 
 def _precision(hidden: Tensor) -> tuple[torch.dtype, int]:
-    """Returns the dtype of the matrix products, and a factor by which float16 gradients stay enlarged until the backward pass
-    applies the loss scale. Without this factor, the gradients of a mean over N target tokens would underflow."""
+    """Returns the dtype of the matrix products, and a factor that enlarges float16 gradients; the backward pass
+    replaces it by the loss scale. Without this factor, the gradients of a mean over N target tokens would underflow."""
     device = hidden.device.type
     narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
     return narrow, len(hidden) if narrow == torch.float16 else 1
@@ -105,7 +105,7 @@ def _precision(hidden: Tensor) -> tuple[torch.dtype, int]:
 def _blockwise_loss(
     hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, gradients: tuple[Tensor, Tensor] | None
 ) -> Loss:
-    """Returns the loss. Adds the scaled gradients of `smoothed` to `gradients`, zeros shaped like hidden and weight."""
+    """Returns the loss. Adds the scaled gradients of `smoothed` to `gradients` (or None): zeros shaped like hidden, weight."""
     n, vocabulary = len(target), len(weight)
     narrow, scale = _precision(hidden)
     wide = torch.promote_types(hidden.dtype, torch.float32)
@@ -158,8 +158,8 @@ def attach(model: Model) -> Model:
 def packed(model: nn.Module) -> Iterator[None]:
     """Makes float32 linear layers on a CPU use a copy of their weights, laid out for oneDNN; the weights must not change inside
     the context. With gradients enabled, the weights themselves are used. Other layers, and all layers under autocast, are
-    unaffected. Packing takes one pass over the weights; the small products of a search step become 1.1 to 1.5 times as fast as
-    torch's own, which lay out the weights again at each call."""
+    unaffected. Packing takes one pass over the weights. The small products of a search step become 1.1 to 1.5 times as fast,
+    because torch's own products lay out the weights again at each call."""
     known = all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))  # private to torch
     able = known and torch.backends.mkldnn.is_available() and not torch.is_autocast_enabled("cpu")
     with ExitStack() as stack:

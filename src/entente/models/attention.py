@@ -99,8 +99,8 @@ class AttentionWeights(nn.Module):
     masked score becomes -inf, so its weight is exactly 0. Callers ensure that every query sees a key: no sentence is empty, and
     a token sees itself. To record attention, use a forward hook on this module: its output is the weights before dropout.
 
-    softmax: the axis to normalise. Axes other than `keys` are deliberate mistakes, for ablations. There the mask may hide a
-    whole column, so masked scores are set to a finite minimum, and their weights to 0 afterwards. mask_value: replaces masked
+    softmax: the axis to normalise. Axes other than `keys` are deliberate mistakes, for ablations. Along them, the mask may hide
+    all scores, so masked scores are set to a finite minimum, and their weights to 0 afterwards. mask_value: replaces masked
     scores; None means -inf. A finite value below the range of the scores' dtype is raised to the lowest value of that range.
     """
 
@@ -225,7 +225,7 @@ class RecurrentAttention(nn.Module):
 
 class AdditiveAttention(RecurrentAttention):
     """Additive attention, e_ij = v^T tanh(W q_i + U k_j) (Bahdanau et al. 2015, sections 3.1 and A.1.2). Queries and keys may
-    have different widths, which a dot product does not allow."""
+    have different widths, unlike in a dot product."""
 
     def __init__(self, query_size: int, source_size: int, d_attention: int, softmax: SoftmaxOver = "keys") -> None:
         super().__init__(softmax)

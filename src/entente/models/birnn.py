@@ -35,7 +35,7 @@ class BiRNN(Seq2Seq):
     """Recurrent encoder-decoder. tied: see Press & Wolf 2017. score: how the decoder's state is compared with the source; with
     `none`, every step gets the last state of each direction (Cho et al. 2014). readout: `maxout` is as published; `residual`
     is W (s_i + U c_i), which adds the state to the projected context; `context` is W U c_i, which does not depend on the token
-    just read. mask_padding: whether attention ignores padding, which the encoder never reads. softmax: see AttentionWeights;
+    just read. mask_padding: whether attention ignores padding; the encoder always does. softmax: see AttentionWeights;
     outside beam search, each step has a single query, so normalising over `queries` makes all weights 1."""
 
     def __init__(

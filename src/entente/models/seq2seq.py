@@ -20,14 +20,14 @@ Memory = TypeVar("Memory")
 
 
 class Source(NamedTuple, Generic[Memory]):
-    """The keys and values computed from the encoder's output, to which the decoder attends, and the source mask."""
+    """What the decoder attends to: keys and values computed from the encoder's output, and the source mask."""
 
     memory: Memory
     mask: Tensor
 
 
 class State(NamedTuple, Generic[Written, Memory]):
-    """The state of a decoder between two calls of `decode`, which returns a new state and never modifies its argument. To
+    """The state of a decoder between two calls of `decode`: each call returns a new state and does not modify the old one. To
     callers, both parts are opaque tuples of tensors with rows in dim 0. Each row of `source` is shared by the same number of
     consecutive rows of `written`, for example the beams of a sentence."""
 
@@ -93,7 +93,7 @@ def causal_mask(new: int, past: int, device: torch.device) -> Tensor:
 
 def select(state: Any, rows: Tensor) -> Any:
     """Selects rows of any model's state, or of a part of it, by a 1-D tensor of indices that may reorder, repeat or drop rows.
-    Pass a whole state only while each sentence has one hypothesis: otherwise its parts differ in their numbers of rows."""
+    Pass a whole state only while each sentence has one hypothesis: otherwise `written` has more rows than `source`."""
     if isinstance(state, Tensor):
         return state.index_select(0, rows)
     parts = [select(part, rows) for part in state]

@@ -12,8 +12,8 @@
 Each side shows one of its `n_layers` blocks and the final norm; each + is a residual connection. In self-attention, query, key
 and value are projections of the same x. In cross-attention, the query is a projection of the decoder's y; key and value are
 projections of the encoder's output ("memory"). The cache contains the keys and values of the target tokens read so far, one
-pair per decoder block. The source mask hides padding. The causal mask hides all later tokens from each target token; because
-padding is on the right, it also hides the target's padding, for which there is no other mask.
+pair per decoder block. The source mask hides padding. The causal mask hides all later tokens from each target token. Because
+padding is on the right, real target tokens never see padding either, so the target needs no other mask.
 
 Shapes: B batch, S source length, T target length, P number of target tokens read before, H heads, D model width, K key width of
 a head, V vocabulary.
@@ -42,7 +42,7 @@ LEARNED_POSITIONS = 512  # rows of the table of learned positions; all later pos
 
 class Block(nn.Module):
     """Base class of encoder and decoder blocks. They apply a sublayer f as `x = after(residual(x, f(before(x))))`. The argument
-    `residual` lists the sublayers with a residual connection; the attribute maps each sublayer to its Residual module."""
+    `residual` lists the sublayers with a residual connection; the attribute of this name maps each sublayer to a Residual."""
 
     names: tuple[Sublayer, ...]
 
@@ -97,7 +97,7 @@ class DecoderBlock(Block):
         return self.cross_attention.project(memory) if "cross" in self.present else KV(memory[:, :0], memory[:, :0])
 
     def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
-        """Returns the output (B, T, D) for new tokens x (B, T, D), and past (B, H, P, K) extended by their keys and values."""
+        """Returns the output (B, T, D) for new tokens x (B, T, D), and past (B, H, P, K) with their keys and values added."""
         h = self.before["self"](x)  # does not call `sublayer`, because the keys and values of h are returned too
         extended = past.extend(self.self_attention.project(h))  # (B, H, P + T, K)
         x = self.after["self"](self.residual["self"](x, self.self_attention(h, extended, causal)))
