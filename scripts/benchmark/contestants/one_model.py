@@ -56,7 +56,7 @@ def main() -> None:
         adam.zero_grad()
 
     def burst(request: Answer) -> Answer:
-        """Returns microseconds per target token, and the peak memory of training in MiB, without that of the imports."""
+        """Returns microseconds per target token, and the peak memory of training in MiB, not counting that of the imports."""
         training, memory = seconds_per_call(step, spec["burst"]), peak_kb() - idle
         with evaluating(model), packed(model):
             decoding = seconds_per_call(lambda: search(model, src, how, BOS, IMPOSSIBLE_ID), spec["burst"])
