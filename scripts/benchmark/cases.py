@@ -244,7 +244,7 @@ def decoding(bench: Bench, case: str) -> Result:
 
 def sorted_sources(path: Path, ids: list[list[int]], length: int, size: int = 100) -> dict[str, Any]:
     """Writes the sentences to a file in batches of `size`, longest first, and returns the settings of a contestant that decodes
-    them. The setting `longest` is enough positions for every source and for translations of `length` tokens."""
+    them. Its setting `longest` is a number of positions that is enough for sources and for translations of `length` tokens."""
     ids = sorted(ids, key=len, reverse=True)
     parts = [ids[start : start + size] for start in range(0, len(ids), size)]
     sources = [collate(Rows(part), Rows(part), range(len(part))).src.numpy() for part in parts]

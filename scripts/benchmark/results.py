@@ -38,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one case: rows with figures in `unit`, why contestants were left out, and all of their answers (`raw`)."""
+    """The result of one case: rows with figures in `unit`, why contestants were left out, and the answers of the others."""
 
     case: str
     unit: str

@@ -108,7 +108,7 @@ def in_turn(
     """Measures a warm-up round, in which contestants are also asked for outputs, and then `pairs` rounds of a burst each.
 
     `begin` is called with a contestant's name before each burst. With `fresh`, each burst has a new process: `ready` is then
-    the time until that process is set up, and `seconds` the time until it answers. Raises InputError if Entente itself fails."""
+    the time until it is set up, and `seconds` the time until it answers. Raises InputError if Entente itself fails."""
     found = {contestant.name: Measured(left_out=contestant.left_out) for contestant in contestants}
     with ExitStack() as stack:
         workers: dict[str, Worker] = {}

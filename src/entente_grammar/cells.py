@@ -15,7 +15,7 @@ ME, YOU, HE, WE, THEY = 0, 1, 2, 3, 5  # grammatical persons; 4 is vous, which o
 
 
 class Cell(NamedTuple):
-    """A written word and its link numbers. `article` marks le and les as articles, which contract with à and de."""
+    """A written word and its link numbers. `article` tells articles, which contract with à and de, from pronouns."""
 
     text: str
     sure: tuple[int, ...] = ()

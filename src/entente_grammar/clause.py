@@ -110,8 +110,8 @@ class Clause:
         return [node for node in self.rest if isinstance(node, NounPhrase)]
 
     def _tail(self, words: Sequence[str], others: int, function_words: Collection[str]) -> Cells:
-        """Returns the words that follow the verb in a verb phrase (faim, besoin de; for, hungry). The other language
-        has `others` such words: they are linked to the last words, and the verb to the rest, weakly to function words."""
+        """Returns the words that follow the verb in a verb phrase (faim, besoin de; for, hungry). The last `others`
+        words are linked to the `others` such words of the other language, the rest to the verb, function words only weakly."""
         head = (self.key + HEAD,)
         cells = []
         for number, word in zip(range(len(words), 0, -1), words, strict=True):

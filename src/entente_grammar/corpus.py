@@ -90,7 +90,7 @@ def usual_french(pair: Pair) -> str:
 
 
 def ceiling(pairs: Sequence[Pair]) -> float:
-    """Returns the best BLEU of a deterministic translator into French: of one that always makes the usual choices."""
+    """Returns the BLEU of a translator into French that makes the usual choices: the best that a deterministic one reaches."""
     from sacrebleu import corpus_bleu
 
     return corpus_bleu([usual_french(pair) for pair in pairs], [[pair.text("fr") for pair in pairs]]).score

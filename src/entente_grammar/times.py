@@ -8,7 +8,7 @@ from entente_grammar.lexicon import DAYS, MONTHS, NUMBERS
 
 
 def draw_date(draft: Draft, monthly: bool = True) -> Chunk:
-    """Draws a date or time: on Monday, at eight o'clock or, if `monthly`, in September, on May 3."""
+    """Draws a date or time: on Monday or at eight o'clock and, if `monthly`, also in September or on May 3."""
     months = 0.6 if monthly else 0.0
     kind = draft.weighted(((months / 2, "month"), (months / 2, "day"), (0.25, "weekday"), (0.15, "hour"), (1.0, "weekday")))
     draft.note("date")
