@@ -1,4 +1,4 @@
-"""Compares the speed of Entente with that of others: python scripts/benchmark.py benchmark.cases=[transformer,beam]"""
+"""Compares the speed of Entente with that of other programs: python scripts/benchmark.py benchmark.cases=[transformer,beam]"""
 
 from pathlib import Path
 from typing import Any

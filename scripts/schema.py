@@ -51,7 +51,7 @@ def schema() -> str:
 
 
 def _table(target: Callable[..., Any], given: Collection[str] = (), prefix: str = "") -> Table:
-    """Describes the settings of a signature, nested ones under dotted keys. given: arguments that are not settings."""
+    """Describes the settings of a signature, with dotted keys for nested ones. `given` are arguments that are not settings."""
     found: Table = {}
     for name, setting in settings_of(target).items():
         key, part = f"{prefix}{name}", part_of(setting.annotation)

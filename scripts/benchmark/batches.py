@@ -1,4 +1,4 @@
-"""Reads and writes batches of token ids, so that every program gets the same ones. Imports only NumPy, because other programs
+"""Reads and writes batches of token ids, so that all programs get the same batches. Imports only NumPy, because other programs
 import this module in their own environments.
 
 Shapes: B sentences, S source and T target tokens.

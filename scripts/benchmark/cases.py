@@ -91,7 +91,7 @@ class Bench:
 
     @cached_property
     def batches(self) -> dict[str, Any]:
-        """The settings that tell a training contestant where the batches of all bursts are, and their largest length."""
+        """The settings of a training contestant: the file with the batches of all bursts, and the largest length in them."""
         steps = self.settings.steps * (self.settings.pairs + 1) + PROFILED_STEPS
         path = self.folder / "batches.npz"
         batches = islice(self.data.train_dataloader(), steps)
@@ -134,7 +134,7 @@ class Bench:
         return self.peer(name, file, "joeynmt", settings)
 
     def joeynmt_trainers(self, model: Mapping[str, Any]) -> list[Contestant]:
-        """Returns JoeyNMT twice: with our batches, and with the batches that its own command makes."""
+        """Returns two contestants: JoeyNMT with our batches, and JoeyNMT with the batches that its own command makes."""
         own = self.joeynmt("JoeyNMT, its own batches", "train_joeynmt", **self.text, model=dict(model))
         return [self.joeynmt(**self.batches, model=dict(model)), own]
 
@@ -171,7 +171,7 @@ def training(bench: Bench, cases: set[str]) -> Iterator[Result]:
 
 
 def token_notes(found: Mapping[str, Measured]) -> dict[str, str]:
-    """Returns a note for each contestant that trained on other numbers of target tokens than ours; its ratio is not exact."""
+    """Returns notes on contestants that trained on other numbers of target tokens than ours: their ratios are not exact."""
     tokens = [burst["tokens"] for burst in found[OURS].bursts]
     others = (name for name, one in found.items() if one.bursts and [burst["tokens"] for burst in one.bursts] != tokens)
     return dict.fromkeys(others, "other tokens than ours")
@@ -244,7 +244,7 @@ def decoding(bench: Bench, case: str) -> Result:
 
 def sorted_sources(path: Path, ids: list[list[int]], length: int, size: int = 100) -> dict[str, Any]:
     """Writes the sentences to a file in batches of `size`, longest first, and returns the settings of a contestant that decodes
-    them; `longest` is an upper bound on the positions it needs for sources and `length` target tokens."""
+    them. Its setting `longest` is a number of positions that is enough for sources and for translations of `length` tokens."""
     ids = sorted(ids, key=len, reverse=True)
     parts = [ids[start : start + size] for start in range(0, len(ids), size)]
     sources = [collate(Rows(part), Rows(part), range(len(part))).src.numpy() for part in parts]
@@ -256,7 +256,7 @@ def sorted_sources(path: Path, ids: list[list[int]], length: int, size: int = 10
 
 
 def ctranslate2(bench: Bench, case: str, run: checkpoint.Run, ids: list[list[int]], how: Mapping[str, Any]) -> list[Contestant]:
-    """Returns two CTranslate2 contestants per compute type: all threads work on one batch, or each thread on its own batch."""
+    """Returns two CTranslate2 contestants per compute type. In one, all threads share a batch; in the other, each has one."""
     folder, pieces = bench.folder / f"{case}-ctranslate2", bench.folder / f"{case}.json"
     pieces.write_text(json.dumps([run.vocabulary.src.pieces(row) for row in ids]), encoding="utf-8")
     left_out = ""

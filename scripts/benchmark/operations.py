@@ -1,4 +1,4 @@
-"""Counts the floating point operations of a Transformer's matrix products by formula: a product (M, K) x (K, N) has 2 M K N.
+"""Counts the floating point operations of a Transformer's matrix products by formula: (M, K) x (K, N) takes 2 M K N.
 
 Shapes: B sentences, S source and T target positions, padding included; N target tokens without padding; D width, F width of
 the feed-forward networks, V vocabulary.
@@ -12,7 +12,7 @@ PARTS = ("attention", "layers", "projection")
 
 
 def forward_operations(model: Mapping[str, Any], vocabulary: int, b: int, s: int, t: int, n: int) -> dict[str, int]:
-    """Returns the operations of a forward pass by part. Padding is not projected onto the vocabulary."""
+    """Returns the number of operations in each part of a forward pass. Padding is not projected onto the vocabulary."""
     d, f, layers = model["d_model"], model["d_ff"], model["n_layers"]
     encoder = b * s * (4 * d * d + 2 * d * f)
     decoder = b * t * (4 * d * d + 2 * d * f) + 2 * (b * t + b * s) * d * d
@@ -22,7 +22,7 @@ def forward_operations(model: Mapping[str, Any], vocabulary: int, b: int, s: int
 
 
 def training_operations(model: Mapping[str, Any], vocabulary: int, b: int, s: int, t: int, n: int) -> int:
-    """Returns the operations of a training step. The backward pass has two products for each product of the forward pass."""
+    """Returns the number of operations in a training step. The backward pass has twice as many as the forward pass."""
     return 3 * sum(forward_operations(model, vocabulary, b, s, t, n).values())
 
 

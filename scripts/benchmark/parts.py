@@ -1,8 +1,8 @@
-"""Divides the time of a training step into parts, by the operators that torch's profiler records. Imports only torch, because
+"""Divides the time of a training step into parts according to the operators in a torch profile. Imports only torch, because
 other programs import this module in their own environments.
 
-On the CPU, the time of a part is what the training thread spends in its operators, even if other threads help.
-On a GPU, it is the time of their kernels. The rest of the measured time, mostly Python, is `other`.
+On the CPU, the time of a part is the time that the training thread spends in the operators of the part, even if others help.
+On a GPU, it is the time of the kernels that these operators start. The rest of the measured time, mostly Python, is `other`.
 """
 
 import re
@@ -12,15 +12,15 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-BATCH_EVENT = "TrainingBatches.batch"  # the profiler event in which a batch is made
+BATCH_EVENT = "TrainingBatches.batch"  # the name of the profiler event that covers the making of a batch
 PARTS = ("products", "attention", "softmax and loss", "dropout", "norms and elementwise", "optimiser", "data", "other")
 OTHER = PARTS[-1]
 
-# Linear layers use plain matrix products, even inside attention; attention scores and weighted sums use batched ones.
+# Linear layers use plain matrix products, even inside attention; attention scores and weighted sums use batched products.
 PRODUCT = re.compile(r"::(mm|addmm|_addmm_activation|addmv|mv|linear|mkldnn_linear|_scaled_mm)_?$")
 LOSS = re.compile(r"log_softmax|LogSoftmax|nll_loss|NllLoss|[Cc]ross_?[Ee]ntropy|kl_div")
-# Tried in order on an operator's name, then on the events around it, nearest first. If none fits, a backward operator belongs
-# to the part of the forward operator whose gradient it computes.
+# Tried in order on an operator's name, then on the events around it, nearest first. If no rule fits, a backward operator
+# belongs to the part of the forward operator whose gradient it computes.
 RULES = [
     (re.compile(r"_fused_adam|_foreach_|linalg_vector_norm|clip_grad"), "optimiser"),
     (PRODUCT, "products"),
@@ -88,7 +88,7 @@ class Profile:
 
 
 def _enclosing(event: Any, name: str) -> Any:
-    """Returns the innermost event, starting with `event` itself, whose name starts with `name`, or None."""
+    """Returns `event` or the nearest event around it that has a name beginning with `name`. Returns None if there is none."""
     while event is not None and not event.name.startswith(name):
         event = event.cpu_parent
     return event

@@ -32,7 +32,7 @@ PROGRAMS = ("torch", "lightning", "numpy", "transformers", "ctranslate2", "sente
 
 
 def benchmark(config: Mapping[str, Any]) -> list[Result]:
-    """Measures the cases of a checked configuration, prints each result at once, and writes all to `output`."""
+    """Measures the cases of a checked configuration, prints each result when it is measured, and writes all to `output`."""
     settings = fill(Benchmark, "benchmark", config["benchmark"])
     run = add_defaults({key: value for key, value in config.items() if key not in ("benchmark", "resume")})
     prepare_process(run["trainer"]["threads"])

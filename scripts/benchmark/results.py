@@ -1,7 +1,7 @@
-"""Summarises bursts: the median and range of each program's rate, and of the ratio of our rate to it.
+"""Summarises bursts: the median and range of each program's rate, and of the ratio of our rate to that rate.
 
-A ratio above 1 means that ours is faster. Both bursts of a ratio come from the same round: they do the same work one right
-after the other, so the ratio is meaningful even if the speed of the machine varies.
+A ratio above 1 means that ours is faster. Both bursts of a ratio come from the same round: they do the same work shortly
+after each other, so the ratio is meaningful even if the speed of the machine varies.
 """
 
 import statistics
@@ -27,7 +27,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """The row of one contestant: its figure in the unit of the case, and how many times as fast ours is (None for ours)."""
+    """The row of one contestant: its figure in the unit of the case, and the ratio of our speed to its own (None for ours)."""
 
     contestant: str
     figure: Spread
@@ -38,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one case: rows with figures in `unit`, the reason for each contestant left out, and all answers (`raw`)."""
+    """The result of one case: rows with figures in `unit`, why contestants were left out, and the answers of the others."""
 
     case: str
     unit: str

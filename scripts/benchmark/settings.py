@@ -36,8 +36,8 @@ class Peers:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The part `benchmark`. `pairs` is the number of rounds after the warm-up. A training burst has `steps` steps, a decoding
-    burst `sentences` sentences of `length` target tokens. The cases *_trained need a checkpoint."""
+    """The part `benchmark`. `pairs` is the number of rounds after the warm-up. A training burst has `steps` steps; a decoding
+    burst has `sentences` sentences of `length` target tokens. The cases *_trained need a checkpoint."""
 
     cases: Sequence[Case]
     birnn: Mapping[str, Any]
@@ -83,7 +83,7 @@ def _not_comparable(run: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]
 
 
 def _not_found(own: Mapping[str, Any]) -> list[str]:
-    """Returns a line if there are no cases, and for each interpreter, checkpoint or output folder that cannot be used."""
+    """Returns a line if there are no cases, and one for each interpreter, checkpoint or output folder that cannot be used."""
     found = [] if own["cases"] else ["benchmark.cases=[]: give at least one"]
     for name, path in own["peers"].items():
         try:

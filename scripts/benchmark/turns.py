@@ -33,7 +33,7 @@ class Contestant:
 
 @dataclass
 class Measured:
-    """The answers of a contestant to its set-up (`about`), the warm-up and each burst, or the reason why it was left out."""
+    """The answers of a contestant after its set-up (`about`), the warm-up and each burst, or the reason why it was left out."""
 
     about: Answer = field(default_factory=dict)
     warm_up: Answer = field(default_factory=dict)
@@ -105,10 +105,10 @@ def in_turn(
     begin: Callable[[str], None],
     fresh: bool = False,
 ) -> dict[str, Measured]:
-    """Measures one burst of each contestant as a warm-up, which also asks for outputs, and then `pairs` rounds.
+    """Measures a warm-up round, in which contestants are also asked for outputs, and then `pairs` rounds of a burst each.
 
-    `begin` is called with a contestant's name before its burst. With `fresh`, each burst has a new process: `seconds` is then
-    the time from its start to its answer, and `ready` the time of its set-up. Raises InputError if Entente itself fails."""
+    `begin` is called with a contestant's name before each burst. With `fresh`, each burst has a new process: `ready` is then
+    the time until it is set up, and `seconds` the time until it answers. Raises InputError if Entente itself fails."""
     found = {contestant.name: Measured(left_out=contestant.left_out) for contestant in contestants}
     with ExitStack() as stack:
         workers: dict[str, Worker] = {}

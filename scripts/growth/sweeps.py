@@ -1,9 +1,9 @@
 """Measures the points of each sweep and writes tables with the slope of each line (growth.md), plots (growth.png, growth.svg),
 and all numbers with the settings and the versions (growth.json, after each point).
 
-Every point is measured in a separate process on the CPU, so that its peak memory is its own. The process of a model trains on
-and decodes one batch of random ids. The process of a corpus runs from generated text to the end of the first training step; a
-second process does the same with the caches of the first.
+Every point is measured in a separate process on the CPU, so that its peak memory does not include that of other points. For a
+model, the process trains on one batch of random ids and decodes it. For a corpus, the process reads generated text and takes
+one training step; a second process does the same with the caches that the first one wrote.
 """
 
 import math
@@ -40,9 +40,9 @@ OTHER_LANGUAGE = str.maketrans("aeiou", "eioua")  # turns a source sentence into
 Length = Annotated[int, Interval(ge=2, le=MAX_PIECES)]
 Pieces = Annotated[int, Interval(ge=400, le=1_000_000)]  # SentencePiece needs 260 plus the letters of the text
 Width = Annotated[int, Interval(ge=HEADS, le=8192), MultipleOf(HEADS), Field(description=f"a multiple of {HEADS} up to 8192")]
-Point = dict[str, Any]  # sweep, x, line, and the figures or `failed`
+Point = dict[str, Any]  # keys: sweep, x, line, and either the measures or `failed`, the reason
 
-# Each measure and its heading. The first three are plotted.
+# The measures of a model and of a corpus, with their headings. The first three of each are plotted.
 MODEL_MEASURES = {"training": "training, µs a token", "decoding": "decoding, µs a token", "memory": "memory, MiB"}
 MODEL_MEASURES |= {"parameters": "parameters", **{part: f"{part}, % of multiplications" for part in PARTS}}
 CORPUS_MEASURES = {"ready": "prepared, s", "seconds": "end of the first step, s", "peak_mb": "memory, MiB"}
@@ -108,7 +108,7 @@ def model_point(settings: Growth, model: str, length: int, vocabulary: int, widt
 
 
 def shares(model: Mapping[str, Any], length: int, vocabulary: int) -> dict[str, float]:
-    """Returns the percentage of the Transformer's multiplications in a forward pass, by part."""
+    """Returns the percentage of the multiplications of the Transformer's forward pass that each part takes."""
     counts = forward_operations(model, vocabulary, b=1, s=length, t=length, n=length)
     return {part: round(100 * count / sum(counts.values())) for part, count in counts.items()}
 
@@ -183,7 +183,7 @@ def measure(config: dict[str, Any]) -> None:
 
 
 def by_line(points: Sequence[Point], sweep: str) -> dict[str, list[Point]]:
-    """Returns the points of a sweep by line, each line in ascending order."""
+    """Returns the points of a sweep, grouped by the line they are plotted on and sorted by x."""
     found: dict[str, list[Point]] = {}
     for point in sorted((point for point in points if point["sweep"] == sweep), key=lambda point: point["x"]):
         found.setdefault(point["line"], []).append(point)

@@ -24,8 +24,8 @@ def action(
         set_modal(draft, clause)
     if draft.chance(negation):
         clause.negation = draft.weighted(((0.75, "pas"), (0.15, "jamais"), (0.1, "plus"))) if not clause.modal else "pas"
-    # Never negated, since the French is ambiguous or means something else: "ne devait pas" is "was not supposed to" or
-    # "did not have to", and "ne devra pas" is "must not".
+    # "devait" and "devra" are never negated: "ne devait pas" can mean "was not supposed to" or "did not have to", and
+    # "ne devra pas" means "must not".
     if clause.modal == "devoir" and clause.tense in ("imparfait", "futur"):
         clause.negation = ""
     add_objects(draft, clause)
@@ -150,7 +150,7 @@ def add_objects(draft: Draft, clause: Clause) -> None:
 
 
 def named_place(draft: Draft, en: str) -> Prepositional:
-    """Draws a city or a country and puts a preposition before it. In English, this is `en`: "in" or "to"."""
+    """Draws a city or a country and puts a preposition before it. `en` is the English preposition: "in" or "to"."""
     return draft.pick((phrases.city, phrases.country))(draft, en)
 
 

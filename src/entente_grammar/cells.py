@@ -1,7 +1,7 @@
 """Written words with their link numbers, and the types that all phrases of a meaning tree share.
 
 A node of a meaning tree owns STEP link numbers, starting with its key. A written word is a Cell with sure and weak numbers. Two
-words that share a sure number have a sure link; two that share any number have a possible link (Och and Ney 2003).
+words have a sure link if a number is sure in both, and a possible link if they share any number (Och and Ney 2003).
 """
 
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from typing import NamedTuple, Protocol
 from entente_grammar.french import ELIDING, starts_with_vowel
 
 STEP = 16  # link numbers per node
-ME, YOU, HE, WE, THEY = 0, 1, 2, 3, 5  # grammatical persons; 4 is vous, which only French distinguishes
+ME, YOU, HE, WE, THEY = 0, 1, 2, 3, 5  # grammatical persons; 4 is vous, which only French distinguishes from tu
 
 
 class Cell(NamedTuple):
-    """A written word and its link numbers. Articles contract with à and de, but pronouns of the same form do not."""
+    """A written word and its link numbers. `article` tells articles, which contract with à and de, from pronouns."""
 
     text: str
     sure: tuple[int, ...] = ()
@@ -65,7 +65,7 @@ def agreement(person: int, gender: str, style: Style) -> Agreement:
 
 
 class Node(Protocol):
-    """A phrase that can follow a verb. A predicate adjective in it agrees with the subject."""
+    """A phrase that can follow a verb. In French, a predicate adjective in the phrase agrees with the subject."""
 
     def french(self, style: Style, subject: Agreement) -> Cells: ...
 

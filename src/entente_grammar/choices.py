@@ -97,8 +97,8 @@ INDEFINITE = _names("indefinite")  # verbs with an indefinite object
 SINGLE = _names("single")  # verbs that take one object at a time
 NOT_OWN = _names("not_own")  # verbs with objects that the subject does not own
 TRADE = _names("trade")  # verbs that need a plural object if the action is repeated
-RELATABLE = _names("relatable")  # verbs of relative clauses: la lettre que j'ai ...
-MONTHLY = _names("monthly")  # verbs dated by a month or a day of the month
+RELATABLE = _names("relatable")  # verbs of relative clauses: la lettre que j'ai écrite
+MONTHLY = _names("monthly")  # verbs that can take a month or a day of the month: en septembre, le 3 mai
 DAILY = _names("daily")  # verbs of habits: every day, in the morning, on Mondays
 TALK = _names("talk")  # verbs that take a person or a thing as topic
 
@@ -143,7 +143,7 @@ LEMMAS = tuple(
 
 
 def _crowding(groups: Sequence[Sequence[T]]) -> dict[T, float]:
-    """Returns how often each item is drawn, relative to the mean, if a group and then an item in it are drawn uniformly."""
+    """Returns how often each item is drawn, relative to the mean, if a group and then one of its items are drawn uniformly."""
     share: dict[T, float] = {}
     for group in groups:
         for item in group:

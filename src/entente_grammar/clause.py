@@ -20,12 +20,12 @@ from entente_grammar.nominals import (
     preposition,
 )
 
-# Link numbers in a clause, relative to its key. Those from TAIL on belong to the words of the verb phrase after the verb.
+# Link numbers in a clause, relative to its key. The numbers from TAIL on belong to words that follow the verb in a verb phrase.
 HEAD, NOT, MODAL, ASK, CLITIC, QUANTIFIER, SPEECH, TAIL = range(8)
 DIRECT = ("me", "te", "le", "nous", "vous", "les")
 INDIRECT = ("me", "te", "lui", "nous", "vous", "leur")
 REFLEXIVE = ("me", "te", "se", "nous", "vous", "se")
-GERUND_AFTER = ("aimer", "détester")  # the infinitive after these is a gerund in English: likes swimming
+GERUND_AFTER = ("aimer", "détester")  # an infinitive after these verbs is a gerund in English: likes swimming
 SHORT_ADVERBS = ("bien", "mal", "beaucoup")  # adverbs that precede a participle or infinitive
 PREPOSITIONS = ("de", "à", "avec")
 NEGATIONS = {"pas": "not", "jamais": "never", "plus": "no longer", "rien": "not", "personne": "not"}
@@ -110,8 +110,8 @@ class Clause:
         return [node for node in self.rest if isinstance(node, NounPhrase)]
 
     def _tail(self, words: Sequence[str], others: int, function_words: Collection[str]) -> Cells:
-        """Returns the words that follow the verb in a verb phrase (faim, besoin de; for, hungry). The last `others` words are
-        linked to words after the verb in the other language, and the rest to the verb, function words weakly."""
+        """Returns the words that follow the verb in a verb phrase (faim, besoin de; for, hungry). The last `others`
+        words are linked to the `others` such words of the other language, the rest to the verb, function words only weakly."""
         head = (self.key + HEAD,)
         cells = []
         for number, word in zip(range(len(words), 0, -1), words, strict=True):
@@ -255,7 +255,7 @@ class Clause:
         return [verb, *self._english_tail(tail), *self._english_rest()]
 
     def english_verb(self) -> tuple[Cells, Cells]:
-        """Returns the verb phrase in two parts: the auxiliary (if any) with negation and adverb, and the words after it."""
+        """Returns the verb phrase in two parts: the auxiliary (if any) with negation and adverb, and the words after these."""
         head, *tail = self.verb.en.split()
         link = (self.key + HEAD,)
         if head == "want" and self.tense == "conditionnel":  # je voudrais is "I would like"

@@ -42,7 +42,7 @@ def derive(seed: int, long: bool = False) -> Iterator[Pair]:
 def splits(seed: int = 1, train: int = 30_000, valid: int = 1_000, test: int = 1_000) -> dict[str, list[Pair]]:
     """Returns the splits, which share no sentence in either language. test_long and test_compositional are as large as test.
 
-    The last 5 % of train are reserved for sentences with lemmas that are still rare in train, as long as there are any.
+    The last 5 % of train are reserved for sentences with lemmas that are still rare in train, as long as there are such lemmas.
     """
     sizes = {"test": test, "valid": valid, "train": train}
     parts: dict[str, list[Pair]] = {name: [] for name in ("train", "valid", "test", "test_long", "test_compositional")}
@@ -82,7 +82,7 @@ def splits(seed: int = 1, train: int = 30_000, valid: int = 1_000, test: int = 1
 
 
 def usual_french(pair: Pair) -> str:
-    """Returns the French sentence of the same meaning with the usual choices: tu, est-ce que, masculine."""
+    """Returns the French sentence that has the meaning of the pair and the usual choices: tu, est-ce que, masculine."""
     if pair.origin is None:
         return pair.text("fr")
     gender_shown = any(token.text.lower() in ("he", "she", "his", "her") for token in pair.en)
@@ -90,7 +90,7 @@ def usual_french(pair: Pair) -> str:
 
 
 def ceiling(pairs: Sequence[Pair]) -> float:
-    """Returns the best BLEU of a deterministic translator from English to French, one that always makes the usual choices."""
+    """Returns the BLEU of a translator into French that makes the usual choices: the best that a deterministic one reaches."""
     from sacrebleu import corpus_bleu
 
     return corpus_bleu([usual_french(pair) for pair in pairs], [[pair.text("fr") for pair in pairs]]).score

@@ -40,7 +40,7 @@ class Draft:
         return items[self.below(len(items))]
 
     def pick_evenly(self, items: Sequence[T], crowding: dict[T, float]) -> T:
-        """Picks an item. One with a crowding above 1 is redrawn with probability 1 - 1 / crowding, at most three times."""
+        """Picks an item. If its crowding is above 1, picks again with probability 1 - 1 / crowding, at most three times."""
         item = self.pick(items)
         for _ in range(3):
             if self._random() * crowding.get(item, 0.0) < 1.0:
@@ -67,7 +67,7 @@ class Draft:
         return self._key
 
     def use(self, lexeme: str, *constructions: str) -> None:
-        """Adds a lexeme, its constructions, and each combination of the two to the features."""
+        """Adds to the features a lexeme, its constructions, and the lexeme in combination with each construction."""
         self.features.add(lexeme)
         for name in constructions:
             self.features.add("construction:" + name)

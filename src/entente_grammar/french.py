@@ -15,7 +15,7 @@ ELIDING = frozenset({"je", "me", "te", "se", "le", "la", "de", "ne", "que", "ce"
 
 @cache
 def starts_with_vowel(word: str) -> bool:
-    """Returns whether je, le, de ... are elided before this word: before "y" too, but not before an aspirated h."""
+    """Returns whether je, le, de ... are elided before this word. They are before "y", but not before an aspirated h."""
     if word[0] in "hH":
         return not word.lower().startswith(ASPIRATED)
     return word == "y" or word[0] in VOWELS and word != "onze"

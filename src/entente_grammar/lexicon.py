@@ -118,7 +118,7 @@ def _read_verbs() -> dict[str, Verb]:
 
 
 def _read_phrases() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Returns the fixed phrases by kind and the phrases of manner by verb, both as texts for a Chunk."""
+    """Returns a dict from kinds to fixed phrases, and one from verbs to phrases of manner. A phrase is the text of a Chunk."""
     phrases: dict[str, list[str]] = {}
     manners: dict[str, list[str]] = {}
     for row in read_table("phrases"):

@@ -23,13 +23,13 @@ CONTRACTIONS = {("à", "le"): "au", ("à", "les"): "aux", ("de", "le"): "du", ("
 
 
 def french_pronoun(forms: tuple[str, ...], agr: Agreement) -> str:
-    """Returns the pronoun with agreement `agr` from `forms`, which are SUBJECTS or STRONG."""
+    """Returns the pronoun for an agreement. `forms` is SUBJECTS or STRONG."""
     form = forms[agr.person]
     return FEMININE.get(form, form) if agr.gender == "f" else form
 
 
 def english_pronoun(forms: tuple[str, ...], person: int, gender: str) -> str:
-    """Returns the pronoun for a person and gender from ENGLISH_SUBJECTS, ENGLISH_OBJECTS or ENGLISH_MY."""
+    """Returns the pronoun for a person and gender. `forms` is ENGLISH_SUBJECTS, ENGLISH_OBJECTS or ENGLISH_MY."""
     return forms[-1 if person == HE and gender == "f" else person]
 
 
@@ -108,7 +108,7 @@ class Relative(Protocol):
 class NounPhrase:
     """A noun with a determiner, adjectives, an owner and a relative clause.
 
-    `det` is def, indef, some, any, my (with the person and gender of `possessor`), this, number, generic or bare.
+    `det` is def, indef, some, any, my (any possessive: see `possessor`), this, number, generic or bare.
     """
 
     key: int
@@ -230,7 +230,7 @@ Nominal = Pronoun | Name | Both | NounPhrase | Chunk
 
 
 def preposition(word: Cell, phrase: Cells) -> Cells:
-    """Returns the phrase after a preposition. Contracts à and de with an article: au, aux, du, des."""
+    """Returns the preposition and the phrase. Contracts à and de with an article: au, aux, du, des."""
     first = phrase[0]
     merged = CONTRACTIONS.get((word.text, first.text)) if first.article else None
     if merged is None or first.text == "le" and starts_with_vowel(phrase[1].text):

@@ -57,7 +57,7 @@ def write_side(cells: Cells, mark: str, spacing: Callable[[Cells], Spaced]) -> S
 
 
 def align(fr: Spaced, en: Spaced) -> tuple[Links, Links]:
-    """Returns the sure links, between words that share a sure number, and the possible links, between words that share one."""
+    """Returns the sure links (a number is sure in both words) and the possible links (the words share any number)."""
     sure, possible = set(), set()
     where: dict[int, list[tuple[int, bool]]] = {}
     for j, (cell, _) in enumerate(en):

@@ -42,7 +42,7 @@ def draw_kin(draft: Draft, subject: Nominal | None = None) -> NounPhrase:
 
 def owner_of(draft: Draft, subject: Nominal) -> tuple[int, str]:
     """Returns the person and gender of a possessive that refers to the subject."""
-    if isinstance(subject, Chunk):  # "who" has no gender, which "his" or "her" would need
+    if isinstance(subject, Chunk):  # "who" has no gender that would decide between "his" and "her"
         return draft.pick((ME, YOU, WE)), "m"
     return subject.person, subject.gender
 
@@ -98,7 +98,7 @@ def draw_other(draft: Draft, subject: Nominal) -> Nominal:
 
 
 def draw_clitic(draft: Draft, verb: Verb, subject: Nominal, hidden: bool = False, direct: bool = True) -> Clitic:
-    """Draws an object pronoun, but never lui. If `hidden`, no participle shows its gender, and l' is not drawn either."""
+    """Draws an object pronoun, but neither lui nor, if no participle shows its gender (`hidden`), l': both hide the gender."""
     persons = [p for p in choices.PERSONS if p[0] != subject.person and {p[0], subject.person} != {ME, WE}]
     if not direct or hidden and starts_with_vowel(verb.fr):
         persons = [p for p in persons if p[0] != HE]

@@ -108,7 +108,7 @@ def action_and_reason(draft: Draft) -> list[Node]:
 
 
 def repeat_subject(draft: Draft, subject: Nominal) -> Pronoun:
-    """Returns the pronoun for a subject already mentioned, and sets the style so that "they" has its gender."""
+    """Returns the pronoun for a subject already mentioned, and sets the style so that "they" has the gender of the subject."""
     if subject.person == THEY and not isinstance(subject, Pronoun):
         draft.style = replace(draft.style, they=subject.agreement(draft.style).gender)
     return Pronoun(draft.key(), subject.person, subject.gender)

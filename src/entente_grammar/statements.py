@@ -63,7 +63,7 @@ def described_phrase(draft: Draft, noun: Noun) -> NounPhrase:
 
 
 def draw_degree(draft: Draft, adjective: Adjective, clause: Clause) -> str:
-    """Draws plus, aussi or, for an adjective without an English form in -er, moins. May negate the clause if it draws aussi."""
+    """Draws plus, aussi or moins, but not moins if English has a form in -er. May negate the clause if the degree is aussi."""
     degree = draft.weighted(((0.55, "plus"), (0.3, "aussi"), (0.15, "moins")))
     if degree == "moins" and comparative(adjective.en):
         degree = "aussi"
@@ -130,7 +130,7 @@ def location(draft: Draft) -> Clause:
 
 
 def draw_whereabouts(draft: Draft) -> Prepositional:
-    """Draws the place of a person: in Rome, in Japan, at the station."""
+    """Draws a phrase that says where a person is: in Rome, in Japan, at the station."""
     kind = draft.pick(("city", "country", "landmark"))
     if kind == "landmark":
         return phrases.landmark(draft, "at", "station")
@@ -202,7 +202,7 @@ def price(draft: Draft) -> Clause:
 
 
 def count(draft: Draft, numbers: Sequence[Term], unit: str) -> Chunk:
-    """Draws a number and returns it with a unit, such as euros or years, given in both languages."""
+    """Draws a number and puts `unit` after it, a word such as euros or years in both languages."""
     number = draft.number(numbers)
     fr, en = unit.split(" | ")
     return Chunk(draft.key(), f"{number.fr}:1 {fr} | {number.en}:1 {en}")

@@ -5,7 +5,7 @@ from importlib.resources import files
 
 
 def read_table(name: str) -> list[dict[str, str]]:
-    """Returns the rows of words/NAME.tsv as dictionaries by heading. Cells missing at the end of a row are empty."""
+    """Returns each row of words/NAME.tsv as a dict from headings to cells. Cells missing at the end of a row are empty."""
     text = (files(__package__) / "words" / f"{name}.tsv").read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines(), delimiter="\t", restval="", quoting=csv.QUOTE_NONE))
 

@@ -8,7 +8,7 @@ from entente_grammar.lexicon import DAYS, MONTHS, NUMBERS
 
 
 def draw_date(draft: Draft, monthly: bool = True) -> Chunk:
-    """Draws a date or time: on Monday, at eight o'clock or, if `monthly`, in September, on May 3."""
+    """Draws a date or time: on Monday or at eight o'clock and, if `monthly`, also in September or on May 3."""
     months = 0.6 if monthly else 0.0
     kind = draft.weighted(((months / 2, "month"), (months / 2, "day"), (0.25, "weekday"), (0.15, "hour"), (1.0, "weekday")))
     draft.note("date")
@@ -70,7 +70,7 @@ def draw_tense(draft: Draft, verb: str, aspect: str) -> str:
 
 
 def set_time(draft: Draft, clause: Clause, sparse: bool = False) -> None:
-    """Gives the clause a tense and perhaps an adverb or date that suits it. If `sparse`, it gets a date only if progressive."""
+    """Gives the clause a tense and perhaps a suitable adverb or date. If `sparse`, only a progressive clause gets a date."""
     aspect = clause.verb.aspect
     clause.tense = draw_tense(draft, clause.verb.fr, aspect)
     if clause.verb.frame == "arrive" and clause.tense == "present":
@@ -90,7 +90,7 @@ def set_time(draft: Draft, clause: Clause, sparse: bool = False) -> None:
 
 
 def draw_present_adjunct(draft: Draft, clause: Clause) -> Chunk | None:
-    """Draws a time for a clause in the present tense, or None. May make it progressive or give it an adverb of frequency."""
+    """Draws a time for a clause in the present tense, or None. May make the clause progressive or add an adverb."""
     verb, aspect = clause.verb.fr, clause.verb.aspect
     if aspect == "state":
         return None

@@ -18,7 +18,7 @@ from benchmark.wire import Answer, Wire
 
 
 def seconds_of(product: Product, dtype: torch.dtype, device: str, backward: bool = True) -> float:
-    """Returns the mean seconds of a product and, with `backward`, its two gradients, repeated for a tenth of a second."""
+    """Returns the mean seconds of a product and, with `backward`, of its two gradients. Repeats both for 0.1 seconds."""
     m, k, n = product
     x, w, g = (torch.randn(shape, dtype=dtype, device=device) for shape in ((m, k), (n, k), (m, n)))
 
@@ -47,7 +47,7 @@ def main() -> None:
     side = spec["largest"]
 
     def burst(request: Answer) -> Answer:
-        """Measures a product of each size, weighted by the number of layers that have it, and the large square product."""
+        """Measures a product of each size, counted once for each layer of that size, and the large square product."""
         took = {size: seconds_of(size, dtype, spec["device"]) for size in sizes}
         gflop = {(m, k, n): 3 * 2 * m * k * n / 1e9 for m, k, n in sizes}
         large = {"seconds": seconds_of((side, side, side), dtype, spec["device"], backward=False), "gflop": 2 * side**3 / 1e9}

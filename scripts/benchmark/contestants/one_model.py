@@ -41,7 +41,7 @@ def main() -> None:
     wire = Wire()
     spec = wire.settings
     prepare_process(spec["threads"])
-    idle = peak_kb()
+    idle = peak_kb()  # the memory of the imports, which does not count
     sizes = {"src_vocab": spec["vocabulary"], "tgt_vocab": spec["vocabulary"], "shared_vocab": True}
     model = attach(MODELS[spec["model"].pop("name")](**spec["model"], **sizes, pad_id=PAD, seed=1))
     optim, how = Optim(), Search(length_factor=0, length_offset=spec["length"])
@@ -56,7 +56,7 @@ def main() -> None:
         adam.zero_grad()
 
     def burst(request: Answer) -> Answer:
-        """Returns microseconds per target token, and the peak memory of training in MiB, without that of the imports."""
+        """Returns microseconds per target token in training and in decoding, and the peak memory of training in MiB."""
         training, memory = seconds_per_call(step, spec["burst"]), peak_kb() - idle
         with evaluating(model), packed(model):
             decoding = seconds_per_call(lambda: search(model, src, how, BOS, IMPOSSIBLE_ID), spec["burst"])

@@ -46,8 +46,8 @@ ENDLESS = 10**6  # more steps than any benchmark takes; training ends when there
 
 
 class Bursts(L.Callback):
-    """Makes training wait for a request such as {"steps": 10, "profile": false}, take its steps, and wait again. Removes
-    `folder` when there are no more requests."""
+    """Makes training wait for a request such as {"steps": 10, "profile": false}, take the steps, answer, and wait again.
+    Removes `folder` when there are no more requests."""
 
     def __init__(self, wire: Wire, model: dict[str, Any], folder: str) -> None:
         self.wire, self.model, self.folder = wire, model, folder
@@ -163,7 +163,7 @@ def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
 
 
 def prepare(config: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
-    """Prepares the case `data`: every burst makes the first batch from text, without caches. Returns a pair like `decode`."""
+    """Prepares the case `data`: a burst makes the first batch from text, without caches. Returns a pair as `decode` does."""
 
     def burst(request: Answer) -> Answer:
         with tempfile.TemporaryDirectory() as name:

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 """Runs EOLE's own training loop in an environment that has EOLE: its Trainer, model, LossCompute and Optimizer, built from its
-own configuration. Only the batches are ours, the same as those of the other programs."""
+own configuration. Only the batches are ours: all programs get the same ones."""
 
 import sys
 import tempfile
@@ -77,7 +77,7 @@ def configuration(spec, vocabulary_file, folder):
 
 
 def eole_batch(src, tgt):
-    """Returns a batch as a dict with the fields of those that EOLE's `tensorify` returns."""
+    """Returns a batch as a dict with the same fields as a batch from EOLE's `tensorify`."""
     src, tgt = torch.from_numpy(src), torch.from_numpy(tgt)
     rows = len(src)
     lengths = {"srclen": src.ne(0).sum(1), "tgtlen": tgt.ne(0).sum(1), "prefix_len": None}

@@ -45,7 +45,7 @@ def configuration(spec, folder):
             "sample_dev_subset": 1,
             "src": {"lang": "src", **side},
             "trg": {"lang": "tgt", **side},
-            "special_symbols": {},  # the same names as ours; JoeyNMT numbers them in its own order, before the pieces
+            "special_symbols": {},  # JoeyNMT's default names are ours too; it numbers them in its own order, before the pieces
         },
         "testing": {"beam_size": 1, "eval_metrics": ["bleu"]},
         "training": {

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Runs CTranslate2 on a converted model. It makes its own batches; the settings give the numbers of workers and threads."""
+"""Runs CTranslate2, which makes its own batches, on a converted model. The settings give the numbers of workers and threads."""
 
 import importlib
 import json

@@ -71,8 +71,8 @@ def build(spec):
 
 
 def joeynmt_batch(src, tgt=None):
-    """Returns a JoeyNMT Batch, with JoeyNMT's ids of the special symbols; its source lengths exclude padding."""
-    src, tgt = (None if ids is None else torch.from_numpy(ids ^ (ids < 2)) for ids in (src, tgt))  # swaps 0 and 1
+    """Returns a JoeyNMT Batch with JoeyNMT's ids of the special symbols and with source lengths that exclude padding."""
+    src, tgt = (None if ids is None else torch.from_numpy(ids ^ (ids < 2)) for ids in (src, tgt))  # swaps the ids 0 and 1
     indices, device = torch.arange(len(src)), torch.device("cpu")
     return Batch(src, src.ne(PAD).sum(1), None, tgt, None, indices, device, PAD, EOS, is_train=tgt is not None)
 
@@ -85,7 +85,7 @@ def training(spec, model):
     )
     clip = build_gradient_clipper({"clip_grad_val": None, "clip_grad_norm": spec["clip"] or None})
     batches = endless_batches(spec["batches"])
-    manager = SimpleNamespace(  # the attributes of the manager that JoeyNMT's training step reads
+    manager = SimpleNamespace(  # has all attributes that JoeyNMT's training step reads
         model=model,
         autocast={"device_type": "cpu", "enabled": False},
         args=SimpleNamespace(normalization="tokens", batch_multiplier=1),
