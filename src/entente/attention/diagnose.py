@@ -34,7 +34,7 @@ def gradient_norms(model: nn.Module) -> dict[str, float]:
 
 @torch.no_grad()
 def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
-    """Returns, by "MEASURE/PLACE", means over real tokens in evaluation mode for src (B, S) and the decoder input tgt (B, T).
+    """Measures one pass on src (B, S) and decoder input tgt (B, T), and returns means over real tokens by "MEASURE/PLACE".
 
     For every residual connection, kept or not: `update_ratio`, the norm of the sublayer's output divided by the norm of x;
     `update_cosine`, the cosine between the two; `position_cosine`, the mean cosine between the states at two positions of a

@@ -33,7 +33,7 @@ Marks = Mapping[tuple[int, int], bool]  # gold links: (row, column) -> True if s
 
 
 def draw(map: AttentionMap, title: str) -> Figure:
-    """Draws all layers (rows of panels) and heads (columns of panels) of one kind of attention. title: names the sentence."""
+    """Draws all layers (rows of panels) and heads (columns of panels) of one kind of attention. title: its second line."""
     _, n_heads, n_rows, n_columns = map.weights.shape
     # Few panels are drawn large; for long sentences, cells and labels shrink to limit the size of the picture.
     cell = min(max(0.2, 6 / (n_heads * n_columns)), 0.32, 6 / max(n_rows, n_columns))
@@ -83,7 +83,7 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
                 place = (left, left + wide, top + high, top)
                 image = ax.imshow(map.weights[i, j].numpy(), COLORS, vmin=0, vmax=1, interpolation="nearest", extent=place)
                 ax.add_patch(Rectangle((left, top), wide, high, fill=False, linewidth=0.5, clip_on=False))
-                for (r, c), sure in marks.items():  # a frame just inside the cell
+                for (r, c), sure in marks.items():  # each link is a frame just inside its cell
                     corner = (left + (c + 0.08) * column, top + (r + 0.08) * row)
                     frame = Rectangle(corner, 0.84 * column, 0.84 * row, fill=False, linewidth=1.8, edgecolor=LINK_COLOR)
                     frame.set_linestyle("-" if sure else "--")

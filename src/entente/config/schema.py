@@ -24,8 +24,8 @@ from entente.errors import InputError
 
 T = TypeVar("T")
 
-MISSING = "???"  # the value of a setting that the user must give
-REQUIRED = inspect.Parameter.empty  # stands for the default of a setting without one
+MISSING = "???"  # OmegaConf's mark for a setting that the user must give
+REQUIRED = inspect.Parameter.empty  # marks a setting that has no default
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 NEEDS_QUOTES = re.compile(r"\s*|null|true|false|[-+]?(\.?inf|\.?nan|[\d._]+(e[-+]?\d+)?)", re.IGNORECASE)
 LONGEST = 80  # maximum number of characters shown of a value
@@ -62,7 +62,7 @@ def problems(target: Callable[..., Any], part: str, values: object, given: Colle
                 relation(**{name: sound[name] for name in names})
             except InputError as error:
                 found += error.problems
-            except ValueError as error:  # replace each NAME= in its message by the full key
+            except ValueError as error:  # replace each NAME= in the message by the full key
                 found.append(re.sub(rf"\b({'|'.join(names)})=", lambda match: _key(part, match[0]), str(error)))
     return found
 
@@ -130,7 +130,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def _siblings(key: str, known: Collection[str]) -> dict[str, str]:
-    """Returns the known keys in the same part as `key`, by their last component."""
+    """Returns the known keys in the same part as `key`, each under its last component."""
     parts = [other.rpartition(".") for other in known]
     return {last: f"{part}{dot}{last}" for part, dot, last in parts if part == key.rpartition(".")[0]}
 

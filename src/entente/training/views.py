@@ -86,8 +86,8 @@ def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
 
 
 def _board(trainer: L.Trainer) -> Board:
-    """Returns the logger of a run whose event files are all closed. TensorBoard reads them in the order of their names, which
-    begin with the time of creation. The clock may have been set back, so files that would sort after a new one are renamed."""
+    """Returns the logger of a run, ready to open a new event file; others must be closed. TensorBoard reads files in order of
+    name, that is, of creation time. As the clock may have been set back, files that would sort after a new one are renamed."""
     board = trainer.logger
     assert isinstance(board, Board)
     now, last = f"{EVENTS}{int(time.time()):010d}", f"{EVENTS}{0:010d}"
@@ -120,7 +120,7 @@ class TensorBoardViews(L.Callback):
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
         if trainer.global_step == self._due:
-            self._due = None  # once per step, although accumulated batches share a global_step
+            self._due = None  # once: the next step's batches still have this global_step
             batch = to_device(trainer.datamodule.sample(16), pl_module.device)  # type: ignore[attr-defined]
             found = diagnose(pl_module.model, batch.src, batch.tgt[:, :-1])
             pl_module.write({f"why/{name}": value for name, value in found.items()}, trainer.global_step)
