@@ -50,7 +50,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of a suite. splits: the test splits. again: test splits decoded again in other batches (test@alone).
+    """The results of a suite. splits: the test splits. again: test splits decoded again in other batches (such as test@alone).
     rows: one per variant, the baseline first, with the columns of comparison.csv as keys. A missing number is None.
 
     Scores are means over the finished seeds, in columns that begin with the name of a split; *_sd: sample standard deviations.

@@ -73,7 +73,7 @@ class Behaviour:
             self.logits = self._logits()
         optim, last = settings.optim, settings.trainer.max_steps
         self.rates = [optim.lr * optim.factor(step, last) for step in range(last)]
-        self.precision = str(build_trainer(settings.trainer, None).precision)  # as Lightning spells it, since it has aliases
+        self.precision = str(build_trainer(settings.trainer, None).precision)  # in Lightning's spelling, without aliases
         self.model.train()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
@@ -142,7 +142,7 @@ def _compare_structure(one: nn.Module, two: nn.Module, name: str) -> dict[str, A
 
 
 def _compare_named(one: Mapping[str, str], two: Mapping[str, str]) -> Aspect:
-    """Describes the paths that only one side has, and those with different values on the two sides."""
+    """Describes the paths that only one side has, and the paths that have different values on the two sides."""
     lost = [f"without {path}" for path in one if path not in two]
     new = [f"with {path}" for path in two if path not in one]
     changed = [f"{path}: {one[path]}, then {two[path]}" for path in one if path in two and one[path] != two[path]]

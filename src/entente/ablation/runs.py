@@ -129,7 +129,7 @@ class Suite:
         return [run for run in self.runs if run.variant == variant]
 
     def translations(self, split: str, seed: int) -> dict[str, Translations]:
-        """Returns each variant's translations of a split. Raises InputError if variants translated different sentences."""
+        """Returns each variant's translations of a split, for one seed. Raises InputError if references differ."""
         runs = [run for run in self.runs if run.seed == seed and split in run.metrics]
         found: dict[str, Translations] = {}
         for run in runs:

@@ -56,7 +56,7 @@ def word_spans(text: str) -> list[Span]:
 
 def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | None = None) -> Words:
     """Splits a sentence (ids without start and end symbol) into words at `spans` (None: `word_spans`). A piece in several words
-    is shared by number of letters; a piece outside all words (a space, the first bytes of a character) joins the next word."""
+    is split among them by letters; a piece outside all words (a space, the first bytes of a character) joins the next word."""
     text, places = tokenizer.spans(ids)
     spans = list(word_spans(text) if spans is None else spans)
     if places and not spans:
@@ -88,7 +88,7 @@ def _with_symbol(side: Side, source: Words, target: Words) -> Words:
 
 
 def with_mean(weights: Tensor) -> Tensor:
-    """Appends the mean over heads, if there are several, to weights (L, H, ...), which gives (L, G, ...)."""
+    """Returns weights (L, H, ...) with the mean over heads appended, if there are several heads: (L, G, ...)."""
     return torch.cat([weights, weights.mean(1, keepdim=True)], dim=1) if weights.size(1) > 1 else weights
 
 

@@ -57,7 +57,7 @@ def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tu
     sums: dict[str, Tensor] = {}
     rows: Counter[str] = Counter()
     links: dict[int, Tensor] = {}
-    order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))  # similar lengths, little padding
+    order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))  # by length, for little padding
     for start in range(0, len(order), BATCH):
         chosen = order[start : start + BATCH]
         batch = record.record_batch(model, vocabulary, [pairs[i].src for i in chosen], [pairs[i].tgt for i in chosen])
@@ -144,7 +144,7 @@ class Measured(NamedTuple):
 def measure_split(
     model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair], occluded: int, chosen: Measured | None
 ) -> Measured:
-    """Measures a split, and occlusion on `occluded` pairs. chosen: the split whose best heads are used; None: this one."""
+    """Measures a split, with occlusion for `occluded` pairs. chosen: the split whose best heads are used; None: this one."""
     numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
     if chosen:
         best, best_head, on = chosen.best, chosen.best_head, "valid"

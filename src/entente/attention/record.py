@@ -43,7 +43,7 @@ class Operation(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call of a module. operations: the torch functions it called itself, without captured submodules; or empty."""
+    """One call of a module. operations: the torch functions it called itself (not in captured submodules), if requested."""
 
     module: Any
     inputs: tuple[Any, ...]
@@ -155,7 +155,7 @@ def read_sentence(
 
 
 def attend(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequence[int]) -> Attention:
-    """Returns a model's attention for the ids that `read_sentence` returns. It must satisfy `has_attention`."""
+    """Returns a model's attention for the ids that `read_sentence` returns. The model must satisfy `has_attention`."""
     weights = {NAME_OF_KIND[map.kind]: map.weights for map in record(model, vocabulary, src, tgt)}
     target, read = vocabulary.tgt.pieces([*tgt, EOS]), vocabulary.tgt.pieces([BOS, *tgt])
     return Attention(weights, vocabulary.src.pieces(src), target, read)
@@ -220,7 +220,7 @@ def weights_of(calls: Sequence[Call]) -> tuple[Tensor, Tensor]:
     """Returns the weights (B, H, T, S) of all calls of an AttentionWeights, joined along T, and which keys each row may see."""
     weights = torch.cat([call.output for call in calls], dim=-2)
     reachable = torch.cat([call.module.reachable(*call.inputs) for call in calls], dim=-2)
-    heads = (len(weights), -1, *weights.shape[-2:])  # adds the dimension of heads, which a recurrent model does not have
+    heads = (len(weights), -1, *weights.shape[-2:])  # a recurrent model has no dimension of heads: adds one of size 1
     return weights.reshape(heads), reachable.reshape(heads)
 
 

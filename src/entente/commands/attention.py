@@ -106,7 +106,7 @@ def picture_attention(settings: Attention) -> None:
         shown += [(name, map) for map in maps]
         if settings.occlusion:
             [map] = maps
-            # Drop the end symbols, which occlusion does not cover.
+            # Drop the end symbols, since occlusion leaves out only words.
             map = map._replace(weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1])
             change = numbers.occlusion(model, src, tgt, *words)
             shown[-1:] = [(name, map), (f"{name}: change when left out", map._replace(weights=change[None, None]))]
@@ -137,7 +137,7 @@ def _output(path: str) -> Path:
 
 
 def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | None]:
-    """Returns the source, the target to read (None: the model's own) and any gold links. path: has the corpus of `pair`."""
+    """Returns the source, the target (None: translate) and any gold links. path: the checkpoint whose corpus has `pair`."""
     if settings.pair is None:
         return clean(settings.sentence), clean(settings.target or "") or None, None
     split, _, number = settings.pair.partition("/")

@@ -311,7 +311,7 @@ class CommandLine:
 
 
 def why(error: BaseException) -> str:
-    """Describes an error of Hydra or OmegaConf in one line, which starts with the YAML line or the key that the error names."""
+    """Describes an error of Hydra or OmegaConf in one line that starts with the YAML line or the key at fault."""
     if error.__cause__ and (not str(error) or str(error).startswith("Error merging")):  # Hydra wrapped the original error
         error = error.__cause__
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:

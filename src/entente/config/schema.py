@@ -1,9 +1,9 @@
 """Validates configurations against the signatures of the callables that they configure.
 
-A part of a configuration (`model`, `optim`, ...) holds the arguments of a callable, whose annotations are the schema: types,
+A part of a configuration (`model`, `optim`, ...) holds the arguments of a callable. Their annotations are the schema: types,
 choices (`Literal`), ranges (`Annotated[int, Interval(ge=1)]`) and nested parts (a TypedDict, a dataclass, a mapping). The
 attribute `relations` of a callable lists constraints between several arguments: functions of these arguments that raise
-ValueError if the values do not fit together. The constructors of the models call theirs too.
+ValueError if the values do not fit together. A model's constructor calls its own too.
 
 Pydantic validates each value in strict mode: "3" is not a number, true is not 1, and NaN and infinity are rejected. Messages
 describe what an annotation allows in words, generated from its JSON schema.

@@ -173,7 +173,7 @@ class Checkpoints(L.Callback):
     """Writes step-N.ckpt every `every` steps and at the end, and keeps the last `keep` or `average` of them, whichever is more.
     Writes best.ckpt when validation BLEU improves. The last step is always validated.
 
-    On SIGINT or SIGTERM, caught by `signals`, the current step is completed and saved, and then `Interrupted` is raised. A
+    On SIGINT or SIGTERM, which `signals` handles, completes and saves the current step, then raises `Interrupted`. A
     second SIGINT quits at once.
     """
 

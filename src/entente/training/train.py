@@ -100,7 +100,7 @@ def usable_settings(config: Mapping[str, Any]) -> RunSettings:
 
 
 def lightning_problems(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
-    """Returns a line if Lightning cannot use the accelerator or precision on this machine; signatures cannot say that."""
+    """Returns a line if Lightning cannot use the accelerator or precision on this machine; no signature can say this."""
     prepare_process(None)  # keeps Lightning quiet
     for key, tried in (("accelerator", replace(settings, precision="32-true")), ("precision", settings)):
         try:

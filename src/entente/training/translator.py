@@ -152,7 +152,7 @@ class Translator(L.LightningModule):
         self._began += time.perf_counter() - self._paused  # validation is not training time
 
     def validation_step(self, split: EvaluationSplit, batch_idx: int) -> None:
-        """Evaluates a whole split, which Lightning treats as one batch."""
+        """Evaluates a whole split; to Lightning, the split is one batch."""
         self.valid = self.evaluate(split)
         scores = corpus_scores(self.valid.hypotheses, self.valid.references, ["bleu", "chrf"])
         self.bleu = scores["bleu"]

@@ -101,11 +101,11 @@ def _board(trainer: L.Trainer) -> Board:
 class TensorBoardViews(L.Callback):
     """Logs the chosen views after each validation. At step 1 and every `diagnosis` steps, logs scalars "why/ASPECT/PLACE" that
     may explain why a model fails: the norm of each part's gradient before clipping, and what `diagnose` measures on the first
-    validation sentences. fixed: sentences whose attention is drawn along with that of the first validation sentence."""
+    validation sentences. fixed: sentences to draw attention for, in addition to the first validation sentence."""
 
     def __init__(self, chosen: Views, fixed: Sequence[str] = ()) -> None:
         self.chosen, self.fixed = chosen, fixed
-        self._due: int | None = None  # the step after which to diagnose
+        self._due: int | None = None  # once this step is complete, diagnose
 
     @property
     def state_key(self) -> str:

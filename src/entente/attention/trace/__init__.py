@@ -125,7 +125,7 @@ class View:
     def __post_init__(self) -> None:
         self.scores, self.mask = self.call("weights").inputs  # (B, [H,] T, S); the mask may be None
         self.letters = "B H T S" if self.scores.dim() == 4 else "B T S"
-        self.product = self.operation("matmul", which=-1)  # weights x values
+        self.product = self.operation("matmul", which=-1)  # weights times values
         self.row = min(1, len(self.queries[0]) - 1)  # the row worked out by hand; in row 0, a causal mask leaves one key
         self.all = range(len(self.keys))
         # All sentences share a causal mask, so showing it for the first sentence is enough.
@@ -176,7 +176,7 @@ class View:
         return "\n\n".join(["", *tables, ""])
 
     def show_parameter(self, name: str, matrix: Tensor, bias: Tensor | None = None, label: str = "") -> str:
-        """Returns a matrix, and its bias as the last row, as a table; "" if it is large. label: used if there is one row."""
+        """Returns a matrix, and its bias as the last row, as a table; "" if it is large. label: for a single row."""
         if max(matrix.shape) > SMALL:
             return ""
         rows = [label] if label else [str(i + 1) for i in range(len(matrix))]
