@@ -294,7 +294,7 @@ def write_status(root: Path, states: Mapping[str, Status]) -> None:
 
 
 def progress(jobs: Sequence[Job], first: int, began: float) -> str:
-    """Says how many runs have ended, the time passed and left, and the current runs' steps. first: steps done before."""
+    """Says how many runs have ended, the time passed and left, and the current runs' steps. first: steps at the start."""
     elapsed = time.monotonic() - began
     to_do = [job for job in jobs if job.to_do]
     done, left = sum(job.step for job in jobs) - first, sum(job.budget - job.step for job in to_do)

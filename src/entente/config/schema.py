@@ -3,7 +3,7 @@
 A part of a configuration (`model`, `optim`, ...) holds the arguments of a callable. Their annotations are the schema: types,
 choices (`Literal`), ranges (`Annotated[int, Interval(ge=1)]`) and nested parts (a TypedDict, a dataclass, a mapping). The
 attribute `relations` of a callable lists constraints between several arguments: functions of these arguments that raise
-ValueError if the values do not fit together. A model's constructor calls its own too.
+ValueError if the values do not fit together. A model's constructor calls its own relations too.
 
 Pydantic validates each value in strict mode: "3" is not a number, true is not 1, and NaN and infinity are rejected. Messages
 describe what an annotation allows in words, generated from its JSON schema.

@@ -52,7 +52,7 @@ class StopSignals:
     def remove(self) -> None:
         while self._before:
             number, before = self._before.popitem()
-            if signal.getsignal(number) == self._receive:  # otherwise another handler has been installed since
+            if signal.getsignal(number) == self._receive:  # otherwise another handler has replaced ours
                 signal.signal(number, before)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:

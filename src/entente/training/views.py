@@ -57,7 +57,7 @@ class Board(TensorBoardLogger):
 
 
 def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable[str]) -> None:
-    """Writes every setting to TensorBoard's HParams table, and names the scalars that are its metrics. This is done before
+    """Writes every setting to TensorBoard's HParams table, and names the scalars that it shows as metrics. This is done before
     training, so that the table also has a row for an unfinished run, with the metrics logged so far."""
     writer = _board(trainer).experiment.file_writer
     settings = {

@@ -176,7 +176,7 @@ class View:
         return "\n\n".join(["", *tables, ""])
 
     def show_parameter(self, name: str, matrix: Tensor, bias: Tensor | None = None, label: str = "") -> str:
-        """Returns a matrix, and its bias as the last row, as a table; "" if it is large. label: for a single row."""
+        """Returns a matrix, and its bias as the last row, as a table; "" if it is large. label: names a single row."""
         if max(matrix.shape) > SMALL:
             return ""
         rows = [label] if label else [str(i + 1) for i in range(len(matrix))]
@@ -228,7 +228,7 @@ def trace(
     labels = [Labels(*([escape.markdown(escape.line(token)) for token in side] for side in label)) for label in labels]
     keys = [label.read if kind == "decoder" else label.source for label in labels]
     if kind == "alignment":
-        path, around = "attention", ["residual"]  # a model with a maxout readout has none
+        path, around = "attention", ["residual"]  # a model with a maxout readout has no residual
         queries = [[f"s_{step - 1} → {label.produced[step - 1]}"] for label in labels]
     else:
         side, sublayer = PLACES[kind]
