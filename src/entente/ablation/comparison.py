@@ -1,8 +1,8 @@
 """Compares each variant of a suite with the baseline: scores over seeds, significance of differences, and a verdict.
 
-p comes from sacreBLEU's paired bootstrap resampling (Koehn 2004), variant against baseline of the same seed. The largest p over
-the seeds counts, so that every seed must show a difference. It is doubled, since sacreBLEU counts one tail, and corrected for
-the number of variants (Holm 1979). p accounts for the choice of test sentences, the standard deviation for that of seeds.
+p comes from sacreBLEU's paired bootstrap resampling (Koehn 2004) of a variant and the baseline of the same seed. The largest p
+over the seeds counts, so that every seed must show a difference. It is doubled, since sacreBLEU counts one tail, and corrected
+for the number of variants (Holm 1979). p covers chance in the choice of test sentences; the standard deviation, in the seeds.
 
 Verdicts:
     worse, better              on the first test split, every seed differs in this direction, and Holm's p < 0.05
@@ -30,7 +30,7 @@ from entente.ablation.runs import Run, Suite, Translations
 
 ALPHA = 0.05  # family-wise error rate of the verdicts "worse" and "better" on a split
 REACHED = 0.9  # share of the baseline's BLEU that counts as reaching it
-PLATEAU = 0.9  # share of the unigram NLL at and above which a model is still on the plateau
+PLATEAU = 0.9  # a model is on the plateau if its NLL is at least this share of the unigram NLL
 BASELINE, AS_GOOD, WORSE, BETTER = "baseline", "as good", "worse", "better"
 STUCK, DIVERGED = "never left the plateau", "diverged"
 Row = dict[str, Any]
@@ -50,13 +50,13 @@ class Compare:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of a suite. splits: the test splits. again: names of test splits decoded in other batches, as in test@alone.
+    """The results of a suite. splits: the test splits. again: test splits decoded again in other batches (such as test@alone).
     rows: one per variant, the baseline first, with the columns of comparison.csv as keys. A missing number is None.
 
     Scores are means over the finished seeds, in columns that begin with the name of a split; *_sd: sample standard deviations.
-    difference: BLEU minus the baseline's (`baseline`) over the seeds that both have; lowest, highest: its range over seeds.
+    difference: BLEU minus the baseline's (`baseline`), a mean over the seeds that both have; lowest, highest: its range.
     p: sacreBLEU's, one-tailed, the largest over seeds; p_holm: two-tailed and corrected. nll: on the first test split. steps:
-    until validation BLEU reaches REACHED of the baseline's best; None if a seed never does. differs: see `Proof.differs`.
+    until validation BLEU is REACHED times the baseline's best; None if a seed never gets there. differs: see `Proof.differs`.
     """
 
     name: str
@@ -112,8 +112,8 @@ def has_failed(row: Row, splits: Sequence[str]) -> bool:
 
 
 def paired_bootstrap(found: Mapping[str, Translations], samples: int) -> dict[str, float]:
-    """Returns the p value of each variant's difference in BLEU from the first, as `sacrebleu --paired-bs` computes it; 1 if the
-    scores are equal, in which case sacreBLEU would return the smallest possible p."""
+    """Returns the p value of each variant's difference in BLEU from the first variant, as `sacrebleu --paired-bs` computes it.
+    If the scores are equal, p is 1; sacreBLEU itself would return the smallest possible p."""
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)
     systems: Any = [(variant, one.translation) for variant, one in found.items()]
     references = [one.reference for one in found.values()][:1]
@@ -123,7 +123,7 @@ def paired_bootstrap(found: Mapping[str, Translations], samples: int) -> dict[st
 
 
 def holm(ps: Mapping[str, float]) -> dict[str, float]:
-    """Returns p values corrected for their number n (Holm 1979): the smallest times n, the next times n - 1, made monotonic."""
+    """Returns p values corrected for their number n (Holm 1979): smallest * n, next * (n - 1), ..., none below the last."""
     order = sorted(ps, key=lambda name: ps[name])
     corrected = [min(1.0, (len(ps) - rank) * ps[name]) for rank, name in enumerate(order)]
     return dict(zip(order, accumulate(corrected, max), strict=True))
@@ -198,7 +198,7 @@ def _failure(run: Run, first: str) -> str:
 
 
 def _steps(finished: Sequence[Run], baseline: Mapping[int, Run]) -> float | None:
-    """Returns the mean step at which validation BLEU reaches REACHED of the baseline's best; None if a seed never does."""
+    """Returns the mean step at which validation BLEU reaches REACHED times the baseline's best; None if a seed never does."""
     reached = []
     for run in finished:
         goal = max((bleu for _, bleu in baseline[run.seed].history.get("valid/bleu", []) if math.isfinite(bleu)), default=None)
@@ -208,7 +208,7 @@ def _steps(finished: Sequence[Run], baseline: Mapping[int, Run]) -> float | None
 
 
 def _speed(run: Run) -> float | None:
-    """Returns the median of the logged speeds, which is robust to other load on the machine, or else the overall speed."""
+    """Returns the median of the logged speeds, since other load hardly changes it, or the overall speed if none was logged."""
     measured = [value for _, value in run.history.get("train/tokens_per_second", []) if value > 0]
     return statistics.median(measured) if measured else run.training.tokens_per_second if run.training else None
 

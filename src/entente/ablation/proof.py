@@ -26,7 +26,7 @@ SENTENCES = 16  # validation sentences to compare on, of different lengths, so t
 BATCHES = 16  # training batches whose tokens are compared
 TOLERANCE = 1e-9  # relative to the norm; in float64, the order of summation changes results by about 1e-15
 STRUCTURE = ("parameters", "modules")  # aspects that are described but prove nothing
-Aspect = tuple[bool, str]  # whether it differs, and how
+Aspect = tuple[bool, str]  # whether variant and baseline differ in it, and how
 
 
 def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.TranslationData) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Behaviour:
             self.logits = self._logits()
         optim, last = settings.optim, settings.trainer.max_steps
         self.rates = [optim.lr * optim.factor(step, last) for step in range(last)]
-        self.precision = str(build_trainer(settings.trainer, None).precision)  # in Lightning's canonical spelling
+        self.precision = str(build_trainer(settings.trainer, None).precision)  # in Lightning's spelling, without aliases
         self.model.train()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
@@ -142,7 +142,7 @@ def _compare_structure(one: nn.Module, two: nn.Module, name: str) -> dict[str, A
 
 
 def _compare_named(one: Mapping[str, str], two: Mapping[str, str]) -> Aspect:
-    """Describes the paths that only one side has, and those with different values on the two sides."""
+    """Describes the paths that only one side has, and the paths that have different values on the two sides."""
     lost = [f"without {path}" for path in one if path not in two]
     new = [f"with {path}" for path in two if path not in one]
     changed = [f"{path}: {one[path]}, then {two[path]}" for path in one if path in two and one[path] != two[path]]
@@ -151,8 +151,8 @@ def _compare_named(one: Mapping[str, str], two: Mapping[str, str]) -> Aspect:
 
 
 def _compare_tensors(one: Mapping[str, Tensor], two: Mapping[str, Tensor], what: str) -> Aspect:
-    """Compares all tensors of each side as one vector: on its own, a tensor of rounding errors would always seem to differ. A
-    tensor that one side lacks counts as 0. Tensors with different shapes on the two sides are left out."""
+    """Compares all tensors of each side as one vector: alone, a tensor that is only rounding errors would always seem to
+    differ. A tensor that one side lacks counts as 0. Tensors with different shapes on the two sides are left out."""
     paths = [path for path in {**one, **two} if not (path in one and path in two and one[path].shape != two[path].shape)]
     if not paths:
         return True, f"no {what} in common"
@@ -176,8 +176,8 @@ def _compare_words(one: str, two: str) -> Aspect:
 
 
 def _compare_translations(one: Behaviour, two: Behaviour) -> Aspect:
-    """Compares the translations that the baseline's weights give with each side's search settings."""
-    hows = [replace(side.settings.search, n_best=1) for side in (one, two)]  # only the best hypothesis is evaluated
+    """Compares how the baseline's model translates with its own search settings and with the variant's."""
+    hows = [replace(side.settings.search, n_best=1) for side in (one, two)]  # n_best has no effect: only the best is evaluated
     if hows[0] == hows[1]:
         return False, "the same search"
     found = []

@@ -25,8 +25,8 @@ from entente.files import Name
 T = TypeVar("T")
 Curves = dict[str, list[tuple[int, float]]]
 
-DIGITS = 6  # significant digits of a curve's values, which events hold in 32 bits
-# The aspects of scalars why/ASPECT/PLACE, which may explain a failure, and those drawn on a logarithmic axis.
+DIGITS = 6  # significant digits kept of a curve's values; events store only 32 bits
+# The aspects in the scalars why/ASPECT/PLACE, which may explain a failure; LOGARITHMIC: drawn on a logarithmic axis.
 DIAGNOSTICS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", "attention_entropy", "score_variance")
 LOGARITHMIC = ("gradient_norm", "score_variance")
 
@@ -129,7 +129,7 @@ class Suite:
         return [run for run in self.runs if run.variant == variant]
 
     def translations(self, split: str, seed: int) -> dict[str, Translations]:
-        """Returns the translations of a split by variant. Raises InputError if variants translated different sentences."""
+        """Returns each variant's translations of a split, for one seed. Raises InputError if references differ."""
         runs = [run for run in self.runs if run.seed == seed and split in run.metrics]
         found: dict[str, Translations] = {}
         for run in runs:

@@ -51,7 +51,7 @@ from entente.training.progress import clock
 
 log = logging.getLogger("entente")
 
-# States by exit code, see entente.console.endings. In the last two, a signal arrived before the run could handle it.
+# States by exit code, see entente.console.endings. -N: signal N arrived before the run could handle it.
 STATES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted", 130: "interrupted", 143: "interrupted"}
 STATES |= {-signal.SIGINT: "interrupted", -signal.SIGTERM: "interrupted"}
 LOG_INTERVAL = 120  # seconds between progress lines if there is no terminal
@@ -64,7 +64,7 @@ LAYOUT = {
 
 
 def check_suite_name(suite: object, suites: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
-    """Raises ValueError if `suite` is a name without a list of variants in `suites`."""
+    """Raises ValueError if `suite` is a name for which `suites` has no list of variants."""
     if isinstance(suite, str) and suite not in suites:
         choices = f"choose one of {', '.join(suites)}, or give a list of variants, suite=[baseline,no_residual]"
         raise ValueError(f"suite={suite}: {choices}{schema.suggestion(suite, suites)}")
@@ -104,7 +104,7 @@ class Job:
     """A run of a suite, and the process that trains it."""
 
     directory: Path
-    overrides: list[str]  # on the command line of the process, unless it resumes the run
+    overrides: list[str]  # on the command line of a new run; a resumed run keeps its own
     code: str  # see code_digest
     budget: int = 0  # how many steps the run trains
     status: Status = field(default_factory=Status)
@@ -120,7 +120,7 @@ class Job:
         return self.directory.with_name(f"{self.directory.name}.log")
 
     def start(self, threads: int) -> None:
-        more = [one for one in sys.argv if one.startswith("--config-dir=")]  # the folder of the user's ablations
+        more = [one for one in sys.argv if one.startswith("--config-dir=")]  # where the user's ablations are
         arguments = [f"resume={self.directory}"] if self.directory.exists() else self.overrides
         command = [sys.executable, "-P", "-m", "entente", "train", *more, *arguments, f"trainer.threads={threads}"]
         env = {**os.environ, "OMP_NUM_THREADS": str(threads), PARENT: str(os.getpid())}
@@ -144,7 +144,7 @@ class Job:
 
 @cache
 def code_digest(variant: str) -> str:
-    """Returns a digest of the training code and an ablation's settings; if either changes, a new run is another experiment."""
+    """Returns a digest of the training code and an ablation's settings; runs with different digests cannot be compared."""
     package = Path(checkpoint.__file__).parent
     sources = [path for path in sorted(package.rglob("*.py")) if "ablation" not in path.relative_to(package).parts]
     content = b"".join(path.read_bytes() for path in sources) + json.dumps(ablations.changes(variant), sort_keys=True).encode()
@@ -172,7 +172,7 @@ def ablate(config: Mapping[str, Any]) -> None:
 
 
 def plan_jobs(root: Path, folder: str, variants: Sequence[str], seeds: Sequence[int], overrides: Sequence[str]) -> list[Job]:
-    """Returns a job per run, sorted by seed so that one seed's table is complete early. Raises InputError with all problems."""
+    """Returns a job per run, sorted by seed so that the first seed is complete early. Raises InputError with all problems."""
     shared, budgets, found = {}, {}, []
     for variant in variants:
         sets = ablations.changes(variant)  # no override may change these settings, or the variant would not match its name
@@ -240,7 +240,7 @@ def restore_states(root: Path, jobs: Sequence[Job]) -> dict[str, Status]:
 
 
 def wait_for_others(directory: Path) -> None:
-    """Waits until no other process is training a run."""
+    """Waits until no other process is training the run in `directory`."""
     lock = FileLock(directory / ".lock")
     try:
         lock.acquire(timeout=0)
@@ -294,7 +294,7 @@ def write_status(root: Path, states: Mapping[str, Status]) -> None:
 
 
 def progress(jobs: Sequence[Job], first: int, began: float) -> str:
-    """Says how many runs have ended, the time passed and left, and the current runs' steps. first: steps done at the start."""
+    """Says how many runs have ended, the time passed and left, and the current runs' steps. first: steps at the start."""
     elapsed = time.monotonic() - began
     to_do = [job for job in jobs if job.to_do]
     done, left = sum(job.step for job in jobs) - first, sum(job.budget - job.step for job in to_do)

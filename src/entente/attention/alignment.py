@@ -44,7 +44,7 @@ class Pair(NamedTuple):
     gold: Gold | None
 
     def words(self, vocabulary: Vocabulary) -> tuple[Words, Words]:
-        """Returns the words of the source, without its end symbol, and of the target, split as in the gold links if any."""
+        """Returns the words of the source, without its end symbol, and of the target, as in the gold links if there are any."""
         source, target = (self.gold.src, self.gold.tgt) if self.gold else (None, None)
         return words_of(vocabulary.src, self.src[:-1], source), words_of(vocabulary.tgt, self.tgt, target)
 
@@ -56,7 +56,7 @@ def word_spans(text: str) -> list[Span]:
 
 def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | None = None) -> Words:
     """Splits a sentence (ids without start and end symbol) into words at `spans` (None: `word_spans`). A piece in several words
-    is divided by letters; a piece without any (a lone space, the first bytes of a character) joins the next word."""
+    is split among them by letters; a piece outside all words (a space, the first bytes of a character) joins the next word."""
     text, places = tokenizer.spans(ids)
     spans = list(word_spans(text) if spans is None else spans)
     if places and not spans:
@@ -80,7 +80,7 @@ def merge_pieces(map: AttentionMap, source: Words, target: Words) -> AttentionMa
 
 
 def _with_symbol(side: Side, source: Words, target: Words) -> Words:
-    """Returns the words of one side of a map with the end symbol, or with the start symbol for what the decoder reads."""
+    """Returns the words of one side of a map, then the end symbol; for the side that is read, the start symbol comes first."""
     labels, shares = source if side == "source" else target
     if side == "read":
         return Words([SPECIAL[BOS], *labels], torch.block_diag(torch.ones(1, 1), shares))
@@ -88,7 +88,7 @@ def _with_symbol(side: Side, source: Words, target: Words) -> Words:
 
 
 def with_mean(weights: Tensor) -> Tensor:
-    """Appends the mean over heads, if there are several, to weights (L, H, ...), which gives (L, G, ...)."""
+    """Returns weights (L, H, ...) with the mean over heads appended, if there are several heads: (L, G, ...)."""
     return torch.cat([weights, weights.mean(1, keepdim=True)], dim=1) if weights.size(1) > 1 else weights
 
 
@@ -124,7 +124,7 @@ def oracle_links(gold: Gold) -> list[Link]:
 
 @dataclass(frozen=True)
 class Head:
-    """A head of the attention to the source, and when to read it. Both indices start at 0; head None: the layer's mean."""
+    """A head of the attention to the source, and the step to read it at. Indices start at 0; head None: the layer's mean."""
 
     layer: int
     head: int | None
@@ -142,8 +142,8 @@ def heads_of(shape: Sequence[int], step: Step = "produced") -> list[Head]:
 
 
 def predicted_links(map: AttentionMap, source: Words, target: Words) -> Tensor:
-    """Returns the source word linked to each target word at each of STEPS (2, L, G, E), or NO_LINK. map: attention to the
-    source, in pieces. source, target: words without the end symbol."""
+    """Returns the index of the source word linked to each target word, or NO_LINK, for each of STEPS and each head, as
+    (2, L, G, E). map: attention to the source, in pieces. source, target: words without the end symbol."""
     produced = with_mean(map.weights)
     rows = (produced, produced.roll(-1, dims=-2))  # the row after the one that produces a piece reads it
     words = (merge_pieces(map._replace(weights=weights), source, target).weights[..., :-1, :] for weights in rows)

@@ -1,7 +1,7 @@
 """Draws attention maps. Figures are created without pyplot, which keeps global state, is not thread-safe, and needs closing.
 
-Each map has one Axes, whose data coordinates are inches from the corner of its upper left panel; heads are images in it, and
-labels are texts. matplotlib's compressed layout finds the space around them. One Axes per head would take four times as long.
+Each map has one Axes. Its data coordinates are inches from the top left corner of the first panel; heads are images in it,
+and labels are texts. matplotlib's compressed layout finds the space around them. One Axes per head would take 4 times as long.
 
 Lengths are in inches, font sizes in points (1/72 inch). Shapes: L layers, H heads.
 """
@@ -33,7 +33,7 @@ Marks = Mapping[tuple[int, int], bool]  # gold links: (row, column) -> True if s
 
 
 def draw(map: AttentionMap, title: str) -> Figure:
-    """Draws all layers (rows of panels) and heads (columns of panels) of one kind of attention. title: names the sentence."""
+    """Draws one kind of attention: layers as rows of panels, heads as columns. title: shown below a description."""
     _, n_heads, n_rows, n_columns = map.weights.shape
     # Few panels are drawn large; for long sentences, cells and labels shrink to limit the size of the picture.
     cell = min(max(0.2, 6 / (n_heads * n_columns)), 0.32, 6 / max(n_rows, n_columns))
@@ -66,7 +66,7 @@ def _name(name: str, map: AttentionMap, layer: int, head: int | None) -> str:
 
 
 def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: float, marks: Marks) -> Figure:
-    """Draws the named maps side by side, each as a grid of panels (layers, heads), on a page whose size is estimated."""
+    """Draws the named maps side by side, each as a grid of panels (layers, heads), on a page of estimated size."""
     small, large = max(font, 9.0), max(font, 9.0) * 1.2
     above = small * LINE  # space for the title of a panel
     figure = Figure(dpi=DPI, layout="compressed")
@@ -83,7 +83,7 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
                 place = (left, left + wide, top + high, top)
                 image = ax.imshow(map.weights[i, j].numpy(), COLORS, vmin=0, vmax=1, interpolation="nearest", extent=place)
                 ax.add_patch(Rectangle((left, top), wide, high, fill=False, linewidth=0.5, clip_on=False))
-                for (r, c), sure in marks.items():  # a frame just inside the cell
+                for (r, c), sure in marks.items():  # each link is a frame just inside its cell
                     corner = (left + (c + 0.08) * column, top + (r + 0.08) * row)
                     frame = Rectangle(corner, 0.84 * column, 0.84 * row, fill=False, linewidth=1.8, edgecolor=LINK_COLOR)
                     frame.set_linestyle("-" if sure else "--")

@@ -22,7 +22,7 @@ from entente.models.seq2seq import Seq2Seq, pad
 
 NEAR_UNIFORM = 0.95  # share of the maximum entropy from which a head counts as near-uniform
 BATCH = 32  # sentences recorded in one pass
-SOURCES = 64  # source variants read in one pass of `occlusion`
+SOURCES = 64  # variants of a source sentence that `occlusion` reads in one pass
 ENDS = (SPECIAL[BOS], SPECIAL[EOS])
 CORRELATIONS = ("pearson", "spearman", "same_first")  # between attention and occlusion, see `correlations`
 
@@ -57,7 +57,7 @@ def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tu
     sums: dict[str, Tensor] = {}
     rows: Counter[str] = Counter()
     links: dict[int, Tensor] = {}
-    order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))  # for batches of similar length
+    order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))  # by length, for little padding
     for start in range(0, len(order), BATCH):
         chosen = order[start : start + BATCH]
         batch = record.record_batch(model, vocabulary, [pairs[i].src for i in chosen], [pairs[i].tgt for i in chosen])
@@ -74,9 +74,9 @@ def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tu
 
 
 def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Words, target: Words) -> Tensor:
-    """Returns how much the probability of each target word, the product of those of its pieces, changes when a source word is
-    left out: (E, W), from 0 to 1. src ends with EOS; tgt has neither BOS nor EOS. These changes are compared with attention,
-    which is not in itself an explanation (Jain & Wallace 2019)."""
+    """Returns how much the probability of each target word changes when a source word is left out: (E, W), from 0 to 1. A
+    word's probability is the product of its pieces' probabilities. src ends with EOS; tgt has neither BOS nor EOS. Attention
+    is compared with these changes, since it is not in itself an explanation (Jain & Wallace 2019)."""
     belongs = source.shares.argmax(-1).tolist()  # index of the word that each piece belongs to
     pieces = list(zip(src, belongs, strict=False))
     rows = [list(src), *([*(p for p, word in pieces if word != w), src[-1]] for w in range(len(source.labels)))]
@@ -117,22 +117,22 @@ def by_head(found: Tensor) -> list[dict[str, Any]]:
 
 def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     """Returns the correlations of each head: means over the target words of all sentences."""
-    found: list[Tensor] = []  # for each target word, the correlations of its sentence
+    found: list[Tensor] = []  # a sentence's correlations, once per target word, so that words weigh the same
     for pair in pairs:
         source, target = pair.words(vocabulary)
         if len(source.labels) > 1 and target.labels:
             maps = record.record_batch(model, vocabulary, [pair.src], [pair.tgt])[0]
             [words] = [merge_pieces(map, source, target).weights for map in maps if map.kind in record.TO_SOURCE]
             change = occlusion(model, pair.src, pair.tgt, source, target)
-            found += [correlations(with_mean(words[..., :-1, :-1]), change)] * len(target.labels)  # without the end symbols
+            found += [correlations(with_mean(words[..., :-1, :-1]), change)] * len(target.labels)  # [:-1]: no end symbol
     return by_head(torch.stack(found).nanmean(0)) if found else []
 
 
 class Measured(NamedTuple):
     """The measurements of one split.
 
-    report: the content for metrics.json. links: the links of each sentence, by the best head. best: the head, or mean of a
-    layer's heads, with the lowest alignment error rate on the split used to choose it. best_head: the best of the single heads.
+    report: the content for metrics.json. links: the links of each sentence, from `best`. best: the head, or mean of a
+    layer's heads, with the lowest alignment error rate on the split used to choose it. best_head: the same, without the means.
     """
 
     report: dict[str, Any]
@@ -144,7 +144,7 @@ class Measured(NamedTuple):
 def measure_split(
     model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair], occluded: int, chosen: Measured | None
 ) -> Measured:
-    """Measures a split; compares `occluded` pairs with occlusion. chosen: the split that selects the heads; None: this one."""
+    """Measures a split, with occlusion for `occluded` pairs. chosen: the split whose best heads are used; None: this one."""
     numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
     if chosen:
         best, best_head, on = chosen.best, chosen.best_head, "valid"

@@ -43,7 +43,7 @@ class Operation(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call of a module. operations: the torch functions it called outside captured submodules, if requested."""
+    """One call of a module. operations: the torch functions it called itself (not in captured submodules), if requested."""
 
     module: Any
     inputs: tuple[Any, ...]
@@ -52,7 +52,7 @@ class Call(NamedTuple):
 
 
 class _Operations(TorchFunctionMode):
-    """Appends each torch operation to the innermost list of `running`."""
+    """Appends each torch operation to the last list in `running`, which belongs to the innermost module."""
 
     def __init__(self, running: list[list[Operation]]) -> None:
         super().__init__()
@@ -67,8 +67,8 @@ class _Operations(TorchFunctionMode):
 
 @contextmanager
 def observing(model: Seq2Seq) -> Iterator[tuple[Seq2Seq, torch.device]]:
-    """Yields the model, in evaluation mode, and its device; disables gradients and autocast. For a compiled model, which calls
-    no hooks, it yields the original model."""
+    """Yields the model, in evaluation mode, and its device; disables gradients and autocast. A compiled
+    model calls no hooks, so the original model is yielded in its place."""
     plain: Seq2Seq = getattr(model, "_orig_mod", model)
     device = plain.output.weight.device
     # In a training step, autocast would otherwise reuse the weights that are cast here without gradients.
@@ -80,7 +80,7 @@ def capture(
     model: Seq2Seq, src: Tensor, tgt: Tensor, wanted: Callable[[str, nn.Module], bool], operations: bool = False
 ) -> dict[str, list[Call]]:
     """Runs the model on src (B, S) and the decoder input tgt (B, T), and returns a dict from the path of each module for which
-    `wanted(path, module)` is true to its calls, in order: a recurrent decoder calls its attention once per step. operations:
+    `wanted(path, module)` is true to its calls, in order (one per step in a recurrent decoder's attention). operations:
     whether to record the torch functions that these modules call. Raises RuntimeError if a wanted module was not called."""
     calls: dict[str, list[Call]] = {}
     running: list[list[Operation]] = []  # one list for each module that is being called, the innermost last
@@ -115,7 +115,7 @@ class AttentionMap(NamedTuple):
     rows: list[str]
     columns: list[str]
     unit: str = "piece"  # what each row or column stands for: piece or word
-    as_decoded: bool = True  # False: rows depend on later target pieces, which decoding has not written yet
+    as_decoded: bool = True  # False: rows depend on later target pieces, not yet known when decoding
     allowed: Tensor | None = None  # (rows, columns), True for the keys that a row may see; None: all
 
 
@@ -155,7 +155,7 @@ def read_sentence(
 
 
 def attend(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequence[int]) -> Attention:
-    """Returns the attention of a model, which must have some (`has_attention`), for the ids that `read_sentence` returns."""
+    """Returns a model's attention for the ids that `read_sentence` returns. The model must satisfy `has_attention`."""
     weights = {NAME_OF_KIND[map.kind]: map.weights for map in record(model, vocabulary, src, tgt)}
     target, read = vocabulary.tgt.pieces([*tgt, EOS]), vocabulary.tgt.pieces([BOS, *tgt])
     return Attention(weights, vocabulary.src.pieces(src), target, read)
@@ -211,7 +211,7 @@ def is_causal(model: Seq2Seq, src: Tensor, tgt: Tensor) -> bool:
 
 def entropy_share(weights: Tensor, allowed: Tensor) -> Tensor:
     """Returns the entropy of each row (..., S), divided by that of a uniform row over its allowed keys; 0 for a row with fewer
-    than two of them. Rows that do not sum to 1, as in some ablations, are normalised first."""
+    than two allowed keys. Rows that do not sum to 1, as in some ablations, are normalised first."""
     p = weights / weights.sum(-1, keepdim=True).clamp(min=EPSILON)
     return -torch.xlogy(p, p).sum(-1) / allowed.sum(-1).clamp(min=2).log()
 
@@ -220,7 +220,7 @@ def weights_of(calls: Sequence[Call]) -> tuple[Tensor, Tensor]:
     """Returns the weights (B, H, T, S) of all calls of an AttentionWeights, joined along T, and which keys each row may see."""
     weights = torch.cat([call.output for call in calls], dim=-2)
     reachable = torch.cat([call.module.reachable(*call.inputs) for call in calls], dim=-2)
-    heads = (len(weights), -1, *weights.shape[-2:])  # adds the dimension of heads, which a recurrent model does not have
+    heads = (len(weights), -1, *weights.shape[-2:])  # a recurrent model has no dimension of heads: adds one of size 1
     return weights.reshape(heads), reachable.reshape(heads)
 
 

@@ -80,7 +80,7 @@ class Trace:
 
 def picture_attention(settings: Attention) -> None:
     """Draws each kind of attention of one checkpoint into a folder: all layers and heads, then the chosen head (or mean) large.
-    Given several checkpoints, `kind`, occlusion or one picture as `output`, draws one kind, by default source attention."""
+    Draws only one kind, by default source attention, for several checkpoints, a `kind`, occlusion, or a picture as `output`."""
     prepare_process(settings.threads)
     paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
     if not paths:
@@ -106,7 +106,7 @@ def picture_attention(settings: Attention) -> None:
         shown += [(name, map) for map in maps]
         if settings.occlusion:
             [map] = maps
-            # Drop the end symbols, which occlusion does not cover.
+            # Drop the end symbols, since occlusion leaves out only words.
             map = map._replace(weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1])
             change = numbers.occlusion(model, src, tgt, *words)
             shown[-1:] = [(name, map), (f"{name}: change when left out", map._replace(weights=change[None, None]))]
@@ -125,7 +125,7 @@ def picture_attention(settings: Attention) -> None:
 
 
 def _output(path: str) -> Path:
-    """Returns the path of `output`, a folder, or a picture of a known format in an existing folder; else raises InputError."""
+    """Returns the path of `output`. Raises InputError unless it is a folder or names a picture that can be written."""
     output = path_of(path)
     if output.suffix and output.suffix.lower() not in FORMATS and not output.is_dir():
         raise InputError(f"output={path}: not a picture format; give a folder, or a name that ends in {', '.join(FORMATS)}")
@@ -137,7 +137,7 @@ def _output(path: str) -> Path:
 
 
 def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | None]:
-    """Returns the source, the target to read (None: the model's own) and any gold links. path: the checkpoint for `pair`."""
+    """Returns the source, the target (None: translate) and any gold links. path: the checkpoint whose corpus has `pair`."""
     if settings.pair is None:
         return clean(settings.sentence), clean(settings.target or "") or None, None
     split, _, number = settings.pair.partition("/")
@@ -153,7 +153,7 @@ def _figures(
     shown: Sequence[tuple[str, AttentionMap]], links: draw.Marks, title: str, settings: Attention, together: bool
 ) -> Iterator[tuple[str, Figure]]:
     """Yields the name and figure of each picture. shown: maps with the names of their models. together: draws all maps side by
-    side; otherwise, draws all layers and heads of each map that has several, and its chosen layer and head large."""
+    side. Otherwise, each map is drawn once with all its layers and heads, if it has several, and once with the chosen ones."""
     layer, head = settings.layer, settings.head
     for name, number, axis in (("layer", layer, 0), ("head", head, 1)):
         most = min((map.weights.shape[axis] for _, map in shown if map.weights.shape[axis] > 1), default=1)

@@ -25,11 +25,11 @@ from entente.training.train import on_accelerator
 
 log = logging.getLogger("entente")
 
-ONE_TOKEN = Search(length_factor=0, length_offset=1)  # the shortest possible search, used if another engine translates
+ONE_TOKEN = Search(length_factor=0, length_offset=1)  # shortest search, if torch need only compute the NLL
 
 
 def check_alignment_files(src: str | None, alignments: str | None) -> None:
-    """Raises ValueError if gold links are given without the user's own files, since a corpus comes with its own."""
+    """Raises ValueError if gold links are given without the user's own files, since a corpus has its own links."""
     if alignments and not src:
         raise ValueError(f"alignments={alignments} needs src=FILE and tgt=FILE; give these too, or leave it out")
 
@@ -107,8 +107,8 @@ def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
 
 
 def _measured(run: checkpoint.Run, data: TranslationData, splits: list[str], occluded: int) -> dict[str, Measured]:
-    """Measures the attention of each split. The head whose alignment is reported is chosen on the validation split if that has
-    gold links, otherwise on the split itself, as the report states."""
+    """Measures the attention of each split. The head that aligns words best is chosen on the validation split if that has gold
+    links, otherwise on the split itself; the report says which."""
     corpus = data.corpus
     known = "valid" in corpus.gold and any(split_of(split) in corpus.gold for split in splits)
     found: dict[str, Measured] = {}

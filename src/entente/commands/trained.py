@@ -24,7 +24,7 @@ OutputDir = Annotated[str, doc("folder of the runs")]
 
 
 def check_quantization_engine(engine: str, quantization: str | None) -> None:
-    """Raises ValueError if quantization is set for torch, which computes in the precision of the model."""
+    """Raises ValueError if quantization is set for the engine torch: it computes in the model's own precision."""
     if quantization and engine != "ctranslate2":
         raise ValueError(f"quantization={quantization} needs engine=ctranslate2; add it, or leave quantization out")
 

@@ -37,9 +37,9 @@ from entente.files import path_of, read_yaml
 Command = Callable[[dict[str, Any]], None]
 Check = Callable[[dict[str, Any]], Sequence[str]]
 
-COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)  # also raised by commands that compose
+COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)  # commands that compose raise these too
 FILE = Path(__file__).with_name("schema.json")
-Table = dict[str, dict[str, Any]]  # for each dotted key: `allowed`, `comment`, and `default` unless a parent key has it
+Table = dict[str, dict[str, Any]]  # for each dotted key: `allowed`, `comment`, and `default` unless it is part of a parent's
 TABLES: dict[str, Table] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
 MOST_VALUES = 10_000  # limit on the values of one override in a sweep, since Hydra lists them all
 HYDRA_ERRORS = Exception  # Hydra raises errors of many types for a bad command line: KeyError, OSError, ...
@@ -141,7 +141,7 @@ def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[
 
 
 def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parses the command line like Hydra. Raises InputError for an unknown flag and for --experimental-rerun, which reads a
+    """Parses the command line as Hydra does. Raises InputError for an unknown flag and for --experimental-rerun, which reads a
     pickle and could therefore run any code."""
 
     def refuse(message: str) -> NoReturn:
@@ -166,7 +166,7 @@ class CommandLine:
         self.flags = parse_flags()
         self.configs, self.verb, self.check = configs, name, check
         self.name = self.flags.config_name or name
-        self.elsewhere = bool(self.flags.config_path or self.flags.config_dir)  # whether other files define the settings
+        self.elsewhere = bool(self.flags.config_path or self.flags.config_dir)  # whether other folders may define settings
         self.overrides: list[str] = []
         self.unlisted: list[str] = []
         for override in self.flags.overrides:
@@ -196,7 +196,7 @@ class CommandLine:
 
     @cached_property
     def choices(self) -> dict[str, list[str]]:
-        """The config groups of this command, and for each group its options, the names of its files."""
+        """The options of each config group of this command: the names of the files in the group's folder."""
         with self._composing():
             groups = hydra.compose(self.name, return_hydra_config=True).hydra.runtime.choices
         files = {group: sorted(path.stem for path in (self.configs / group).glob("*.yaml")) for group in sorted(groups)}
@@ -269,7 +269,7 @@ class CommandLine:
         return list(dict.fromkeys([*lines, *found, *checked]))
 
     def _composed_one_by_one(self) -> tuple[list[str], set[str], DictConfig]:
-        """Returns a line for each override that does not compose, the keys of the others, and the configuration they compose.
+        """Returns a line for each override that does not compose, the keys of the others, and the configuration from these.
         Choices of groups come first, since they decide which settings exist. An invalid choice is replaced by the nearest valid
         name; if none is near, the settings of that group are not checked."""
         config = hydra.compose(self.name)
@@ -296,7 +296,7 @@ class CommandLine:
         return lines, set(good), config
 
     def _explain(self, override: str, error: Exception, config: DictConfig) -> str:
-        """Explains in one line why an override does not compose. config: what the other overrides compose."""
+        """Explains in one line why an override does not compose. config: the configuration without it."""
         key, value, one = key_of(override), override.partition("=")[2], read_override(override)
         if one is None:
             return f"{override}: not an override; write KEY=VALUE, with quotes around special characters"
@@ -311,7 +311,7 @@ class CommandLine:
 
 
 def why(error: BaseException) -> str:
-    """Describes an error of Hydra or OmegaConf in one line, which starts with the YAML line or the key that the error names."""
+    """Describes an error of Hydra or OmegaConf in one line that starts with the YAML line or the key at fault."""
     if error.__cause__ and (not str(error) or str(error).startswith("Error merging")):  # Hydra wrapped the original error
         error = error.__cause__
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:

@@ -1,9 +1,9 @@
 """Validates configurations against the signatures of the callables that they configure.
 
-A part of a configuration (`model`, `optim`, ...) holds the arguments of a callable, whose annotations are the schema: types,
+A part of a configuration (`model`, `optim`, ...) holds the arguments of a callable. Their annotations are the schema: types,
 choices (`Literal`), ranges (`Annotated[int, Interval(ge=1)]`) and nested parts (a TypedDict, a dataclass, a mapping). The
 attribute `relations` of a callable lists constraints between several arguments: functions of these arguments that raise
-ValueError if the values do not fit together. The constructors of the models call theirs too.
+ValueError if the values do not fit together. A model's constructor calls its own relations too.
 
 Pydantic validates each value in strict mode: "3" is not a number, true is not 1, and NaN and infinity are rejected. Messages
 describe what an annotation allows in words, generated from its JSON schema.
@@ -24,8 +24,8 @@ from entente.errors import InputError
 
 T = TypeVar("T")
 
-MISSING = "???"  # the value of a setting that the user must give
-REQUIRED = inspect.Parameter.empty  # stands for the default of a setting without one
+MISSING = "???"  # OmegaConf's mark for a setting that the user must give
+REQUIRED = inspect.Parameter.empty  # marks a setting that has no default
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 NEEDS_QUOTES = re.compile(r"\s*|null|true|false|[-+]?(\.?inf|\.?nan|[\d._]+(e[-+]?\d+)?)", re.IGNORECASE)
 LONGEST = 80  # maximum number of characters shown of a value
@@ -62,7 +62,7 @@ def problems(target: Callable[..., Any], part: str, values: object, given: Colle
                 relation(**{name: sound[name] for name in names})
             except InputError as error:
                 found += error.problems
-            except ValueError as error:  # replace each NAME= in its message by the full key
+            except ValueError as error:  # replace each NAME= in the message by the full key
                 found.append(re.sub(rf"\b({'|'.join(names)})=", lambda match: _key(part, match[0]), str(error)))
     return found
 
@@ -130,7 +130,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def _siblings(key: str, known: Collection[str]) -> dict[str, str]:
-    """Returns the known keys in the same part as `key`, by their last component."""
+    """Returns the known keys in the same part as `key`, each under its last component."""
     parts = [other.rpartition(".") for other in known]
     return {last: f"{part}{dot}{last}" for part, dot, last in parts if part == key.rpartition(".")[0]}
 

@@ -22,8 +22,8 @@ from entente.errors import Diverged, InputError, Interrupted, shortage
 
 
 class Stopped(BaseException):
-    """Raised when a signal asks the command to end. It is not an Exception, because libraries catch those, nor a
-    KeyboardInterrupt, on which Lightning would exit by itself."""
+    """Raised when a signal asks the command to end. It is not an Exception, because libraries catch Exceptions, nor
+    a KeyboardInterrupt, because Lightning catches it and exits by itself."""
 
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(f"stopped by {number.name}")
@@ -52,7 +52,7 @@ class StopSignals:
     def remove(self) -> None:
         while self._before:
             number, before = self._before.popitem()
-            if signal.getsignal(number) == self._receive:  # otherwise another handler has been installed since
+            if signal.getsignal(number) == self._receive:  # otherwise another handler has replaced ours
                 signal.signal(number, before)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
@@ -62,7 +62,7 @@ class StopSignals:
         if not self._keep:
             raise Stopped(self.received)
         with suppress(OSError):  # standard error may be closed
-            os.write(2, f"\n{self._keep}\n".encode())  # not print, which the signal may have interrupted
+            os.write(2, f"\n{self._keep}\n".encode())  # not print: the signal may have interrupted a print
 
 
 def occupy_standard_streams() -> None:

@@ -1,6 +1,6 @@
 """The directory of a run, written by one process at a time, and its checkpoints.
 
-A checkpoint is saved between two optimiser steps, after the validation that follows the first, if any. It holds what Lightning
+A checkpoint is saved between two optimiser steps, after the validation between them if there is one. It holds what Lightning
 keeps (weights, optimiser, schedule, loops, callbacks) and, in addition, the random states of torch, NumPy and Python, and
 the number of batches consumed from our loader. TensorBoard's events are flushed before a checkpoint is written, and later
 events are purged when a run resumes from it, so no point is lost or shown twice. A run that is stopped at any time and resumed
@@ -156,8 +156,8 @@ class CheckpointSettings:
     ] = 1
 
     def steps_of_mean(self, last: int) -> list[int]:
-        """Returns the steps whose weights are averaged in a run of `last` steps, oldest first: the latest regular checkpoints
-        and the last step. Checkpoints saved on an interrupt are left out, so that the mean does not depend on interrupts."""
+        """Returns the steps of the checkpoints that a run of `last` steps averages, oldest first: the latest regular ones and
+        the last step. Checkpoints saved on an interrupt are left out, so that the mean does not depend on interrupts."""
         regular = (last - 1) // self.every
         return [*(self.every * i for i in range(max(1, regular - self.average + 2), regular + 1)), last]
 
@@ -170,10 +170,10 @@ class VerifiedCheckpoints(TorchCheckpointIO):
 
 
 class Checkpoints(L.Callback):
-    """Writes step-N.ckpt every `every` steps and at the end, keeps the last `keep` of them (`average`, if that is more), and
-    writes best.ckpt when validation BLEU improves. The last step is always validated.
+    """Writes step-N.ckpt every `every` steps and at the end, and keeps the last `keep` or `average` of them, whichever is more.
+    Writes best.ckpt when validation BLEU improves. The last step is always validated.
 
-    On SIGINT or SIGTERM, caught by `signals`, the current step is completed and saved, and then `Interrupted` is raised. A
+    On SIGINT or SIGTERM, which `signals` handles, completes and saves the current step, then raises `Interrupted`. A
     second SIGINT quits at once.
     """
 
@@ -181,8 +181,8 @@ class Checkpoints(L.Callback):
         self.run_dir, self.folder, self.settings = run_dir, run_dir / "checkpoints", settings
         self.best: float | None = None
         self.trained = False
-        self.seconds = 0.0  # training time over all processes of this run, up to its last checkpoint
-        self._began = 0.0  # when training would have begun if one process had done it all, as time.perf_counter()
+        self.seconds = 0.0  # time in training and validation up to the last checkpoint, in all processes of this run
+        self._began = 0.0  # time.perf_counter() minus this is the time over all processes so far
         self._saved: int | None = None  # the step of the last checkpoint
         self._random: dict[str, Any] | None = None  # random states to restore before the next step
         self.signals = StopSignals(keep="stopping once this step is complete and saved; press Ctrl-C again to quit at once")
@@ -316,7 +316,7 @@ def find_resume_point(run_dir: Path, settings: CheckpointSettings, last: int | N
             log.warning("%s: going back to an earlier checkpoint", error)
             return None
 
-    lost: float | None = None  # BLEU of the best.ckpt that must be written again
+    lost: float | None = None  # BLEU of an unreadable best.ckpt; training resumes before it was written
     for path in reversed(steps(folder).values()):
         if (saved := content(path.name)) is None:
             continue

@@ -50,7 +50,7 @@ FIXED_SENTENCES = {
 
 def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
     """Trains and evaluates a new run, or resumes one, and returns its directory. User errors are raised before a directory is
-    created. prove: called before that with the configuration and the data; returns the content of proof.json."""
+    created. prove: also called before then, with the configuration and the data; returns the content of proof.json."""
     settings = usable_settings(config)
     prepare_process(settings.trainer.threads)
     root, name = Path(settings.output_dir), settings.name + ("-overfit" if settings.overfit else "")
@@ -100,7 +100,7 @@ def usable_settings(config: Mapping[str, Any]) -> RunSettings:
 
 
 def lightning_problems(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
-    """Returns a line if Lightning cannot use the accelerator or precision on this machine, which no signature can express."""
+    """Returns a line if Lightning cannot use the accelerator or precision on this machine; no signature can say this."""
     prepare_process(None)  # keeps Lightning quiet
     for key, tried in (("accelerator", replace(settings, precision="32-true")), ("precision", settings)):
         try:
@@ -180,8 +180,8 @@ def build_trainer(
 
 
 def callbacks(chosen: views.Views, patience: int | None, language: str) -> list[Callback]:
-    """Returns the callbacks of a run. TensorBoard's views follow early stopping, so that they know which validation is the last
-    and draw it. language: the source language, in which fixed sentences are drawn."""
+    """Returns the callbacks of a run. TensorBoard's views come after early stopping, since they always draw the last validation
+    and early stopping decides which one that is. language: the source language of the fixed sentences to draw."""
     stopping = [EarlyStopping("valid/bleu", mode="max", patience=patience)] if patience else []
     return [TrainingProgress(), *stopping, views.TensorBoardViews(chosen, FIXED_SENTENCES.get(language, ()))]
 
@@ -221,7 +221,7 @@ def finish(settings: RunSettings, data: TranslationData, translator: Translator,
 
 @contextmanager
 def on_accelerator(model: nn.Module, accelerator: str, precision: str | int) -> Iterator[None]:
-    """Moves a model to an accelerator. Within the context, computations run in `precision`, one of Lightning's names for it."""
+    """Moves a model to an accelerator. Within the context, computations run in `precision`, a name that Lightning knows."""
     fabric = L.Fabric(accelerator=accelerator, devices=1, precision=precision)  # type: ignore[arg-type]
     fabric.setup_module(model)  # moves and converts the model in place; the wrapper that is returned would only add autocast
     with fabric.autocast():

@@ -21,7 +21,7 @@ from entente.evaluation import Evaluation, Progress, batch_loss, corpus_scores, 
 from entente.models import Seq2Seq
 
 TRAINED = "trained"  # our key in Lightning's checkpoint for tokens and seconds of training
-DIVERGENCE_FACTOR = 10  # a loss this many times that of a uniform guess counts as divergence; no run has recovered from one
+DIVERGENCE_FACTOR = 10  # training ends as diverged above this many times the loss of a uniform guess; no run has recovered
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Translator(L.LightningModule):
         self.last_loss: float | None = None
         self.valid: Evaluation | None = None  # the result of the last validation
         self.bleu = 0.0  # BLEU of the last validation, in double precision, unlike Lightning's copy
-        self._began = 0.0  # when training would have begun without interruptions and validations, as time.perf_counter()
+        self._began = 0.0  # time.perf_counter() minus this is the training time so far, without validation
         self._step_loss = torch.zeros(2)  # smoothed loss and NLL of the current step's batches so far
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -108,7 +108,7 @@ class Translator(L.LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
     ) -> None:
-        """Clips by norm. Lightning itself refuses to clip for a fused optimiser in any mixed precision."""
+        """Clips by norm here, since Lightning refuses to clip for a fused optimiser in any mixed precision."""
         if gradient_clip_val:
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
@@ -117,7 +117,7 @@ class Translator(L.LightningModule):
         self._logged = self.tokens, self.seconds  # tokens and seconds at the last logged step
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Returns the batch's share of the step's loss, the mean over the target tokens of all batches of the step."""
+        """Returns the batch's part of the step's loss. The whole is the mean over the target tokens of all its batches."""
         loss, tokens = batch_loss(self.model, batch, self.optim.label_smoothing)
         self.tokens += tokens
         accumulate = self.trainer.accumulate_grad_batches
@@ -129,7 +129,7 @@ class Translator(L.LightningModule):
         return loss.smoothed * (share * accumulate)  # Lightning divides by `accumulate`
 
     def _log_step(self, loss: float, nll: float) -> None:
-        seconds = time.perf_counter() - self._began  # reading the losses has waited for the GPU to finish
+        seconds = time.perf_counter() - self._began  # the GPU has finished the step, since its losses have been read
         self.tokens_per_second = (self.tokens - self._logged[0]) / (seconds - self._logged[1])
         self._logged = self.tokens, seconds
         self.last_loss = loss
@@ -152,7 +152,7 @@ class Translator(L.LightningModule):
         self._began += time.perf_counter() - self._paused  # validation is not training time
 
     def validation_step(self, split: EvaluationSplit, batch_idx: int) -> None:
-        """Evaluates a whole split, which Lightning treats as one batch."""
+        """Evaluates a whole split; to Lightning, the split is one batch."""
         self.valid = self.evaluate(split)
         scores = corpus_scores(self.valid.hypotheses, self.valid.references, ["bleu", "chrf"])
         self.bleu = scores["bleu"]

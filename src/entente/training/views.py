@@ -57,7 +57,7 @@ class Board(TensorBoardLogger):
 
 
 def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable[str]) -> None:
-    """Writes every setting to TensorBoard's HParams table, and names the scalars that are its metrics. This is done before
+    """Writes every setting to TensorBoard's HParams table, and names the scalars that it shows as metrics. This is done before
     training, so that the table also has a row for an unfinished run, with the metrics logged so far."""
     writer = _board(trainer).experiment.file_writer
     settings = {
@@ -86,8 +86,8 @@ def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
 
 
 def _board(trainer: L.Trainer) -> Board:
-    """Returns the logger of a run whose event files are all closed. TensorBoard reads them in the order of their names, which
-    begin with the time of creation. The clock may have been set back, so files that would sort after a new one are renamed."""
+    """Returns the logger of a run, ready to open a new event file; others must be closed. TensorBoard reads files in order of
+    name, that is, of creation time. As the clock may have been set back, files that would sort after a new one are renamed."""
     board = trainer.logger
     assert isinstance(board, Board)
     now, last = f"{EVENTS}{int(time.time()):010d}", f"{EVENTS}{0:010d}"
@@ -101,11 +101,11 @@ def _board(trainer: L.Trainer) -> Board:
 class TensorBoardViews(L.Callback):
     """Logs the chosen views after each validation. At step 1 and every `diagnosis` steps, logs scalars "why/ASPECT/PLACE" that
     may explain why a model fails: the norm of each part's gradient before clipping, and what `diagnose` measures on the first
-    validation sentences. fixed: sentences whose attention is drawn along with that of the first validation sentence."""
+    validation sentences. fixed: sentences to draw attention for, in addition to the first validation sentence."""
 
     def __init__(self, chosen: Views, fixed: Sequence[str] = ()) -> None:
         self.chosen, self.fixed = chosen, fixed
-        self._due: int | None = None  # the step after which to diagnose
+        self._due: int | None = None  # once this step is complete, diagnose
 
     @property
     def state_key(self) -> str:
@@ -120,7 +120,7 @@ class TensorBoardViews(L.Callback):
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
         if trainer.global_step == self._due:
-            self._due = None  # once per step, although accumulated batches share a global_step
+            self._due = None  # once: the next step's batches still have this global_step
             batch = to_device(trainer.datamodule.sample(16), pl_module.device)  # type: ignore[attr-defined]
             found = diagnose(pl_module.model, batch.src, batch.tgt[:, :-1])
             pl_module.write({f"why/{name}": value for name, value in found.items()}, trainer.global_step)

@@ -46,7 +46,7 @@ class Labels(NamedTuple):
 
     source: list[str]  # S
     read: list[str]  # T, the tokens that the decoder reads
-    produced: list[str]  # T, the token that the decoder should produce after each of them
+    produced: list[str]  # T, the token that the decoder should produce after reading each one in `read`
 
 
 def decimals(value: float) -> str:
@@ -110,7 +110,7 @@ def _width(cell: str) -> int:
 class View:
     """The recorded tensors of one attention layer, and the methods with which a template shows them.
 
-    calls: the calls of the attention (at `path`) and of the modules around it, by path. queries, keys: their labels in each
+    calls: the calls of the attention (at `path`) and of the modules around it, by path. queries, keys: labels, one list per
     sentence. head, step: counted from 0; a recurrent decoder calls its attention once per step. columns: see `trace`.
     """
 
@@ -125,26 +125,26 @@ class View:
     def __post_init__(self) -> None:
         self.scores, self.mask = self.call("weights").inputs  # (B, [H,] T, S); the mask may be None
         self.letters = "B H T S" if self.scores.dim() == 4 else "B T S"
-        self.product = self.operation("matmul", which=-1)  # weights x values
+        self.product = self.operation("matmul", which=-1)  # weights times values
         self.row = min(1, len(self.queries[0]) - 1)  # the row worked out by hand; in row 0, a causal mask leaves one key
         self.all = range(len(self.keys))
         # All sentences share a causal mask, so showing it for the first sentence is enough.
         self.shown = range(1) if self.mask is not None and self.mask.dim() == 2 else self.all
 
     def call(self, part: str = "") -> Call:
-        """Returns the call of the attention or a submodule at this step, or its only call if it is called once per pass."""
+        """Returns the call of the attention or its submodule `part` at the chosen step, or its only call."""
         calls = self.calls[f"{self.path}.{part}" if part else self.path]
         return calls[self.step if len(calls) > 1 else 0]
 
     def operation(self, name: str, part: str = "", which: int = 0) -> Operation:
-        """Returns a torch operation that the attention or a submodule called. Raises RuntimeError if it did not."""
+        """Returns a torch operation that the attention or its submodule `part` called. Raises RuntimeError if there is none."""
         found = [operation for operation in self.call(part).operations if operation.name == name]
         if not found:
             raise RuntimeError(f"{name} was not seen in {self.path}.{part}: it does not compute what the trace describes")
         return found[which]
 
     def part(self, tensor: Tensor, letters: str, n: int = 0) -> Tensor:
-        """Returns the last two dimensions of a tensor, for sentence n and the chosen head; other dimensions have index 0."""
+        """Returns the last two dimensions of a tensor at sentence n, the chosen head, and index 0 of any other dimension."""
         return tensor[tuple({"B": n, "H": self.head}.get(letter, 0) for letter in letters.split()[:-2])]
 
     def show(
@@ -157,8 +157,8 @@ class View:
         masked: bool = False,
         sums: bool = False,
     ) -> str:
-        """Returns a tensor as one table per sentence. letters: one per dimension, as in "B H T K". Rows T are labelled with the
-        queries, rows and columns S with the keys, and other columns with numbers."""
+        """Returns a tensor as one table per sentence. letters: one per dimension, as in "B H T K". Rows are labelled with the
+        queries if their letter is T and with the keys if it is S; columns with the keys if it is S, else with numbers."""
         *before, row, column = letters.split()
         sizes = zip(letters.split(), tensor.shape, strict=True)
         shape = ", ".join(letter if letter == "1" else f"{letter} {size}" for letter, size in sizes)
@@ -176,7 +176,7 @@ class View:
         return "\n\n".join(["", *tables, ""])
 
     def show_parameter(self, name: str, matrix: Tensor, bias: Tensor | None = None, label: str = "") -> str:
-        """Returns a matrix, and its bias as the last row, as a table; "" if it is large. label: the label of a single row."""
+        """Returns a matrix, and its bias as the last row, as a table; "" if it is large. label: names a single row."""
         if max(matrix.shape) > SMALL:
             return ""
         rows = [label] if label else [str(i + 1) for i in range(len(matrix))]
@@ -228,7 +228,7 @@ def trace(
     labels = [Labels(*([escape.markdown(escape.line(token)) for token in side] for side in label)) for label in labels]
     keys = [label.read if kind == "decoder" else label.source for label in labels]
     if kind == "alignment":
-        path, around = "attention", ["residual"]  # a model with a maxout readout has none
+        path, around = "attention", ["residual"]  # a model with a maxout readout has no residual
         queries = [[f"s_{step - 1} → {label.produced[step - 1]}"] for label in labels]
     else:
         side, sublayer = PLACES[kind]
@@ -251,8 +251,8 @@ def trace(
 
 def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
     """Traces an untrained model small enough to follow by hand, on two sentences of 3 source and 5 target tokens, the second
-    padded. Its width is 4, and its parameters are random with one decimal. kind: None traces all kinds, and an explanation that
-    they share appears only in the first. choice: layer, head, step and columns, see `trace`."""
+    padded. Its width is 4, and its parameters are random with one decimal. kind: None traces all kinds, and a paragraph that
+    several share appears only in the first. choice: layer, head, step and columns, see `trace`."""
     source = ["<pad>", "le", "chat", "il", "dort"]
     target = ["<pad>", "<s>", "</s>", "the", "cat", "he", "is", "sleeping", "sleeps"]
     labels = [
@@ -274,7 +274,7 @@ def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
     traces = [trace(model, src, tgt, labels, one, *choice) for one in kinds]
     found: list[str] = []
     for paragraph in "\n\n".join(traces).split("\n\n"):
-        if not paragraph.endswith(".") or paragraph not in found:  # repeated sentences are dropped
+        if not paragraph.endswith(".") or paragraph not in found:  # prose is shown only once
             found.append(paragraph)
     return "\n\n".join(found)
 
