@@ -293,7 +293,7 @@ def scale_scores(model: Seq2Seq, factor: float) -> Seq2Seq:
 )
 def test_numbers_are_means_over_rows(name: str, changes: dict[str, Any], sharpness: float, vocabulary: Vocabulary) -> None:
     model = model_of(name, vocabulary, **changes)
-    # Sorted as in `measure`, because rounding depends on the batch, and saturated scores amplify it.
+    # Sorted as in `measure`, so that batches are equal: they affect the rounding, and saturated scores amplify its errors.
     of = sorted(pairs(vocabulary), key=lambda pair: len(pair.src))
     scale_scores(model, sharpness)
     numbers, alignments = measure(model, vocabulary, of)
@@ -413,7 +413,7 @@ def test_occlusion_is_the_change_of_a_words_probability(name: str, vocabulary: V
     """Occlusion equals the difference of probabilities computed piece by piece, with each prefix decoded from the start."""
     model, pair = model_of(name, vocabulary), pairs(vocabulary)[1]
     how = Search(length_factor=0, length_offset=6)
-    pair = pair._replace(tgt=translate(model, vocabulary, [FRENCH[1]], how)[0][0].tokens)  # likely for the model
+    pair = pair._replace(tgt=translate(model, vocabulary, [FRENCH[1]], how)[0][0].tokens)  # likely, since the model produced it
     source = words_of(vocabulary.src, pair.src[:-1])
     target = words_of(vocabulary.tgt, pair.tgt, [(i, i + 1) for i in range(len(vocabulary.tgt.decode(pair.tgt)))])
 

@@ -233,7 +233,7 @@ def test_overfit_uses_one_batch_for_every_split(data: TranslationData) -> None:
 
 
 class Recorder(L.LightningModule):
-    """Records the pairs of each batch, and saves checkpoints at the moments at which Lightning's ModelCheckpoint does."""
+    """Records the pairs of each batch, and saves checkpoints when Lightning's ModelCheckpoint does."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -34,7 +34,7 @@ def check(config: dict[str, Any]) -> list[str]:
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """A function that runs a command line, as in command("train", "seed=2"); `act` receives the configuration."""
+    """A function that runs a command line, as in command("train", "seed=2"), and calls `act` with the configuration."""
 
     def called(name: str, *overrides: str, act: Callable[[Any], None] = lambda config: None, **options: Any) -> Ended:
         ran: list[dict[str, Any]] = []

@@ -80,7 +80,7 @@ def write_events(folder: Path, damage: float) -> None:
 
 
 def write_suite(root: Path, runs: Mapping[str, dict[str, Any] | None], states: Mapping[str, str] | None = None) -> Path:
-    """Writes a suite. `runs` maps the name of a run's directory to arguments of `write_run`, or to None if it left nothing."""
+    """Writes a suite. `runs` maps the name of a run's directory to arguments of `write_run`, or to None for no files."""
     root.mkdir()
     for name, arguments in runs.items():
         if arguments is not None:

@@ -63,7 +63,7 @@ class Picture(NamedTuple):
 
     @classmethod
     def of(cls, image: Locator) -> "Picture":
-        """Scrolls to an <img>, waits until it is loaded or has failed to, and returns how it is shown."""
+        """Scrolls to an <img>, waits until it has loaded or failed to load, and returns how it is shown."""
         return cls(*map(tuple, image.evaluate(PICTURE)))
 
     def scale(self) -> float:
