@@ -1,6 +1,6 @@
 """User mistakes and their error messages. `python tests/bad_inputs.py [FILE]` prints a table of them, and writes it to FILE.
 
-Each case may first damage or add files in a folder with a small corpus and a trained run; then it runs a command there.
+Each case works in a folder with a small corpus and a trained run: it may damage or add files, and then runs a command.
 """
 
 import contextlib

@@ -124,7 +124,7 @@ class Ended(NamedTuple):
 
     code: int
     output: str
-    seconds: float  # from its first event file, written just before training begins, to its end
+    seconds: float  # from the first event file, written just before training, to the end of the command
 
 
 def start(overrides: list[str], run: Path, number: signal.Signals = signal.SIGKILL, after: float | None = None) -> Ended:

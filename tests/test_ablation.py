@@ -153,7 +153,7 @@ NO_DIFFERENCE = [
     "trainer.gradient_clip=1",
     "trainer.precision=32",
     "trainer.limit_batches=101",  # more batches than there are
-    "trainer.patience=2",  # there are two validations, and the first is always the best so far
+    "trainer.patience=2",  # never reached: of the two validations, the first is an improvement
     "trainer.patience=101",
     "trainer.log_every=7",
     "trainer.suffix=other",
@@ -479,7 +479,7 @@ def test_what_is_in_the_way_of_a_run_is_named(project: Path, ablate: Ablate) -> 
 
 @pytest.mark.slow
 def test_a_suite_that_is_killed_twice_ends_with_the_same_table(project: Path, base: list[str], ablate: Ablate) -> None:
-    """A suite killed before its runs have directories, and again while they train, gives the table of one never killed."""
+    """Killed before its runs have directories and again while they train, a suite ends with the table of one never killed."""
     chosen = ["suite=[baseline,no_residual_cross]", "jobs=2"]
     assert ablate(*chosen, "name=whole", table=True).code == 0
     whole, killed = project / "outputs" / "whole", project / "outputs" / "killed"

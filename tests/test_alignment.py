@@ -173,7 +173,7 @@ def test_each_word_is_linked_to_the_word_with_most_attention_at_either_step() ->
     one = torch.tensor(
         [  # source pieces a, b1, b2, </s>
             [0.7, 0.1, 0.1, 0.1],  # reads <s>, produces x
-            [0.4, 0.3, 0.3, 0.0],  # reads x, produces y1: word b has 0.6, more than a
+            [0.4, 0.3, 0.3, 0.0],  # reads x, produces y1: word b (b1 and b2) has 0.6, more than a
             [0.3, 0.0, 0.1, 0.6],  # reads y1, produces y2: over y1 and y2, the mean of b is 0.35, of a 0.35
             [0.0, 0.2, 0.0, 0.8],  # reads y2, produces </s>
         ]

@@ -202,7 +202,7 @@ def output(console: Console) -> str:
 
 @pytest.fixture(autouse=True)
 def log_to_caplog(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Propagates our log to the root logger, where caplog listens; a run of another test may have turned this off."""
+    """Propagates our log to the root logger, where caplog listens, since a run in another test may have turned this off."""
     monkeypatch.setattr(logging.getLogger("entente"), "propagate", True)
     caplog.set_level(logging.INFO, "entente")
 

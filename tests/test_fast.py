@@ -42,7 +42,7 @@ def plain_and_fast(model: Any) -> Iterator[Any]:
 
 
 def projected_cross_entropy(hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float) -> Loss:
-    """Returns the fast loss of a model whose output projection has these weights and no bias."""
+    """Returns the fast loss of a model with these weights and no bias in its output projection."""
     model: Any = SimpleNamespace(output=SimpleNamespace(weight=weight, bias=None))
     return loss(model, hidden, target, label_smoothing)
 
@@ -381,7 +381,7 @@ def test_hypotheses_may_share_a_source_row(model: Seq2Seq, src: Tensor, tgt: Ten
 def test_the_largest_values_equal_those_of_a_sort(columns: int, k: int) -> None:
     values = torch.randperm(17 * columns).view(17, columns).float()
     values[3] = -torch.inf
-    values[3, -2:] = torch.tensor([7.0, 3.0])  # only two are finite, fewer than k if k is 5
+    values[3, -2:] = torch.tensor([7.0, 3.0])  # only two are finite, which is too few for k = 5
     values[5, 0], values[5, -1] = 1e6, 1e5  # the largest are in the first and last group; the last may be shorter
     found, at = largest(values, k)
     torch.testing.assert_close(found, values.sort(dim=1, descending=True).values[:, :k])

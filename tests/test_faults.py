@@ -50,7 +50,7 @@ def choose_operations(operations: list[str], every: int) -> list[int]:
 
 def run_on_a_full_disk(command: str, folder: Path, n: int) -> tuple[Result, list[str]]:
     """Runs a command whose n-th disk operation fails (none if n is 0). Checks the error; returns the result and operations."""
-    disk = FullDisk(folder, n, for_good=n % 2 == 1)  # if n is odd, all later operations fail too
+    disk = FullDisk(folder, n, for_good=n % 2 == 1)  # an odd n makes all later operations fail too
     with disk.mount():
         ended = run(command, folder)
     if n:

@@ -53,7 +53,7 @@ def parts() -> dict[str, list[Pair]]:
 
 @pytest.fixture(scope="module")
 def sample() -> list[Pair]:
-    """Returns 20,000 pairs derived from a different seed than the splits."""
+    """Returns 20,000 pairs drawn with another seed than the splits."""
     return take(20_000, seed=5)
 
 

@@ -333,7 +333,7 @@ def test_a_model_in_a_narrow_type_computes_nearly_the_same(name: str, dtype: tor
 
 @pytest.mark.parametrize("bidirectional", [True, False], ids=["both directions", "one direction"])
 def test_an_lstm_starts_by_remembering(bidirectional: bool) -> None:
-    """The two biases of a forget gate sum to 1, those of every other gate to 0 (Jozefowicz et al. 2015)."""
+    """The two biases of a forget gate sum to 1, and the two biases of any other gate to 0 (Jozefowicz et al. 2015)."""
     model = small("birnn", cell="lstm", bidirectional=bidirectional)
     biases = {path: value for path, value in model.named_parameters() if "bias_ih" in path}
     assert len(biases) == 2 + bidirectional
@@ -345,7 +345,7 @@ def test_an_lstm_starts_by_remembering(bidirectional: bool) -> None:
 
 
 def test_the_matrix_of_each_gate_and_head_starts_as_a_matrix_of_its_own() -> None:
-    """An LSTM stacks the matrices of its four gates in one parameter, and the bilinear score those of all heads."""
+    """An LSTM stacks the matrices of its four gates in one parameter; the bilinear score stacks the matrices of all heads."""
 
     def assert_xavier(block: Tensor) -> None:
         bound = math.sqrt(6 / sum(block.shape))

@@ -290,7 +290,7 @@ def test_every_layer_and_head_is_drawn_under_its_labels(tmp_path: Any) -> None:
         assert image.get_clim() == (0, 1)
         above = [name for text, name in titles if left < text.get_position()[0] < right and text.get_position()[1] < top]
         assert above[-1] == f"layer {layer + 1}, head {head + 1}"
-    for layer in range(3):  # labels are to the left of each row of panels, level with the rows of weights
+    for layer in range(3):  # labels are left of each row of panels, at the height of their rows of weights
         left, _, bottom, top = places[4 * layer]
         left_labels = [t for t in texts(figure, ha="right") if top < t.get_position()[1] < bottom]
         assert [t.get_text() for t in left_labels] == ["·Jane", "·visits", "</s>"]

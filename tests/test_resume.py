@@ -192,12 +192,12 @@ def test_tensorboard_shows_every_point_once(run: Run, at_batch: AtBatch, tmp_pat
 
 
 def test_patience_comes_back(run: Run, unstopped: Run, interrupt: Run, tmp_path: Path) -> None:
-    more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # learns nothing and stops at the third validation
+    more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # no progress: stops at the third validation
     whole = unstopped("birnn", *more)
     assert find_resume_point(whole, CheckpointSettings()).step == 15
     interrupt(12, "birnn", "stopped", *more)
     assert differences(whole, run("birnn", "stopped", *more, resume="auto")) == []
-    (tmp_path / "stopped" / "metrics.json").unlink()  # as if killed after it stopped early, before its evaluation
+    (tmp_path / "stopped" / "metrics.json").unlink()  # as if the run was killed after its early stop and before its evaluation
     assert differences(whole, run("birnn", "stopped", *more, resume="auto")) == []
 
 
@@ -211,7 +211,7 @@ def test_an_interrupt_before_the_first_step_says_so(run: Run, unstopped: Run, mo
 
 
 def test_the_speed_is_that_of_the_whole_training(run: Run, unstopped: Run, interrupt: Run) -> None:
-    """The speed includes unlogged steps and steps before an interrupt, and resuming a trained run does not change the speed."""
+    """The speed counts steps that were not logged and steps before an interrupt. Resuming a finished run does not change it."""
     rarely = "trainer.log_every=100"
     whole = unstopped("birnn", rarely)
     interrupt(9, "birnn", "stopped", rarely)

@@ -30,7 +30,7 @@ def without_gradients() -> Iterator[None]:
 
 
 class Scored(NamedTuple):
-    tokens: tuple[int, ...]  # if the sequence ended, its last token is the end symbol
+    tokens: tuple[int, ...]  # of an ended sequence, the last token is the end symbol
     total: float  # log-probability
 
 
@@ -172,7 +172,7 @@ def test_a_search_that_stops_early_misses_nothing(name: str) -> None:
 
 
 class Table(Seq2Seq):
-    """A model that gives tokens fixed probabilities at each step, whatever the model reads."""
+    """A model whose probabilities at each step are a row of a table, whatever the model reads."""
 
     def __init__(self, probabilities: list[list[float]]) -> None:
         super().__init__()
@@ -210,7 +210,7 @@ def test_a_search_stops_when_a_whole_beam_of_ended_hypotheses_scores_more_than_t
 @pytest.mark.parametrize(
     ("ends", "limit", "expected"),
     [
-        (0.09, 5, [([1, 1, 1, 1], True), ([1, 1, 1], True)]),  # the first scores -1.7; five 1s score -0.3, but have not ended
+        (0.09, 5, [([1, 1, 1, 1], True), ([1, 1, 1], True)]),  # the first scores -1.7; [1] * 5 scores -0.3, but has not ended
         (0.09, 1, [([], True), ([1], False)]),  # fewer than n_best have ended
         (1e-9, 1, [([1], False), ([0], False)]),  # none has ended
     ],

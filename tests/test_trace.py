@@ -246,7 +246,7 @@ def test_the_birnns_numbers_equal_those_recomputed_from_its_parameters(batch: Ba
     found = trace_of(model, batch, "alignment")
     p = dict(model.named_parameters())
     memory = model.encode(batch.src).source.memory.value
-    _, state = model.decode(batch.tgt[:, : STEP - 1], model.encode(batch.src))  # the state before the third step
+    _, state = model.decode(batch.tgt[:, : STEP - 1], model.encode(batch.src))  # the state with which the third step begins
     query = state.written[0][:, None]
     queries, keys = query @ p["attention.query.weight"].T, memory @ p["attention.key.weight"].T
     added = queries + keys

@@ -1,4 +1,4 @@
-"""Each ablation computes what its definition says, and breaks exactly the laws that it is expected to break."""
+"""Each ablation computes what its definition says, and breaks the laws that broken_laws.py lists for it and no others."""
 
 import math
 import re
@@ -78,7 +78,7 @@ def causality(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
 
 
 def attention(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    """The weights of a query sum to 1 over the real tokens of the source, or over the target up to the query."""
+    """The weights of a query sum to 1 over the real source tokens, or in the decoder over the target tokens up to the query."""
     with recorded(model) as seen:
         model(src, tgt)
     off = [0.0]
@@ -170,9 +170,9 @@ def test_without_dropout_training_computes_what_evaluation_does(name: str, src: 
 
 
 def has_no_effect(name: str, variant: str, path: str) -> bool:
-    """Returns whether the parameter cannot change the loss. A softmax ignores a constant added to all its inputs. The
-    key's bias adds a constant to a softmax over keys. The query's bias and, in cross-attention, the bias of the norm before it
-    add a constant to a softmax over queries. No bias does with a softmax over the batch, additive scores or a finite mask."""
+    """Returns whether the parameter cannot change the loss. A softmax ignores a constant added to all its inputs. In a softmax
+    over keys, the key's bias is such a constant; in a softmax over queries, the query's bias is one, and in cross-attention also
+    the bias of the norm before it. No bias is one over the batch, with additive scores or with a finite mask value."""
     if variant == "no_cross_attention" and path.startswith(("src_", "encoder")):
         return True
     if name == "birnn" or variant in {"additive_score", "softmax_batch", "weak_mask"}:
