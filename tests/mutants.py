@@ -60,7 +60,7 @@ class Mutant(NamedTuple):
 
 
 def start(folder: Path, stages: Iterable[str]) -> int:
-    """Forks a process that runs pytest in `folder` for each of `stages` until one fails; it writes `log`. Returns its id."""
+    """Forks a process to run pytest in `folder` for each of `stages` until one fails, and to write `log`. Returns its id."""
     if pid := os.fork():
         return pid
     code = 1

@@ -199,7 +199,7 @@ def add_unread(model: nn.Module) -> None:
 
 @pytest.fixture
 def apply_form(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[nn.Module], object]], None]:
-    """Returns a function that takes a change. The change is then made to every model with `model.form` in its configuration."""
+    """Returns a function that makes a given change to every model built with `model.form` in its configuration."""
     build, check = checkpoint.build, run_settings._problems_by_name
 
     def use(form: Callable[[nn.Module], object]) -> None:

@@ -293,7 +293,7 @@ def scale_scores(model: Seq2Seq, factor: float) -> Seq2Seq:
 )
 def test_numbers_are_means_over_rows(name: str, changes: dict[str, Any], sharpness: float, vocabulary: Vocabulary) -> None:
     model = model_of(name, vocabulary, **changes)
-    # Sorted as in `measure`, so that batches are equal: they affect the rounding, and saturated scores amplify its errors.
+    # Sorted as in `measure`, to get the same batches: rounding depends on the batch, and saturated scores amplify it.
     of = sorted(pairs(vocabulary), key=lambda pair: len(pair.src))
     scale_scores(model, sharpness)
     numbers, alignments = measure(model, vocabulary, of)

@@ -230,7 +230,7 @@ def test_a_map_that_decoding_does_not_use_is_marked(
 
 
 def test_fused_attention_uses_the_recorded_weights(vocabulary: Vocabulary, ids: Any) -> None:
-    """The fused kernel of torch returns its weights if the values are the identity matrix."""
+    """The fused kernel of torch returns its attention weights if the values are the identity matrix."""
     model = build("transformer", vocabulary)
     seen: dict[str, Any] = {}
     for path, module in model.named_modules():

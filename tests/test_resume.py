@@ -89,7 +89,7 @@ def own_corpus(tmp_path: Path) -> str:
 
 @pytest.fixture
 def at_batch(monkeypatch: pytest.MonkeyPatch) -> AtBatch:
-    """Returns a function that makes training call `act` before the n-th of the batches still to come (never if n is 0)."""
+    """Returns a function that makes training call `act` before the n-th batch from then on, or never if n is 0."""
     original = Translator.training_step
 
     def arrange(n: int, act: Callable[[], None]) -> None:

@@ -30,7 +30,7 @@ def without_gradients() -> Iterator[None]:
 
 
 class Scored(NamedTuple):
-    tokens: tuple[int, ...]  # of an ended sequence, the last token is the end symbol
+    tokens: tuple[int, ...]  # an ended sequence includes the end symbol as its last token
     total: float  # log-probability
 
 

@@ -67,7 +67,7 @@ class Picture(NamedTuple):
         return cls(*map(tuple, image.evaluate(PICTURE)))
 
     def scale(self) -> float:
-        """Returns the smaller of the two ratios of shown to natural width and height, or 0 if nothing is visible."""
+        """Returns shown size / natural size, of the width or of the height, whichever is less; 0 if nothing is visible."""
         if not all(self.natural) or not all(self.seen[2:]):
             return 0.0
         return min(self.shown[0] / self.natural[0], self.shown[1] / self.natural[1])

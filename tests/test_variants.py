@@ -170,9 +170,9 @@ def test_without_dropout_training_computes_what_evaluation_does(name: str, src: 
 
 
 def has_no_effect(name: str, variant: str, path: str) -> bool:
-    """Returns whether the parameter cannot change the loss. A softmax ignores a constant added to all its inputs. In a softmax
-    over keys, the key's bias is such a constant; in a softmax over queries, the query's bias is one, and in cross-attention also
-    the bias of the norm before it. No bias is one over the batch, with additive scores or with a finite mask value."""
+    """Returns whether the parameter cannot change the loss. A softmax ignores a constant added to all its inputs. The key's
+    bias adds a constant in a softmax over keys; in a softmax over queries, the query's bias does, and in cross-attention also
+    the bias of the norm before it. None does in a softmax over the batch, with additive scores or a finite mask value."""
     if variant == "no_cross_attention" and path.startswith(("src_", "encoder")):
         return True
     if name == "birnn" or variant in {"additive_score", "softmax_batch", "weak_mask"}:
