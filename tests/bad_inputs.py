@@ -1,6 +1,6 @@
 """User mistakes and their error messages. `python tests/bad_inputs.py [FILE]` prints a table of them, and writes it to FILE.
 
-Each case may first damage or add files in a folder with a small corpus and a trained run; then it runs a command there.
+Each case works in a folder with a small corpus and a trained run: it may damage or add files, and then runs a command.
 """
 
 import contextlib
@@ -104,8 +104,8 @@ def spoil_files(case: Case, folder: Path) -> None:
 
 
 def content(folder: Path) -> dict[str, object]:
-    """Returns a dict from each path below the folder to the bytes of the file (from 10 MB on, its size and time of change), or
-    to None if it is a folder. Leaves out the cache, which a refused command may fill, and `outputs` if it is empty."""
+    """Returns a dict from each path below the folder to the bytes of the file (for files from 10 MB on, to size and time of
+    change), or to None for a folder. Omits the cache, since a refused command may fill it, and `outputs` if it is empty."""
 
     def state(path: Path) -> object:
         if not path.is_file():
@@ -133,7 +133,7 @@ def both(name: str, src: str, tgt: str) -> tuple[Action, Action]:
 
 
 def cut(name: str, left: float, change: Callable[[bytes], bytes] = bytes) -> Action:
-    """Applies `change` to the content of a file, and writes back only the first part of the result, the fraction `left`."""
+    """Applies `change` to the content of a file, and writes back only the beginning of the result: the fraction `left`."""
 
     def act() -> None:
         data = change(Path(name).read_bytes())
@@ -164,7 +164,7 @@ def remove(name: str) -> Action:
 
 
 def grow(name: str) -> Action:
-    """Extends a file to 100 MB without using space on disk: what is added is a hole."""
+    """Extends a file to 100 MB with a hole, so that the file uses no more space on disk."""
     return lambda: os.truncate(name, 100_000_000)
 
 

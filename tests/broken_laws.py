@@ -1,4 +1,4 @@
-"""The laws that each ablation must break; test_variants.py checks that it breaks them and no other."""
+"""The laws that each ablation must break; test_variants.py checks that it breaks these laws and no others."""
 
 from pathlib import Path
 from typing import Any

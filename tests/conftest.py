@@ -23,7 +23,7 @@ from entente.models.seq2seq import pad
 
 torch.set_num_threads(1)
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))  # so that tests can import its modules and packages
-# A job in the background of a shell ignores Ctrl-C, and so would the processes that tests start and interrupt.
+# A shell's background jobs ignore Ctrl-C, and the processes that tests start and interrupt would inherit this.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -35,7 +35,7 @@ composed: dict[str, DictConfig] = {}
 
 
 def compose_once(loader: ConfigLoaderImpl, **request: Any) -> DictConfig:
-    """Composes each request from configs/ once, as this takes most of the time of a refused command, and returns copies."""
+    """Composes each request from configs/ only once and returns copies. Refused commands spend most of their time on this."""
     if [place.path for place in loader.config_search_path.get_path()] != SEARCH_PATH:
         return compose(loader, **request)
     if (key := repr(request)) not in composed:
@@ -49,7 +49,7 @@ ConfigLoaderImpl._load_configuration_impl = compose_once
 
 
 def pytest_collection_finish() -> None:
-    """Excludes imported modules from garbage collection, which would take a quarter of the time of composing settings."""
+    """Excludes imported modules from garbage collection: scanning them takes a quarter of the time of composing settings."""
     gc.collect()
     gc.freeze()
 

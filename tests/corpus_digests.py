@@ -28,7 +28,7 @@ def sha256(lines: Iterable[str]) -> str:
 
 
 def corpus_digests(seed: int) -> Digests:
-    """Returns the digests of the corpus of the default sizes, with "-" for the alignments of train, which has none."""
+    """Returns the digests of the corpus of the default sizes, with "-" for the alignments of train, since train has none."""
     corpus = grammar(seed=seed)
     digests = {}
     for name, pairs in {"train": corpus.train, "valid": corpus.valid, **corpus.tests}.items():

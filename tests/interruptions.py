@@ -103,7 +103,7 @@ def _equal(a: object, b: object) -> bool:
 
 
 def points(run: Path) -> dict[str, list[tuple[int, Any]]]:
-    """Returns the steps and values of every tag of a run, as TensorBoard itself reads them; the value of a speed is None."""
+    """Returns the steps and values of every tag of a run, as TensorBoard reads them. Speeds vary, so their values are None."""
     events = EventAccumulator(str(run), tensor_size_guidance={"scalars": 0, "images": 0, "text": 0}).Reload()
     return {
         tag: [
@@ -124,7 +124,7 @@ class Ended(NamedTuple):
 
     code: int
     output: str
-    seconds: float  # from its first event file, written just before training begins, to its end
+    seconds: float  # from the first event file, written just before training, to the end of the command
 
 
 def start(overrides: list[str], run: Path, number: signal.Signals = signal.SIGKILL, after: float | None = None) -> Ended:

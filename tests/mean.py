@@ -42,7 +42,7 @@ class Mean(Seq2Seq):
 
     def decode(self, tgt: Tensor, state: MeanState) -> tuple[Tensor, MeanState]:
         hidden, mean = state
-        context = mean.repeat_interleave(len(hidden) // len(mean), dim=0)  # one row per beam
+        context = mean.repeat_interleave(len(hidden) // len(mean), dim=0)  # a row for each hypothesis of the beam
         states = []
         for embedded in self.tgt_embedding(tgt).unbind(1):  # (B, D)
             hidden = self.cell(torch.cat([embedded, context], dim=-1), hidden)

@@ -60,7 +60,7 @@ class Mutant(NamedTuple):
 
 
 def start(folder: Path, stages: Iterable[str]) -> int:
-    """Forks a process that runs pytest in `folder` for each of `stages` until one fails. Returns its id; it writes to `log`."""
+    """Forks a process to run pytest in `folder` for each of `stages` until one fails, and to write `log`. Returns its id."""
     if pid := os.fork():
         return pid
     code = 1
@@ -69,7 +69,7 @@ def start(folder: Path, stages: Iterable[str]) -> int:
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
         os.chdir(folder)
         sys.path[:0] = [str(folder / "src"), str(folder / "tests")]
-        # Compiled files record times in whole seconds, so with them Python could mistake a mutant for the previous one.
+        # Compiled files record the time of their source in whole seconds: Python could run the previous mutant's compiled file.
         os.environ.update(PYTHONPATH=str(folder / "src"), PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1")
         sys.dont_write_bytecode = True
         log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

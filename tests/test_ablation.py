@@ -80,7 +80,7 @@ def composed(*overrides: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def prove(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
-    """Returns a function that proves the effect of an ablation. `more` overrides the variant only, `both` also the baseline."""
+    """Returns a function that proves an ablation's effect. `more` is set in the variant, `both` in variant and baseline."""
     # An override takes precedence over an ablation, so `shared` must not set what an ablation changes.
     shared = [one for one in base if not one.startswith("optim.")] + [f"output_dir={tmp_path_factory.mktemp('cache')}"]
     sizes = {"transformer": ["model.d_model=32", "model.d_ff=48"], "birnn": ["model.d_embedding=24", "model.d_hidden=32"]}
@@ -153,7 +153,7 @@ NO_DIFFERENCE = [
     "trainer.gradient_clip=1",
     "trainer.precision=32",
     "trainer.limit_batches=101",  # more batches than there are
-    "trainer.patience=2",  # there are two validations, and the first is always the best so far
+    "trainer.patience=2",  # never reached: of the two validations, the first is an improvement
     "trainer.patience=101",
     "trainer.log_every=7",
     "trainer.suffix=other",
@@ -199,7 +199,7 @@ def add_unread(model: nn.Module) -> None:
 
 @pytest.fixture
 def apply_form(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[nn.Module], object]], None]:
-    """Returns a function that sets the change to apply to every model that has `model.form` in its configuration."""
+    """Returns a function that makes a given change to every model built with `model.form` in its configuration."""
     build, check = checkpoint.build, run_settings._problems_by_name
 
     def use(form: Callable[[nn.Module], object]) -> None:
@@ -402,7 +402,7 @@ def pids(project: Path, text: str) -> list[int]:
 
 
 def scores(suite: Path) -> list[list[str]]:
-    """Returns the cells of comparison.csv without the tokens per second, which differ each time."""
+    """Returns the cells of comparison.csv, without the tokens per second, since speeds differ each time."""
     with (suite / "comparison.csv").open(newline="") as table:
         head, *rows = list(csv.reader(table))
     return [[cell for name, cell in zip(head, row, strict=True) if "second" not in name] for row in (head, *rows)]
@@ -423,7 +423,7 @@ def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, ablate: 
     assert "the loss is" in status["huge_rate-seed1"]["message"]
     assert json.loads((folder / "baseline-seed1" / "metrics.json").read_text())["test"]["bleu"] >= 0
 
-    # If the suite runs again with fewer variants, only runs that may end differently are trained again.
+    # When the suite runs again with fewer variants, it trains only those runs again that may end differently.
     before = (folder / "baseline-seed1" / "metrics.json").stat().st_mtime_ns
     (folder / "huge_rate-seed1" / "train.log").unlink()
     assert ablate("suite=[baseline,huge_rate,no_residual]", "name=rows", table=True).code == 0
@@ -479,7 +479,7 @@ def test_what_is_in_the_way_of_a_run_is_named(project: Path, ablate: Ablate) -> 
 
 @pytest.mark.slow
 def test_a_suite_that_is_killed_twice_ends_with_the_same_table(project: Path, base: list[str], ablate: Ablate) -> None:
-    """A suite killed before its runs have directories, and again while they train, gives the table of one never killed."""
+    """Killed before its runs have directories and again while they train, a suite ends with the table of one never killed."""
     chosen = ["suite=[baseline,no_residual_cross]", "jobs=2"]
     assert ablate(*chosen, "name=whole", table=True).code == 0
     whole, killed = project / "outputs" / "whole", project / "outputs" / "killed"

@@ -173,7 +173,7 @@ def test_each_word_is_linked_to_the_word_with_most_attention_at_either_step() ->
     one = torch.tensor(
         [  # source pieces a, b1, b2, </s>
             [0.7, 0.1, 0.1, 0.1],  # reads <s>, produces x
-            [0.4, 0.3, 0.3, 0.0],  # reads x, produces y1: word b has 0.6, more than a
+            [0.4, 0.3, 0.3, 0.0],  # reads x, produces y1: word b (b1 and b2) has 0.6, more than a
             [0.3, 0.0, 0.1, 0.6],  # reads y1, produces y2: over y1 and y2, the mean of b is 0.35, of a 0.35
             [0.0, 0.2, 0.0, 0.8],  # reads y2, produces </s>
         ]
@@ -293,7 +293,7 @@ def scale_scores(model: Seq2Seq, factor: float) -> Seq2Seq:
 )
 def test_numbers_are_means_over_rows(name: str, changes: dict[str, Any], sharpness: float, vocabulary: Vocabulary) -> None:
     model = model_of(name, vocabulary, **changes)
-    # Sorted as in `measure`, because rounding depends on the batch, and saturated scores amplify it.
+    # Sorted as in `measure`, to get the same batches: rounding depends on the batch, and saturated scores amplify it.
     of = sorted(pairs(vocabulary), key=lambda pair: len(pair.src))
     scale_scores(model, sharpness)
     numbers, alignments = measure(model, vocabulary, of)
@@ -422,7 +422,7 @@ def test_occlusion_is_the_change_of_a_words_probability(name: str, vocabulary: V
     """Occlusion equals the difference of probabilities computed piece by piece, with each prefix decoded from the start."""
     model, pair = model_of(name, vocabulary), pairs(vocabulary)[1]
     how = Search(length_factor=0, length_offset=6)
-    pair = pair._replace(tgt=translate(model, vocabulary, [FRENCH[1]], how)[0][0].tokens)  # likely for the model
+    pair = pair._replace(tgt=translate(model, vocabulary, [FRENCH[1]], how)[0][0].tokens)  # likely, since the model produced it
     source = words_of(vocabulary.src, pair.src[:-1])
     target = words_of(vocabulary.tgt, pair.tgt, [(i, i + 1) for i in range(len(vocabulary.tgt.decode(pair.tgt)))])
 

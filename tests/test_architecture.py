@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "entente"
 
-# The layers from the bottom up. A part may import itself and parts of lower layers, but no other part of its own layer.
+# The layers, from the lowest up. A part may import itself and the parts of lower layers, but no other part of its own layer.
 LAYERS = """errors entente_grammar, console, files process, config, models, fast, data, checkpoint, decoding,
     attention evaluation, trained, training, ablation, commands, __main__, scripts"""
 LAYER = {part: height for height, parts in enumerate(LAYERS.split(",")) for part in parts.split()}

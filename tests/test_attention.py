@@ -186,7 +186,7 @@ def test_the_birnns_decoder_equals_torchs_cell_run_step_by_step(src: Tensor, tgt
         context = model.attention(hidden[:, None], state.source.memory, REAL[:, None, :])[:, 0]  # from the previous state
         hidden = model.cell(torch.cat([embedded, context], dim=-1), hidden)
         readout = model.readout(torch.cat([hidden, embedded, context], dim=-1))
-        close(actual[:, t], torch.maximum(readout[:, 0::2], readout[:, 1::2]))  # appendix A.2.2: the larger of each pair
+        close(actual[:, t], torch.maximum(readout[:, 0::2], readout[:, 1::2]))  # the larger of each pair (appendix A.2.2)
     close(after.written[0], hidden)
 
 

@@ -84,7 +84,7 @@ def test_the_order_is_a_function_of_seed_and_epoch() -> None:
         for n in (0, 1, 2)
     }
     one = TrainingBatches(Rows(src), Rows(tgt), max_tokens=101, seed=1)
-    assert [rows_of_epoch(one, n) for n in (2, 0, 1)] == [orders[1, n] for n in (2, 0, 1)]  # whatever the order of the calls
+    assert [rows_of_epoch(one, n) for n in (2, 0, 1)] == [orders[1, n] for n in (2, 0, 1)]  # also if called in another order
     for a, b in itertools.combinations(orders.values(), 2):
         assert a != b
         assert sorted(map(sorted, a)) != sorted(map(sorted, b))  # other pairs share a batch
@@ -113,7 +113,7 @@ def test_from_a_saved_position_the_rest_is_the_same(stop: int, accumulate: int) 
 
     first = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11, accumulate=accumulate)
     stream = iter(first)
-    seen = [next(stream) for _ in range(stop + 2)][:stop]  # prefetching two more does not move the position
+    seen = [next(stream) for _ in range(stop + 2)][:stop]  # fetching two batches more must not move the position
     for _ in seen:
         first.consume()
     state = first.state_dict()
@@ -233,7 +233,7 @@ def test_overfit_uses_one_batch_for_every_split(data: TranslationData) -> None:
 
 
 class Recorder(L.LightningModule):
-    """Records the pairs of each batch, and saves checkpoints at the moments at which Lightning's ModelCheckpoint does."""
+    """Records the pairs of each batch, and saves checkpoints when Lightning's ModelCheckpoint does."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

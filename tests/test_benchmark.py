@@ -241,7 +241,7 @@ def test_ctranslate2_is_left_out_if_it_does_not_support_the_model(tmp_path: Path
 def test_without_the_end_symbol_every_sentence_has_the_same_length(beam: int) -> None:
     model = transformer().eval()
     with torch.no_grad():
-        model.output.weight[EOS] *= 100  # so that the model, if it may, ends at once or at random
+        model.output.weight[EOS] *= 100  # the model ends at once or at random, if it may
     forbid_end(model)
     src = torch.tensor([[5, 6, EOS], [7, EOS, PAD]])
     found = search(model, src, Search(beam=beam, length_factor=0.0, length_offset=6), BOS, EOS)

@@ -39,7 +39,7 @@ FIXED = ["Le chat dort.", "Elle a faim."]
 
 
 def view(fixed: list[str] = FIXED, **chosen: int) -> TensorBoardViews:
-    """Returns views of which only those in `chosen` are on, for example attention_every=4 or translations=2."""
+    """Returns the views with only the `chosen` ones switched on, for example attention_every=4 or translations=2."""
     given = {"attention": "attention_every" in chosen, "heads": 0, "translations": 0, "diagnosis": 0, **chosen}
     return TensorBoardViews(Views(**given), fixed)
 
@@ -114,7 +114,7 @@ def test_attention_maps_of_every_sentence_and_kind(name: str, kinds: list[str], 
 
 
 def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Maps and captions show the cleaned source, and the translation that the module's own search, here with a beam, finds."""
+    """Maps and captions show the cleaned source and the translation found by the module's own search, here a beam search."""
     module = translator(vocabulary, beam=3)
     captions, rows = [], []
 
@@ -202,7 +202,7 @@ def output(console: Console) -> str:
 
 @pytest.fixture(autouse=True)
 def log_to_caplog(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Propagates our log to the root logger, where caplog listens; a run of another test may have turned this off."""
+    """Propagates our log to the root logger, where caplog listens, since a run in another test may have turned this off."""
     monkeypatch.setattr(logging.getLogger("entente"), "propagate", True)
     caplog.set_level(logging.INFO, "entente")
 
@@ -221,7 +221,7 @@ def test_progress_without_a_terminal(vocabulary: Vocabulary, tmp_path: Path, cap
         for x in lines(caplog)
     ]
     assert all(found), lines(caplog)
-    assert [int(m[1]) for m in found if m] == [3, 4, 6, 8, 9, 12]  # each step once, also those of the validations, 4, 8 and 12
+    assert [int(m[1]) for m in found if m] == [3, 4, 6, 8, 9, 12]  # no step twice, not even validations (4, 8, 12)
     assert [bool(m[2]) for m in found if m] == [False, True, True, True, True, True]
     assert f"BLEU {float(trainer.callback_metrics['valid/bleu']):.1f}" in lines(caplog)[-1]
 

@@ -290,7 +290,7 @@ ODD_VALUES: dict[str, Callable[[], Any]] = {
     "an empty list": lambda: [],
     "an empty mapping": lambda: {},
 }
-# The places in a checkpoint at which odd values are tried, each a path of keys.
+# Paths of keys in a checkpoint. The tests try odd values at each of these places.
 PLACES = [
     (),
     (ENTRY,),

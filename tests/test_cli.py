@@ -28,13 +28,13 @@ Command = Callable[..., Ended]
 
 
 def check(config: dict[str, Any]) -> list[str]:
-    """Takes the place of a command's own check, and checks only the parts `optim` and `search`."""
+    """Stands in for a command's own check. It checks only the parts `optim` and `search`."""
     return [*problems(Optim, "optim", config.get("optim", {})), *problems(Search, "search", config["search"])]
 
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """A function that runs a command line, as in command("train", "seed=2"); `act` receives the configuration."""
+    """A function that runs a command line, as in command("train", "seed=2"), and calls `act` with the configuration."""
 
     def called(name: str, *overrides: str, act: Callable[[Any], None] = lambda config: None, **options: Any) -> Ended:
         ran: list[dict[str, Any]] = []
@@ -300,7 +300,7 @@ def test_otherwise_a_run_has_the_configuration_that_was_given(resume: str, comma
 )
 def test_a_sentence_is_taken_as_it_is_typed(sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
-    target = sentence if sentence != "null" else None  # null stands for the model's own translation
+    target = sentence if sentence != "null" else None  # null asks for the model's own translation
     texts = [f"sentence={sentence}", f"target={sentence}"]
     monkeypatch.setattr(sys, "argv", ["attention.py", "checkpoint=[a,b]", *texts, "output=a b'c.png"])
     cli.run(lambda config: seen.append(config), ROOT / "configs", "attention")

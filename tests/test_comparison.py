@@ -43,7 +43,7 @@ ASPECTS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", 
 
 @cache
 def evaluation(split: str, seed: int, damage: float, nll: float) -> Evaluation:
-    """Returns translations in which the share `damage` of the words is wrong. The references are the same for every run."""
+    """Returns translations in which a share of the words, `damage`, is wrong. The references are the same for every run."""
     corpus, noise = random.Random(split), random.Random(f"{split} {seed} {damage}")
     references = [" ".join(corpus.choices(WORDS, k=corpus.randrange(3, 28))) for _ in range(SIZES[split])]
     wrong = [[noise.choice(WORDS) if noise.random() < damage else word for word in line.split()] for line in references]
@@ -56,7 +56,7 @@ def metrics_of(split: str, seed: int, damage: float, nll: float) -> dict[str, An
 
 
 def write_run(folder: Path, seed: int, damage: float = 0.1, nll: float = 0.5, unigram: float | None = UNIGRAM) -> None:
-    """Writes a finished run as training does, with the share `damage` of wrong words in its translations."""
+    """Writes a finished run as training does. In its translations, a share of the words, `damage`, is wrong."""
     write_translations(folder, {split: evaluation(split, seed, damage, nll) for split in SIZES})
     metrics = {split: metrics_of(split, seed, damage, nll) for split in SIZES}
     write_json(folder / "metrics.json", {**metrics, "test@alone": metrics["test"]})
@@ -80,7 +80,7 @@ def write_events(folder: Path, damage: float) -> None:
 
 
 def write_suite(root: Path, runs: Mapping[str, dict[str, Any] | None], states: Mapping[str, str] | None = None) -> Path:
-    """Writes a suite. `runs` maps the name of a run's directory to arguments of `write_run`, or to None if it left nothing."""
+    """Writes a suite. `runs` maps the name of a run's directory to arguments of `write_run`, or to None for no files."""
     root.mkdir()
     for name, arguments in runs.items():
         if arguments is not None:

@@ -30,7 +30,7 @@ def write(tmp_path: Path) -> Callable[..., Sides]:
 
 @pytest.fixture
 def read(tmp_path: Path, write: Callable[..., Sides]) -> Callable[..., Corpus]:
-    """Returns a function that reads a corpus of good files, except those that its arguments replace."""
+    """Returns a function that reads a corpus of good files. Its arguments can replace some of the files by others."""
     good = {
         "train": write("train", "un\ndeux\ntrois\n", "one\ntwo\nthree\n"),
         "valid": write("valid", "a\nb\n", "c\nd\n"),

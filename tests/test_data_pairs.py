@@ -87,7 +87,7 @@ def test_a_tokenizer_learns_from_a_sample_of_a_large_corpus(tmp_path: Path, monk
     both = [*corpus["src"], *corpus["tgt"]]
     assert learned == [both[::3], corpus["src"][::2], corpus["tgt"][::2]]
 
-    monkeypatch.setattr(tokenizer, "SAMPLE", 58)  # as many as there are lines, so all of them are used
+    monkeypatch.setattr(tokenizer, "SAMPLE", 58)  # the number of lines, so that all lines are used
     Vocabulary.train(corpus, 290, "bpe", True, tmp_path)
     assert learned[3:] == [both]
 

@@ -138,14 +138,14 @@ def test_the_padding_symbol_is_never_produced() -> None:
     src, start = torch.tensor(VOCABULARY.encode_src(["chat chien voit"])), torch.tensor([[BOS]])
     with torch.no_grad():
         hidden = run.model(src, start)[0, 0]
-        run.model.output.weight[PAD] = hidden  # the product with itself is the largest, so padding scores highest
+        run.model.output.weight[PAD] = hidden  # now padding has the highest score of all tokens
         assert run.model.output(hidden).argmax() == PAD
     assert_equal(run, GREEDY, ["chat chien voit", *SRC])
     assert_equal(run, BEAM, ["chat chien voit", *SRC])
 
 
 def test_positions_reach_as_far_as_a_search_can() -> None:
-    """CTranslate2 and torch agree on long texts, also beyond the table of learned positions, whose last row is then used."""
+    """CTranslate2 and torch agree on long texts. Beyond the table of learned positions, both use its last row."""
     long = ["chat " * 300]
     assert len(VOCABULARY.encode_src(long)[0]) > LEARNED_POSITIONS
     assert_equal(loaded(positions="learned", n_layers=1), Search(length_factor=0, length_offset=LEARNED_POSITIONS + 11), long)

@@ -42,7 +42,7 @@ def plain_and_fast(model: Any) -> Iterator[Any]:
 
 
 def projected_cross_entropy(hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float) -> Loss:
-    """Returns the fast loss of a model whose output projection has these weights and no bias."""
+    """Returns the fast loss of a model with these weights and no bias in its output projection."""
     model: Any = SimpleNamespace(output=SimpleNamespace(weight=weight, bias=None))
     return loss(model, hidden, target, label_smoothing)
 
@@ -131,7 +131,7 @@ def test_dropout_drops_the_asked_share_and_keeps_the_mean(p: float, shape: tuple
     assert abs(dropped.mean().item() - p) < 5 * math.sqrt(p * (1 - p) / n)
     rounded = round(p * 65536) / 65536 if fast else p
     torch.testing.assert_close(y[y != 0].unique(), torch.tensor([2 / (1 - rounded)]))
-    for lag in (1, 2, 3, 4, 101):  # neighbours may share a random number, and must still be independent
+    for lag in (1, 2, 3, 4, 101):  # neighbours made from one random number must be independent too
         flat = dropped.flatten() - dropped.mean()
         assert abs((flat[lag:] * flat[:-lag]).mean().item()) < 5 * p * (1 - p) / math.sqrt(n)
     (gradient,) = torch.autograd.grad(y.sum(), x)
@@ -191,9 +191,9 @@ def test_the_fused_attention_of_training_equals_the_steps(
     assert not called  # in evaluation, attention is computed step by step
 
 
-# For each argument of attention that the fused kernel does not support, values other than the default.
+# Arguments of attention that the fused kernel does not support, each with values other than its default.
 NOT_FUSED: dict[str, list[Any]] = {
-    "d_k": [3, 5],  # not 4, which is what the default, null, means for this layer
+    "d_k": [3, 5],  # not 4, since the default, null, stands for 4 in this layer
     "score": ["additive", "bilinear"],
     "scale": ["none", "n_keys"],
     "projections": [[], ["query", "value"]],
@@ -236,7 +236,7 @@ def test_every_argument_of_attention_is_passed_to_the_kernel_or_prevents_fusion(
     ],
 )
 def test_an_argument_added_later_prevents_fusion(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The layer may keep the argument as an attribute, in a part, or only in the number or shape of its parameters."""
+    """The argument may be stored in the layer or in a part, or may only change the number or shape of the parameters."""
     source = inspect.getsource(MultiHeadAttention)
     names = vars(attention)
     monkeypatch.setitem(names, "MultiHeadAttention", MultiHeadAttention)
@@ -381,8 +381,8 @@ def test_hypotheses_may_share_a_source_row(model: Seq2Seq, src: Tensor, tgt: Ten
 def test_the_largest_values_equal_those_of_a_sort(columns: int, k: int) -> None:
     values = torch.randperm(17 * columns).view(17, columns).float()
     values[3] = -torch.inf
-    values[3, -2:] = torch.tensor([7.0, 3.0])  # only two are finite, fewer than k if k is 5
-    values[5, 0], values[5, -1] = 1e6, 1e5  # the largest are in the first group and the last, which may be shorter
+    values[3, -2:] = torch.tensor([7.0, 3.0])  # only two are finite, which is too few for k = 5
+    values[5, 0], values[5, -1] = 1e6, 1e5  # the largest are in the first and last group; the last may be shorter
     found, at = largest(values, k)
     torch.testing.assert_close(found, values.sort(dim=1, descending=True).values[:, :k])
     torch.testing.assert_close(values.gather(1, at), found)
@@ -505,7 +505,7 @@ def test_an_interruption_restores_threads_and_layers(two_threads: None) -> None:
 
 @pytest.mark.parametrize("how", [Search(length_factor=0.5), Search(beam=3, n_best=2, length_factor=0.5)], ids=str)
 def test_two_workers_translate_as_one_does(two_threads: None, tmp_path: Path, how: Search) -> None:
-    """Two workers on batches of different sizes give the translations of one worker that takes one sentence at a time."""
+    """Two workers with batches of different sizes give the same translations as one worker with one sentence at a time."""
     write_corpus(tmp_path)
     lines = [(tmp_path / f"train.{side}").read_text(encoding="utf-8").splitlines() for side in ("fr", "en")]
     vocabulary = tokenizer.Vocabulary.train(Dataset.from_dict({"src": lines[0], "tgt": lines[1]}), 340, "bpe", True, tmp_path)
@@ -513,7 +513,7 @@ def test_two_workers_translate_as_one_does(two_threads: None, tmp_path: Path, ho
     model = Transformer(size, size, True, tokenizer.PAD, 3, d_model=24, n_heads=2, n_layers=2, d_ff=32, tied=False)
     generator = torch.Generator().manual_seed(7)
     for weight in (model.src_embedding.weight, model.tgt_embedding.weight, model.output.weight):
-        nn.init.normal_(weight, generator=generator)  # large weights, so that the sentences have different translations
+        nn.init.normal_(weight, generator=generator)  # large weights, so that different sentences get different translations
     sentences = [" ".join(lines[0][i : i + 1 + i % 3]) for i in range(23)]
     found = translate(model, vocabulary, sentences, how, max_tokens=60)
     assert torch.get_num_threads() == 2

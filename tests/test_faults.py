@@ -49,8 +49,8 @@ def choose_operations(operations: list[str], every: int) -> list[int]:
 
 
 def run_on_a_full_disk(command: str, folder: Path, n: int) -> tuple[Result, list[str]]:
-    """Runs a command whose n-th disk operation fails (none if n is 0), checks the error, and returns result and operations."""
-    disk = FullDisk(folder, n, for_good=n % 2 == 1)  # if n is odd, all later operations fail too
+    """Runs a command whose n-th disk operation fails (none if n is 0). Checks the error; returns the result and operations."""
+    disk = FullDisk(folder, n, for_good=n % 2 == 1)  # an odd n makes all later operations fail too
     with disk.mount():
         ended = run(command, folder)
     if n:
@@ -74,7 +74,7 @@ def assert_files_are_complete(folder: Path) -> None:
         assert path.read_text().endswith("\n") and path.read_text().count("\n") in (24, 30)
 
 
-# datasets does not close a file that it could not write; the garbage collector does, with a warning.
+# The library datasets leaves a file open that it could not write; the garbage collector closes it and warns.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("every", [40, pytest.param(17, marks=pytest.mark.slow)])
 def test_training_on_a_full_disk(every: int, base: Path, tmp_path: Path) -> None:

@@ -47,13 +47,13 @@ SPELLING = Path(__file__).parent / "spelling"
 
 @pytest.fixture(scope="module")
 def parts() -> dict[str, list[Pair]]:
-    """Returns the splits of the default sizes."""
+    """Returns the splits, each in its default size."""
     return splits()
 
 
 @pytest.fixture(scope="module")
 def sample() -> list[Pair]:
-    """Returns 20,000 pairs derived from a different seed than the splits."""
+    """Returns 20,000 pairs drawn with another seed than the splits."""
     return take(20_000, seed=5)
 
 
@@ -218,7 +218,7 @@ def test_the_fixed_sentences() -> None:
     ]
 
 
-CONSTRUCTIONS = {  # by name, a pattern for the French sentence and one for the English sentence
+CONSTRUCTIONS = {  # a name, and patterns for the French and the English sentence
     "gender and number agreement": (r" (belles|blanches|vieilles|contentes|heureuses|petites) ?", r"\w"),
     "adjective before the noun": (r" (petite?|grande?|jolie?|beau|belle) \w+", r" (small|big|tall|short|pretty|beautiful) \w+"),
     "adjective after the noun": (r" \w+ (rouges?|célèbres?|modernes?) ?", r" (red|famous|modern) \w+"),

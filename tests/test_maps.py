@@ -141,7 +141,7 @@ def test_weights_are_recorded_before_dropout(vocabulary: Vocabulary, ids: Any) -
     for one, other in zip(*(record(m.train(), vocabulary, ids[0][1], ids[1][1]) for m in (plain, dropping)), strict=True):
         assert one.kind == other.kind and torch.equal(one.weights, other.weights)
     dropping.train()
-    for module in dropping.modules():  # now `record` cannot turn dropout off, so layers get other inputs
+    for module in dropping.modules():  # now `record` cannot turn dropout off, and the weights must differ
         module.eval = lambda module=module: module  # type: ignore[method-assign]
     changed = record(dropping, vocabulary, ids[0][1], ids[1][1])
     assert not torch.equal(changed[0].weights, record(plain, vocabulary, ids[0][1], ids[1][1])[0].weights)
@@ -154,7 +154,7 @@ def test_recording_does_not_change_a_training_step(name: str, precision: str, vo
 
     def step(recorded: bool) -> tuple[list[Tensor], Tensor, list[AttentionMap]]:
         model, maps = build(name, vocabulary).train(), []
-        model.output.eval()  # so that one module is in a different mode from the rest
+        model.output.eval()  # one module in another mode than the rest: `record` must restore both modes
         modes = [module.training for module in model.modules()]
         torch.manual_seed(5)
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
@@ -230,7 +230,7 @@ def test_a_map_that_decoding_does_not_use_is_marked(
 
 
 def test_fused_attention_uses_the_recorded_weights(vocabulary: Vocabulary, ids: Any) -> None:
-    """With the identity as values, torch's fused kernel returns its weights."""
+    """The fused kernel of torch returns its attention weights if the values are the identity matrix."""
     model = build("transformer", vocabulary)
     seen: dict[str, Any] = {}
     for path, module in model.named_modules():
@@ -271,7 +271,7 @@ def texts(figure: Any, **wanted: Any) -> list[Any]:
 
 
 def panels(figure: Any) -> list[Any]:
-    """Returns the images of a figure, each of which shows the weights of one head."""
+    """Returns the images of a figure. Each image shows the weights of one head."""
     return [image for axes in figure.axes for image in axes.images]
 
 
@@ -290,7 +290,7 @@ def test_every_layer_and_head_is_drawn_under_its_labels(tmp_path: Any) -> None:
         assert image.get_clim() == (0, 1)
         above = [name for text, name in titles if left < text.get_position()[0] < right and text.get_position()[1] < top]
         assert above[-1] == f"layer {layer + 1}, head {head + 1}"
-    for layer in range(3):  # labels are to the left of each row of panels, level with the rows of weights
+    for layer in range(3):  # labels are left of each row of panels, at the height of their rows of weights
         left, _, bottom, top = places[4 * layer]
         left_labels = [t for t in texts(figure, ha="right") if top < t.get_position()[1] < bottom]
         assert [t.get_text() for t in left_labels] == ["·Jane", "·visits", "</s>"]

@@ -32,7 +32,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# Imports the libraries only once, writes the table of settings in a forked process, and then trains.
+# Trains a run. First writes the table of settings, in a forked process so that the libraries are imported only once.
 PROGRAM = """
 import os, runpy, sys
 import datasets, lightning

@@ -75,7 +75,7 @@ def run(settings: list[str], tmp_path: Path) -> Run:
 
 @pytest.fixture(scope="module")
 def unstopped(settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Returns a function that trains a run without a stop; it trains only once for the same model and further overrides."""
+    """Returns a function that trains a run without a stop, given its model and overrides. It trains equal runs only once."""
     folder = tmp_path_factory.mktemp("whole")
     return cache(lambda model, *more: train_run(settings, folder, model, "whole", *more))
 
@@ -89,7 +89,7 @@ def own_corpus(tmp_path: Path) -> str:
 
 @pytest.fixture
 def at_batch(monkeypatch: pytest.MonkeyPatch) -> AtBatch:
-    """Returns a function that makes training call `act` at the start of the n-th batch from then on (never if n is 0)."""
+    """Returns a function that makes training call `act` before the n-th batch from then on, or never if n is 0."""
     original = Translator.training_step
 
     def arrange(n: int, act: Callable[[], None]) -> None:
@@ -192,12 +192,12 @@ def test_tensorboard_shows_every_point_once(run: Run, at_batch: AtBatch, tmp_pat
 
 
 def test_patience_comes_back(run: Run, unstopped: Run, interrupt: Run, tmp_path: Path) -> None:
-    more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # learns nothing and stops at the third validation
+    more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # no progress: stops at the third validation
     whole = unstopped("birnn", *more)
     assert find_resume_point(whole, CheckpointSettings()).step == 15
     interrupt(12, "birnn", "stopped", *more)
     assert differences(whole, run("birnn", "stopped", *more, resume="auto")) == []
-    (tmp_path / "stopped" / "metrics.json").unlink()  # as if killed after it stopped early, before its evaluation
+    (tmp_path / "stopped" / "metrics.json").unlink()  # as if the run was killed after its early stop and before its evaluation
     assert differences(whole, run("birnn", "stopped", *more, resume="auto")) == []
 
 
@@ -211,7 +211,7 @@ def test_an_interrupt_before_the_first_step_says_so(run: Run, unstopped: Run, mo
 
 
 def test_the_speed_is_that_of_the_whole_training(run: Run, unstopped: Run, interrupt: Run) -> None:
-    """The speed includes unlogged steps and steps before an interrupt, and resuming a trained run does not change the speed."""
+    """The speed counts steps that were not logged and steps before an interrupt. Resuming a finished run does not change it."""
     rarely = "trainer.log_every=100"
     whole = unstopped("birnn", rarely)
     interrupt(9, "birnn", "stopped", rarely)
@@ -287,7 +287,7 @@ MEAN = CheckpointSettings(every=4, average=3)
 def test_the_mean_does_not_depend_on_where_a_run_was_stopped(
     run: Run, unstopped: Run, model: str, interrupt: Run, tmp_path: Path
 ) -> None:
-    """A run stopped at steps 25 and 26 has the same mean, of checkpoints 24, 28 and 30, as a run that never stopped."""
+    """A run stopped at steps 25 and 26 averages checkpoints 24, 28 and 30, as a run that never stopped does."""
     whole = unstopped(model, *AVERAGED)
     assert [path.name for path in steps(whole / "checkpoints").values()] == ["step-24.ckpt", "step-28.ckpt", "step-30.ckpt"]
     for batch, step in ((25, 25), (1, 26)):
@@ -321,7 +321,7 @@ def test_steps_whose_checkpoints_are_lost_are_trained_again(
 
 
 def test_only_the_checkpoints_of_the_mean_are_required(run: Run, interrupt: Run, tmp_path: Path) -> None:
-    """At step 26 of 30, the mean requires checkpoint 24; with patience, as the run may end at step 27, also checkpoint 20."""
+    """At step 26 of 30, the mean needs checkpoint 24. With patience, step 27 may be the last and needs checkpoint 20."""
     interrupt(26, "birnn", "a", *AVERAGED)
     saved = [*steps(tmp_path / "a" / "checkpoints").values()]
     assert [path.stem for path in saved] == ["step-16", "step-20", "step-24", "step-26"]

@@ -1,4 +1,4 @@
-"""Allowed values are read from signatures, and every invalid value gets a message that says what is allowed."""
+"""Allowed values are read from signatures, and the error message for an invalid value says which values are allowed."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -173,7 +173,7 @@ def even(a: int, b: int) -> None:
 
 
 class Pair:
-    """A target with two related settings, `a` and `b`, and an argument that the program itself passes, `seed`."""
+    """A target with two related settings, `a` and `b`, and with an argument, `seed`, that the program itself passes."""
 
     relations = (even,)
 

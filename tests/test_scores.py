@@ -1,4 +1,4 @@
-"""Tests of the scores: they equal those of sacreBLEU, for a corpus and for each bucket of source lengths."""
+"""Tests of the scores: they equal sacreBLEU's scores, for a whole corpus and for each bucket of source lengths."""
 
 import subprocess
 import sys

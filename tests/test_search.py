@@ -1,4 +1,4 @@
-"""Search gives the results of references that recompute everything, without state or batches, and prune only to the beam."""
+"""Search gives the same results as naive searches, which recompute everything and use neither state nor batches."""
 
 import itertools
 import unicodedata
@@ -30,7 +30,7 @@ def without_gradients() -> Iterator[None]:
 
 
 class Scored(NamedTuple):
-    tokens: tuple[int, ...]  # if the sequence ended, its last token is the end symbol
+    tokens: tuple[int, ...]  # an ended sequence includes the end symbol as its last token
     total: float  # log-probability
 
 
@@ -57,8 +57,8 @@ def naive_greedy(model: Seq2Seq, src: Tensor, limit: int) -> Scored:
 
 
 def naive_beam(model: Seq2Seq, src: Tensor, how: Search, limit: int) -> list[Scored]:
-    """Returns the n best sequences of a beam of width K. It keeps what ends among the K best of a step, until K ended sequences
-    score at least as much as the best unended one does now. At the length limit, unended ones follow after all ended ones."""
+    """Returns the n best sequences of a beam of width K. Each step keeps those of its K best sequences that end. The search
+    stops once K ended sequences score at least as much as the best unended one. Unended sequences come after all ended ones."""
 
     def score(s: Scored) -> float:
         return s.total / how.penalty(len(s.tokens))
@@ -82,7 +82,7 @@ def naive_beam(model: Seq2Seq, src: Tensor, how: Search, limit: int) -> list[Sco
 
 
 def every_sequence(model: Seq2Seq, src: Tensor, vocabulary: int, limit: int) -> list[Scored]:
-    """Returns all sequences of up to `limit` tokens: those that end, and those cut at the limit."""
+    """Returns all sequences that end within `limit` tokens, and all sequences of `limit` tokens without an end symbol."""
     words = [token for token in range(vocabulary) if token not in (PAD, EOS)]
     by_length = [[(*s, EOS) for s in itertools.product(words, repeat=n)] for n in range(limit)]
     by_length[-1] += list(itertools.product(words, repeat=limit))
@@ -90,7 +90,7 @@ def every_sequence(model: Seq2Seq, src: Tensor, vocabulary: int, limit: int) -> 
 
 
 def best_first(sequences: list[Scored], how: Search) -> list[Scored]:
-    """Returns the sequences that end, best first, and after them those cut at the limit, best first."""
+    """Returns the ended sequences, best first, followed by the sequences cut at the limit, best first."""
     return sorted(sequences, key=lambda s: (s.tokens[-1] != EOS, -s.total / how.penalty(len(s.tokens))))
 
 
@@ -172,7 +172,7 @@ def test_a_search_that_stops_early_misses_nothing(name: str) -> None:
 
 
 class Table(Seq2Seq):
-    """A model that gives tokens fixed probabilities at each step, whatever the model reads."""
+    """A model whose probabilities at each step are a row of a table, whatever the model reads."""
 
     def __init__(self, probabilities: list[list[float]]) -> None:
         super().__init__()
@@ -185,14 +185,14 @@ class Table(Seq2Seq):
         return State(torch.zeros(src.size(0), dtype=torch.long), src)
 
     def decode(self, tgt: Tensor, state: State) -> tuple[Tensor, State]:
-        """Returns rows of the table. `state.written` (B,) counts the tokens that have been read."""
+        """Returns a row of the table for each token. `state.written` (B,) counts the tokens read before."""
         return self.logits[state.written[:, None] + torch.arange(tgt.size(1))], State(state.written + tgt.size(1), state.source)
 
 
 @pytest.mark.parametrize(("length_penalty", "ends_at_once"), [(2.5, 0.55), (-1.5, 0.45)])
 def test_a_search_continues_while_an_unended_hypothesis_can_still_win(length_penalty: float, ends_at_once: float) -> None:
-    # A rule that looks only at the current score of the unended beam would stop the first search after one token; a rule that
-    # looks only at its score at the limit would stop the second.
+    # A rule that compares only the current score of the best unended hypothesis would stop the first search after one token;
+    # a rule that compares only its score at the length limit would stop the second search.
     e = 1e-9
     model = Table([[e, 1 - ends_at_once, ends_at_once, e], *[[e, 0.01, 0.99, e]] * 4])
     how = Search(beam=2, length_penalty=length_penalty, length_factor=0, length_offset=5)
@@ -210,7 +210,7 @@ def test_a_search_stops_when_a_whole_beam_of_ended_hypotheses_scores_more_than_t
 @pytest.mark.parametrize(
     ("ends", "limit", "expected"),
     [
-        (0.09, 5, [([1, 1, 1, 1], True), ([1, 1, 1], True)]),  # the first scores -1.7; five 1s score -0.3, but have not ended
+        (0.09, 5, [([1, 1, 1, 1], True), ([1, 1, 1], True)]),  # the first scores -1.7; [1] * 5 scores -0.3, but has not ended
         (0.09, 1, [([], True), ([1], False)]),  # fewer than n_best have ended
         (1e-9, 1, [([1], False), ([0], False)]),  # none has ended
     ],

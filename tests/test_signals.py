@@ -22,7 +22,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 TRAIN = "train FILES data.test.src=test.fr data.test.tgt=test.en output_dir=. checkpoint.average=2 checkpoint.every=1"
 TRAIN += " search.beam=1 data.batch.eval_max_tokens=100"
 DECODE = "entente.decoding.search.padding_mask"  # called once per batch
-# Calls `run_with_signal` in a separate process, and prints last how many times the function was called.
+# Calls `run_with_signal` in a separate process. Its last line of output is the number of times the function was called.
 DRIVER = """
 import sys
 from pathlib import Path
@@ -99,7 +99,7 @@ def test_a_signal_ends_a_command_within_a_batch(name: str, number: signal.Signal
     n = 1 if name == "attention" else 3
     ended, calls = how(COMMANDS[name], folder, DECODE, n, number)
     assert (ended.code, ended.err) == (128 + number, f"stopped by {number.name}\n")
-    assert calls <= n + 2  # the other worker may finish its batch and the next, which it had already taken
+    assert calls <= n + 2  # the other worker may finish its batch and one more that it had already taken
     assert content(folder) == before
 
 

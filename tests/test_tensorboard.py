@@ -63,11 +63,11 @@ class Picture(NamedTuple):
 
     @classmethod
     def of(cls, image: Locator) -> "Picture":
-        """Scrolls to an <img>, waits until it is loaded or has failed to, and returns how it is shown."""
+        """Scrolls to an <img>, waits until it has loaded or failed to load, and returns how it is shown."""
         return cls(*map(tuple, image.evaluate(PICTURE)))
 
     def scale(self) -> float:
-        """Returns shown / natural width or shown / natural height, whichever is smaller, or 0 if nothing is visible."""
+        """Returns shown size / natural size, of the width or of the height, whichever is less; 0 if nothing is visible."""
         if not all(self.natural) or not all(self.seen[2:]):
             return 0.0
         return min(self.shown[0] / self.natural[0], self.shown[1] / self.natural[1])

@@ -40,7 +40,7 @@ lines = st.lists(pieces_of_lines, max_size=7).map(lambda parts: unicodedata.norm
 @example(line="\u0301 alone")
 @example(line="▅")
 def test_decoding_restores_any_line(type: str, line: str) -> None:
-    line = line.replace("\u2581", "")  # the marker of spaces in pieces, which is decoded to a space
+    line = line.replace("\u2581", "")  # this character marks spaces in pieces, so it is decoded to a space
     tokenizer = TOKENIZERS[type]
     ids = tokenizer.encode(line)
     assert tokenizer.decode(ids) == line

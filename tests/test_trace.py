@@ -54,7 +54,7 @@ def exact(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Table(NamedTuple):
-    """A printed table, with the columns of all its parts. `title` is the name with the shape, the sentence and so on."""
+    """A printed table; a wide one is printed in parts, joined here. `title` is the table's name, shape, sentence and so on."""
 
     title: str
     grid: list[list[str]]
@@ -151,8 +151,8 @@ def text(found: Trace, title: str) -> str:
 
 
 def recompute(model: Any, batch: Batch, kind: str) -> dict[str, list[Tensor]]:
-    """Recomputes what a trace of a Transformer shows from the layer's parameters, and returns the values for both sentences by
-    table name. Only the inputs of the layer are taken from the model."""
+    """Recomputes, from a layer's parameters, the numbers in a Transformer's trace. Returns them by table name, for both
+    sentences. Only the inputs of the layer are taken from the model."""
     captured: dict[str, Any] = {}
     block = (model.encoder if kind == "encoder" else model.decoder)[LAYER - 1]
     name = "cross" if kind == "cross" else "self"
@@ -246,7 +246,7 @@ def test_the_birnns_numbers_equal_those_recomputed_from_its_parameters(batch: Ba
     found = trace_of(model, batch, "alignment")
     p = dict(model.named_parameters())
     memory = model.encode(batch.src).source.memory.value
-    _, state = model.decode(batch.tgt[:, : STEP - 1], model.encode(batch.src))  # the state before the third step
+    _, state = model.decode(batch.tgt[:, : STEP - 1], model.encode(batch.src))  # the state with which the third step begins
     query = state.written[0][:, None]
     queries, keys = query @ p["attention.query.weight"].T, memory @ p["attention.key.weight"].T
     added = queries + keys
@@ -427,7 +427,7 @@ def test_a_value_that_was_not_captured_is_an_error(kind: str, name: str, batch: 
         trace_of(model, batch, kind)
     other: Any = small(name, spread=0.3)
     attention = other.attention if name == "birnn" else other.decoder[LAYER - 1].cross_attention
-    if kind in ("cross", "alignment"):  # the `forward` set here does not compute what the trace describes
+    if kind in ("cross", "alignment"):  # replaces `forward` by one that differs from what the trace describes
         monkeypatch.setattr(attention.weights, "forward", lambda scores, mask: torch.ones_like(scores))
         with pytest.raises(RuntimeError, match="masked_fill was not seen"):
             trace_of(other, batch, kind)
@@ -435,7 +435,7 @@ def test_a_value_that_was_not_captured_is_an_error(kind: str, name: str, batch: 
 
 def test_a_compiled_model_is_traced_uncompiled(batch: Batch) -> None:
     model = small("transformer", spread=0.3)
-    compiled: Any = SimpleNamespace(_orig_mod=model)  # as torch.compile would add; test_maps.py compiles a model
+    compiled: Any = SimpleNamespace(_orig_mod=model)  # torch.compile adds this attribute; test_maps.py really compiles a model
     assert markdown_of(model, batch, "cross") == markdown_of(compiled, batch, "cross")
 
 

@@ -98,7 +98,7 @@ def test_a_run_writes_all_its_files(base: list[str]) -> None:
     assert events.Scalars("final/test/bleu")[-1].value == pytest.approx(metrics["test"]["bleu"])
 
 
-# Functions from the step (from 0) and the number of steps to the published learning rate after warm-up, relative to its peak.
+# The published learning rates after warm-up, divided by their peak, as functions of the step (from 0) and the number of steps.
 DECAYS: dict[str, Callable[[int, int], float]] = {
     "cosine": lambda step, steps: (1 + math.cos(math.pi * (step - 200) / (steps - 200))) / 2,  # Loshchilov & Hutter 2017
     "inverse_sqrt": lambda step, steps: 400**0.5 * (step + 1) ** -0.5,  # Vaswani et al. 2017, section 5.3
@@ -306,7 +306,7 @@ def test_each_language_may_have_pieces_of_its_own(base: list[str]) -> None:
 
 
 def test_all_attention_of_a_checkpoint_becomes_pictures(runs: dict[str, Path], tmp_path: Path) -> None:
-    """Per kind, all heads and, if there are several, a large map become PNGs and SVGs, also by words and for a given target."""
+    """Each kind of attention gives a PNG and an SVG of all heads and, if there are several, of one large map."""
     sentence = ["sentence='Le chat voit le chien.'"]
     for model, names in (("transformer", ["cross", "decoder", "encoder"]), ("birnn", ["alignment"])):
         folder = tmp_path / model
@@ -328,7 +328,7 @@ def test_all_attention_of_a_checkpoint_becomes_pictures(runs: dict[str, Path], t
 def test_attention_is_measured_against_a_users_own_links(
     model: str, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The links in the written file are those of the best head, and have the error rate that the command reports."""
+    """The written file holds the links of the best head, and the command reports their error rate."""
     for side, text in (("fr", "Le chat voit le chien .\nLe chat suit le garçon .\n"), ("en", "The cat sees .\nThe boy .\n")):
         (tmp_path / side).write_text(text)
     (tmp_path / "gold").write_text("0-0 1-1 2?2 5-3\n0?0 4-1 5-2\n")

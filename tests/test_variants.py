@@ -1,4 +1,4 @@
-"""Each ablation computes what its definition says, and breaks exactly the laws that it is expected to break."""
+"""Each ablation computes what its definition says, and breaks the laws that broken_laws.py lists for it and no others."""
 
 import math
 import re
@@ -78,7 +78,7 @@ def causality(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
 
 
 def attention(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    """The weights of a query sum to 1 over the real tokens of the source, or over the target up to the query."""
+    """The weights of a query sum to 1 over the real source tokens, or in the decoder over the target tokens up to the query."""
     with recorded(model) as seen:
         model(src, tgt)
     off = [0.0]
@@ -170,9 +170,9 @@ def test_without_dropout_training_computes_what_evaluation_does(name: str, src: 
 
 
 def has_no_effect(name: str, variant: str, path: str) -> bool:
-    """Returns whether the parameter cannot change the loss. A softmax ignores a constant added to all its inputs. Over keys,
-    the key's bias adds one; over queries, the query's bias and, in cross-attention, that of the norm before it each add one.
-    No bias does so in a softmax over the batch, with additive scores, or beside a finite mask value."""
+    """Returns whether the parameter cannot change the loss. A softmax ignores a constant added to all its inputs. The key's
+    bias adds a constant in a softmax over keys; in a softmax over queries, the query's bias does, and in cross-attention also
+    the bias of the norm before it. None does in a softmax over the batch, with additive scores or a finite mask value."""
     if variant == "no_cross_attention" and path.startswith(("src_", "encoder")):
         return True
     if name == "birnn" or variant in {"additive_score", "softmax_batch", "weak_mask"}:
@@ -287,7 +287,7 @@ def test_every_attention_of_a_transformer_is_the_one_asked_for(asked: dict[str, 
 @pytest.mark.parametrize("hidden", ["padding", "future", "both"])
 @pytest.mark.parametrize("softmax", ["queries", "batch"])
 def test_columns_sum_to_1_over_the_visible_queries_and_to_0_without_any(softmax: SoftmaxOver, hidden: str) -> None:
-    real = (torch.arange(T) < torch.tensor(LENGTHS)[:, None])[:, None, None, :]  # the last two columns are padding in every row
+    real = (torch.arange(T) < torch.tensor(LENGTHS)[:, None])[:, None, None, :]  # the last two tokens are padding in every row
     mask = {"padding": real, "future": ~FUTURE, "both": real & ~FUTURE}[hidden]
     scores = (3 * normal(B, 2, T, T)).requires_grad_()
     weights = AttentionWeights(softmax)(scores, mask)

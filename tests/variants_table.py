@@ -18,7 +18,7 @@ from entente.console import escape
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "entente"
 ATTENTION, TRANSFORMER, BIRNN = "models/attention.py", "models/transformer.py", "models/birnn.py"
-# By model and setting, the file and the beginning of the line of code in which the setting takes effect.
+# For each model and setting: the file whose code reads the setting, and how the line of code begins.
 READ: dict[tuple[str, str], tuple[str, str]] = {
     ("transformer", "model.residual"): (TRANSFORMER, "self.residual = nn.ModuleDict({n: Residual(keep=n in residual"),
     ("transformer", "model.norm"): (TRANSFORMER, 'self.before = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "pre"'),
