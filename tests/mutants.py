@@ -142,7 +142,7 @@ def main() -> None:
         mutants = [Mutant(*row) for row in csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)][1:]
     mutants = [mutant for mutant in mutants if not given.files or mutant.file in given.files]
     if not mutants:
-        parser.error(f"{LIST.name} has no mutant of these files")
+        parser.error(f"{LIST.name} has no mutants of these files")
     wider = [] if given.first else [WIDER]
     with tempfile.TemporaryDirectory() as temporary:
         scratch = Path(temporary)

@@ -195,7 +195,7 @@ def test_only_seeds_that_have_a_baseline_are_compared(tmp_path: Path) -> None:
     baseline, other = compared.rows[0]["test bleu"], compared.rows[1]
     own = suite.of("other")[0].metrics["test"].bleu
     assert other["test baseline"] == baseline and other["test difference"] == pytest.approx(own - baseline)
-    assert other["verdict"] == "worse; 1 of 2 without a baseline of their seed"
+    assert other["verdict"] == "worse; 1 of 2 without a same-seed baseline"
     assert f"BLEU {own:.1f} against the baseline's {baseline:.1f}" in page(compared, suite)
 
 

@@ -236,7 +236,7 @@ def test_every_argument_of_attention_is_passed_to_the_kernel_or_prevents_fusion(
     ],
 )
 def test_an_argument_added_later_prevents_fusion(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The argument may be stored in the layer or in a part, or may only change the number or shape of the parameters."""
+    """The argument may be stored in the layer or in a submodule, or may only change the number or shape of the parameters."""
     source = inspect.getsource(MultiHeadAttention)
     names = vars(attention)
     monkeypatch.setitem(names, "MultiHeadAttention", MultiHeadAttention)

@@ -47,7 +47,7 @@ def joined_clauses(draft: Draft) -> list[Node]:
 
 
 def draw_deed(draft: Draft) -> Verb:
-    """Draws a verb of action for a sentence of several clauses."""
+    """Draws an action verb for a sentence with several clauses."""
     verb = draft.pick(choices.DEEDS)
     while draft.mode == "future" and verb.fr in choices.MISHAPS:
         verb = draft.pick(choices.DEEDS)

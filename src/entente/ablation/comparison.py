@@ -177,7 +177,7 @@ def _verdict(runs: Sequence[Run], baseline: Mapping[int, Run], numbers: Row | No
             return "; ".join(said)  # a failed run is no evidence of equality
         said = ["seeds disagree"] * (significant and lowest < 0 < highest)
     if alone := sum(bool(run.metrics) and not baseline[run.seed].metrics for run in runs):
-        said.append(f"{alone} of {len(runs)} without a baseline of their seed")
+        said.append(f"{alone} of {len(runs)} without a same-seed baseline")
     return "; ".join([verdict, *said])
 
 
@@ -208,7 +208,7 @@ def _steps(finished: Sequence[Run], baseline: Mapping[int, Run]) -> float | None
 
 
 def _speed(run: Run) -> float | None:
-    """Returns the median of the logged speeds, since other load hardly changes it, or the overall speed if none was logged."""
+    """Returns the median of the logged speeds, which is robust to other load, or the overall speed if none was logged."""
     measured = [value for _, value in run.history.get("train/tokens_per_second", []) if value > 0]
     return statistics.median(measured) if measured else run.training.tokens_per_second if run.training else None
 

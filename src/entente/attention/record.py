@@ -172,7 +172,7 @@ def record_batch(
     model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]
 ) -> list[list[AttentionMap]]:
     """Returns the maps of each sentence, recorded in one pass. Safe to call during a training step: module modes, gradients and
-    the random state do not change. Raises RuntimeError if the model has no attention, or did not call all of it."""
+    the random state do not change. Raises RuntimeError if the model has no attention or did not call each of its modules."""
     sources, targets = pad(src, model.pad_id), pad([[BOS, *ids] for ids in tgt], model.pad_id)
     calls = capture(model, sources, targets, lambda path, module: isinstance(module, AttentionWeights))
     if not calls:

@@ -72,7 +72,7 @@ def _pad(rows: Rows, index: Sequence[int]) -> Tensor:
 
 
 def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
-    """Cuts rows, sorted longest first, into batches. A batch from row i on has at most room[i] padded tokens, or one row."""
+    """Cuts rows, sorted longest first, into batches. A batch starting at row i has at most room[i] padded tokens or one row."""
     parts, start = [], 0
     while start < len(longest):
         stop = start + max(1, int(room[start]) // int(longest[start]))

@@ -168,7 +168,7 @@ def _json(path: Path) -> Iterator[dict[str, Any]]:
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:
     with readable(path), path.open("rb") as file:
         try:
-            # A few bytes of the file can repeat a text very often; a column read as a dictionary stores each text once.
+            # A small file can repeat a long text many times; a column read as a dictionary stores each distinct text once.
             texts = [leaf.path for leaf in pq.ParquetFile(file).schema if leaf.physical_type == "BYTE_ARRAY"]
             for batch in pq.ParquetFile(file, read_dictionary=texts).iter_batches(MAX_BLOCK_PAIRS):
                 yield from (row.as_py() for row in batch.to_struct_array())  # row by row, since a text may be long

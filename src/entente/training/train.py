@@ -157,7 +157,7 @@ def build_trainer(
     settings: TrainerSettings, run_dir: Path | None, chosen: Iterable[Callback] = (), purge_step: int = 0
 ) -> L.Trainer:
     """Returns a Lightning Trainer whose budget is in steps. Without a run directory it logs nothing. purge_step: TensorBoard
-    discards older events from this step on, provided that the run's first writer was given a purge_step too."""
+    discards earlier-logged events of this and later steps, provided that the run's first writer was given a purge_step too."""
     return L.Trainer(
         accelerator=settings.accelerator,
         devices=1,
