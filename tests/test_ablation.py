@@ -6,6 +6,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -435,6 +436,10 @@ def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, ablate: 
     assert "gradients" in shown["differs"]
     assert [row[0] for row in scores(folder)[1:]] == ["baseline", "same", "huge_rate", "no_residual"]
 
+    shutil.rmtree(folder / "huge_rate-seed1")  # a run without a directory is trained again
+    assert ablate("suite=[baseline,huge_rate]", "name=rows").code == 0
+    assert states(folder)["huge_rate-seed1"] == "diverged" and (folder / "huge_rate-seed1" / "train.log").exists()
+
     ended = ablate("suite=[baseline,no_residual]", "name=rows", "optim.lr=1e-4")
     assert ended.code == 2 and "holds a suite with other settings" in ended.err
     ended = ablate("suite=[no_residual,same]", "name=rows")
@@ -498,6 +503,18 @@ def test_a_suite_that_is_killed_twice_ends_with_the_same_table(project: Path, ba
     for name in states(whole):
         assert (killed / name / "metrics.json").read_text() == (whole / name / "metrics.json").read_text(), name
     assert len(scores(killed)) == 3 and scores(killed) == scores(whole)
+
+
+@pytest.mark.slow
+def test_a_run_whose_process_is_killed_is_continued_by_the_same_command(project: Path, base: list[str]) -> None:
+    chosen, folder = ["suite=[baseline,no_residual]", "jobs=2", "name=rows"], project / "outputs" / "rows"
+    process = start(project, base, *chosen)
+    wait_for(lambda: bool(pids(project, "rows/no_residual-seed1")))
+    os.kill(pids(project, "rows/no_residual-seed1")[0], signal.SIGKILL)
+    finish(process)
+    assert states(folder) == {"baseline-seed1": "finished", "no_residual-seed1": "killed"}
+    finish(start(project, base, *chosen))
+    assert set(states(folder).values()) == {"finished"}
 
 
 def test_an_interrupted_suite_interrupts_the_runs_under_way(project: Path, ablate: Ablate) -> None:
