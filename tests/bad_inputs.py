@@ -838,6 +838,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "an unknown suite",
         "ablate suite=quik",
         "suite=quik: choose one of quick, transformer, birnn, or give a list of variants, .+; did you mean quick\\?",
+        real=True,
     ),
     Case(
         "an unknown variant",

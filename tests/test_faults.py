@@ -229,6 +229,12 @@ def test_files_are_in_utf8_on_any_terminal(command: str, written: str, lines: in
     assert (folder / written).read_text(encoding="utf-8").count("\n") == lines
 
 
+@pytest.mark.slow
+def test_the_corpus_is_shown_on_a_terminal_that_lacks_its_letters(tmp_path: Path) -> None:
+    done = run_in_shell(shell_command("show_corpus n=2"), tmp_path, **ASCII)
+    assert (done.code, done.err) == (0, "") and done.out
+
+
 def test_a_deleted_working_directory_is_a_line(tmp_path: Path) -> None:
     done = run_in_shell(f"mkdir gone && cd gone && rmdir ../gone && {shell_command(TRANSLATE)}", tmp_path)
     assert (done.code, done.err) == (2, "error: the working directory has been deleted; change to another one\n")
