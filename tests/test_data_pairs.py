@@ -106,7 +106,7 @@ def test_text_that_needs_more_than_half_the_memory_is_refused(monkeypatch: pytes
     monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 30}.__getitem__)
     fits = [("phrase", "sentence")] * 2003
     assert len(Pairs(fits)) == len(fits)  # about 45 kB
-    with pytest.raises(InputError, match=r"more text than half the memory of this machine holds \(0\.0 GB\); give less of it"):
+    with pytest.raises(InputError, match=r"more text than fits in half of this machine's memory \(0\.0 GB\); give less text"):
         Pairs(fits * 2)
     monkeypatch.delattr(os, "sysconf")  # as on Windows, where there is no limit
     assert len(Pairs(fits * 2)) == 2 * len(fits)
@@ -128,6 +128,6 @@ def test_a_few_bytes_of_parquet_are_not_unpacked_beyond_memory(monkeypatch: pyte
             read += 1
             yield pair
 
-    with pytest.raises(InputError, match=r"more text than half the memory of this machine holds"):
+    with pytest.raises(InputError, match=r"more text than fits in half of this machine's memory"):
         Pairs(counted())
     assert read < 50

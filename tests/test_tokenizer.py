@@ -127,7 +127,7 @@ def test_a_vocabulary_too_large_for_the_text_is_reduced(tmp_path: Path, caplog: 
             size = len(Vocabulary.train(PAIRS, 5003, "bpe", True, tmp_path).src)
         assert size < 500
         assert [record.getMessage() for record in caplog.records] == [
-            f"a vocabulary of 5003 pieces is more than this text can fill; it has {size}"
+            f"this text cannot fill a vocabulary of 5003 pieces; it yields only {size}"
         ]
 
 

@@ -35,8 +35,8 @@ def shortage(error: BaseException) -> str | None:
 
 
 def disk_error(error: BaseException) -> OSError | None:
-    """Returns the error itself if it is an OSError, else the disk error that led to it, or None. When a write fails, torch,
-    datasets and Lightning raise errors of their own."""
+    """Returns the error itself if it is an OSError, else the disk error that caused it, or None. This search is needed
+    because torch, datasets and Lightning raise errors of their own when a write fails."""
     if isinstance(error, OSError):
         return error
     below = disk_error(error.__context__) if error.__context__ else None

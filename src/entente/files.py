@@ -29,7 +29,7 @@ NAME = f"a name ({RULE})"
 SPLIT = f"a name ({RULE}, and no @)"  # "test@alone" is the split test with its sentences grouped differently
 FOLDER = f"the name of a folder under output_dir (each part {RULE}; parts are separated by /)"
 FORBIDDEN = re.compile(r"[/\\]|\A\.|\A\Z")
-MAX_FILE_BYTES = 10_000_000  # limit for a configuration or results file; ours have a few thousand
+MAX_FILE_BYTES = 10_000_000  # limit for a configuration or results file; ours have a few thousand bytes
 MAX_YAML_VALUES = 100_000  # with aliases, a few lines of YAML can expand to billions of values
 
 
@@ -58,7 +58,7 @@ Folder = Annotated[
 def file_in(folder: Path, name: str, suffix: str) -> Path:
     """Returns the path of the file `name` + `suffix` in a folder. Raises InputError if `name` is not a valid file name."""
     if not is_name(name):
-        raise InputError(f"{name}: no file can have this name; rename it to one of {RULE}")
+        raise InputError(f"{name}: a file cannot have this name; give a name of {RULE}")
     return folder / f"{name}{suffix}"
 
 
@@ -129,7 +129,7 @@ def read_yaml(path: Path) -> Any:
 def open_atomic(path: Path) -> Iterator[BinaryIO]:
     """Opens a new file that replaces `path` once it is complete and on disk; until then, and after an error, `path` is left
     as it was. Raises OSError if the file cannot be written."""
-    path = Path(os.path.realpath(path))  # a symbolic link stays a link
+    path = Path(os.path.realpath(path))  # so that a symbolic link stays a link
     with scratch(path.parent) as folder:
         new = folder / path.name
         with new.open("wb") as file:
@@ -169,7 +169,7 @@ def remove_leftovers(folder: Path) -> None:
     """Removes the temporary folders and locks that dead writers left behind in a folder."""
     for path in folder.glob(".entente-*"):
         lock = path.with_suffix(".lock")
-        with suppress(OSError):  # locked by a live writer (filelock.Timeout is an OSError), another user's, or gone
+        with suppress(OSError):  # the lock is held (filelock.Timeout is an OSError), is another user's, or is gone
             with FileLock(lock, timeout=0):
                 shutil.rmtree(path.with_suffix(".new"), ignore_errors=True)
             lock.unlink(missing_ok=True)

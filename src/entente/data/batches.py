@@ -1,6 +1,6 @@
-"""Batches of sentences of similar length, each with as many as fit in `max_tokens` padded positions.
+"""Batches of sentences of similar length, each padded to at most `max_tokens` positions on its longer side.
 
-The order of training batches is a pure function of (seed, epoch), so the number of batches consumed is enough to resume.
+The order of training batches is a pure function of (seed, epoch), so a run can resume from the number of batches consumed.
 Shapes: B batch, S source length, T target length.
 """
 
@@ -49,11 +49,11 @@ class Batch(NamedTuple):
     src: Tensor  # (B, S) source ids ending in EOS, then PAD
     tgt: Tensor  # (B, T) BOS ... EOS, then PAD
     index: Tensor  # type: ignore[assignment]  # (B,) rows in the split; shadows tuple.index, which is unused
-    step_tokens: int | None = None  # unpadded target tokens in all batches of the training step; None: a step of one batch
+    step_tokens: int | None = None  # target tokens without padding in all batches of the training step; None: it has one batch
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
-    """Copies a batch to a device; to a GPU, asynchronously from pinned memory."""
+    """Copies a batch to a device. Copies to a GPU are asynchronous, from pinned memory."""
     cuda = device.type == "cuda"
     src, tgt, index = ((t.pin_memory() if cuda else t).to(device, non_blocking=cuda) for t in batch[:3])
     return batch._replace(src=src, tgt=tgt, index=index)
@@ -72,7 +72,7 @@ def _pad(rows: Rows, index: Sequence[int]) -> Tensor:
 
 
 def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
-    """Cuts rows, sorted longest first, into batches. A batch starting at row i has at most room[i] padded tokens or one row."""
+    """Cuts rows, sorted longest first, into batches. A batch from row i on has at most room[i] padded tokens, or only row i."""
     parts, start = [], 0
     while start < len(longest):
         stop = start + max(1, int(room[start]) // int(longest[start]))
@@ -82,7 +82,7 @@ def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
 
 
 def rows_within(longest: np.ndarray, max_tokens: int) -> np.ndarray:
-    """Returns the indices of the pairs with at most `max_tokens` tokens. Raises InputError if there are none."""
+    """Returns the indices of the pairs with at most `max_tokens` tokens on each side. Raises InputError if there are none."""
     rows = np.flatnonzero(longest <= max_tokens)
     if not len(rows):
         raise InputError(
@@ -93,10 +93,10 @@ def rows_within(longest: np.ndarray, max_tokens: int) -> np.ndarray:
 
 
 class TrainingBatches:
-    """An endless stream of training batches, epoch after epoch. Pairs with more than `max_tokens` tokens on a side are dropped.
+    """An endless stream of training batches, epoch after epoch. Pairs with over `max_tokens` tokens on either side are dropped.
 
-    Iteration starts at `position`, the number of batches used. Only `consume` advances it, because Lightning prefetches: the
-    caller calls `consume` after using a batch. An optimiser step takes `accumulate` batches, even if an epoch ends in between.
+    Iteration starts at `position`, the number of batches used. Because Lightning prefetches, iteration does not advance it: the
+    caller calls `consume` after each batch. An optimiser step takes `accumulate` batches, even if an epoch ends in between.
     """
 
     def __init__(self, src: Rows, tgt: Rows, max_tokens: int, seed: int, accumulate: int = 1) -> None:
@@ -106,8 +106,8 @@ class TrainingBatches:
         self._rows = rows_within(longest, max_tokens)
         self.dropped = len(longest) - len(self._rows)
         if self.dropped:
-            log.warning("%d training pairs of more than %d tokens dropped", self.dropped, max_tokens)
-        # Every epoch uses these parts: shuffling only exchanges rows of equal length, so each part keeps its lengths.
+            log.warning("%d training pairs with more than %d tokens were dropped", self.dropped, max_tokens)
+        # All epochs use these slices: shuffling only swaps rows of equal length, so each slice always has the same lengths.
         self._parts = _cut(-np.sort(-longest[self._rows]), np.full(len(self._rows), max_tokens))
         self.batches_per_epoch = len(self._parts)
         self.position = 0
@@ -121,11 +121,11 @@ class TrainingBatches:
         return [order[self._parts[i]] for i in generator.permutation(len(self._parts))]
 
     def batch(self, rows: np.ndarray) -> Batch:
-        with record_function("TrainingBatches.batch"):  # named in profiles, as torch's DataLoader is
+        with record_function("TrainingBatches.batch"):  # shows batches by name in profiles, like torch's DataLoader
             return collate(self._src, self._tgt, rows.tolist())
 
     def __iter__(self) -> Iterator[Batch]:
-        consumed = self.position % self._accumulate  # batches of the current step
+        consumed = self.position % self._accumulate  # batches of the current step that were already used
         first, done = divmod(self.position - consumed, self.batches_per_epoch)
         plan = chain.from_iterable(self.epoch(n)[done if n == first else 0 :] for n in count(first))
         while step := list(islice(plan, self._accumulate)):

@@ -30,7 +30,7 @@ from entente.files import Split as SplitName
 
 log = logging.getLogger("entente")
 
-SOURCE_KEYS = ("root", "path", "subset", "train", "valid", "test", "tests")  # settings that say which text is read
+SOURCE_KEYS = ("root", "path", "subset", "train", "valid", "test", "tests")  # settings that select the text to read
 MISSING = (None, "", "???")  # "???" is a mandatory config value that has not been set
 MULTI30K = "data/task1/raw"  # the folder of the files in the public repository multi30k/dataset
 
@@ -55,7 +55,7 @@ class TwoFiles(TypedDict):
 
 
 class Places(TypedDict):
-    """The columns of the two sides in one file of pairs, see `files.Columns`."""
+    """The columns of the two sides in one file of pairs (see `files.Columns`)."""
 
     src: str | AtLeastOne | None
     tgt: str | AtLeastOne | None
@@ -80,8 +80,8 @@ class Corpus:
     train: Dataset
     valid: Dataset
     tests: dict[str, Dataset]
-    dropped: dict[str, int] = field(default_factory=dict)  # "train: over-long" -> number of pairs; no zeros
-    read: dict[str, int] = field(default_factory=dict)  # "train" -> number of pairs read, before any were held out or dropped
+    dropped: dict[str, int] = field(default_factory=dict)  # number of pairs by split and reason ("train: over-long"), no zeros
+    read: dict[str, int] = field(default_factory=dict)  # number of pairs read, by split, before any were held out or dropped
     gold: dict[str, list[Gold]] = field(default_factory=dict)  # only for splits with known word alignments
 
     @property

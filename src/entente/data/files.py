@@ -1,7 +1,7 @@
 r"""Readers for files of text and of sentence pairs in the usual formats. They yield cleaned text.
 
 For all readers, a line ends at "\n" and nowhere else (a "\r" before it is trailing white space), so a lone CR, U+2028 or a
-form feed is text. A line without text counts as a pair without text, which is later dropped and counted.
+form feed is text. A blank line is read as an empty sentence or pair; such pairs are later dropped and counted.
 """
 
 import csv
@@ -28,7 +28,7 @@ from entente.files import is_stream, readable
 
 GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 UTF8_BOM = b"\xef\xbb\xbf"
-LONGEST_LINE = 1_000_000  # bytes; sentences have at most a thousand pieces, but a table's row may hold more than sentences
+LONGEST_LINE = 1_000_000  # bytes, far more than a sentence of MAX_PIECES needs, since a table may have further columns
 NO_BREAK = re.compile("[\u00a0\u2007\u202f]")
 TRANSLATION_COLUMN = "translation"  # in translation data sets on the hub: a dictionary of texts by language
 
@@ -62,8 +62,8 @@ class Columns(NamedTuple):
 
 
 def clean(line: str) -> str:
-    """Returns a line as every tokenizer sees it, in training text and in text to translate: NFC, with ordinary spaces for
-    no-break spaces (U+00A0, U+2007, U+202F), without leading or trailing white space."""
+    """Returns a line in NFC, with ordinary spaces for no-break spaces (U+00A0, U+2007, U+202F), and without leading or trailing
+    white space. All text is cleaned in this way before it is tokenized, in training and in translation."""
     return NO_BREAK.sub(" ", unicodedata.normalize("NFC", line)).strip()
 
 
@@ -73,12 +73,12 @@ def read_lines(path: Path | None) -> Iterator[str]:
 
 
 def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
-    """Yields line N of `src` with line N of `tgt`, for every N. Raises InputError if one file has more lines."""
+    """Yields pairs of line N of `src` and line N of `tgt`. Raises InputError if one file has more lines than the other."""
     sides = [read_lines(path) for path in (src, tgt)]
     for number, (one, other) in enumerate(zip_longest(*sides)):
         if one is None or other is None:
             longer, shorter = (tgt, src) if one is None else (src, tgt)
-            lines = "" if is_stream(longer) else f" ({number + 1 + sum(1 for _ in sides[one is None])})"  # it may be endless
+            lines = "" if is_stream(longer) else f" ({number + 1 + sum(1 for _ in sides[one is None])})"  # streams may not end
             raise InputError(f"{longer} has more lines{lines} than {shorter} ({number}): line N must translate line N")
         yield one, other
 
@@ -97,8 +97,8 @@ def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
 
 
 def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed: bool = True) -> Iterator[Pair]:
-    """Yields the cleaned pairs of a table. Its first row is a heading if `headed`, if a column is found by name, or if the
-    columns given by number have the names of their sides. Raises InputError for a cell that is not text, or is too long."""
+    """Yields the cleaned pairs of a table. Its first row is a heading if `headed`, if a column is found by name, or if both
+    numbered columns start with their language or side. Raises InputError for a cell that is not text, or is too long."""
     places = None
     for number, cells in enumerate(rows, start=0 if headed else 1):
         if all(isinstance(cell, str) and not clean(cell) for cell in cells):
@@ -122,7 +122,7 @@ def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed
 
 
 def rows_of(items: Iterable[dict[str, Any]]) -> Iterator[Sequence[Any]]:
-    """Yields the keys of the first item as a heading, then the values of each item (of its `translation`, if it has one)."""
+    """Yields the keys of the first item as a heading, then the values of each item. A `translation` replaces its item."""
     heading: list[str] = []
     for item in items:
         item = inner if isinstance(inner := item.get(TRANSLATION_COLUMN), dict) else item
@@ -132,7 +132,7 @@ def rows_of(items: Iterable[dict[str, Any]]) -> Iterator[Sequence[Any]]:
 
 
 def _csv(path: Path) -> Iterator[Sequence[str]]:
-    # The parser would end a row at a lone "\r", so we replace it by a lone surrogate, which UTF-8 text cannot contain.
+    # The parser would end a row at a lone "\r", so we replace it with a lone surrogate, which UTF-8 text cannot contain.
     stand_in = "\udc0d"
     held = 0  # characters of the row so far
 
@@ -157,7 +157,7 @@ def _csv(path: Path) -> Iterator[Sequence[str]]:
 def _json(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(_lines(path), start=1):
         try:
-            item = (json.loads(line) or None) if line.strip() else {}  # a line without text counts as a pair without text
+            item = (json.loads(line) or None) if line.strip() else {}  # a blank line is an empty pair
         except (ValueError, RecursionError):
             item = None
         if not isinstance(item, dict):

@@ -24,7 +24,7 @@ def split_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """A split to evaluate. A batch's `index` points into `sources` and `references`. limit: number or share of batches."""
+    """A split to evaluate. A batch's `index` points into `sources` and `references`. limit: number or share of batches used."""
 
     name: str
     batches: EvaluationBatches
@@ -41,7 +41,7 @@ class EvaluationSplit:
 
 
 class TranslationData(L.LightningDataModule):
-    """A corpus in training and evaluation batches. With `overfit`, every split consists of the pairs of one training batch,
+    """The training and evaluation batches of a corpus. With `overfit`, every split consists of the pairs of one training batch,
     which a correct model can memorise. `limit_batches` is the limit of every EvaluationSplit."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Sentence pairs in Arrow tables, which take a third of the memory of Python strings, and the choice of pairs to hold out."""
+"""Stores sentence pairs in Arrow tables, which take a third of the memory of Python strings, and selects pairs to hold out."""
 
 import hashlib
 import uuid
@@ -33,7 +33,7 @@ class Pairs:
             size += blocks[-1].nbytes
             if size > most:
                 raise InputError(
-                    f"{where}: more text than half the memory of this machine holds ({most / 1e9:.1f} GB); give less of it"
+                    f"{where}: more text than fits in half of this machine's memory ({most / 1e9:.1f} GB); give less text"
                 )
         self._table = pa.Table.from_batches(blocks, ARROW_SCHEMA)
         self.empty = self.read - len(self)
@@ -71,7 +71,7 @@ class Pairs:
 
 
 def match_key(sentence: str) -> str:
-    """Returns a key that is equal for sentences that differ only in case or white space; such sentences count as the same."""
+    """Returns a key that is equal for sentences that differ only in case or white space; these count as the same sentence."""
     return " ".join(sentence.casefold().split())
 
 
@@ -107,7 +107,7 @@ def count_overlap(train: Iterable[Pair], parts: Mapping[str, Iterable[Pair]]) ->
 def _order(pairs: Iterable[Pair], group: np.ndarray, count: np.ndarray, seed: int) -> np.ndarray:
     """Returns the sort key of each group, (G,): a hash of the seed and the group's alphabetically first sentence."""
     order, left = np.zeros(len(count), np.uint64), count.copy()
-    least: dict[int, str] = {}  # only of groups with pairs still to come
+    least: dict[int, str] = {}  # the first sentence of each group that has pairs still to come
     for pair, g in zip(pairs, group, strict=True):
         name = min(map(match_key, pair))
         least[g] = min(name, least.get(g, name))

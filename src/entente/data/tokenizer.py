@@ -27,8 +27,8 @@ from entente.files import open_atomic, writable
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
-SAMPLE = 1_000_000  # maximum number of sentences for the trainer, which holds all in memory; larger corpora are sampled evenly
-MAX_PIECES = 1024  # per sentence to translate or score: attention takes memory in proportion to the square of this number
+SAMPLE = 1_000_000  # maximum number of training sentences, all held in memory; larger corpora are sampled evenly
+MAX_PIECES = 1024  # maximum for a sentence to translate or score, since the memory of attention grows quadratically
 
 Type = Literal["bpe", "unigram"]
 Size = Annotated[int, Interval(ge=1, le=1_000_000)]
@@ -49,7 +49,7 @@ OPTIONS: dict[str, Any] = {
 }
 BYTES = 256
 # Characters that the trainer rejects in a line, or uses itself (U+2581 marks a space, U+2585 an unknown, tab ends a piece).
-# In training they become spaces; `encode` spells those of them that are not pieces in bytes.
+# In training they become spaces. `encode` spells them in bytes, unless they are pieces.
 RESERVED = re.compile("[\0\t\n\r\u2581\u2585]")
 
 log = logging.getLogger("entente")
@@ -70,14 +70,14 @@ class Tokenizer:
 
     @classmethod
     def train(cls, lines: Iterable[str], vocab_size: int, type: Type = "bpe") -> "Tokenizer":
-        """Learns at most `vocab_size` pieces, fewer if the lines yield no more. The same lines give the same pieces."""
+        """Returns a tokenizer of at most `vocab_size` pieces; few lines yield fewer. The same lines give the same pieces."""
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=(RESERVED.sub(" ", line) for line in lines),
                 model_writer=model,
                 model_type=type,
-                # With a smaller size, the trainer fails before counting the required characters, which the error reports.
+                # With a smaller size, the trainer fails before it counts the characters, and our error needs this count.
                 vocab_size=max(vocab_size, len(SPECIAL) + BYTES),
                 **OPTIONS,
             )
@@ -111,7 +111,7 @@ class Tokenizer:
         return self._processor.decode([i for i in ids if i >= len(SPECIAL)])
 
     def spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
-        """Returns the text of the pieces, like `decode`, and each piece's span in it: first character, one past the last.
+        """Returns the text of the pieces, like `decode`, and the span [start, end) of each piece in that text.
         A space belongs to the piece that starts with it, and a character spelt in bytes to the piece of its last byte. Special
         ids have empty spans."""
         proto = self._processor.decode([i for i in ids if i >= len(SPECIAL)], return_type="proto")
@@ -149,7 +149,7 @@ class Vocabulary:
         learned = [_load_or_train(corpus_train, sides, vocab_size, type, cache_dir) for sides in groups]
         for pieces in map(len, learned):
             if pieces < vocab_size:
-                log.warning("a vocabulary of %d pieces is more than this text can fill; it has %d", vocab_size, pieces)
+                log.warning("this text cannot fill a vocabulary of %d pieces; it yields only %d", vocab_size, pieces)
         return cls(learned[0], learned[-1], joint)
 
     def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
@@ -187,8 +187,8 @@ def digest(pairs: Dataset, *sides: str) -> str:
 
 
 def _load_or_train(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path | None) -> Tokenizer:
-    """Returns the tokenizer of these sides. The name of its file in the cache has a digest of all that training depends on and
-    a digest of the content, so a new tokenizer is trained if the file is missing, damaged or unreadable."""
+    """Returns the tokenizer of these sides. Its file name in the cache contains a digest of everything that training depends
+    on and a digest of the content, so a new tokenizer is trained if the file is missing, damaged or unreadable."""
     options = (sentencepiece.__version__, vocab_size, type, sorted(OPTIONS.items()), RESERVED.pattern, SAMPLE)
     key = hashlib.sha256(repr((options, digest(pairs, *sides))).encode()).hexdigest()[:32]
 

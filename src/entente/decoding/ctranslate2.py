@@ -24,7 +24,7 @@ from entente.models import Transformer
 from entente.models.transformer import Block
 
 TOKENS_PER_BATCH = 1024  # source tokens that one worker translates together
-# Arguments of a Transformer of which CTranslate2 supports any value; of all others it supports the default, and norm=post.
+# Transformer arguments for which CTranslate2 supports any value; of the others it supports only the default, and norm=post.
 ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout", "tied", "positions"}
 
 
@@ -103,7 +103,7 @@ def write_ctranslate2(run: checkpoint.Run, folder: Path, quantization: str | Non
 
 
 def _to_numpy(tensor: Any) -> np.ndarray:
-    """Returns a float32 copy of a tensor as a NumPy array; a copy, because quantization overwrites its input."""
+    """Returns a tensor as a float32 NumPy array, copied because quantization overwrites its input."""
     return tensor.detach().float().cpu().numpy().copy()
 
 
@@ -122,14 +122,14 @@ def _pieces(tokenizer: Tokenizer) -> list[str]:
 
 
 class CTranslate2:
-    """A translator on the CPU that can stand in for `translate`. It has as many single-threaded workers as torch has threads.
+    """A translator on the CPU that can replace `translate`. It has `torch.get_num_threads()` workers, one thread each.
 
     In float32, greedy search translates as `translate` does, unless two tokens are equally likely within float32 accuracy; int8
-    rounds weights and activations, which changes some translations. Beams of width K grow like ours but stop later. CTranslate2
-    does not support our penalty ((5 + n) / 6)^alpha, so it applies none. It searches until 2 K hypotheses have ended and
-    the most likely candidate of a step ends; this class then ranks the hypotheses like our search. The best translation differs
-    from ours if a better one ends after our search has stopped, or if ours ends after 2 K others and is lost. A repetition that
-    is likelier than any ending, but is cut at the length limit, may take its place. With n_best > 1, lower ranks differ more.
+    rounds weights and activations, which changes some translations. Beam search of width K extends hypotheses like ours but
+    stops later, when 2 K hypotheses have ended and the most likely candidate of a step ends. CTranslate2 does not support our
+    length penalty, so none is applied, and this class ranks the hypotheses like our search. The best translation differs from
+    ours if a better one ends after our search has stopped, or if ours ends after 2 K others and is lost. A repetition that is
+    cut at the length limit, but likelier than any ending, may take the place of ours. With n_best > 1, lower ranks differ more.
 
     Raises InputError if CTranslate2 does not support the model or the beam, or is not installed."""
 

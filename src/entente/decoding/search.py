@@ -27,7 +27,7 @@ class Hypothesis(NamedTuple):
 
 
 def rank(hypothesis: Hypothesis) -> tuple[bool, float]:
-    """Returns a sort key that puts the best first: hypotheses that ended, then those cut at the length limit, each by score."""
+    """Returns a sort key that puts the best first: hypotheses that ended, then those that were cut, by score in each group."""
     return not hypothesis.ended, -hypothesis.score
 
 
@@ -51,7 +51,7 @@ class Search:
     relations = (check_n_best,)
 
     def limits(self, lengths: Tensor) -> Tensor:
-        """Returns the maximum numbers of tokens (B,) of the translations of sources with the given lengths (B,)."""
+        """Returns the length limits (B,) of the translations, in tokens, for source lengths (B,)."""
         return (lengths * self.length_factor).long() + self.length_offset
 
     def penalty(self, length: int) -> float:
@@ -72,7 +72,7 @@ def best(model: Seq2Seq, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
     CPU, rows are split into blocks small enough for their logits to remain in the cache until they are compared."""
     parts = hidden.split(SEARCH_ROWS) if hidden.device.type == "cpu" else (hidden,)
     values, tokens = zip(*(largest(log_probabilities(model, part), k) for part in parts), strict=True)
-    if (found := torch.cat(values)).isnan().any():  # one logit of NaN or +inf makes the whole row NaN
+    if (found := torch.cat(values)).isnan().any():  # a single NaN or +inf logit makes the whole row NaN
         raise Diverged("the model's log-probabilities are NaN; train it again with a smaller optim.lr")
     return found, torch.cat(tokens)
 
@@ -107,7 +107,7 @@ class _Finished:
         del self.hypotheses[self.how.beam :]
 
     def beats(self, n: int, bound: float) -> bool:
-        """Returns whether the n best all score at least `bound`, so that no new hypothesis below it can join them."""
+        """Returns whether n hypotheses score at least `bound`, so that a hypothesis below `bound` cannot join the n best."""
         return len(self.hypotheses) >= n and self.hypotheses[n - 1].score >= bound
 
     def is_open(self, totals: list[float], prefix: Tensor, step: int) -> bool:
@@ -117,7 +117,7 @@ class _Finished:
                 if total > -torch.inf:
                     self.add(tokens, total, step, False)
             return False
-        # Log-probabilities only fall, so no beam can score more than the best one now would with the most favourable penalty.
+        # Log-probabilities only fall, so no beam can score more than the best total so far with the most favourable penalty.
         now = totals[0] / self.how.penalty(step)
         bound = max(now, totals[0] / self.how.penalty(self.limit))
         return not self.beats(self.how.n_best, bound) and not self.beats(self.how.beam, now)
@@ -128,11 +128,11 @@ def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
     """Returns for each sentence of src (B, S) its n best hypotheses, best first. The model should be in evaluation mode.
 
     Each step extends every beam by every token. The K best candidates that have not ended become the new beams. Of the K best
-    overall, those that have ended are finished hypotheses. A sentence is done at its length limit, when no live beam can
-    beat its n best, or when K finished hypotheses score no less than the best live beam does now. K = 1 is greedy search."""
+    overall, those that have ended are finished hypotheses. A sentence is done when it reaches its length limit, when no live
+    beam can beat its n best, or when K finished hypotheses reach the best live beam's current score. K = 1 is greedy search."""
     finished = [_Finished(how, limit) for limit in how.limits(padding_mask(src, model.pad_id).sum(1)).tolist()]
     k = how.beam
-    rows = list(range(src.size(0)))  # the sentence of each group of beams
+    rows = list(range(src.size(0)))  # the sentences still open, one for each group of beams
     state = model.encode(src)
     token = torch.full((src.size(0), 1), bos, device=src.device)
     prefix = torch.empty(src.size(0), 1, 0, dtype=torch.long, device=src.device)  # (B, beams, T): 1 beam at first, then K

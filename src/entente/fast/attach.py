@@ -1,7 +1,7 @@
 """Fast implementations of a model's methods, attached from outside: the model's own files do not depend on them.
 
 Each function replaces one method of a module instance, so parameters, their names and hooks remain unchanged. `attach` serves
-both training and decoding. `packed` serves decoding only: it makes a copy of the weights, which later changes would not reach.
+both training and decoding. `packed` serves decoding only: it copies the weights, so later changes to them have no effect.
 
 Shapes: B batch, H heads, T queries, S keys, K key width of a head, N target tokens, R target tokens of a block, D width of the
 decoder's output, V vocabulary.
@@ -25,7 +25,7 @@ from entente.models.seq2seq import Loss
 
 Model = TypeVar("Model", bound=nn.Module)
 LEVELS = 2**16  # the number of values that 16 bits can represent
-UNFUSED_DEVICES = {"cpu"}  # device types on which the fused attention kernel is slower
+UNFUSED_DEVICES = {"cpu"}  # device types on which the fused attention kernel is slower than separate steps
 PACKED_ROWS = 256  # the number of input rows for which packed weights are laid out; other numbers work too
 LOSS_ROWS = 512  # R: a block of 512 x 8,000 logits takes 16 MB
 
@@ -43,7 +43,7 @@ def drop(layer: nn.Dropout, x: Tensor) -> Tensor:
 
 def attend(layer: MultiHeadAttention, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
     """Implements MultiHeadAttention.attend for query (B, H, T, K). Training on a GPU uses torch's fused kernel. Evaluation
-    uses separate steps, so that hooks see the weights. So does training on a CPU, where they are faster at sentence lengths."""
+    uses separate steps, so that hooks see the weights. So does training on a CPU, where the fused kernel is slower."""
     if not layer.training or query.device.type in UNFUSED_DEVICES:
         return MultiHeadAttention.attend(layer, query, kv, mask)
     return F.scaled_dot_product_attention(query, kv.key, kv.value, mask, dropout_p=layer.dropout.p)
@@ -51,7 +51,7 @@ def attend(layer: MultiHeadAttention, query: Tensor, kv: KV, mask: Tensor | None
 
 def is_standard(layer: MultiHeadAttention) -> bool:
     """Returns whether the layer equals one built from `d_model`, `n_heads` and `dropout` alone: the fused kernel can
-    replace only these. Any other argument that changes the layer, even one added in the future, makes it non-standard."""
+    replace only such layers. Any other argument that changes the layer, even one added in the future, makes it non-standard."""
     with torch.device("meta"):  # allocates no memory
         standard = MultiHeadAttention(layer.out.out_features, layer.n_heads, layer.dropout.p)
     return _fingerprint(layer) == _fingerprint(standard)
@@ -67,7 +67,7 @@ def _fingerprint(layer: nn.Module) -> list[Any]:
 
 def loss(model: Seq2Seq, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
     """Implements Seq2Seq.loss for hidden (N, D) and target (N,) in blocks of rows, because all logits together would be the
-    largest tensor. The forward pass computes the gradients while a block's logits exist; the backward pass only scales them.
+    largest tensor. The forward pass computes the gradients while a block's logits exist; backward only scales the gradients.
     Products use autocast's dtype; softmax and losses use at least float32. If `output` has a bias, calls Seq2Seq.loss."""
     if model.output.bias is not None:
         return Seq2Seq.loss(model, hidden, target, label_smoothing)
@@ -95,8 +95,8 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
 
 
 def _precision(hidden: Tensor) -> tuple[torch.dtype, int]:
-    """Returns the dtype of the matrix products, and a factor that enlarges float16 gradients; the backward pass
-    replaces it by the loss scale. Without this factor, the gradients of a mean over N target tokens would underflow."""
+    """Returns the dtype of the matrix products, and a factor for float16 gradients, since those of a mean over N target
+    tokens would underflow. The backward pass divides by this factor and multiplies by the loss scale."""
     device = hidden.device.type
     narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
     return narrow, len(hidden) if narrow == torch.float16 else 1
@@ -105,7 +105,7 @@ def _precision(hidden: Tensor) -> tuple[torch.dtype, int]:
 def _blockwise_loss(
     hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, gradients: tuple[Tensor, Tensor] | None
 ) -> Loss:
-    """Returns the loss. Adds the scaled gradients of `smoothed` to `gradients` (or None): zeros shaped like hidden, weight."""
+    """Returns the loss. Adds the scaled gradients of `smoothed` to `gradients`, if given: zeros like `hidden` and `weight`."""
     n, vocabulary = len(target), len(weight)
     narrow, scale = _precision(hidden)
     wide = torch.promote_types(hidden.dtype, torch.float32)

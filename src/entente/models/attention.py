@@ -39,7 +39,7 @@ class KV(NamedTuple):
 
     def extend(self, new: "KV") -> "KV":
         """Returns these keys and values with the `new` ones appended along S."""
-        if not self.key.size(-2):  # empty, as always in training: no copy is needed
+        if not self.key.size(-2):  # no keys yet, as always in training: no copy is needed
             return new
         return KV(torch.cat([self.key, new.key], dim=-2), torch.cat([self.value, new.value], dim=-2))
 
@@ -99,9 +99,9 @@ class AttentionWeights(nn.Module):
     masked score becomes -inf, so its weight is exactly 0. Callers ensure that every query sees a key: no sentence is empty, and
     a token sees itself. To record attention, use a forward hook on this module: its output is the weights before dropout.
 
-    softmax: the axis to normalise. Axes other than `keys` are deliberate mistakes, for ablations. Along them, the mask may hide
-    all scores, so masked scores are set to a finite minimum, and their weights to 0 afterwards. mask_value: replaces masked
-    scores; None means -inf. A finite value below the range of the scores' dtype is raised to the lowest value of that range.
+    softmax: the axis to normalise. Axes other than `keys` are deliberate mistakes, for ablations. Along these axes the mask may
+    hide all scores, so masked scores are set to a finite minimum, and their weights to 0 afterwards. mask_value: replaces
+    masked scores; None means -inf. A finite value below the range of the scores' dtype is raised to the minimum of that range.
     """
 
     def __init__(self, softmax: SoftmaxOver = "keys", mask_value: float | None = None) -> None:
@@ -122,8 +122,8 @@ class AttentionWeights(nn.Module):
 
     def reachable(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         """Returns a mask (..., T, S) of the keys that each query can reach: the keys that `mask` allows, or all if `mask_value`
-        is too high to hide a key next to one with score 0. A reachable key may still have weight 0, because a saturated softmax
-        underflows. Used to record attention."""
+        is so high that a masked key gets some weight next to a key with score 0. A reachable key may still have weight 0,
+        because a saturated softmax underflows. Used to record attention."""
         everything = torch.ones_like(scores, dtype=torch.bool)
         takes_effect = self.softmax != "keys" or math.exp(self.mask_value) < torch.finfo(scores.dtype).tiny
         return everything if mask is None or not takes_effect else everything & mask
@@ -135,7 +135,7 @@ def check_head_count(d_model: int, n_heads: int) -> None:
 
 
 def check_head_width(d_k: int | None, projections: Sequence[Projection]) -> None:
-    """Raises ValueError if `d_k` is set but not all projections are learned: unprojected heads have width D / H."""
+    """Raises ValueError if `d_k` is set but not all projections are learned, because heads without one have width D / H."""
     if d_k is not None and set(projections) != set(PROJECTIONS):
         raise ValueError(f"d_k={d_k} needs all three projections; leave d_k null, or learn all three")
 

@@ -4,7 +4,7 @@ At step i, with decoder state s, embedded target token y and encoder outputs h:
 
     c_i = attention(query = s_{i-1}, keys = U h, values = h)     section 3.1
     s_i = GRU([y_{i-1}; c_i], s_{i-1})                           A.2.2
-    t_i = maxout(W [s_i; y_{i-1}; c_i])                          A.2.2 has s_{i-1} here, equation 4 has s_i
+    t_i = maxout(W [s_i; y_{i-1}; c_i])                          A.2.2 has s_{i-1} here; equation 4 has s_i
 
 The GRU is torch's, which applies the reset gate r after the recurrent product, tanh(W x + r * (U s)). The paper's GRU applies
 it before the product, tanh(W x + U (r * s)) (A.1.1; Cho et al. 2014).
@@ -27,7 +27,7 @@ from entente.models.seq2seq import Residual, Seq2Seq, Source, State, padding_mas
 Cell = Literal["gru", "lstm"]
 RecurrentScore = Literal["additive", "dot", "bilinear", "none"]
 Readout = Literal["maxout", "residual", "context"]
-Recurrent = tuple[Tensor, ...]  # (h,) of a GRU, (h, c) of an LSTM, each (B, D)
+Recurrent = tuple[Tensor, ...]  # (h,) for a GRU, (h, c) for an LSTM; h and c are (B, D)
 BiRNNState = State[Recurrent, KV]  # written: the recurrent state; memory: keys (B, S, A or D), values (B, S, M)
 
 
