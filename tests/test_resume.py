@@ -231,7 +231,7 @@ def test_resume_auto_takes_the_newest_unfinished_run(run: Run, interrupt: Run, t
     assert run("birnn", "a", resume="auto") == tmp_path / "a"  # there is no run yet, so a new one begins
     assert "no run" in capsys.readouterr().out
     assert run("birnn", "a", resume="auto") == tmp_path / "a"
-    assert "has finished, nothing left to do" in capsys.readouterr().out
+    assert "has finished; nothing is left to do" in capsys.readouterr().out
     stop()
     stop()
     assert sorted(path.name for path in tmp_path.glob("a*")) == ["a", "a-2", "a-3"]

@@ -1,6 +1,6 @@
 """Prepares the process: threads, memory, and the log on standard output.
 
-A training step allocates and frees a few hundred megabytes, in blocks of the same sizes as the step before. Without
+A training step allocates and frees a few hundred megabytes, in blocks of the same sizes as in the previous step. Without
 `keep_freed_memory`, glibc returns each large block to the kernel as soon as it is freed, and the kernel zeroes it again, page
 by page, at the next allocation. On a CPU this takes a third of the time of a step (140,000 page faults for 4,096 tokens).
 """
@@ -26,13 +26,13 @@ Threads = Annotated[Annotated[int, Interval(ge=1, le=4096)] | None, doc("number 
 PARENT = "ENTENTE_PARENT"  # environment variable with the id of the process that trains a suite
 MALLOC = {  # parameters of mallopt, numbered as in glibc's malloc.h
     -4: 0,  # M_MMAP_MAX: never allocate a block with mmap
-    -1: 2**31 - 1,  # M_TRIM_THRESHOLD: free bytes at the end of the heap before glibc returns them
-    -8: 1,  # M_ARENA_MAX: one heap for all threads, since glibc returns memory freed in a per-thread heap
+    -1: 2**31 - 1,  # M_TRIM_THRESHOLD: return memory only when the end of the heap has more free bytes than this
+    -8: 1,  # M_ARENA_MAX: one heap for all threads, because glibc would return memory freed in a per-thread heap
 }
 
 
 class LineFormatter(logging.Formatter):
-    """Formats each record as one line, see `escape.line`."""
+    """Formats each record as one line, using `escape.line`."""
 
     def format(self, record: logging.LogRecord) -> str:
         return escape.line(super().format(record))
@@ -56,19 +56,19 @@ def keep_freed_memory() -> bool:
 
 
 def stop_with(parent: int) -> None:
-    """Sends SIGTERM to this process once `parent` is no longer its parent."""
+    """Waits until `parent` is no longer the parent of this process, then sends SIGTERM to this process."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def memory() -> int:
-    """Returns the memory of this machine in bytes, or `sys.maxsize` if Python cannot tell (on Windows)."""
+    """Returns the memory of this machine in bytes, or `sys.maxsize` on Windows, where `os.sysconf` is missing."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else sys.maxsize
 
 
 def prepare_process(threads: int | None) -> None:
-    """Sets the number of threads (None: torch's own), keeps freed memory, logs to standard output, and silences Lightning."""
+    """Sets the thread count (None: torch's default), keeps freed memory, logs to standard output, and silences Lightning."""
     keep_freed_memory()
     if threads:
         torch.set_num_threads(threads)
@@ -80,5 +80,5 @@ def prepare_process(threads: int | None) -> None:
         log.addHandler(handler)
     for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    # Lightning 2.6 makes a call that torch 2.13 has deprecated; there is nothing a user could do about it.
+    # Lightning 2.6 makes a call that torch 2.13 has deprecated; users can do nothing about this warning.
     warnings.filterwarnings("ignore", message=r"`isinstance.treespec, LeafSpec.` is deprecated", category=FutureWarning)

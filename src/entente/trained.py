@@ -1,6 +1,6 @@
 """A trained model for use in Python, loaded with `entente.load("outputs/RUN")`.
 
-Shapes: L layers, H heads, S source pieces and T target pieces, both counting the end symbol </s>, V vocabulary.
+Shapes: L layers, H heads, S source pieces and T target pieces, both including the end symbol </s>, V vocabulary.
 """
 
 from pathlib import Path
@@ -37,7 +37,7 @@ class TrainedModel(checkpoint.Run):
         return f"{type(self.model).__name__} {data['src']} -> {data['tgt']}, {count:,} parameters, trained {self.step:,} steps"
 
     def translate(self, sentences: Text, beam: int = 5, length_penalty: float = 1.0) -> Text:
-        """Returns the best translation of one sentence, or of each sentence of a list. beam=1 is greedy search."""
+        """Returns the best translation of one sentence, or of each sentence in a list. beam=1 is greedy search."""
         given = [sentences] if isinstance(sentences, str) else sentences
         for sentence in given:
             self.vocabulary.src.refuse_too_long(clean(sentence), repr(sentence[:30]))
@@ -75,8 +75,8 @@ class TrainedModel(checkpoint.Run):
 
 
 def load(run: str | Path, device: str | torch.device | None = None) -> TrainedModel:
-    """Loads the best checkpoint of a run's directory, or a checkpoint file. device: None means a GPU if torch finds one, else
-    the CPU. Raises InputError, with a one-line message, if the file is missing, damaged or from another program."""
+    """Loads the best checkpoint in a run's directory, or the given checkpoint file. device: None means a GPU if torch finds
+    one, else the CPU. Raises InputError, with a one-line message, if the file is missing, damaged or from another program."""
     found = checkpoint.load(str(run))
     found.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     return TrainedModel(**vars(found))

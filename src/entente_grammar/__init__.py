@@ -1,6 +1,6 @@
 """The embedded corpus: a synchronous grammar that derives French and English together, with gold word alignments.
 
-sentences.py draws a tree of meaning from seeded random numbers; its nodes (nominals.py, clause.py) write it in both languages.
+sentences.py draws a meaning tree from seeded random numbers; the tree's nodes (nominals.py, clause.py) write both sentences.
 The French determines the English. Choices that English leaves open (tu or vous, est-ce que or inversion, the gender of "I") are
 made by a Style.
 """

@@ -1,4 +1,4 @@
-"""Draws clauses about what someone does: the objects of the verb, then manner, company, place and time."""
+"""Draws clauses about what someone does: the objects of the verb, then adjuncts of manner, company, place and time."""
 
 from collections.abc import Sequence
 
@@ -40,7 +40,7 @@ def action(
 
 
 def draw_actor(draft: Draft) -> Nominal:
-    """Draws the subject of an action. A person named by trade may get a relative clause."""
+    """Draws the subject of an action. A person named by an occupation may get a relative clause."""
     subject = phrases.draw_subject(draft)
     if isinstance(subject, NounPhrase) and subject.noun.section == "role" and not subject.adjectives and draft.chance(0.15):
         subject.det = "def"
@@ -155,7 +155,7 @@ def named_place(draft: Draft, en: str) -> Prepositional:
 
 
 def draw_object(draft: Draft, verb: Verb, subject: Nominal, negated: bool) -> NounPhrase:
-    """Draws a thing as object, perhaps with a relative clause."""
+    """Draws a thing as the object of a verb, perhaps with a relative clause."""
     phrase = phrases.draw_thing(draft, verb, subject, negated)
     if phrase.det == "def" and phrase.owner is None and draft.related and draft.chance(0.12) and phrase.noun.countable:
         add_relative(draft, phrase, verb)
@@ -163,7 +163,7 @@ def draw_object(draft: Draft, verb: Verb, subject: Nominal, negated: bool) -> No
 
 
 def add_person(draft: Draft, clause: Clause) -> None:
-    """Adds a person as object: a pronoun or a noun phrase."""
+    """Adds a person as the object of the clause: a pronoun or a noun phrase."""
     if draft.chance(0.5):
         clause.clitic = phrases.draw_clitic(draft, clause.verb, clause.subject, hidden=bool(clause.modal))
     else:

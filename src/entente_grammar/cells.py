@@ -15,7 +15,7 @@ ME, YOU, HE, WE, THEY = 0, 1, 2, 3, 5  # grammatical persons; 4 is vous, which o
 
 
 class Cell(NamedTuple):
-    """A written word and its link numbers. `article` tells articles, which contract with à and de, from pronouns."""
+    """A written word and its link numbers. `article` marks articles, which contract with à and de, unlike pronouns."""
 
     text: str
     sure: tuple[int, ...] = ()

@@ -1,5 +1,5 @@
-"""Tables of the words that a derivation can draw, and of words that suit each other, built from the lexicon. Their order
-determines the corpus."""
+"""Tables of the words that a derivation can draw, and of words that suit each other, built from the lexicon. The order
+of their entries determines the corpus."""
 
 from collections.abc import Sequence
 from typing import TypeVar

@@ -84,7 +84,7 @@ class Clitic(NamedTuple):
 
 @dataclass(slots=True)
 class Clause:
-    """A verb with subject, tense, negation, objects and adjuncts. `gap` is what a relative pronoun replaces."""
+    """A verb with subject, tense, negation, objects and adjuncts. `gap` names the part that a relative pronoun replaces."""
 
     key: int
     subject: Nominal
@@ -111,7 +111,7 @@ class Clause:
 
     def _tail(self, words: Sequence[str], others: int, function_words: Collection[str]) -> Cells:
         """Returns the words that follow the verb in a verb phrase (faim, besoin de; for, hungry). The last `others`
-        words are linked to the `others` such words of the other language, the rest to the verb, function words only weakly."""
+        words are linked to such words of the other language. The rest are linked to the verb, `function_words` only weakly."""
         head = (self.key + HEAD,)
         cells = []
         for number, word in zip(range(len(words), 0, -1), words, strict=True):
@@ -154,7 +154,7 @@ class Clause:
     def french_predicate(
         self, style: Style, agr: Agreement, inverted: bool = False, antecedent: Agreement | None = None
     ) -> Cells:
-        """Returns ne, clitics, verb, second negation, adverb, participle or infinitive, objects and adjuncts."""
+        """Returns, in order: ne, clitics, verb, second negation, adverb, participle or infinitive, objects and adjuncts."""
         main, link = self.verb.words[0], (self.key + HEAD,)
         clitics = self._french_clitics(style, agr)
         inner: Cells = []

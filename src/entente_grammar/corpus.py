@@ -82,7 +82,7 @@ def splits(seed: int = 1, train: int = 30_000, valid: int = 1_000, test: int = 1
 
 
 def usual_french(pair: Pair) -> str:
-    """Returns the French sentence that has the meaning of the pair and the usual choices: tu, est-ce que, masculine."""
+    """Returns the French sentence that expresses the meaning of the pair with the usual choices: tu, est-ce que, masculine."""
     if pair.origin is None:
         return pair.text("fr")
     gender_shown = any(token.text.lower() in ("he", "she", "his", "her") for token in pair.en)
@@ -90,7 +90,7 @@ def usual_french(pair: Pair) -> str:
 
 
 def ceiling(pairs: Sequence[Pair]) -> float:
-    """Returns the BLEU of a translator into French that makes the usual choices: the best that a deterministic one reaches."""
+    """Returns the BLEU of a translator into French that makes the usual choices: the maximum for a deterministic translator."""
     from sacrebleu import corpus_bleu
 
     return corpus_bleu([usual_french(pair) for pair in pairs], [[pair.text("fr") for pair in pairs]]).score

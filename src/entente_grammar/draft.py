@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Draft:
-    """A sentence in the making: its source of random numbers, its style, the next link number, and its features so far.
+    """A sentence that is being drawn: its source of random numbers, style, link numbers and features so far.
 
     The order of the random choices determines the corpus: changing it changes the sentences.
     """
@@ -67,7 +67,7 @@ class Draft:
         return self._key
 
     def use(self, lexeme: str, *constructions: str) -> None:
-        """Adds to the features a lexeme, its constructions, and the lexeme in combination with each construction."""
+        """Adds a lexeme, its constructions, and the lexeme combined with each construction to the features."""
         self.features.add(lexeme)
         for name in constructions:
             self.features.add("construction:" + name)

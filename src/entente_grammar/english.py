@@ -11,7 +11,7 @@ DOUBLING = frozenset("swim run get put stop plan sit cut forget begin drop hug r
 
 @cache
 def english_plural(noun: str) -> str:
-    """Returns the plural of an English noun. Of several words, only the last one changes."""
+    """Returns the plural of an English noun. In a noun of several words, only the last one changes."""
     *front, last = noun.split()
     return " ".join([*front, PLURALS.get(last) or _add_s(last)])
 

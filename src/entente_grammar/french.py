@@ -15,7 +15,7 @@ ELIDING = frozenset({"je", "me", "te", "se", "le", "la", "de", "ne", "que", "ce"
 
 @cache
 def starts_with_vowel(word: str) -> bool:
-    """Returns whether je, le, de ... are elided before this word. They are before "y", but not before an aspirated h."""
+    """Returns whether je, le, de ... are elided before this word. They are elided before "y", but not before an aspirated h."""
     if word[0] in "hH":
         return not word.lower().startswith(ASPIRATED)
     return word == "y" or word[0] in VOWELS and word != "onze"
@@ -43,7 +43,7 @@ class Conjugation(NamedTuple):
 
 
 def _er_verb(infinitive: str) -> tuple[list[str], str, str]:
-    """Returns the present, the participle and the future stem of a verb in -er, with its changes in spelling."""
+    """Returns the present, the participle and the future stem of a verb in -er, with the changes in its spelling."""
     stem = infinitive[:-2]
     strong = stem  # the stem before a silent ending: achète, appelle, préfère, nettoie
     future = infinitive

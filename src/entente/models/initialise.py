@@ -1,4 +1,4 @@
-"""Initialisation of a model: types and checks of its constructor's arguments, and the initial values of its parameters."""
+"""Defines types and checks for the arguments of a model's constructor, and sets the initial values of its parameters."""
 
 import hashlib
 from typing import Annotated, Any, get_args
@@ -14,7 +14,7 @@ Seed = Annotated[int, Interval(ge=0, lt=2**32)]
 Width = Annotated[int, Interval(ge=1, le=8192)]
 DropoutRate = Annotated[float, Interval(ge=0, lt=1)]  # the probability that a value is dropped
 
-# The number of gates of each class. A layer stacks its gates' matrices along dim 0; each matrix is initialised separately.
+# The number of gates in each class. torch stacks the gates' matrices along dim 0; `_fill` initialises them one by one.
 GATES = {nn.GRU: 3, nn.GRUCell: 3, nn.LSTM: 4, nn.LSTMCell: 4}
 FORGET_GATE = 1  # index among an LSTM's gates: input, forget, cell, output
 
@@ -32,7 +32,7 @@ def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
     a part of the model leaves all other initial values unchanged. Matrices are Xavier-uniform (Glorot & Bengio 2010), recurrent
     matrices orthogonal (Bahdanau et al. 2015, B.1), embeddings normal, and biases 0, except that the two biases of an LSTM's
     forget gate sum to 1 (Jozefowicz et al. 2015). Norms keep ones and zeros. A tied matrix is seeded by its name as an
-    embedding, because that comes first. Small embeddings make a tied output start near uniform, with a loss close to ln V."""
+    embedding, the first of its names. Small embeddings make a tied output start near uniform, with a loss close to ln V."""
     owners = dict(model.named_modules())
     for name, parameter in model.named_parameters():
         owner = owners[name.rpartition(".")[0]]
@@ -49,10 +49,10 @@ def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
 def _fill(values: Tensor, leaf: str, owner: nn.Module, generator: torch.Generator, embedding_std: float) -> None:
     if values.dim() < 2:
         nn.init.zeros_(values)
-        if isinstance(owner, nn.LSTM | nn.LSTMCell) and leaf.startswith("bias_ih"):  # torch adds bias_hh, which stays 0
+        if isinstance(owner, nn.LSTM | nn.LSTMCell) and leaf.startswith("bias_ih"):  # bias_hh, added to it by torch, stays 0
             nn.init.ones_(values.chunk(GATES[type(owner)])[FORGET_GATE])
     elif isinstance(owner, nn.Embedding):
-        nn.init.normal_(values, std=embedding_std, generator=generator)  # also the padding row: a tied output trains it
+        nn.init.normal_(values, std=embedding_std, generator=generator)  # the padding row too: a tied output trains it
     else:
         chunks = values.unbind() if values.dim() == 3 else values.chunk(GATES.get(type(owner), 1))  # 3-D: (H, K, K), bilinear
         for matrix in chunks:

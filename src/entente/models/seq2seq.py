@@ -1,8 +1,8 @@
 """The interface of a translation model: `encode`, `decode` and an output projection. Search, loss and the recording of
-attention depend on this interface only, not on a particular model.
+attention depend only on this interface, not on a particular model.
 
 Training calls `decode` on all target tokens at once. Search calls it on one token at a time, with the state returned by the
-previous call. Both ways give the same results if the mask is causal, masked scores are -inf and the softmax is over the keys.
+previous call. Both give the same results if the mask is causal, masked scores are -inf and each softmax is over the keys.
 
 Shapes: B batch, S source length, T target length, D width of the decoder's output, V vocabulary, N targets without padding.
 """
@@ -36,10 +36,10 @@ class State(NamedTuple, Generic[Written, Memory]):
 
 
 class Loss(NamedTuple):
-    """The mean losses over the target tokens, in nats."""
+    """The mean cross-entropy over the target tokens, in nats."""
 
     smoothed: Tensor  # with label smoothing (Szegedy et al. 2016, section 7)
-    nll: Tensor  # without label smoothing, and without gradients
+    nll: Tensor  # without label smoothing; has no gradient
 
 
 class Seq2Seq(nn.Module):
@@ -51,13 +51,13 @@ class Seq2Seq(nn.Module):
         raise NotImplementedError("subclasses implement encode")
 
     def decode(self, tgt: Tensor, state: State[Any, Any]) -> tuple[Tensor, State[Any, Any]]:
-        """Reads token ids tgt (B, T), T >= 1, and returns hidden (B, T, D), one vector per token, and the state after them. B
-        is the number of rows of `state.written`."""
+        """Reads token ids tgt (B, T), T >= 1, and returns hidden (B, T, D), one vector per token, and the state after these
+        tokens. B is the number of rows of `state.written`."""
         raise NotImplementedError("subclasses implement decode")
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
         """Returns hidden (B, T, D) for tgt (B, T) by teacher forcing: each position sees src and the target tokens up to
-        itself, and predicts the next token. The caller shifts the target and removes padding."""
+        its own, and predicts the next token. The caller shifts the target and removes padding."""
         return self.decode(tgt, self.encode(src))[0]
 
     def loss(self, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
@@ -87,7 +87,7 @@ def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
 
 
 def causal_mask(new: int, past: int, device: torch.device) -> Tensor:
-    """Returns a mask (new, past + new) that lets the token at position `past + i` attend to every position up to itself."""
+    """Returns a mask (new, past + new) that lets the token at position past + i attend to positions 0 .. past + i."""
     return torch.ones(new, past + new, dtype=torch.bool, device=device).tril(past)
 
 

@@ -15,8 +15,8 @@ projections of the encoder's output ("memory"). The cache contains the keys and 
 pair per decoder block. The source mask hides padding. The causal mask hides all later tokens from each target token. Because
 padding is on the right, real target tokens never see padding either, so the target needs no other mask.
 
-Shapes: B batch, S source length, T target length, P number of target tokens read before, H heads, D model width, K key width of
-a head, V vocabulary.
+Shapes: B batch, S source length, T target length, P number of earlier target tokens, H heads, D model width, K key width of a
+head, V vocabulary.
 """
 
 import math
@@ -42,7 +42,7 @@ LEARNED_POSITIONS = 512  # rows of the table of learned positions; all later pos
 
 class Block(nn.Module):
     """Base class of encoder and decoder blocks. They apply a sublayer f as `x = after(residual(x, f(before(x))))`. The argument
-    `residual` lists the sublayers with a residual connection; the attribute of this name maps each sublayer to a Residual."""
+    `residual` lists the sublayers with a residual connection; the attribute `residual` maps every sublayer to a Residual."""
 
     names: tuple[Sublayer, ...]
 
@@ -97,7 +97,7 @@ class DecoderBlock(Block):
         return self.cross_attention.project(memory) if "cross" in self.present else KV(memory[:, :0], memory[:, :0])
 
     def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
-        """Returns the output (B, T, D) for new tokens x (B, T, D), and past (B, H, P, K) with their keys and values added."""
+        """Returns the output (B, T, D) for new tokens x (B, T, D), and `past` (B, H, P, K) with keys and values of x added."""
         h = self.before["self"](x)  # does not call `sublayer`, because the keys and values of h are returned too
         extended = past.extend(self.self_attention.project(h))  # (B, H, P + T, K)
         x = self.after["self"](self.residual["self"](x, self.self_attention(h, extended, causal)))
@@ -132,8 +132,8 @@ def check_self_attention(sublayers: Sequence[Sublayer]) -> None:
 
 class Transformer(Seq2Seq):
     """Encoder-decoder Transformer. residual, sublayers: `self` means encoder and decoder self-attention. norm: `pre` is before
-    each sublayer (Xiong et al. 2020), `post` after its residual connection (as published). tied: see Press & Wolf 2017.
-    positions: see Vaswani et al. 2017, section 3.5. The last six arguments are passed to MultiHeadAttention."""
+    each sublayer (Xiong et al. 2020), `post` after each residual connection (Vaswani et al. 2017). tied: see Press & Wolf
+    2017. positions: see Vaswani et al. 2017, section 3.5. The last six arguments are passed to MultiHeadAttention."""
 
     relations = (*MultiHeadAttention.relations, check_self_attention)  # read by config/schema.py
 
@@ -187,7 +187,7 @@ class Transformer(Seq2Seq):
         self.output = nn.Linear(d_model, tgt_vocab, bias=False)
         if tied:
             self.output.weight = self.tgt_embedding.weight
-        # Multiplied by sqrt(D), embeddings have variance 1/2 like the sinusoids, which would dominate smaller embeddings.
+        # `_embed` multiplies by sqrt(D), so embeddings have variance 1/2, like the sinusoids, and neither dominates the sum.
         initialise(self, seed, embedding_std=(2 * d_model) ** -0.5)
 
     def _embed(self, side: Side, ids: Tensor, start: int) -> Tensor:

@@ -46,7 +46,7 @@ class TrainingProgress(ProgressBar):
         self._live.start()
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
-        # The line is logged here, not at the end of the batch, so that a step with a validation gets one line, with its BLEU.
+        # The line is logged here, not at the end of the batch, so that a step with a validation gets only one line, with BLEU.
         if self._live.disable and trainer.global_step % self.every_n_steps == 0 and trainer.global_step != self._logged:
             self._log(trainer)
 

@@ -1,7 +1,7 @@
 """The directory of a run, written by one process at a time, and its checkpoints.
 
 A checkpoint is saved between two optimiser steps, after the validation between them if there is one. It holds what Lightning
-keeps (weights, optimiser, schedule, loops, callbacks) and, in addition, the random states of torch, NumPy and Python, and
+saves (weights, optimiser, schedule, loops, callbacks) and, in addition, the random states of torch, NumPy and Python, and
 the number of batches consumed from our loader. TensorBoard's events are flushed before a checkpoint is written, and later
 events are purged when a run resumes from it, so no point is lost or shown twice. A run that is stopped at any time and resumed
 therefore gives bit-identical results to one that is never stopped.
@@ -38,7 +38,7 @@ from entente.process import LineFormatter
 log = logging.getLogger("entente")
 
 FINISHED = "metrics.json"  # the last file that a run writes
-RANDOM = "random"  # our key in Lightning's checkpoint for the random states
+RANDOM = "random"  # our key for the random states in Lightning's checkpoint
 
 
 def output_dir_problems(output_dir: str) -> list[str]:
@@ -77,7 +77,7 @@ def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: M
 
 def run_to_resume(resume: str | None, root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
     """Returns the directory that `resume` refers to, or None to start a new run. "auto" means the newest unfinished run of this
-    name and configuration (output_dir aside), or the newest finished one if all have finished."""
+    name and configuration (ignoring output_dir), or the newest finished one if all have finished."""
     if resume != "auto":
         return None if resume is None else Path(resume)
     pattern = re.compile(re.escape(Path(name).name) + r"(?:-(\d+))?")
@@ -87,7 +87,7 @@ def run_to_resume(resume: str | None, root: Path, name: str, config: Mapping[str
         if (match := pattern.fullmatch(path.name)) and _same_config(path / "config.yaml", config)
     ]
     if not runs:
-        log.info("resume=auto: no run %s of this configuration yet, starting a new one", root / name)
+        log.info("resume=auto: no run %s has this configuration yet; starting a new one", root / name)
         return None
     return max(runs)[-1]
 
@@ -124,7 +124,7 @@ def open_run(run_dir: Path) -> Iterator[None]:
 
 
 class LogFile(logging.FileHandler):
-    """A handler that also writes log records, with their times, to train.log until closed. A failed write raises OSError."""
+    """A log handler that writes each record, with its time, to train.log until it is closed. A failed write raises OSError."""
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__(run_dir / "train.log", encoding="utf-8")
@@ -181,8 +181,8 @@ class Checkpoints(L.Callback):
         self.run_dir, self.folder, self.settings = run_dir, run_dir / "checkpoints", settings
         self.best: float | None = None
         self.trained = False
-        self.seconds = 0.0  # time in training and validation up to the last checkpoint, in all processes of this run
-        self._began = 0.0  # time.perf_counter() minus this is the time over all processes so far
+        self.seconds = 0.0  # time in training and validation up to the last checkpoint, summed over all processes of this run
+        self._began = 0.0  # time.perf_counter() - _began is `seconds` up to now
         self._saved: int | None = None  # the step of the last checkpoint
         self._random: dict[str, Any] | None = None  # random states to restore before the next step
         self.signals = StopSignals(keep="stopping once this step is complete and saved; press Ctrl-C again to quit at once")
@@ -196,7 +196,7 @@ class Checkpoints(L.Callback):
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint[RANDOM] = random_state()
         loops = checkpoint["loops"]["fit_loop"]
-        # Corrects two counts: Lightning would count a validation skipped on resuming as a step, and the next batch as begun.
+        # Otherwise Lightning would count a validation skipped on resuming as a step, and the next batch as already begun.
         loops["epoch_loop.state_dict"]["_batches_that_stepped"] = trainer.global_step
         for counted in (loops["epoch_loop.batch_progress"][which] for which in ("total", "current")):
             counted["ready"] = counted["completed"]
@@ -281,7 +281,7 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
 
 
 def steps(folder: Path) -> dict[int, Path]:
-    """Returns the checkpoints in a folder by step, oldest first."""
+    """Returns the checkpoints in a folder, keyed by step, oldest first."""
     files = ((path.stem.removeprefix("step-"), path) for path in folder.glob("step-*.ckpt") if path.is_file())
     return dict(sorted((int(step), path) for step, path in files if step.isdecimal()))
 
@@ -316,12 +316,12 @@ def find_resume_point(run_dir: Path, settings: CheckpointSettings, last: int | N
             log.warning("%s: going back to an earlier checkpoint", error)
             return None
 
-    lost: float | None = None  # BLEU of an unreadable best.ckpt; training resumes before it was written
+    lost: float | None = None  # BLEU of an unreadable best.ckpt; training then resumes from before the step that wrote it
     for path in reversed(steps(folder).values()):
         if (saved := content(path.name)) is None:
             continue
         if (state := saved.get("callbacks", {}).get(Checkpoints.__qualname__)) is None:
-            log.warning("%s: not a checkpoint that training can resume from: going back to an earlier one", path)
+            log.warning("%s: training cannot resume from this checkpoint: going back to an earlier one", path)
             continue
         point, best = ResumePoint(path, saved["global_step"], state["trained"], saved[ENTRY]), state["best"]
         if lost is None and best is not None and content("best.ckpt") is None:

@@ -72,7 +72,7 @@ class RunSettings:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "RunSettings":
-        """Returns the settings of a configuration, with defaults added. Raises InputError with everything that is wrong."""
+        """Returns the settings of a configuration, with defaults added. Raises InputError with all problems."""
         if missing := [part for part in (*PARTS, "model", "data") if part not in config]:
             raise InputError(f"{', '.join(missing)}: no such part in the configuration; leave it in")
         found = problems(cls, "", {**config, "model": {}, "data": {}})
@@ -99,7 +99,7 @@ def add_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def data_problems(data: object) -> list[str]:
-    """Returns the problems of the part `data`, which sets the corpus, its tokenizer and its batches."""
+    """Returns the problems in the part `data`, which sets the corpus, its tokenizer and its batches."""
     if not isinstance(data, Mapping):
         return problems(dict, "data", data)
     corpus = {key: value for key, value in data.items() if key not in ("tokenizer", "batch")}
@@ -111,7 +111,7 @@ def data_problems(data: object) -> list[str]:
 
 
 def _problems_by_name(known: Mapping[str, Any], part: str, values: object, given: Collection[str] = ()) -> list[str]:
-    """Returns the problems of a part in which `name` chooses the signature that describes the other settings."""
+    """Returns the problems in a part whose `name` chooses the signature that describes the other settings."""
     if not isinstance(values, Mapping):
         return problems(dict, part, values)
     if (name := str(values.get("name"))) not in known:

@@ -1,7 +1,7 @@
 """Trains one run, from a configuration to a directory with its metrics: check, prepare, fit, finish.
 
 outputs/NAME/config.yaml            the composed configuration
-             train.log              what was printed
+             train.log              log lines, with their times
              events.out.tfevents.*  for TensorBoard
              checkpoints/           best.ckpt, with the highest validation BLEU; step-N.ckpt, to resume from
              translations/          one file per split: source, reference, translation
@@ -49,15 +49,15 @@ FIXED_SENTENCES = {
 
 
 def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
-    """Trains and evaluates a new run, or resumes one, and returns its directory. User errors are raised before a directory is
-    created. prove: also called before then, with the configuration and the data; returns the content of proof.json."""
+    """Trains and evaluates a new run, or resumes one, and returns its directory. User errors are raised, and `prove` is called
+    with the configuration and the data, before a directory is created. `prove` returns the content of proof.json."""
     settings = usable_settings(config)
     prepare_process(settings.trainer.threads)
     root, name = Path(settings.output_dir), settings.name + ("-overfit" if settings.overfit else "")
     stored = settings.stored_config()
     run_dir = run_directory.run_to_resume(settings.resume, root, name, stored)
     if run_dir and run_directory.is_finished(run_dir):
-        log.info("%s: has finished, nothing left to do", run_dir)
+        log.info("%s: has finished; nothing is left to do", run_dir)
         return run_dir
     L.seed_everything(settings.seed, verbose=False)
     resumed = run_dir is not None
@@ -100,7 +100,7 @@ def usable_settings(config: Mapping[str, Any]) -> RunSettings:
 
 
 def lightning_problems(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
-    """Returns a line if Lightning cannot use the accelerator or precision on this machine; no signature can say this."""
+    """Returns a line if Lightning cannot use the accelerator or precision on this machine; signatures cannot check this."""
     prepare_process(None)  # keeps Lightning quiet
     for key, tried in (("accelerator", replace(settings, precision="32-true")), ("precision", settings)):
         try:
@@ -149,7 +149,7 @@ def fit(settings: RunSettings, data: TranslationData, translator: Translator, sa
         trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
     finally:
         saving.signals.remove()
-    saving.stop_if_asked(trainer.global_step)  # if a signal arrived while Lightning was tearing down
+    saving.stop_if_asked(trainer.global_step)  # in case a signal arrived while Lightning was tearing down
     finish(settings, data, translator, saving)
 
 
@@ -157,7 +157,7 @@ def build_trainer(
     settings: TrainerSettings, run_dir: Path | None, chosen: Iterable[Callback] = (), purge_step: int = 0
 ) -> L.Trainer:
     """Returns a Lightning Trainer whose budget is in steps. Without a run directory it logs nothing. purge_step: TensorBoard
-    discards earlier-logged events of this and later steps, provided that the run's first writer was given a purge_step too."""
+    discards events logged earlier for this and later steps, provided that the run's first writer had a purge_step too."""
     return L.Trainer(
         accelerator=settings.accelerator,
         devices=1,
@@ -168,7 +168,7 @@ def build_trainer(
         gradient_clip_val=settings.gradient_clip or None,
         accumulate_grad_batches=settings.accumulate,
         num_sanity_val_steps=0,
-        log_every_n_steps=1,  # the module decides which steps it logs
+        log_every_n_steps=1,  # the LightningModule decides which steps it logs
         logger=views.Board(run_dir, name="", version="", default_hp_metric=False, purge_step=purge_step) if run_dir else False,
         plugins=[run_directory.VerifiedCheckpoints()],
         callbacks=list(chosen),
@@ -180,8 +180,8 @@ def build_trainer(
 
 
 def callbacks(chosen: views.Views, patience: int | None, language: str) -> list[Callback]:
-    """Returns the callbacks of a run. TensorBoard's views come after early stopping, since they always draw the last validation
-    and early stopping decides which one that is. language: the source language of the fixed sentences to draw."""
+    """Returns the callbacks of a run. TensorBoard's views come after early stopping, because they always draw at the last
+    validation, which early stopping determines. language: the source language of the fixed sentences to draw."""
     stopping = [EarlyStopping("valid/bleu", mode="max", patience=patience)] if patience else []
     return [TrainingProgress(), *stopping, views.TensorBoardViews(chosen, FIXED_SENTENCES.get(language, ()))]
 
@@ -221,7 +221,7 @@ def finish(settings: RunSettings, data: TranslationData, translator: Translator,
 
 @contextmanager
 def on_accelerator(model: nn.Module, accelerator: str, precision: str | int) -> Iterator[None]:
-    """Moves a model to an accelerator. Within the context, computations run in `precision`, a name that Lightning knows."""
+    """Moves a model to an accelerator. Within the context, computations run in `precision`, as named by Lightning."""
     fabric = L.Fabric(accelerator=accelerator, devices=1, precision=precision)  # type: ignore[arg-type]
     fabric.setup_module(model)  # moves and converts the model in place; the wrapper that is returned would only add autocast
     with fabric.autocast():
@@ -229,7 +229,7 @@ def on_accelerator(model: nn.Module, accelerator: str, precision: str | int) -> 
 
 
 def keep_mean_if_better(data: TranslationData, translator: Translator, saving: Checkpoints) -> dict[str, Any]:
-    """Writes the mean of the last checkpoints to best.ckpt unless a single one has higher validation BLEU; returns a report."""
+    """Writes the mean of the last checkpoints to best.ckpt unless a single checkpoint has a higher BLEU; returns a report."""
     averaged = saving.settings.steps_of_mean(translator.global_step)
     paths = [saving.folder / f"step-{step}.ckpt" for step in averaged]
     translator.load_state_dict(checkpoint.average(paths))

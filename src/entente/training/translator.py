@@ -20,8 +20,8 @@ from entente.errors import Diverged
 from entente.evaluation import Evaluation, Progress, batch_loss, corpus_scores, evaluate
 from entente.models import Seq2Seq
 
-TRAINED = "trained"  # our key in Lightning's checkpoint for tokens and seconds of training
-DIVERGENCE_FACTOR = 10  # training ends as diverged above this many times the loss of a uniform guess; no run has recovered
+TRAINED = "trained"  # our key for the tokens and seconds of training in Lightning's checkpoint
+DIVERGENCE_FACTOR = 10  # a loss above this many times that of a uniform guess ends training; no run has recovered from one
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Optim:
         return torch.optim.AdamW(parameters, self.lr, betas, eps=1e-9, weight_decay=self.weight_decay, fused=fused)
 
     def factor(self, step: int, max_steps: int) -> float:
-        """Returns the factor by which lr is multiplied at a step, counted from 0."""
+        """Returns the factor by which lr is multiplied at `step`, counted from 0."""
         if step < self.warmup:
             return (step + 1) / self.warmup
         start = max(self.warmup, self.decay_from)
@@ -87,7 +87,7 @@ class Translator(L.LightningModule):
         self.last_loss: float | None = None
         self.valid: Evaluation | None = None  # the result of the last validation
         self.bleu = 0.0  # BLEU of the last validation, in double precision, unlike Lightning's copy
-        self._began = 0.0  # time.perf_counter() minus this is the training time so far, without validation
+        self._began = 0.0  # time.perf_counter() - _began is the training time so far, without validation
         self._step_loss = torch.zeros(2)  # smoothed loss and NLL of the current step's batches so far
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -108,7 +108,7 @@ class Translator(L.LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
     ) -> None:
-        """Clips by norm here, since Lightning refuses to clip for a fused optimiser in any mixed precision."""
+        """Clips the gradient by its norm. Lightning's own method refuses a fused optimiser in any mixed precision."""
         if gradient_clip_val:
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
@@ -117,7 +117,7 @@ class Translator(L.LightningModule):
         self._logged = self.tokens, self.seconds  # tokens and seconds at the last logged step
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Returns the batch's part of the step's loss. The whole is the mean over the target tokens of all its batches."""
+        """Returns the batch's part of the step's loss, which is the mean over the target tokens of all batches of the step."""
         loss, tokens = batch_loss(self.model, batch, self.optim.label_smoothing)
         self.tokens += tokens
         accumulate = self.trainer.accumulate_grad_batches
@@ -152,7 +152,7 @@ class Translator(L.LightningModule):
         self._began += time.perf_counter() - self._paused  # validation is not training time
 
     def validation_step(self, split: EvaluationSplit, batch_idx: int) -> None:
-        """Evaluates a whole split; to Lightning, the split is one batch."""
+        """Evaluates a whole split, which Lightning treats as one batch."""
         self.valid = self.evaluate(split)
         scores = corpus_scores(self.valid.hypotheses, self.valid.references, ["bleu", "chrf"])
         self.bleu = scores["bleu"]

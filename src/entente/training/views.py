@@ -36,7 +36,7 @@ HEADLINE_SETTINGS = ("model.name", "seed", "variant")  # the settings that disti
 
 @dataclass(frozen=True)
 class Views:
-    """Settings of what TensorBoard shows besides curves."""
+    """Settings for everything that TensorBoard shows besides curves."""
 
     attention: Annotated[bool, doc("draw attention maps of two fixed sentences and of the first validation sentence")] = True
     attention_every: Annotated[
@@ -50,14 +50,14 @@ class Views:
 
 
 class Board(TensorBoardLogger):
-    """Lightning's logger without its hparams.yaml, which would be empty and not written atomically."""
+    """Lightning's TensorBoard logger without its hparams.yaml, which would be empty and not written atomically."""
 
     def save(self) -> None:
         self.experiment.flush()
 
 
 def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable[str]) -> None:
-    """Writes every setting to TensorBoard's HParams table, and names the scalars that it shows as metrics. This is done before
+    """Writes every setting to TensorBoard's HParams table, and names the scalars that the table shows as metrics. Called before
     training, so that the table also has a row for an unfinished run, with the metrics logged so far."""
     writer = _board(trainer).experiment.file_writer
     settings = {
@@ -67,7 +67,7 @@ def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable
     }
     tests_first = sorted(splits, key=lambda split: split == "valid")
     metrics = [*(f"final/{split}/{name}" for name in SCORES for split in tests_first), "valid/bleu", "valid/nll", "train/loss"]
-    experiment, start, _ = hparams(settings, dict.fromkeys(metrics, 0.0))  # TensorBoard reads their values from the scalars
+    experiment, start, _ = hparams(settings, dict.fromkeys(metrics, 0.0))  # TensorBoard reads the values from the scalars
     described = experiment.value[0].metadata.plugin_data
     content = HParamsPluginData.FromString(described.content)
     for info in content.experiment.hparam_infos:
@@ -86,8 +86,8 @@ def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
 
 
 def _board(trainer: L.Trainer) -> Board:
-    """Returns the logger of a run, ready to open a new event file; others must be closed. TensorBoard reads files in order of
-    name, that is, of creation time. As the clock may have been set back, files that would sort after a new one are renamed."""
+    """Returns a run's logger, ready to open a new event file; all others must be closed. TensorBoard reads files in order of
+    name, that is, of creation time. The clock may have been set back, so files that would sort after a new one are renamed."""
     board = trainer.logger
     assert isinstance(board, Board)
     now, last = f"{EVENTS}{int(time.time()):010d}", f"{EVENTS}{0:010d}"
@@ -105,7 +105,7 @@ class TensorBoardViews(L.Callback):
 
     def __init__(self, chosen: Views, fixed: Sequence[str] = ()) -> None:
         self.chosen, self.fixed = chosen, fixed
-        self._due: int | None = None  # once this step is complete, diagnose
+        self._due: int | None = None  # the step after which `diagnose` is to run
 
     @property
     def state_key(self) -> str:
@@ -120,7 +120,7 @@ class TensorBoardViews(L.Callback):
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
         if trainer.global_step == self._due:
-            self._due = None  # once: the next step's batches still have this global_step
+            self._due = None  # so that it runs only once: when batches are accumulated, the next also have this global_step
             batch = to_device(trainer.datamodule.sample(16), pl_module.device)  # type: ignore[attr-defined]
             found = diagnose(pl_module.model, batch.src, batch.tgt[:, :-1])
             pl_module.write({f"why/{name}": value for name, value in found.items()}, trainer.global_step)
