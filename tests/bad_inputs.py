@@ -67,7 +67,7 @@ def arguments(command: str) -> list[str]:
 
 
 def run(command: str, folder: Path, stdin: bytes | None = b"") -> Result:
-    """Runs the script of a command in `folder`, but in this process, and returns how it ended and what it printed."""
+    """Runs the script of a command in this process, with `folder` as working directory. Returns its exit code and output."""
     name, *overrides = arguments(command)
     out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
     code: object = 0
@@ -87,7 +87,7 @@ def run(command: str, folder: Path, stdin: bytes | None = b"") -> Result:
 
 
 def prepare(folder: Path) -> Path:
-    """Creates the folder, writes a corpus, a text to translate and a trained run into it, and returns it."""
+    """Creates the folder with a corpus, a text to translate and a trained run, and returns the folder."""
     folder.mkdir()
     write_corpus(folder)
     (folder / "in.txt").write_text("Le chat voit le chien.\nLe chien suit le garçon.\n", encoding="utf-8")
@@ -104,8 +104,11 @@ def spoil_files(case: Case, folder: Path) -> None:
 
 
 def content(folder: Path) -> dict[str, object]:
-    """Returns a dict from each path below the folder to the bytes of the file (for files from 10 MB on, to size and time of
-    change), or to None for a folder. Omits the cache, since a refused command may fill it, and `outputs` if it is empty."""
+    """Returns a dict from each path below the folder to the content: the bytes of a file, or None for a folder.
+
+    A file of 10 MB or more has its size and modification time instead of its bytes. The cache is left out, since a refused
+    command may fill it, and so is `outputs` if it is empty.
+    """
 
     def state(path: Path) -> object:
         if not path.is_file():
@@ -133,7 +136,7 @@ def both(name: str, src: str, tgt: str) -> tuple[Action, Action]:
 
 
 def cut(name: str, left: float, change: Callable[[bytes], bytes] = bytes) -> Action:
-    """Applies `change` to the content of a file, and writes back only the beginning of the result: the fraction `left`."""
+    """Returns an action that applies `change` to the content of a file and keeps only the first part, the fraction `left`."""
 
     def act() -> None:
         data = change(Path(name).read_bytes())
@@ -143,7 +146,7 @@ def cut(name: str, left: float, change: Callable[[bytes], bytes] = bytes) -> Act
 
 
 def keep_lines(name: str, n: int) -> Action:
-    """Keeps only the first n lines of a file."""
+    """Returns an action that keeps only the first n lines of a file."""
 
     def act() -> None:
         Path(name).write_text("".join(Path(name).read_text(encoding="utf-8").splitlines(keepends=True)[:n]), encoding="utf-8")
@@ -164,7 +167,7 @@ def remove(name: str) -> Action:
 
 
 def grow(name: str) -> Action:
-    """Extends a file to 100 MB with a hole, so that the file uses no more space on disk."""
+    """Returns an action that extends a file to 100 MB with a hole, so that the file uses no more space on disk."""
     return lambda: os.truncate(name, 100_000_000)
 
 
@@ -181,7 +184,10 @@ def replace(name: str, old: str, new: str) -> Action:
 
 
 def edit_checkpoint(place: str, value: object = None) -> Action:
-    """Sets the checkpoint entry at the path `place` (a/b/c), or removes it if `value` is None, and updates the checksum."""
+    """Returns an action that sets the checkpoint entry at the path `place` (a/b/c), or removes the entry if `value` is None.
+
+    The action also updates the checksum.
+    """
 
     def act() -> None:
         whole = read(Path(BEST))
@@ -232,7 +238,7 @@ RESUME_LEAVE = "resume=run continues with that run's own settings; leave out"
 CASES = [
     # Files of text.
     Case("no such file", "train FILES data.train.src=trian.fr", r"trian\.fr: no such file"),
-    Case("a folder for a file", "train FILES", r"train\.fr: this is a folder; give a file", folder("train.fr")),
+    Case("a folder in place of a file", "train FILES", r"train\.fr: this is a folder; give a file", folder("train.fr")),
     Case("a path below a file", "train FILES data.train.src=in.txt/x", r"in\.txt/x: cannot be read \(Not a directory\)"),
     Case("an empty file", "train FILES", r"train\.fr: the file is empty", put("train.fr", "")),
     Case(
@@ -283,7 +289,12 @@ CASES = [
         r"train\.fr and train\.en: no sentence pair left after dropping empty and over-long ones",
         both("train", WORDS, WORDS),
     ),
-    Case("10,000 words to validate", "train FILES", f"valid, src, 'chat chat chat .*': {TOO_LONG}", both("valid", WORDS, "a")),
+    Case(
+        "a validation sentence of 10,000 words",
+        "train FILES",
+        f"valid, src, 'chat chat chat .*': {TOO_LONG}",
+        both("valid", WORDS, "a"),
+    ),
     Case("equal languages", "train FILES data.tgt=fr", r"data\.src=fr data\.tgt=fr: source and target language are the same"),
     Case(
         "a source file without a target file",
@@ -424,7 +435,9 @@ CASES = [
     ),
     # Settings.
     Case(
-        "a wrong key", "train trainer.max_stpes=9", r"trainer\.max_stpes=9: no such setting; did you mean trainer\.max_steps\?"
+        "a mistyped key",
+        "train trainer.max_stpes=9",
+        r"trainer\.max_stpes=9: no such setting; did you mean trainer\.max_steps\?",
     ),
     Case(
         "a mistyped option of a config group",
@@ -434,11 +447,11 @@ CASES = [
     Case("no option for a config group", "train model=", "model=: choose one of birnn, transformer"),
     Case("an unknown key added with +", "train +foo=1", "foo=1: no such setting; there are seed, name, .+"),
     Case("a key with no value", "train seed", "seed: not an override; write KEY=VALUE, with quotes around special characters"),
-    Case("an equals sign without key and value", "train =", "=: .+"),
+    Case("an equals sign without a key and a value", "train =", "=: .+"),
     Case("a mistyped configuration name", "train --config-name trian", "Cannot find primary config 'trian'.+", real=True),
     Case("a removed part", "train ~search", "search: no such part in the configuration; leave it in"),
     Case(
-        "a removed part that others refer to",
+        "a removed part that other settings refer to",
         "train ~model",
         r"name: Interpolation key 'model\.name' not found; correct the reference, or keep what it refers to",
     ),
@@ -572,7 +585,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         replace("run/config.yaml", "n_heads: 2", "n_heads: 3"),
     ),
     Case(
-        "a resumed run whose text has changed",
+        "a resumed run whose training text has changed",
         "train resume=run",
         r"run/checkpoints/step-2\.ckpt: the training or validation text has changed since this was written; .+",
         (remove("run/metrics.json"), replace("train.fr", "chat", "matou")),
@@ -583,7 +596,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         )
         for what, line, spoil in (
             ("is a pipe", "a pipe or a device, not a file", pipe("run/config.yaml")),
-            ("is 100 MB large", "larger than 10,000,000 bytes", grow("run/config.yaml")),
+            ("is 100 MB long", "larger than 10,000,000 bytes", grow("run/config.yaml")),
             ("is nested too deeply", "nested too deeply", put("run/config.yaml", "[" * 10_000)),
             ("expands to billions of values", "more than 100,000 values", put("run/config.yaml", BILLION_LAUGHS)),
         )
@@ -642,7 +655,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         edit_checkpoint(f"{ENTRY}/config/data/batch", {"max_tokens": 500, "size": 7}),
     ),
     Case(
-        "a checkpoint whose test set would be written outside its folder",
+        "a checkpoint whose test set would be written outside the output folder",
         "evaluate checkpoint=run split=all output=scores",
         rf"run: in its configuration, data\.test\.\.\./\.\./victim: not {NAME}; rename it",
         edit_checkpoint(f"{ENTRY}/config/data/test", {"../../victim": {"src": "valid.fr", "tgt": "valid.en"}}),
@@ -672,7 +685,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         ),
     ),
     Case(
-        "attention to a pair that would be read from files without permission",
+        "an attention map of a pair that would be read from files without permission",
         "attention checkpoint=run pair=valid/1",
         f"checkpoint=run: {TRUST}: {FILES_NAMED}",
     ),
@@ -697,26 +710,40 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case("an empty split list", "evaluate checkpoint=run trust_data=true split=[]", r"split=\[\]: give at least one, or all"),
     Case("no corpus", "evaluate checkpoint=run trust_data=true output=scores", r"valid\.fr: no such file", remove("valid.fr")),
     Case(
-        "own source file without a target file",
+        "a source file to score without a target file",
         "evaluate checkpoint=run src=valid.fr",
         "src and tgt go together: give both files, src=FILE tgt=FILE",
     ),
     Case(
-        "own files with different numbers of lines",
+        "files to score with different numbers of lines",
         "OWN",
         r"my\.fr has more lines \(2\) than my\.en \(1\): line N must translate line N",
         both("my", "un\ndeux\n", "one\n"),
     ),
-    Case("own files without any pair", "OWN", r"my\.fr and my\.en: no sentence pair left .+", both("my", "un\n\n", "\ntwo\n")),
-    Case("own source of 10,000 words", "OWN", rf"my\.fr, line 3: {TOO_LONG}", both("my", f"un\n\n{WORDS}\n", "one\n\nthree\n")),
-    Case("own target of 10,000 words", "OWN", rf"my\.en, line 1: {TOO_LONG}", both("my", "un\n", WORDS)),
     Case(
-        "a file as the folder of the scores",
+        "files to score without any pair",
+        "OWN",
+        r"my\.fr and my\.en: no sentence pair left .+",
+        both("my", "un\n\n", "\ntwo\n"),
+    ),
+    Case(
+        "a source sentence of 10,000 words to score",
+        "OWN",
+        rf"my\.fr, line 3: {TOO_LONG}",
+        both("my", f"un\n\n{WORDS}\n", "one\n\nthree\n"),
+    ),
+    Case("a target sentence of 10,000 words to score", "OWN", rf"my\.en, line 1: {TOO_LONG}", both("my", "un\n", WORDS)),
+    Case(
+        "a file in place of the folder for scores",
         "OWN output=in.txt",
         r"output=in\.txt: cannot be written \(File exists\); give another place",
         both("my", "un\n", "one\n"),
     ),
-    Case("n_best scores", "evaluate checkpoint=run search.n_best=2", r"search\.n_best=2: no such setting; there are beam, .+"),
+    Case(
+        "n_best in an evaluation",
+        "evaluate checkpoint=run search.n_best=2",
+        r"search\.n_best=2: no such setting; there are beam, .+",
+    ),
     Case(
         "an unknown accelerator to score on",
         "OWN accelerator=gpus",
@@ -749,7 +776,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     ),
     Case("closed standard input", "translate checkpoint=run", "standard input is closed: give input=FILE", stdin=None),
     Case(
-        "a translation into a missing folder",
+        "a translation written to a missing folder",
         "TRANSLATE output=gone/out.txt",
         r"output=gone/out\.txt: cannot be written \(No such file or directory\); give another place",
     ),
@@ -769,7 +796,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     # Attention.
     Case("an empty sentence", "attention checkpoint=run sentence='  '", "sentence is empty: give one as sentence='...'"),
     Case("an empty list of checkpoints", "attention checkpoint=[]", r"checkpoint=\[\]: give at least one"),
-    Case("the attention of 10,000 words", f"attention checkpoint=run sentence='{WORDS}'", f"sentence: {TOO_LONG}"),
+    Case("an attention map of 10,000 words", f"attention checkpoint=run sentence='{WORDS}'", f"sentence: {TOO_LONG}"),
     Case("a layer that does not exist", "attention checkpoint=run layer=2", "layer=2: choose from 1 to 1"),
     Case("a head that does not exist", "attention checkpoint=run head=3", "head=3: choose from 1 to 2"),
     Case("a layer below 1", "attention checkpoint=run layer=0", f"layer=0: give {WHOLE} 1 or null"),
@@ -779,7 +806,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         r"output=map\.txt: not a picture format; give a folder, or a name that ends in \.png, \.svg, \.pdf, .+",
     ),
     Case(
-        "a picture into a missing folder",
+        "a picture written to a missing folder",
         "attention checkpoint=run output=maps/map.png",
         r"output=maps/map\.png: cannot be written, maps is not a folder; create it, or give another",
     ),
@@ -848,11 +875,15 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     ),
     Case("an empty list of seeds", "ablate seeds=[]", r"seeds=\[\]: .+"),
     Case("zero jobs", "ablate jobs=0", f"jobs=0: give {WHOLE} 1"),
-    Case("a suite's seed", "ablate seed=3", "seed=3: a suite sets it for each of its runs; leave it out, see suite and seeds"),
+    Case(
+        "a seed for a suite", "ablate seed=3", "seed=3: a suite sets it for each of its runs; leave it out, see suite and seeds"
+    ),
     Case("an ablation for a suite", "ablate ablation=no_residual", "ablation=no_residual: a suite sets it .+"),
     Case("a suite at an absolute path", "ablate name=/place", f"name=/place: {FOLDER} or null"),
     Case("a suite outside the output folder", "ablate name=../place", rf"name=\.\./place: {FOLDER} or null"),
-    Case("a suite of no variants", "ablate suite=mine +suites.mine={}", r"suites\.mine\.variants: give a list of variants, .+"),
+    Case(
+        "a suite without variants", "ablate suite=mine +suites.mine={}", r"suites\.mine\.variants: give a list of variants, .+"
+    ),
     Case(
         "3 heads for a width of 128, in a suite",
         "ablate suite=[baseline,one_head] model.n_heads=3",
@@ -903,7 +934,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         real=True,
     ),
     Case(
-        "a suite whose variant leads out of its folder",
+        "a suite with a variant that leads out of the suite's folder",
         "compare stolen",
         r"stolen/suite\.yaml: cannot be read \(variants\.0: .+not a name \(.+\)\); restore it, or remove it and run again",
         put("stolen/suite.yaml", "variants: [../../victim]\nseeds: [1]\n"),
@@ -981,7 +1012,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     ),
     Case("an unknown flag", "train --nosuch", "unrecognized arguments: --nosuch; --help lists the flags, .+"),
     Case("a flag without its value", "train --cfg", "argument --cfg/-c: expected one argument; .+"),
-    Case("a flag that needs another", "train --resolve", "The --resolve flag can only be used .+"),
+    Case("a flag that needs another flag", "train --resolve", "The --resolve flag can only be used .+"),
     Case("shell completion without a shell", "train --shell-completion", "Expecting one subcommand .+"),
     Case("an unset variable", "train hydra.job.env_copy=[NO_SUCH]", r"hydra\.job\.env_copy=\[NO_SUCH\]: there is no 'NO_SUCH'"),
     Case("an unknown launcher", "train -m hydra/launcher=x seed=1,2", "hydra/launcher=x: .+Could not find.+"),
@@ -1001,7 +1032,8 @@ PAGE = """# Bad inputs and their error messages
 
 Written by `python tests/bad_inputs.py`; `tests/test_bad_input.py` tests every row. Every command ends with exit code
 2 and leaves no file behind. The commands run in a folder with a small corpus (`train.fr`, `train.en`, ...), a text
-`in.txt` and a trained run, `run`. They contain these abbreviations, in which `...` keeps training short:
+`in.txt` and a trained run, `run`. They contain these abbreviations, in which `...` is a list of settings that keep
+training short:
 """
 
 

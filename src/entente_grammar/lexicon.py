@@ -1,7 +1,7 @@
 """The words of the corpus and the tags that say which of them go together. The lists, written for this project, are in words/.
 
 A noun belongs to one section and may have further tags; verbs and adjectives list the tags of the nouns that they take. No
-French form has two meanings (no livre, femme, temps, avocat), so that the French determines the English.
+French form has two meanings (livre, femme, temps and avocat are left out), so each French sentence has one translation.
 """
 
 from collections.abc import Iterable
@@ -91,12 +91,12 @@ def _read_tags(nouns: dict[str, Noun]) -> dict[str, list[Noun]]:
 
 
 def expand(names: Iterable[str]) -> list[Noun]:
-    """Returns, without duplicates, the nouns named in a list of tags and French nouns. A tag names all nouns that have it."""
+    """Expands a list of tags and French nouns to nouns, without duplicates. A tag expands to all nouns that have the tag."""
     return list(dict.fromkeys(noun for name in names for noun in TAGGED.get(name) or [NOUN[name]]))
 
 
 def _read_adjectives() -> tuple[list[Adjective], dict[str, list[Adjective]]]:
-    """Returns all adjectives, and those of each noun. If a French adjective has two translations, each has its own nouns."""
+    """Returns all adjectives, and a dict from French nouns to adjectives. Two translations of one adjective are two entries."""
     adjectives = []
     by_noun: dict[str, list[Adjective]] = {noun: [] for noun in NOUN}
     for row in read_table("adjectives"):
@@ -118,7 +118,7 @@ def _read_verbs() -> dict[str, Verb]:
 
 
 def _read_phrases() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Returns a dict from kinds to fixed phrases, and one from verbs to phrases of manner. A phrase is the text of a Chunk."""
+    """Returns two dicts: fixed phrases by kind, and phrases of manner by verb. A phrase is the text of a Chunk."""
     phrases: dict[str, list[str]] = {}
     manners: dict[str, list[str]] = {}
     for row in read_table("phrases"):

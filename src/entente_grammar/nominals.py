@@ -240,7 +240,7 @@ def preposition(word: Cell, phrase: Cells) -> Cells:
 
 @dataclass(slots=True)
 class Prepositional:
-    """A preposition of one or more words, and a nominal."""
+    """A prepositional phrase: a preposition of one or more words, and a nominal."""
 
     key: int
     fr: str

@@ -1,4 +1,4 @@
-"""Sentence pairs with gold word alignments, written from a meaning tree."""
+"""Sentence pairs with gold word alignments. Both sides of a pair are written from the same meaning tree."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ def write_side(cells: Cells, mark: str, spacing: Callable[[Cells], Spaced]) -> S
 
 
 def align(fr: Spaced, en: Spaced) -> tuple[Links, Links]:
-    """Returns the sure links (a number is sure in both words) and the possible links (the words share any number)."""
+    """Returns the sure links (the words share a sure number) and the possible links (the words share any number)."""
     sure, possible = set(), set()
     where: dict[int, list[tuple[int, bool]]] = {}
     for j, (cell, _) in enumerate(en):

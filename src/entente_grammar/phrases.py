@@ -18,7 +18,7 @@ def draw_pronoun(draft: Draft) -> Pronoun:
 
 
 def draw_speaker(draft: Draft) -> Pronoun:
-    """Draws I, you or we."""
+    """Draws the pronoun I, you or we."""
     return Pronoun(draft.key(), *draft.pick(choices.SPEAKERS))
 
 
@@ -33,7 +33,7 @@ def draw_name(draft: Draft, gender: str = "") -> Name:
 
 
 def draw_kin(draft: Draft, subject: Nominal | None = None) -> NounPhrase:
-    """Draws a relative of the subject (her uncle) or, without a subject, of me, you or us (my sister)."""
+    """Draws a family member: the subject's (her uncle) or, without a subject, mine, yours or ours (my sister)."""
     owner = owner_of(draft, subject) if subject is not None else draft.pick(choices.SPEAKERS)
     noun = draft.pick(TAGGED["kin"])
     plural = noun.fr in choices.FAMILY and draft.chance(0.12)
@@ -55,7 +55,7 @@ def draw_role(draft: Draft, adjective: float = 0.0) -> NounPhrase:
 
 
 def draw_person(draft: Draft, subject: Nominal | None = None) -> Nominal:
-    """Draws a person as object or companion of the subject."""
+    """Draws a person: the object of the verb or a companion of the subject."""
     kind = draft.weighted(((0.35, "name"), (0.4, "kin"), (0.25, "role")))
     if kind == "name":
         return draw_name(draft)
@@ -65,7 +65,7 @@ def draw_person(draft: Draft, subject: Nominal | None = None) -> Nominal:
 
 
 def draw_familiar(draft: Draft, subject: Nominal | None = None, names: float = 0.5) -> Nominal:
-    """Draws a first name, with probability `names`, or a relative (see `draw_kin`)."""
+    """Draws a first name, with probability `names`, or a family member (see `draw_kin`)."""
     return draw_name(draft) if draft.chance(names) else draw_kin(draft, subject)
 
 
@@ -98,7 +98,7 @@ def draw_other(draft: Draft, subject: Nominal) -> Nominal:
 
 
 def draw_clitic(draft: Draft, verb: Verb, subject: Nominal, hidden: bool = False, direct: bool = True) -> Clitic:
-    """Draws an object pronoun. Leaves out those that hide the gender: lui, and l' if no participle shows it (`hidden`)."""
+    """Draws an object pronoun. Excludes lui, which hides the gender, and l' if no participle shows the gender (`hidden`)."""
     persons = [p for p in choices.PERSONS if p[0] != subject.person and {p[0], subject.person} != {ME, WE}]
     if not direct or hidden and starts_with_vowel(verb.fr):
         persons = [p for p in persons if p[0] != HE]
@@ -118,7 +118,7 @@ def noun_phrase(
     adjective: float = 0.0,
     owner: tuple[int, str] = (HE, "m"),
 ) -> NounPhrase:
-    """Returns a noun phrase and adds its words to the features. It has an adjective with probability `adjective`."""
+    """Returns a noun phrase and adds its words to the features. The phrase has an adjective with probability `adjective`."""
     adjectives: tuple[Adjective, ...] = ()
     if draft.chance(adjective):
         attributive = [a for a in ADJECTIVES_OF[noun.fr] if a.place != "pred"]
@@ -153,7 +153,7 @@ def draw_thing(draft: Draft, verb: Verb, subject: Nominal, negated: bool = False
 
 
 def draw_plural(draft: Draft, noun: Noun, probability: float) -> bool:
-    """Decides whether a noun is plural: some always are, some never."""
+    """Decides at random whether a noun is plural. Some nouns always are, and some never are."""
     return noun.fr in choices.ALWAYS_PLURAL or noun.fr not in choices.ALWAYS_SINGULAR and draft.chance(probability)
 
 

@@ -23,7 +23,7 @@ def question(draft: Draft) -> Clause:
 
 
 def draw_question_subject(draft: Draft) -> Nominal:
-    """Draws the subject of a question: a pronoun other than "I", a first name or a relative."""
+    """Draws the subject of a question: a pronoun other than "I", a first name or a family member."""
     kind = draft.weighted(((0.65, "pronoun"), (0.25, "name"), (0.1, "kin")))
     if kind == "pronoun":
         person, gender = draft.pick(choices.PERSONS[1:])
@@ -75,7 +75,7 @@ def where_or_when(draft: Draft) -> Clause:
 
 
 def plain_clause(draft: Draft, verb: Verb, tense: str = "", where: bool = False) -> Clause:
-    """Draws a clause with objects and no adjuncts, for a question. With `where`, an object that is a place is left out."""
+    """Draws the clause of a question, with objects but no adjuncts. If `where`, leaves out the place that is asked for."""
     clause = Clause(draft.key(), draw_question_subject(draft), verb)
     draft.use("verb:" + verb.fr)
     if not where or verb.frame not in ("move", "live"):

@@ -1,4 +1,4 @@
-"""Draws sentences: a question, a statement, or several clauses."""
+"""Draws sentences: questions, statements, and sentences of several clauses."""
 
 from dataclasses import replace
 
@@ -59,7 +59,7 @@ def draw_activity(draft: Draft, subject: Nominal | None = None) -> Clause:
 
 
 def contrast(draft: Draft, first: Clause) -> Clause:
-    """Draws a clause in which someone else does the same to another object, or does not do it."""
+    """Draws a clause with the same verb, another subject, and another object or the opposite polarity."""
     done = {phrase.noun for phrase in first.noun_phrases}
     features = set(draft.features)
     draft.things_only = True

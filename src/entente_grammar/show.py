@@ -43,7 +43,7 @@ def alignment_matrix(pair: Pair) -> Text:
 
 
 def show(settings: Show) -> None:
-    """Prints random pairs of a split, and the best possible BLEU of translation into French."""
+    """Prints random pairs of a split, and the BLEU of the best deterministic translator into French."""
     pairs = splits()[settings.split]
     console = Console()
     for pair in random.Random(settings.seed).sample(pairs, settings.n):
@@ -52,7 +52,7 @@ def show(settings: Show) -> None:
     console.print("\n● a sure link, ○ a possible one (Och and Ney 2003)", highlight=False)
     sample = pairs[:1000]
     console.print(
-        f"\nEnglish to French is not a function: the best fixed choices reach BLEU {ceiling(sample):.1f} "
-        f"on the first {len(sample):,} pairs of {settings.split}.",
+        f"\nMany English sentences have several French translations: the best deterministic translator reaches BLEU "
+        f"{ceiling(sample):.1f} on the first {len(sample):,} pairs of {settings.split}.",
         highlight=False,
     )

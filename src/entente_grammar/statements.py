@@ -63,7 +63,7 @@ def described_phrase(draft: Draft, noun: Noun) -> NounPhrase:
 
 
 def draw_degree(draft: Draft, adjective: Adjective, clause: Clause) -> str:
-    """Draws plus, aussi or moins, but not moins if English has a form in -er. May negate the clause if the degree is aussi."""
+    """Draws plus, aussi or moins (not moins if the English adjective has a form in -er). With aussi, may negate the clause."""
     degree = draft.weighted(((0.55, "plus"), (0.3, "aussi"), (0.15, "moins")))
     if degree == "moins" and comparative(adjective.en):
         degree = "aussi"
@@ -171,7 +171,7 @@ def presentation(draft: Draft) -> Clause:
 
 
 def note_weather(draft: Draft, text: str) -> str:
-    """Returns `text`, a phrase about the weather, after adding its verb to the features."""
+    """Adds the verb of `text`, a phrase about the weather, to the features, and returns `text`."""
     draft.note("impersonal")
     for stem, verb in choices.WEATHER_VERBS.items():
         if f":1 {stem}" in text or f"2 {stem}" in text:
@@ -202,7 +202,7 @@ def price(draft: Draft) -> Clause:
 
 
 def count(draft: Draft, numbers: Sequence[Term], unit: str) -> Chunk:
-    """Draws a number and puts `unit` after it, a word such as euros or years in both languages."""
+    """Draws a number and puts `unit`, a word such as euros or years in both languages, after the number."""
     number = draft.number(numbers)
     fr, en = unit.split(" | ")
     return Chunk(draft.key(), f"{number.fr}:1 {fr} | {number.en}:1 {en}")

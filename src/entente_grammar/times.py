@@ -90,7 +90,7 @@ def set_time(draft: Draft, clause: Clause, sparse: bool = False) -> None:
 
 
 def draw_present_adjunct(draft: Draft, clause: Clause) -> Chunk | None:
-    """Draws a time for a clause in the present tense, or None. May make the clause progressive or add an adverb."""
+    """Returns a time expression or None, for a clause in the present. May make the clause progressive or add an adverb."""
     verb, aspect = clause.verb.fr, clause.verb.aspect
     if aspect == "state":
         return None
@@ -109,7 +109,7 @@ def draw_present_adjunct(draft: Draft, clause: Clause) -> Chunk | None:
 
 
 def draw_adjunct(draft: Draft, clause: Clause) -> Chunk | None:
-    """Draws a time for a clause in a past or future tense, or None."""
+    """Returns a time expression or None, for a clause in a past or future tense."""
     tense, monthly = clause.tense, clause.verb.fr in choices.MONTHLY
     if tense == "pc" and draft.chance(0.75):
         kind = draft.weighted(((0.4, "date"), (0.2, "ago"), (0.4, "yesterday")))
@@ -126,7 +126,7 @@ def draw_adjunct(draft: Draft, clause: Clause) -> Chunk | None:
 
 
 def add_time(draft: Draft, clause: Clause) -> None:
-    """Adds, with probability 0.5, how long ago something happened or when it will happen."""
+    """Adds a time expression, such as two weeks ago or next year, with probability 0.5."""
     if clause.tense == "pc" and draft.chance(0.5):
         clause.rest.append(draw_ago(draft))
     elif clause.tense == "futur" and draft.chance(0.5):
