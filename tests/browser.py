@@ -26,7 +26,7 @@ def executable() -> str:
 
 @contextmanager
 def new_page() -> Iterator[tuple[Page, list[str]]]:
-    """Yields a page of 1600 x 1000 pixels, and a list that collects its uncaught errors and the errors in its console."""
+    """Yields a page of 1600 x 1000 pixels, and a list that collects the page's uncaught errors and console errors."""
     path = executable()
     with sync_playwright() as playwright, playwright.chromium.launch(executable_path=path, args=FLAGS) as browser:
         page = browser.new_page(viewport={"width": 1600, "height": 1000})

@@ -1,5 +1,5 @@
-"""Small models of both kinds, in float64. Their sizes are distinct, and prime if possible, so that code that swaps
-two dimensions fails; the padding symbol is not 0, so that code with 0 in place of the pad id fails too."""
+"""Fixtures for all tests: a small Transformer and a small BiRNN in float64, and a batch. The sizes are distinct, and prime if
+possible, so that code that swaps two dimensions fails. The pad id is not 0, so that code that uses 0 instead fails too."""
 
 import copy
 import gc
@@ -22,12 +22,12 @@ from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import pad
 
 torch.set_num_threads(1)
-sys.path.append(str(Path(__file__).parents[1] / "scripts"))  # so that tests can import its modules and packages
+sys.path.append(str(Path(__file__).parents[1] / "scripts"))  # so that tests can import the modules in scripts/
 # A shell's background jobs ignore Ctrl-C, and the processes that tests start and interrupt would inherit this.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Hydra would compose each configuration twice, the first time only to read hydra.mode, which is None in these tests.
+# Without this, Hydra would compose each configuration twice: first to read hydra.mode, which is None in these tests.
 Hydra.get_mode = lambda *_, **__: None
 SEARCH_PATH = ["pkg://hydra.conf", str(Path(__file__).parents[1] / "configs"), "structured://"]
 compose = ConfigLoaderImpl._load_configuration_impl
@@ -35,7 +35,7 @@ composed: dict[str, DictConfig] = {}
 
 
 def compose_once(loader: ConfigLoaderImpl, **request: Any) -> DictConfig:
-    """Composes each request from configs/ only once and returns copies. Refused commands spend most of their time on this."""
+    """Composes each request from configs/ only once and returns copies. A refused command spends most of its time composing."""
     if [place.path for place in loader.config_search_path.get_path()] != SEARCH_PATH:
         return compose(loader, **request)
     if (key := repr(request)) not in composed:
@@ -56,8 +56,8 @@ def pytest_collection_finish() -> None:
 
 PAD, BOS, EOS = 3, 0, 2
 SRC_VOCAB, TGT_VOCAB = 31, 37
-LENGTHS = (11, 7, 1, 5, 2)  # of the source sentences of a batch, in tokens
-T = 13  # target tokens of each sentence
+LENGTHS = (11, 7, 1, 5, 2)  # number of tokens of each source sentence of a batch
+T = 13  # number of tokens of each target sentence
 SIZES: dict[str, dict[str, int]] = {
     "transformer": {"d_model": 21, "n_heads": 3, "n_layers": 2, "d_ff": 29},
     "birnn": {"d_embedding": 17, "d_hidden": 19, "d_attention": 23},
@@ -89,23 +89,23 @@ def sources(seed: int = 1, vocabulary: int = SRC_VOCAB, lengths: Sequence[int] =
 
 @pytest.fixture(params=sorted(MODELS))
 def name(request: pytest.FixtureRequest) -> str:
-    """The name of each model in turn."""
+    """Returns the name of a model. A test that uses it runs once for each model."""
     return str(request.param)
 
 
 @pytest.fixture
 def model(name: str) -> Seq2Seq:
-    """Each model in turn, with noise in every parameter."""
+    """Returns the small model called `name`, with noise added to every parameter."""
     return small(name, spread=0.3)
 
 
 @pytest.fixture
 def src() -> Tensor:
-    """A batch of sentences of different lengths, one of a single token: (5, 11)."""
+    """Returns a batch of source sentences of different lengths, one of which is a single token: (5, 11)."""
     return sources()
 
 
 @pytest.fixture
 def tgt() -> Tensor:
-    """Target tokens of the batch, without padding: (5, 13)."""
+    """Returns the target tokens of the batch, without padding: (5, 13)."""
     return real_ids([len(LENGTHS), T], TGT_VOCAB, seed=2)

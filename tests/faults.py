@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 
 class FullDisk:
-    """Raises "no space left" at the n-th operation, and at all later ones if for_good. If n is 0, only counts operations."""
+    """Makes the n-th operation fail with ENOSPC, and all later ones too if `for_good`. If n is 0, only counts operations."""
 
     def __init__(self, folder: Path, n: int = 0, for_good: bool = True) -> None:
         self.folder, self.n, self.for_good = folder.resolve(), n, for_good
@@ -32,13 +32,13 @@ class FullDisk:
         self.operations.append(f"{what} {place.relative_to(self.folder)}")
         number = len(self.operations)
         if number == self.n and what == "rename":
-            self.for_good = True  # after a single failure shutil.move would copy the file instead
+            self.for_good = True  # if only the rename failed, shutil.move would copy the file instead
         if self.n and (number >= self.n if self.for_good else number == self.n):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     @contextmanager
     def mount(self) -> Iterator[None]:
-        """Replaces Python's file functions, inside the `with` block, by functions that call `count` first."""
+        """Replaces Python's file functions with functions that call `count` first, until the `with` block ends."""
         disk, true_open = self, io.open
 
         class Raw(io.FileIO):

@@ -94,7 +94,7 @@ def measure(checkout: Path, run: Path | None) -> dict[str, Any]:
 
 
 def differences(recorded: Any, found: Any, place: str = "") -> list[str]:
-    """Returns a line for each value that differs; for lists of equal length, only for their first difference."""
+    """Returns one line for each value that differs. Lists of equal length get a line only for their first difference."""
     if isinstance(recorded, dict) and isinstance(found, dict):
         keys = dict.fromkeys([*recorded, *found])
         return [line for key in keys for line in differences(recorded.get(key), found.get(key), f"{place}  {key}")]

@@ -1,12 +1,12 @@
 """Checks that training stopped at random moments ends with the same bits as training that never stopped.
 
-    python tests/interruptions.py                          stop each model 10 times by SIGKILL, Ctrl-C and SIGTERM each
-    python tests/interruptions.py --model birnn --tries 3  stop only the BiRNN, once by each signal
+    python tests/interruptions.py                          stop each model 10 times with each of SIGKILL, Ctrl-C and SIGTERM
+    python tests/interruptions.py --model birnn --tries 3  stop only the BiRNN, once with each signal
 
 Each try starts the real command with resume=auto, sends a signal at a random moment of training or of the final evaluation, and
-starts the command again. Then weights, optimiser, random states, best checkpoint, mean of checkpoints, scores and TensorBoard's
-points are compared with those of a run that was never stopped. Two tries run at a time, with one thread each. The exit code
-is 0 if all tries end with equal bits.
+starts the command again. Then the weights, the optimiser, the random states, the best checkpoint, the mean of checkpoints, the
+scores and TensorBoard's points are compared with those of a run that was never stopped. Two tries run at a time, with one
+thread each. The exit code is 0 if all tries end with equal bits.
 """
 
 import argparse
@@ -128,7 +128,7 @@ class Ended(NamedTuple):
 
 
 def start(overrides: list[str], run: Path, number: signal.Signals = signal.SIGKILL, after: float | None = None) -> Ended:
-    """Runs the command to its end. With `after`, sends it the signal that many seconds after its first event file appears."""
+    """Runs the command until it ends. If `after` is given, sends it `number` that many seconds after an event file appears."""
     before = set(run.glob("events.*"))
     with subprocess.Popen(command(overrides), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         while process.poll() is None and set(run.glob("events.*")) == before:
@@ -145,7 +145,7 @@ def start(overrides: list[str], run: Path, number: signal.Signals = signal.SIGKI
 def compare_stopped_runs(
     model: str, folder: Path, plan: list[signal.Signals], generator: random.Random, jobs: int = 1
 ) -> Iterator[str]:
-    """Yields a line for each try; it begins with DIFFERENT if the stopped run differs from the reference."""
+    """Yields a line for each try. The line begins with DIFFERENT if the stopped run differs from the reference."""
     base = [*write_corpus(folder), f"output_dir={folder}", f"model={model}", *SMALL[model], *SETTINGS]
     reference = start([*base, "name=reference"], folder / "reference")
     if reference.code:
@@ -184,7 +184,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it warns about every point that a resumed run wrote again
+    logging.getLogger("tensorboard").setLevel(logging.ERROR)  # TensorBoard warns about each point that a resumed run rewrote
     plan = list(islice(cycle([signal.SIGKILL, signal.SIGINT, signal.SIGTERM]), arguments.tries))
     generator = random.Random(arguments.seed)
     results = []

@@ -16,7 +16,7 @@ MeanState = State[Tensor, Tensor]  # the state of the GRU (B, D), and the mean o
 
 
 class Mean(Seq2Seq):
-    """A GRU decoder on the mean of the source embeddings. It cannot know the word order of the source."""
+    """A GRU decoder that reads the mean of the source embeddings, which does not depend on the order of the source words."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Mean(Seq2Seq):
 
     def decode(self, tgt: Tensor, state: MeanState) -> tuple[Tensor, MeanState]:
         hidden, mean = state
-        context = mean.repeat_interleave(len(hidden) // len(mean), dim=0)  # a row for each hypothesis of the beam
+        context = mean.repeat_interleave(len(hidden) // len(mean), dim=0)  # one row for each hypothesis of the beam
         states = []
         for embedded in self.tgt_embedding(tgt).unbind(1):  # (B, D)
             hidden = self.cell(torch.cat([embedded, context], dim=-1), hidden)

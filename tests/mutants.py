@@ -1,8 +1,8 @@
 """Changes the source one line at a time and checks that the tests notice: `python tests/mutants.py [FILE ...] [--jobs 2]`.
 
-The list is tests/mutants.tsv: a file of src/entente, a fragment that occurs in it once, its replacement, pytest's arguments for
-the tests to run first and, for a mutant that is equivalent to the original, the reason. Each mutant is written into a copy of
-the checkout and tested in a process forked from this one, to save the import of torch, which takes longer than most tests.
+Each row of tests/mutants.tsv is a mutant: a file of src/entente, a fragment that occurs there once, its replacement, pytest's
+arguments for the tests to run first and, if the mutant is equivalent to the original, the reason. Each mutant is written into
+a copy of the checkout and tested in a process forked from this one, because importing torch takes longer than most tests.
 
 mutmut and cosmic-ray generate mutants automatically (cosmic-ray 8.7 makes 4,175 from the same files); this list is short.
 """
@@ -60,7 +60,7 @@ class Mutant(NamedTuple):
 
 
 def start(folder: Path, stages: Iterable[str]) -> int:
-    """Forks a process to run pytest in `folder` for each of `stages` until one fails, and to write `log`. Returns its id."""
+    """Forks a process to run the stages with pytest in `folder` until one fails, and to write `log`. Returns the process id."""
     if pid := os.fork():
         return pid
     code = 1
@@ -69,7 +69,7 @@ def start(folder: Path, stages: Iterable[str]) -> int:
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
         os.chdir(folder)
         sys.path[:0] = [str(folder / "src"), str(folder / "tests")]
-        # Compiled files record the time of their source in whole seconds: Python could run the previous mutant's compiled file.
+        # Compiled files record the time of their source in whole seconds, so Python could run the previous mutant's bytecode.
         os.environ.update(PYTHONPATH=str(folder / "src"), PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1")
         sys.dont_write_bytecode = True
         log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -121,7 +121,7 @@ def results(
 
 
 def copy_checkout(checkout: Path, folder: Path) -> Path:
-    """Copies what the tests need from `checkout` to `folder`, replacing an earlier copy, and returns `folder`."""
+    """Copies the files that the tests need from `checkout` to `folder`, replacing an earlier copy, and returns `folder`."""
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("src", "tests", "configs", "scripts"):
         shutil.copytree(checkout / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -132,7 +132,7 @@ def copy_checkout(checkout: Path, folder: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", nargs="*", metavar="FILE", help="only mutants of these files, named as in the list")
-    parser.add_argument("--jobs", type=int, default=1, help="how many mutants are tested at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="number of mutants tested at the same time")
     parser.add_argument("--timeout", type=float, default=300, help="seconds after which a mutant counts as killed")
     parser.add_argument(
         "--first", action="store_true", help="run only the tests that the list names, not the wider set after them"

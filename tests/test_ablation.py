@@ -1,4 +1,4 @@
-"""Tests the proof that a variant differs from the baseline, and suites of runs."""
+"""Tests of the proof that a variant differs from the baseline, and of suites of runs."""
 
 import csv
 import json
@@ -81,7 +81,7 @@ def composed(*overrides: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def prove(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
-    """Returns a function that proves an ablation's effect. `more` is set in the variant, `both` in variant and baseline."""
+    """Returns a function that proves an ablation's effect. `more` overrides the variant, `both` the variant and baseline."""
     # An override takes precedence over an ablation, so `shared` must not set what an ablation changes.
     shared = [one for one in base if not one.startswith("optim.")] + [f"output_dir={tmp_path_factory.mktemp('cache')}"]
     sizes = {"transformer": ["model.d_model=32", "model.d_ff=48"], "birnn": ["model.d_embedding=24", "model.d_hidden=32"]}
@@ -124,7 +124,7 @@ def test_what_differs_is_said(prove: Callable[..., dict[str, Any]]) -> None:
 
 
 STEP, WEIGHTS, BATCHES = "optimiser step", "weights evaluated", "batches read"
-# What the proof finds different when one setting of the baseline is changed.
+# The differences that the proof finds if one setting of the baseline is changed.
 DIFFERENCES = {
     "optim.lr=0.01": {"learning rates"},
     "optim.schedule=constant": {"learning rates"},
@@ -148,12 +148,12 @@ DIFFERENCES = {
     "search.beam=3": {"translations"},
     "search.length_offset=3": {"translations"},
 }
-# Changes of one setting that leave the proof without a difference.
+# Changes of one setting after which the proof finds no difference.
 NO_DIFFERENCE = [
-    "optim.lr=3e-3",  # the default, written differently
+    "optim.lr=3e-3",  # the default value in another notation
     "trainer.gradient_clip=1",
     "trainer.precision=32",
-    "trainer.limit_batches=101",  # more batches than there are
+    "trainer.limit_batches=101",  # more batches than a split has
     "trainer.patience=2",  # never reached: of the two validations, the first is an improvement
     "trainer.patience=101",
     "trainer.log_every=7",
@@ -161,7 +161,7 @@ NO_DIFFERENCE = [
     "trainer.threads=2",
     "trainer.accelerator=auto",
     "checkpoint.keep=5",
-    "checkpoint.every=5",  # no checkpoints are averaged
+    "checkpoint.every=5",  # changes the result only if checkpoints are averaged
     "views.translations=3",
     "search.length_penalty=0.5",  # greedy search has only one hypothesis
     "data.batch.eval_max_tokens=512",
@@ -200,7 +200,7 @@ def add_unread(model: nn.Module) -> None:
 
 @pytest.fixture
 def apply_form(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[nn.Module], object]], None]:
-    """Returns a function that makes a given change to every model built with `model.form` in its configuration."""
+    """Returns a function that takes a change, and applies it to each model built later whose configuration has `model.form`."""
     build, check = checkpoint.build, run_settings._problems_by_name
 
     def use(form: Callable[[nn.Module], object]) -> None:
@@ -332,8 +332,8 @@ def arguments(base: list[str], *overrides: str) -> list[str]:
 
 @pytest.fixture
 def ablate(project: Path, base: list[str], monkeypatch: pytest.MonkeyPatch) -> Ablate:
-    """Returns a function that runs a suite in this process and also trains its runs here, one at a time. `processes` maps the
-    name of a run to an object that stands in for its process. If `table`, the runs are compared at the end."""
+    """Returns a function that runs a suite and trains its runs one at a time, all in this process. `processes` maps the name of
+    a run to an object that replaces the run's process. If `table` is true, the runs are compared at the end."""
 
     def call(*overrides: str, processes: Mapping[str, object] | None = None, table: bool = False) -> Result:
         def train_here(command: list[str], stdout: IO[bytes], **_: object) -> object:
@@ -347,7 +347,7 @@ def ablate(project: Path, base: list[str], monkeypatch: pytest.MonkeyPatch) -> A
             stdout.write((ended.out + ended.err).encode())
             return SimpleNamespace(poll=lambda: ended.code)
 
-        suites.code_digest.cache_clear()  # as in a new process
+        suites.code_digest.cache_clear()  # because a new process starts with an empty cache
         with monkeypatch.context() as patched:
             patched.setattr(suites, "subprocess", SimpleNamespace(Popen=train_here, DEVNULL=subprocess.DEVNULL))
             patched.setattr(suites, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None))
@@ -424,13 +424,13 @@ def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, ablate: 
     assert "the loss is" in status["huge_rate-seed1"]["message"]
     assert json.loads((folder / "baseline-seed1" / "metrics.json").read_text())["test"]["bleu"] >= 0
 
-    # When the suite runs again with fewer variants, it trains only those runs again that may end differently.
+    # When the suite runs again with fewer variants, it retrains only the runs that may end differently.
     before = (folder / "baseline-seed1" / "metrics.json").stat().st_mtime_ns
     (folder / "huge_rate-seed1" / "train.log").unlink()
     assert ablate("suite=[baseline,huge_rate,no_residual]", "name=rows", table=True).code == 0
     assert states(folder)["no_residual-seed1"] == "finished"
     assert states(folder)["huge_rate-seed1"] == "diverged" and not (folder / "huge_rate-seed1" / "train.log").exists()
-    assert states(folder)["same-seed1"] == "refused"  # as before, because the second command did not name `same`
+    assert states(folder)["same-seed1"] == "refused"  # unchanged, because the second command did not name `same`
     assert (folder / "baseline-seed1" / "metrics.json").stat().st_mtime_ns == before
     shown = json.loads((folder / "no_residual-seed1" / "proof.json").read_text())
     assert "gradients" in shown["differs"]
@@ -484,7 +484,7 @@ def test_what_is_in_the_way_of_a_run_is_named(project: Path, ablate: Ablate) -> 
 
 @pytest.mark.slow
 def test_a_suite_that_is_killed_twice_ends_with_the_same_table(project: Path, base: list[str], ablate: Ablate) -> None:
-    """Killed before its runs have directories and again while they train, a suite ends with the table of one never killed."""
+    """A suite killed before its runs have directories, and again in training, ends with the table of an uninterrupted suite."""
     chosen = ["suite=[baseline,no_residual_cross]", "jobs=2"]
     assert ablate(*chosen, "name=whole", table=True).code == 0
     whole, killed = project / "outputs" / "whole", project / "outputs" / "killed"

@@ -1,4 +1,4 @@
-"""Tests that a step over several batches equals a step over all their sentences at once."""
+"""Tests that a step over several batches has the loss and the gradient of one batch with all their sentences."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ ACCUMULATE, STEPS = 3, 5
 
 
 class Watch(L.Callback):
-    """Records for each optimiser step: the rows of its batches, the weights before it, the gradients and the loss."""
+    """Records, for each optimiser step, the rows of its batches, the weights before the step, the gradients and the loss."""
 
     def __init__(self) -> None:
         self.rows: list[list[list[int]]] = [[]]
@@ -97,4 +97,4 @@ def test_the_gradient_and_the_loss_shown_are_those_of_one_batch_of_all_sentences
         assert watch.losses[step] == pytest.approx(loss.item(), rel=1e-10)
         assert shown[0][step] == pytest.approx(loss.item(), rel=1e-6)
         assert shown[1][step] == pytest.approx(F.cross_entropy(logits, target[real]).item(), rel=1e-6)
-    assert uneven >= 2  # so that averaging the means of batches would fail
+    assert uneven >= 2  # otherwise an average of the batches' mean losses would pass too

@@ -1,4 +1,4 @@
-"""Attention between words, word alignments and numbers about attention equal independent computations."""
+"""Tests that attention between words, word alignments and measurements of attention equal independent computations."""
 
 import itertools
 import math
@@ -151,7 +151,7 @@ def test_the_error_rate_follows_och_and_ney() -> None:
 
 
 def test_no_choice_of_one_link_per_word_beats_the_oracle() -> None:
-    """For small random gold alignments, the oracle has the lowest error rate of all possible choices."""
+    """For small random gold alignments, no choice of at most one link per target word has a lower error than the oracle."""
     generator = random.Random(5)
     below_one = 0
     for _ in range(30):
@@ -169,16 +169,16 @@ def test_no_choice_of_one_link_per_word_beats_the_oracle() -> None:
 
 
 def test_each_word_is_linked_to_the_word_with_most_attention_at_either_step() -> None:
-    """The links of two source and two target words, three pieces on each side, equal links worked out by hand."""
+    """The links between two source words and two target words, each side split into three pieces, equal those found by hand."""
     one = torch.tensor(
         [  # source pieces a, b1, b2, </s>
             [0.7, 0.1, 0.1, 0.1],  # reads <s>, produces x
             [0.4, 0.3, 0.3, 0.0],  # reads x, produces y1: word b (b1 and b2) has 0.6, more than a
-            [0.3, 0.0, 0.1, 0.6],  # reads y1, produces y2: over y1 and y2, the mean of b is 0.35, of a 0.35
+            [0.3, 0.0, 0.1, 0.6],  # reads y1, produces y2: the mean over y1 and y2 is 0.35 for a and for b
             [0.0, 0.2, 0.0, 0.8],  # reads y2, produces </s>
         ]
     )
-    one[2] += torch.tensor([-0.1, 0.0, 0.1, 0.0])  # breaks the tie: now the mean of b is 0.4, of a 0.3
+    one[2] += torch.tensor([-0.1, 0.0, 0.1, 0.0])  # breaks the tie: now the mean is 0.3 for a and 0.4 for b
     source = Words(["a", "b"], torch.tensor([[1.0, 0], [0, 1], [0, 1]]))
     target = Words(["x", "y"], torch.tensor([[1.0, 0], [0, 1], [0, 1]]))
     other = torch.eye(4)
@@ -224,13 +224,13 @@ def test_each_sentence_is_compared_with_its_own_gold() -> None:
 
 
 def test_the_best_head_has_the_lowest_error_rate_and_not_the_highest_recall() -> None:
-    first = [[0.6, 0.2, 0.2, 0.0], [0.1, 0.4, 0.5, 0.0], [0.1, 0.5, 0.4, 0.0], [0.0, 0.0, 0.0, 1.0]]  # finds the sure link
+    first = [[0.6, 0.2, 0.2, 0.0], [0.1, 0.4, 0.5, 0.0], [0.1, 0.5, 0.4, 0.0], [0.0, 0.0, 0.0, 1.0]]  # gives the sure link
     second = [
         [0.4, 0.1, 0.0, 0.5],
         [0.1, 0.9, 0.0, 0.0],
         [0.1, 0.0, 0.9, 0.0],
         [0.0, 0.0, 0.0, 1.0],
-    ]  # finds the two links that are only possible
+    ]  # gives the two links that are possible but not sure
     source, target = (Words([*letters], torch.eye(3)) for letters in ("abc", "xyz"))
     map = AttentionMap(CROSS, torch.tensor([[first, second]]), ["x", "y", "z", "</s>"], ["a", "b", "c", "</s>"])
     gold = Gold([(0, 1)] * 3, [(0, 1)] * 3, frozenset({(0, 0)}), frozenset({(0, 0), (1, 1), (2, 2)}))
@@ -293,7 +293,7 @@ def scale_scores(model: Seq2Seq, factor: float) -> Seq2Seq:
 )
 def test_numbers_are_means_over_rows(name: str, changes: dict[str, Any], sharpness: float, vocabulary: Vocabulary) -> None:
     model = model_of(name, vocabulary, **changes)
-    # Sorted as in `measure`, to get the same batches: rounding depends on the batch, and saturated scores amplify it.
+    # Sorted as in `measure` to get the same batches, because rounding depends on the batch and saturated scores amplify it.
     of = sorted(pairs(vocabulary), key=lambda pair: len(pair.src))
     scale_scores(model, sharpness)
     numbers, alignments = measure(model, vocabulary, of)
@@ -422,7 +422,7 @@ def test_occlusion_is_the_change_of_a_words_probability(name: str, vocabulary: V
     """Occlusion equals the difference of probabilities computed piece by piece, with each prefix decoded from the start."""
     model, pair = model_of(name, vocabulary), pairs(vocabulary)[1]
     how = Search(length_factor=0, length_offset=6)
-    pair = pair._replace(tgt=translate(model, vocabulary, [FRENCH[1]], how)[0][0].tokens)  # likely, since the model produced it
+    pair = pair._replace(tgt=translate(model, vocabulary, [FRENCH[1]], how)[0][0].tokens)  # a probable translation
     source = words_of(vocabulary.src, pair.src[:-1])
     target = words_of(vocabulary.tgt, pair.tgt, [(i, i + 1) for i in range(len(vocabulary.tgt.decode(pair.tgt)))])
 

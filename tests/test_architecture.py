@@ -13,7 +13,7 @@ PACKAGE = ROOT / "src" / "entente"
 LAYERS = """errors entente_grammar, console, files process, config, models, fast, data, checkpoint, decoding,
     attention evaluation, trained, training, ablation, commands, __main__, scripts"""
 LAYER = {part: height for height, parts in enumerate(LAYERS.split(",")) for part in parts.split()}
-# Parts with few dependencies: the parts of this package and the other packages that they may import.
+# Parts with few dependencies, each with the parts of this package and the other packages that it may import.
 FEW_DEPENDENCIES = {
     "errors": (set(), set()),
     "models": (set(), {"torch", "annotated_types"}),
@@ -65,7 +65,7 @@ def violations(module: str, source: str) -> list[str]:
             if other not in LAYER:
                 found.append(f"{module} imports {name}, which is in no layer")
             elif other != part and (LAYER[other] >= LAYER[part] or other not in ours):
-                found.append(f"{module} imports {name}, which is not in a lower layer or not allowed")
+                found.append(f"{module} imports {name}, which is in no lower layer or is not an allowed dependency")
         elif others is not None and top not in others | sys.stdlib_module_names:
             found.append(f"{module} imports {name}; apart from the standard library, it may import only {sorted(others)}")
         elif top in LIGHTNING and not {part, module} & LIGHTNING_USERS:

@@ -1,4 +1,4 @@
-"""Attention weights are distributions over the visible tokens, and every layer equals an independent implementation."""
+"""Tests that attention weights are distributions over visible tokens, and that layers equal independent implementations."""
 
 import math
 from functools import partial
@@ -118,7 +118,7 @@ def copy_attention(theirs: nn.MultiheadAttention, ours: MultiHeadAttention) -> N
 
 
 def equal_attentions() -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
-    """Returns our attention and torch's, with equal weights."""
+    """Returns our multi-head attention and torch's, with equal weights."""
     ours, theirs = MultiHeadAttention(21, 3).double(), nn.MultiheadAttention(21, 3, batch_first=True).double()
     disturb(ours)
     copy_attention(theirs, ours)
@@ -183,10 +183,10 @@ def test_the_birnns_decoder_equals_torchs_cell_run_step_by_step(src: Tensor, tgt
     (hidden,) = state.written
     for t in range(T):
         embedded = model.tgt_embedding(tgt[:, t])
-        context = model.attention(hidden[:, None], state.source.memory, REAL[:, None, :])[:, 0]  # from the previous state
+        context = model.attention(hidden[:, None], state.source.memory, REAL[:, None, :])[:, 0]  # queried by the previous state
         hidden = model.cell(torch.cat([embedded, context], dim=-1), hidden)
         readout = model.readout(torch.cat([hidden, embedded, context], dim=-1))
-        close(actual[:, t], torch.maximum(readout[:, 0::2], readout[:, 1::2]))  # the larger of each pair (appendix A.2.2)
+        close(actual[:, t], torch.maximum(readout[:, 0::2], readout[:, 1::2]))  # maxout over pairs (appendix A.2.2)
     close(after.written[0], hidden)
 
 

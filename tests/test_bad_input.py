@@ -1,4 +1,4 @@
-"""Bad input causes one clear error message and exit code 2, and leaves no file behind; odd sentences are translated."""
+"""Tests that bad input causes one clear error message and leaves no file behind, and that odd sentences are translated."""
 
 import contextlib
 import gzip
@@ -25,7 +25,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(base: Path, tmp_path: Path) -> Path:
-    """A folder with a small corpus, a text and a trained run."""
+    """Returns a folder with a small corpus, a text and a trained run."""
     return Path(shutil.copytree(base, tmp_path / "folder"))
 
 
@@ -49,7 +49,7 @@ def test_bad_input_gets_its_line_and_leaves_nothing_behind(case: Case, folder: P
     assert content(folder) == before
 
 
-# The cases that are also run in a separate process. Those that import torch are marked slow, because that takes seconds.
+# The cases that are also run in a separate process. Cases that import torch are slow, because the import takes seconds.
 REAL = [
     pytest.param(case, id=case.what, marks=[pytest.mark.slow] * case.command.startswith(("TRANSLATE", "translate", "ablate")))
     for case in CASES
@@ -143,7 +143,7 @@ def test_an_output_is_replaced_when_it_is_whole(folder: Path) -> None:
     assert Path("/dev/null").is_char_device()
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
 def test_a_full_disk_is_reported_in_one_line(folder: Path) -> None:
     ended = run("translate checkpoint=run input=in.txt output=/dev/full", folder)
     assert ended.code == 2
@@ -194,7 +194,7 @@ def test_scores_are_not_written_into_a_run(folder: Path, output: str, finished: 
 
 @contextlib.contextmanager
 def open_pipes(*texts: bytes) -> Iterator[list[str]]:
-    """Yields the paths of pipes that hold the texts, like those of a shell's <(...): each can be read only once."""
+    """Yields the paths of pipes that hold the texts. Like a pipe of a shell's <(...), each can be read only once."""
     with contextlib.ExitStack() as stack:
         paths = []
         for text in texts:

@@ -1,4 +1,4 @@
-"""Batches hold every pair exactly once, respect the token limit, and resume in the same order from a position."""
+"""Tests that batches hold every pair exactly once, respect the token limit, and keep their order after a resume."""
 
 import itertools
 import logging
@@ -84,10 +84,10 @@ def test_the_order_is_a_function_of_seed_and_epoch() -> None:
         for n in (0, 1, 2)
     }
     one = TrainingBatches(Rows(src), Rows(tgt), max_tokens=101, seed=1)
-    assert [rows_of_epoch(one, n) for n in (2, 0, 1)] == [orders[1, n] for n in (2, 0, 1)]  # also if called in another order
+    assert [rows_of_epoch(one, n) for n in (2, 0, 1)] == [orders[1, n] for n in (2, 0, 1)]  # in any order of calls
     for a, b in itertools.combinations(orders.values(), 2):
         assert a != b
-        assert sorted(map(sorted, a)) != sorted(map(sorted, b))  # other pairs share a batch
+        assert sorted(map(sorted, a)) != sorted(map(sorted, b))  # the pairs are grouped differently
     widths = [max(len(tgt[i]) for i in batch) for batch in orders[1, 0]]
     assert widths not in (sorted(widths), sorted(widths)[::-1])  # not sorted by length
 
@@ -113,7 +113,7 @@ def test_from_a_saved_position_the_rest_is_the_same(stop: int, accumulate: int) 
 
     first = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11, accumulate=accumulate)
     stream = iter(first)
-    seen = [next(stream) for _ in range(stop + 2)][:stop]  # fetching two batches more must not move the position
+    seen = [next(stream) for _ in range(stop + 2)][:stop]  # fetching two more batches must not move the position
     for _ in seen:
         first.consume()
     state = first.state_dict()
@@ -171,7 +171,7 @@ def test_the_last_batches_of_an_evaluation_are_small_so_that_two_workers_finish_
     left = sum(lengths) - np.cumsum([0, *(int((batch.src != PAD).sum()) for batch in batches)])[:-1]
     assert max(sizes) <= 2048 and 2 * min(sizes[:3]) > 2048  # the first batches are full
     assert all(size <= max(1024, tokens / 4) for size, tokens in zip(sizes, left, strict=True))
-    assert all(size > 1024 - max(lengths) for size in sizes[:-1])  # no batch but the last is smaller than necessary
+    assert all(size > 1024 - max(lengths) for size in sizes[:-1])  # only the last batch may be smaller than necessary
     workers = [0, 0]
     for size in sizes:
         workers[workers.index(min(workers))] += size  # the next batch goes to the worker that is free first
@@ -233,7 +233,7 @@ def test_overfit_uses_one_batch_for_every_split(data: TranslationData) -> None:
 
 
 class Recorder(L.LightningModule):
-    """Records the pairs of each batch, and saves checkpoints when Lightning's ModelCheckpoint does."""
+    """Records the pairs of each batch, and saves checkpoints in the same hooks as Lightning's ModelCheckpoint."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -102,7 +102,7 @@ def test_a_custom_module_is_recognised_by_its_class_name() -> None:
     parts = profile.parts(60.0)
     assert parts["dropout"] > 0 and not model._forward_hooks
     without = {part for part, seconds in parts.items() if part != "dropout" and seconds > 0}
-    assert without == {"norms and elementwise", "other"}  # the parts of the sum and its gradient
+    assert without == {"norms and elementwise", "other"}  # `sum` and its gradient belong to these parts
 
 
 def test_a_picture_labels_each_contestant_and_each_share() -> None:
@@ -122,7 +122,7 @@ def test_ratios_compare_the_bursts_of_a_round() -> None:
 
 
 def test_a_case_has_medians_ratios_and_peaks() -> None:
-    """Our bursts of 6 tokens take 1, 2 and 3 seconds, and the other program's 2, 2 and 6, so the ratios are 2, 1 and 2."""
+    """The ratios are 2, 1 and 2 if our bursts take 1, 2 and 3 seconds, and another program's take 2, 2 and 6 seconds."""
     missing = Measured({}, left_out="not installed")
     result = case_result("transformer", "tokens/s", {OURS: bursts(1, 2, 3), "it": bursts(2, 2, 6), "none": missing})
     ours, it = result.rows
@@ -159,7 +159,7 @@ wire.serve(burst)
 
 
 def contestant(folder: Path, name: str, fails_at: int = -1) -> Contestant:
-    """Returns a contestant that answers without measuring, and fails when a request asks for `fails_at` steps."""
+    """Returns a contestant that replies with constant times, and that fails if a request is for `fails_at` steps."""
     (folder / "contestant.py").write_text(CONTESTANT, encoding="utf-8")
     return Contestant(name, [sys.executable, str(folder / "contestant.py")], {"version": "1.2", "fails_at": fails_at})
 
@@ -241,7 +241,7 @@ def test_ctranslate2_is_left_out_if_it_does_not_support_the_model(tmp_path: Path
 def test_without_the_end_symbol_every_sentence_has_the_same_length(beam: int) -> None:
     model = transformer().eval()
     with torch.no_grad():
-        model.output.weight[EOS] *= 100  # the model ends at once or at random, if it may
+        model.output.weight[EOS] *= 100  # without forbid_end, both sentences would end at once
     forbid_end(model)
     src = torch.tensor([[5, 6, EOS], [7, EOS, PAD]])
     found = search(model, src, Search(beam=beam, length_factor=0.0, length_offset=6), BOS, EOS)

@@ -202,7 +202,7 @@ def output(console: Console) -> str:
 
 @pytest.fixture(autouse=True)
 def log_to_caplog(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Propagates our log to the root logger, where caplog listens, since a run in another test may have turned this off."""
+    """Propagates our log to the root logger, which caplog reads; a run in another test may have disabled propagation."""
     monkeypatch.setattr(logging.getLogger("entente"), "propagate", True)
     caplog.set_level(logging.INFO, "entente")
 
@@ -221,7 +221,7 @@ def test_progress_without_a_terminal(vocabulary: Vocabulary, tmp_path: Path, cap
         for x in lines(caplog)
     ]
     assert all(found), lines(caplog)
-    assert [int(m[1]) for m in found if m] == [3, 4, 6, 8, 9, 12]  # no step twice, not even validations (4, 8, 12)
+    assert [int(m[1]) for m in found if m] == [3, 4, 6, 8, 9, 12]  # no step twice, not even those with a validation (4, 8, 12)
     assert [bool(m[2]) for m in found if m] == [False, True, True, True, True, True]
     assert f"BLEU {float(trainer.callback_metrics['valid/bleu']):.1f}" in lines(caplog)[-1]
 
@@ -250,7 +250,7 @@ def test_progress_on_a_terminal(
     assert "BLEU" in shown and " left" in shown and "━" in shown
     drawn = [int(x) for x in re.findall(r"step (\d+)/20", shown)]
     assert drawn == sorted(drawn)
-    # Steps take 0.1 s and the display draws 4 times a second: of the four steps between validations at most two are drawn.
+    # Steps take 0.1 s and the display draws 4 times a second, so at most two of the four steps between validations are drawn.
     assert all(times[i + 3] - times[i] <= 2 for i in range(0, 20, 4)), times
     assert [x.split()[1] for x in lines(caplog)] == ["4/20", "8/20", "12/20", "16/20", "20/20"]
 

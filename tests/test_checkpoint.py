@@ -121,7 +121,7 @@ def test_a_pickle_that_would_write_a_file_does_not(saved: Path, tmp_path: Path) 
 
 
 def edited(key: str, value: object) -> Callable[[dict[str, Any]], None]:
-    """Returns a function that sets the entry at `key`, a path with slashes, or removes it if the value is None."""
+    """Returns a function that sets the entry at `key`, a path with slashes, or removes the entry if the value is None."""
 
     def edit(content: dict[str, Any]) -> None:
         *path, last = key.split("/")
@@ -290,7 +290,7 @@ ODD_VALUES: dict[str, Callable[[], Any]] = {
     "an empty list": lambda: [],
     "an empty mapping": lambda: {},
 }
-# Paths of keys in a checkpoint. The tests try odd values at each of these places.
+# Places in a checkpoint, as sequences of nested keys. The tests try odd values at each of these places.
 PLACES = [
     (),
     (ENTRY,),
@@ -315,7 +315,7 @@ PLACES = [
 
 @pytest.fixture(scope="module")
 def genuine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """Returns a folder and the content of a checkpoint."""
+    """Returns a folder for checkpoints, and the content of a valid checkpoint."""
     folder = tmp_path_factory.mktemp("genuine")
     return folder, content("birnn", folder)
 
@@ -344,7 +344,7 @@ def test_any_value_anywhere_in_a_checkpoint_is_refused_in_one_line_or_harmless(
 
 
 def _with(whole: Any, place: tuple[Any, ...], value: Any) -> Any:
-    """Returns a copy of `whole` with `value` at `place`, a path of keys."""
+    """Returns a copy of `whole` with `value` at `place`, a sequence of nested keys."""
     if not place:
         return value
     return {**whole, place[0]: _with(whole.get(place[0]), place[1:], value)}
