@@ -1,4 +1,4 @@
-"""Commands as a user types them: all mistakes are reported together, one line each, with exit code 2."""
+"""Tests commands as a user types them: all mistakes are reported together, one line each, with exit code 2."""
 
 import logging
 import re
@@ -28,13 +28,13 @@ Command = Callable[..., Ended]
 
 
 def check(config: dict[str, Any]) -> list[str]:
-    """Stands in for a command's own check. It checks only the parts `optim` and `search`."""
+    """Returns the problems in the parts `optim` and `search` only. The tests pass it in place of a command's own check."""
     return [*problems(Optim, "optim", config.get("optim", {})), *problems(Search, "search", config["search"])]
 
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """A function that runs a command line, as in command("train", "seed=2"), and calls `act` with the configuration."""
+    """Returns a function that runs a command line, as in command("train", "seed=2"), with `act` as the command's body."""
 
     def called(name: str, *overrides: str, act: Callable[[Any], None] = lambda config: None, **options: Any) -> Ended:
         ran: list[dict[str, Any]] = []
@@ -191,7 +191,7 @@ def test_settings_are_checked_by_the_choices_that_were_meant(overrides: list[str
 
 @pytest.mark.parametrize("flag", ["--help", "--info=config"])
 def test_the_help_and_info_of_hydra_still_work(flag: str, tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "train.py"), flag]  # in another process, because Hydra configures logging
+    command = [sys.executable, str(ROOT / "scripts" / "train.py"), flag]  # in another process, as Hydra configures logging
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "") and "max_steps: 1600" in done.stdout
 
@@ -300,7 +300,7 @@ def test_otherwise_a_run_has_the_configuration_that_was_given(resume: str, comma
 )
 def test_a_sentence_is_taken_as_it_is_typed(sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
-    target = sentence if sentence != "null" else None  # null asks for the model's own translation
+    target = sentence if sentence != "null" else None  # null selects the model's own translation
     texts = [f"sentence={sentence}", f"target={sentence}"]
     monkeypatch.setattr(sys, "argv", ["attention.py", "checkpoint=[a,b]", *texts, "output=a b'c.png"])
     cli.run(lambda config: seen.append(config), ROOT / "configs", "attention")

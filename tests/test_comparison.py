@@ -1,4 +1,4 @@
-"""Tests the comparison of a suite: its numbers equal sacreBLEU's, every run is in the table, and verdicts are unambiguous."""
+"""Tests the comparison of a suite: scores and p values equal sacreBLEU's, and every variant has a row with its verdict."""
 
 import csv as csv_format
 import dataclasses
@@ -43,7 +43,8 @@ ASPECTS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", 
 
 @cache
 def evaluation(split: str, seed: int, damage: float, nll: float) -> Evaluation:
-    """Returns translations in which a share of the words, `damage`, is wrong. The references are the same for every run."""
+    """Returns the evaluation of translations in which each word is replaced by a random word with probability `damage`. If
+    `damage` is at least 1, the translations are empty. All runs have the same references."""
     corpus, noise = random.Random(split), random.Random(f"{split} {seed} {damage}")
     references = [" ".join(corpus.choices(WORDS, k=corpus.randrange(3, 28))) for _ in range(SIZES[split])]
     wrong = [[noise.choice(WORDS) if noise.random() < damage else word for word in line.split()] for line in references]
@@ -56,7 +57,7 @@ def metrics_of(split: str, seed: int, damage: float, nll: float) -> dict[str, An
 
 
 def write_run(folder: Path, seed: int, damage: float = 0.1, nll: float = 0.5, unigram: float | None = UNIGRAM) -> None:
-    """Writes a finished run as training does. In its translations, a share of the words, `damage`, is wrong."""
+    """Writes the files of a finished run, as training does. See `evaluation` for `damage`."""
     write_translations(folder, {split: evaluation(split, seed, damage, nll) for split in SIZES})
     metrics = {split: metrics_of(split, seed, damage, nll) for split in SIZES}
     write_json(folder / "metrics.json", {**metrics, "test@alone": metrics["test"]})
@@ -80,7 +81,8 @@ def write_events(folder: Path, damage: float) -> None:
 
 
 def write_suite(root: Path, runs: Mapping[str, dict[str, Any] | None], states: Mapping[str, str] | None = None) -> Path:
-    """Writes a suite. `runs` maps the name of a run's directory to arguments of `write_run`, or to None for no files."""
+    """Writes a suite and returns its directory. `runs` maps each run's directory name to the arguments of `write_run`, or to
+    None if the run wrote no files."""
     root.mkdir()
     for name, arguments in runs.items():
         if arguments is not None:
@@ -96,7 +98,8 @@ def write_suite(root: Path, runs: Mapping[str, dict[str, Any] | None], states: M
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A suite with variants as good as the baseline, worse, stuck, crashed without files, and killed on one of two seeds."""
+    """Returns the directory of a suite whose variants are as good as the baseline, worse, stuck, crashed without files, and
+    killed for one of two seeds."""
     damage = {"baseline": (0.1, 0.12), "twin": (0.11, 0.115), "damaged": (0.5, 0.6), "empty": (1, 1), "gone": None}
     runs: dict[str, dict[str, Any] | None] = {}
     for variant, shares in damage.items():
@@ -160,7 +163,7 @@ def test_p_is_corrected_for_the_variants_that_are_compared(comparison: Compariso
     ps = {row["variant"]: row["test p"] for row in comparison.rows if row["test p"] is not None}
     assert list(ps) == ["twin", "damaged", "empty", "half"]
     corrected = {row["variant"]: row["test p_holm"] for row in comparison.rows if row["variant"] in ps}
-    assert corrected == holm({variant: min(1.0, 2 * p) for variant, p in ps.items()})  # doubled, since the test is two-sided
+    assert corrected == holm({variant: min(1.0, 2 * p) for variant, p in ps.items()})  # p is doubled to be two-sided
 
 
 def test_p_of_equal_translations_is_1(tmp_path: Path) -> None:
@@ -220,7 +223,7 @@ def test_every_variant_is_a_row_with_its_verdict(comparison: Comparison) -> None
 def test_a_single_seed_has_no_deviation(comparison: Comparison, root: Path) -> None:
     half = row(comparison, "half")
     assert half["test bleu_sd"] is None and half["test chrf_sd"] is None
-    baseline = read_suite(root).runs[0].metrics["test"].bleu  # only the baseline of the same seed
+    baseline = read_suite(root).runs[0].metrics["test"].bleu  # seed 2 was killed, so only seed 1's baseline counts
     assert half["test difference"] == pytest.approx(half["test bleu"] - baseline)
 
 
@@ -310,7 +313,7 @@ def lines_of(path: Path) -> list[str]:
 def test_one_table_and_the_translations_of_the_first_seed_are_published(root: Path, tmp_path: Path) -> None:
     suite, published = read_suite(root), tmp_path / "published"
     contents = []
-    for _ in range(2):  # the second time overwrites the first
+    for _ in range(2):  # the second call overwrites the files of the first
         publish(suite, published)
         contents.append({path.relative_to(published): path.read_bytes() for path in published.rglob("*") if path.is_file()})
     assert contents[0] == contents[1]
@@ -374,7 +377,7 @@ def test_no_name_is_markup_or_a_formula(comparison: Comparison) -> None:
     cells = [cell for line in lines for cell in line]
     assert f"'{HOSTILE_NAME}" in cells and "'-1+1" in cells
     numbers = [float(cell) for cell in cells if cell[:1] in ("-", "+", "=", "@")]
-    assert min(numbers) < 0  # numbers are not quoted
+    assert min(numbers) < 0  # negative numbers are not prefixed with a quote
     console = Console(width=400)
     with console.capture() as captured:
         console.print(terminal(odd))
@@ -438,7 +441,7 @@ def test_the_page_needs_nothing_but_itself(html: str) -> None:
     parsed = Page(html)
     assert parsed.open == [] and all(address.startswith("#") for address in parsed.loads)
     assert not re.search(r"url\((?!['\"]?#)|@import|<link|<iframe|fetch\(|XMLHttp", html)
-    assert len(parsed.clips) == len(set(parsed.clips)) > 10  # no chart is clipped by the path of another
+    assert len(parsed.clips) == len(set(parsed.clips)) > 10  # no chart uses another chart's clip path
 
 
 def test_the_page_has_a_verdict_on_each_variant(html: str, comparison: Comparison) -> None:
@@ -450,7 +453,7 @@ def test_the_page_has_a_verdict_on_each_variant(html: str, comparison: Compariso
     assert "suite=<small>" in text and comparison.signature in text  # `<small>` is escaped
     why = text[text.index("Why it failed") :]
     assert all(place in why for place in PLACES) and "rank collapse" in why
-    assert "Nothing was measured inside its runs." in why  # said of `gone`
+    assert "Nothing was measured inside its runs." in why  # this is about `gone`
 
 
 def test_each_row_of_the_table_has_the_headings_columns(html: str) -> None:
@@ -467,7 +470,7 @@ def test_a_browser_opens_the_page_and_sorts_its_table(html: str, tmp_path: Path)
         browser.locator("th button").nth(3).click()
         assert first.inner_text() == "empty"  # the lowest BLEU
         browser.locator("th button").nth(3).click()
-        assert first.inner_text() == "baseline"  # the highest
+        assert first.inner_text() == "baseline"  # the highest BLEU
         assert problems == []
 
 

@@ -1,4 +1,4 @@
-"""Corpora are read from files into clean pairs; a file that cannot be read gives one line that says where the error is."""
+"""Corpora are read from files into clean pairs; a file that cannot be read is reported in one line that locates the error."""
 
 import gzip
 import inspect
@@ -30,7 +30,7 @@ def write(tmp_path: Path) -> Callable[..., Sides]:
 
 @pytest.fixture
 def read(tmp_path: Path, write: Callable[..., Sides]) -> Callable[..., Corpus]:
-    """Returns a function that reads a corpus of good files. Its arguments can replace some of the files by others."""
+    """Returns a function that reads a corpus of good files. Keyword arguments replace some of the files and settings."""
     good = {
         "train": write("train", "un\ndeux\ntrois\n", "one\ntwo\nthree\n"),
         "valid": write("valid", "a\nb\n", "c\nd\n"),

@@ -1,4 +1,4 @@
-"""Files of pairs in every format give the same pairs, and a bad file gives one line that says where the error is."""
+"""Files of pairs in every format give the same pairs, and a bad file is reported in one line that locates the error."""
 
 import csv
 import gzip
@@ -77,7 +77,7 @@ FORMATS: dict[str, tuple[Columns, Callable[[list[Pair]], bytes]]] = {
     "flat.parquet": (BY_NAME, lambda pairs: as_parquet(pairs, nested=False)),
     "nested.parquet": (BY_NAME, lambda pairs: as_parquet(pairs, nested=True)),
 }
-# Letters, characters that cleaning changes, and characters that a reader could take for a quote or an end of line or cell.
+# Letters, characters that cleaning changes, and characters that a parser could take for a quote, a line end or a cell end.
 sentence = st.text("\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029,;\"'\\ \u00a0\u202fe\u0301éœ😀", max_size=7)
 
 
@@ -143,7 +143,7 @@ def test_quotes_in_csv_may_enclose_line_breaks(read: Callable[..., list[Pair]]) 
         (SWAPPED, "a\tb\tc", [("b", "a")]),
         (SWAPPED, "en\tfr\na\tb", [("b", "a")]),
         (SWAPPED, "tgt\tsrc\na\tb", [("b", "a")]),
-        (SWAPPED, "fr\ten\na\tb", [("en", "fr"), ("b", "a")]),  # not taken for a heading, since the order is wrong
+        (SWAPPED, "fr\ten\na\tb", [("en", "fr"), ("b", "a")]),  # not a heading, since fr is not in column 2
         (Columns(("fr", "en"), 3, 1), "a\tb\tc\td", [("c", "a")]),
     ],
 )

@@ -60,7 +60,7 @@ def test_a_corpus_is_never_held_as_python_strings_all_at_once(tmp_path: Path, mo
     for side in ("fr", "en"):
         (tmp_path / f"train.{side}").write_text("".join(f"{side} {line}\n" for line in lines), encoding="utf-8")
     given = {"src": "train.fr", "tgt": "train.en"}
-    tracemalloc.start()  # counts the memory of Python and numpy, not Arrow's
+    tracemalloc.start()  # counts memory allocated by Python and NumPy, but not by Arrow
     try:
         corpus = files(root=str(tmp_path), train=given, split={"valid": 101, "test": 103, "seed": 1})
         Vocabulary.train(corpus.train, 400, "bpe", True, tmp_path)
@@ -108,13 +108,13 @@ def test_text_that_needs_more_than_half_the_memory_is_refused(monkeypatch: pytes
     assert len(Pairs(fits)) == len(fits)  # about 45 kB
     with pytest.raises(InputError, match=r"more text than fits in half of this machine's memory \(0\.0 GB\); give less text"):
         Pairs(fits * 2)
-    monkeypatch.delattr(os, "sysconf")  # as on Windows, where there is no limit
+    monkeypatch.delattr(os, "sysconf")  # Windows has no sysconf, so there is no limit
     assert len(Pairs(fits * 2)) == 2 * len(fits)
 
 
 def test_a_few_bytes_of_parquet_are_not_unpacked_beyond_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 5000}.__getitem__)
-    monkeypatch.setattr(pairs, "MAX_BLOCK_PAIRS", 10_000)  # only the number of characters ends a block
+    monkeypatch.setattr(pairs, "MAX_BLOCK_PAIRS", 10_000)  # so many that only the number of characters ends a block
     monkeypatch.setattr(pairs, "LONGEST_BLOCK", 1 << 23)
     repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 101, pa.int32()), pa.array(["x" * 499_979]))
     table = pa.table({"fr": repeated.cast(pa.string()), "en": ["y"] * 101})

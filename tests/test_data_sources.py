@@ -41,7 +41,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def address(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Yields the URL of a server that serves the repository. Downloads go to a folder of the test."""
+    """Yields the URL of a server that serves the repository. Downloads are stored under `tmp_path`."""
     monkeypatch.setattr(datasets.config, "DOWNLOADED_DATASETS_PATH", tmp_path / "downloads")
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(repository))) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))

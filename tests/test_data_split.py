@@ -58,7 +58,7 @@ def test_pairs_that_share_nothing_fill_the_parts() -> None:
 
 
 def test_a_group_too_big_goes_to_train() -> None:
-    chain = [(f"a{i // 2}", f"b{(i + 1) // 2}") for i in range(23)]  # each pair shares a side with the next
+    chain = [(f"a{i // 2}", f"b{(i + 1) // 2}") for i in range(23)]  # each pair shares a sentence with the next
     parts = held_out(chain + numbers(5), {"valid": 5, "test": 3}, seed=1)
     assert parts["train"] == chain
     assert (len(parts["valid"]), parts["test"]) == (5, [])

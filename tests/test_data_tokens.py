@@ -1,4 +1,4 @@
-"""Texts are encoded once, in blocks of any size, to the ids of the vocabulary."""
+"""Texts are encoded into token ids only once, in blocks of any size."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""CTranslate2 gives the translations of torch, or refuses the model."""
+"""CTranslate2 gives the same translations as torch, or the model is refused."""
 
 import csv
 import json
@@ -53,8 +53,8 @@ JOINT = Vocabulary(VOCABULARY.src, VOCABULARY.src, joint=True)
 
 
 def loaded(vocabulary: Vocabulary = VOCABULARY, name: str = "transformer", **changes: Any) -> Run:
-    """Returns an untrained model in the form of a loaded checkpoint, with noise added to every parameter, so that no bias is 0,
-    no gain is 1 and the output is not uniform."""
+    """Returns an untrained model as if it had been loaded from a checkpoint. Noise is added to every parameter, so that no bias
+    is 0, no gain is 1 and the output is not uniform."""
     config = {"name": name, **(SIZES[name] if name == "transformer" else {}), **changes}
     model = build(config, vocabulary, seed=5).eval()
     generator = torch.Generator().manual_seed(5)
@@ -65,7 +65,7 @@ def loaded(vocabulary: Vocabulary = VOCABULARY, name: str = "transformer", **cha
 
 
 def assert_equal(run: Run, how: Search, texts: list[str] = SRC) -> None:
-    """Asserts that torch and CTranslate2 give the same tokens and endings, and scores equal up to rounding."""
+    """Asserts that torch and CTranslate2 give the same tokens, the same `ended` flags, and scores equal up to rounding."""
     ours, theirs = translate(run.model, run.vocabulary, texts, how), CTranslate2(run, how)(texts)
     assert [[h.tokens for h in n_best] for n_best in theirs] == [[h.tokens for h in n_best] for n_best in ours]
     assert [[h.ended for h in n_best] for n_best in theirs] == [[h.ended for h in n_best] for n_best in ours]
@@ -89,7 +89,7 @@ def test_translations_are_those_of_torch(how: Search) -> None:
 @pytest.mark.parametrize(("beam", "limit"), [(2, 3), (5, 4), (5, 8)])
 def test_an_ended_translation_comes_before_a_likelier_loop(beam: int, limit: int) -> None:
     run = loaded(tied=False)
-    with torch.no_grad():  # at every step the end symbol is likely, and repeating one piece is likelier
+    with torch.no_grad():  # at every step the end symbol is likely, but repeating one piece is more likely
         constant, weight = run.model.get_submodule("decoder_norm").bias, run.model.output.weight
         constant.copy_(2 * constant.sign())
         weight.copy_(0.5 * (weight - (weight @ constant)[:, None] * constant / (constant @ constant)))
@@ -153,7 +153,7 @@ def test_positions_reach_as_far_as_a_search_can() -> None:
 
 
 def test_the_library_loads_the_written_model(tmp_path: Path) -> None:
-    """CTranslate2 loads the model in the type in which it was written, and writing leaves the weights in torch unchanged."""
+    """CTranslate2 loads the model with the data type that was written, and writing does not change the weights in torch."""
     run = loaded()
     before = {name: value.clone() for name, value in run.model.state_dict().items()}
     for quantization, kind in ((None, "float32"), ("int8", "int8_float32")):
@@ -285,5 +285,5 @@ def test_a_translation_depends_on_neither_the_order_nor_the_other_sentences() ->
     whole = [n_best[0].tokens for n_best in engine(SRC)]
     assert [n_best[0].tokens for n_best in engine(SRC[::-1])] == whole[::-1]
     assert [engine([text])[0][0].tokens for text in SRC] == whole
-    assert len({tuple(tokens) for tokens in whole}) > len(SRC) / 2  # most translations differ, or the order would not matter
+    assert len({tuple(tokens) for tokens in whole}) > len(SRC) / 2  # equal translations would hide a wrong order
     assert engine([]) == []

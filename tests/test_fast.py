@@ -42,7 +42,7 @@ def plain_and_fast(model: Any) -> Iterator[Any]:
 
 
 def projected_cross_entropy(hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float) -> Loss:
-    """Returns the fast loss of a model with these weights and no bias in its output projection."""
+    """Returns the fast loss of a model whose output projection has this weight and no bias."""
     model: Any = SimpleNamespace(output=SimpleNamespace(weight=weight, bias=None))
     return loss(model, hidden, target, label_smoothing)
 
@@ -131,7 +131,7 @@ def test_dropout_drops_the_asked_share_and_keeps_the_mean(p: float, shape: tuple
     assert abs(dropped.mean().item() - p) < 5 * math.sqrt(p * (1 - p) / n)
     rounded = round(p * 65536) / 65536 if fast else p
     torch.testing.assert_close(y[y != 0].unique(), torch.tensor([2 / (1 - rounded)]))
-    for lag in (1, 2, 3, 4, 101):  # neighbours made from one random number must be independent too
+    for lag in (1, 2, 3, 4, 101):  # neighbours are drawn from one random number but must be independent
         flat = dropped.flatten() - dropped.mean()
         assert abs((flat[lag:] * flat[:-lag]).mean().item()) < 5 * p * (1 - p) / math.sqrt(n)
     (gradient,) = torch.autograd.grad(y.sum(), x)
@@ -188,12 +188,12 @@ def test_the_fused_attention_of_training_equals_the_steps(
     assert called
     called.clear()
     close(layer.eval()(x, layer.project(y), mask), plain[0])
-    assert not called  # in evaluation, attention is computed step by step
+    assert not called  # evaluation does not use the fused kernel
 
 
 # Arguments of attention that the fused kernel does not support, each with values other than its default.
 NOT_FUSED: dict[str, list[Any]] = {
-    "d_k": [3, 5],  # not 4, since the default, null, stands for 4 in this layer
+    "d_k": [3, 5],  # not 4, because the default, None, means 4 in this layer
     "score": ["additive", "bilinear"],
     "scale": ["none", "n_keys"],
     "projections": [[], ["query", "value"]],
@@ -236,7 +236,8 @@ def test_every_argument_of_attention_is_passed_to_the_kernel_or_prevents_fusion(
     ],
 )
 def test_an_argument_added_later_prevents_fusion(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The argument may be stored in the layer or in a submodule, or may only change the number or shape of the parameters."""
+    """A new argument of attention prevents fusion if its value is not the default. This also holds if the layer keeps the value
+    in a submodule, or only in the number or the shape of its parameters."""
     source = inspect.getsource(MultiHeadAttention)
     names = vars(attention)
     monkeypatch.setitem(names, "MultiHeadAttention", MultiHeadAttention)
@@ -381,8 +382,8 @@ def test_hypotheses_may_share_a_source_row(model: Seq2Seq, src: Tensor, tgt: Ten
 def test_the_largest_values_equal_those_of_a_sort(columns: int, k: int) -> None:
     values = torch.randperm(17 * columns).view(17, columns).float()
     values[3] = -torch.inf
-    values[3, -2:] = torch.tensor([7.0, 3.0])  # only two are finite, which is too few for k = 5
-    values[5, 0], values[5, -1] = 1e6, 1e5  # the largest are in the first and last group; the last may be shorter
+    values[3, -2:] = torch.tensor([7.0, 3.0])  # row 3 has only two finite values, fewer than k = 5
+    values[5, 0], values[5, -1] = 1e6, 1e5  # the largest are in the first and last group; the last group may be shorter
     found, at = largest(values, k)
     torch.testing.assert_close(found, values.sort(dim=1, descending=True).values[:, :k])
     torch.testing.assert_close(values.gather(1, at), found)
@@ -400,7 +401,7 @@ def test_packed_layers_equal_plain_ones(rows: int) -> None:
     with torch.no_grad():
         expected = model(x)
         with packed(model):
-            assert {"forward"} <= vars(model[0]).keys() & vars(model[2]).keys()  # both layers are packed
+            assert {"forward"} <= vars(model[0]).keys() & vars(model[2]).keys()  # both linear layers are packed
             torch.testing.assert_close(model(x), expected, rtol=0, atol=1e-5)
         model[2].weight.mul_(2)
         torch.testing.assert_close(model(x), 2 * expected)  # the packed copy is no longer used

@@ -40,8 +40,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def choose_operations(operations: list[str], every: int) -> list[int]:
-    """Returns the numbers of the operations to fail: one in `every`, or all if ALL_FAULTS is set. Of equal operations in a row,
-    such as writes to one file, only the first, the second and the last are counted."""
+    """Returns the numbers of the operations that the test makes fail: one in `every`, or all if ALL_FAULTS is set. In a row of
+    equal operations, such as writes to one file, only the first, the second and the last are candidates."""
     alike = [one == after for one, after in zip(operations, operations[1:], strict=False)]
     repeated = {i + 2 for i in range(1, len(alike) - 1) if alike[i - 1] and alike[i] and alike[i + 1]}
     left = [n for n in range(1, len(operations) + 1) if n not in repeated]
@@ -49,7 +49,8 @@ def choose_operations(operations: list[str], every: int) -> list[int]:
 
 
 def run_on_a_full_disk(command: str, folder: Path, n: int) -> tuple[Result, list[str]]:
-    """Runs a command whose n-th disk operation fails (none if n is 0). Checks the error; returns the result and operations."""
+    """Runs a command and makes its n-th disk operation fail, or none if n is 0. Checks the error, and returns the result and
+    the operations."""
     disk = FullDisk(folder, n, for_good=n % 2 == 1)  # an odd n makes all later operations fail too
     with disk.mount():
         ended = run(command, folder)
@@ -74,7 +75,7 @@ def assert_files_are_complete(folder: Path) -> None:
         assert path.read_text().endswith("\n") and path.read_text().count("\n") in (24, 30)
 
 
-# The library datasets leaves a file open that it could not write; the garbage collector closes it and warns.
+# If the datasets library cannot write a file, it leaves the file open, and the garbage collector warns when it closes the file.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("every", [40, pytest.param(17, marks=pytest.mark.slow)])
 def test_training_on_a_full_disk(every: int, base: Path, tmp_path: Path) -> None:

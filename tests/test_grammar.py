@@ -53,7 +53,7 @@ def parts() -> dict[str, list[Pair]]:
 
 @pytest.fixture(scope="module")
 def sample() -> list[Pair]:
-    """Returns 20,000 pairs drawn with another seed than the splits."""
+    """Returns 20,000 pairs. Their seed differs from the seed of the splits."""
     return take(20_000, seed=5)
 
 
@@ -167,7 +167,7 @@ def test_compositional_pairs_have_combinations_that_train_lacks(parts: dict[str,
 
 
 class Steered(Draft):
-    """A draft that, wherever one of `wishes` is among the choices, makes that choice with a probability of at least 0.9."""
+    """A draft that picks one of its `wishes` with a probability of at least 0.9 whenever one is among the choices."""
 
     wishes: tuple[object, ...] = ()
 
@@ -218,7 +218,7 @@ def test_the_fixed_sentences() -> None:
     ]
 
 
-CONSTRUCTIONS = {  # a name, and patterns for the French and the English sentence
+CONSTRUCTIONS = {  # maps a name to patterns for the French and the English sentence
     "gender and number agreement": (r" (belles|blanches|vieilles|contentes|heureuses|petites) ?", r"\w"),
     "adjective before the noun": (r" (petite?|grande?|jolie?|beau|belle) \w+", r" (small|big|tall|short|pretty|beautiful) \w+"),
     "adjective after the noun": (r" \w+ (rouges?|célèbres?|modernes?) ?", r" (red|famous|modern) \w+"),
@@ -509,7 +509,7 @@ def spelled_words(pairs: Iterable[Pair], side: Side) -> set[str]:
 
 
 def unknown_words(words: set[str], dictionary: str) -> set[str]:
-    """Returns the words that hunspell does not know."""
+    """Returns the words that are missing from hunspell's dictionary."""
     answer = subprocess.run(
         ["hunspell", "-i", "utf-8", "-d", dictionary, "-l"],
         input="\n".join(sorted(words)), capture_output=True, text=True, check=True, encoding="utf-8",
@@ -562,7 +562,7 @@ def pair_from(clause: Clause, mark: str = ".", style: Style = USUAL) -> Pair:
 
 
 def links(pair: Pair) -> tuple[set[str], set[str]]:
-    """Returns the sure links and the links that are only possible, as "French~English"."""
+    """Returns the sure links and the links that are only possible, each written as "French~English"."""
     words = {(i, j): f"{pair.fr[i].text}~{pair.en[j].text}" for i, j in pair.possible}
     return {words[link] for link in pair.sure}, {words[link] for link in pair.possible - pair.sure}
 

@@ -132,7 +132,7 @@ def test_peak_memory_includes_freed_memory_but_not_that_of_the_parent_process() 
     """
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     before, after, child = map(float, printed.split())
-    assert after > before + 2**16 > child  # all four are in KiB
+    assert after > before + 2**16 > child  # all these values are in KiB
 
 
 def test_a_call_is_timed_by_the_mean_of_a_burst() -> None:
@@ -192,7 +192,7 @@ def test_shares_of_multiplications() -> None:
 
 
 def invented_report(failed: bool) -> dict[str, Any]:
-    """Returns an invented growth.json with costs proportional to x, or x² for widths. `failed` makes points at x = 400 fail."""
+    """Returns an invented growth.json: costs are proportional to x (to x² for widths). If `failed`, points at x = 400 fail."""
     settings, points = config(), []
     costs = {"length": lambda x: 2 * x, "vocabulary": lambda x: x / 1000, "width": lambda x: (x / 100) ** 2}
     for (sweep, cost), line in itertools.product(costs.items(), settings["models"]):

@@ -1,4 +1,4 @@
-"""Recorded attention weights are those that the model used; pictures show them under the right labels."""
+"""Recorded attention weights are the weights that the model used, and figures show them under the right labels."""
 
 import math
 import warnings
@@ -96,7 +96,7 @@ def test_the_columns_cut_off_are_padding_and_exactly_zero(name: str, vocabulary:
 
 
 def test_weights_equal_those_recomputed_from_the_parameters(name: str, vocabulary: Vocabulary, ids: Any) -> None:
-    """Only the inputs of the projections are taken from the model; projections, scores, mask and softmax are computed here."""
+    """The recorded weights equal weights that the test computes: it takes only the inputs of the projections from the model."""
     model = build(name, vocabulary)
     inputs_of: dict[str, list[Tensor]] = {}
     for path, module in model.named_modules():
@@ -154,7 +154,7 @@ def test_recording_does_not_change_a_training_step(name: str, precision: str, vo
 
     def step(recorded: bool) -> tuple[list[Tensor], Tensor, list[AttentionMap]]:
         model, maps = build(name, vocabulary).train(), []
-        model.output.eval()  # one module in another mode than the rest: `record` must restore both modes
+        model.output.eval()  # one module has a different mode: `record` must restore both modes
         modes = [module.training for module in model.modules()]
         torch.manual_seed(5)
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
@@ -230,7 +230,7 @@ def test_a_map_that_decoding_does_not_use_is_marked(
 
 
 def test_fused_attention_uses_the_recorded_weights(vocabulary: Vocabulary, ids: Any) -> None:
-    """The fused kernel of torch returns its attention weights if the values are the identity matrix."""
+    """The weights of torch's fused kernel, which it returns if the values are the identity matrix, equal the recorded ones."""
     model = build("transformer", vocabulary)
     seen: dict[str, Any] = {}
     for path, module in model.named_modules():
@@ -265,7 +265,7 @@ def fake(kind: str, layers: int, heads: int, rows: list[str], columns: list[str]
 
 
 def texts(figure: Any, **wanted: Any) -> list[Any]:
-    """Returns the text objects of a figure whose properties have the values in `wanted`."""
+    """Returns the figure's text objects that have the properties in `wanted`."""
     found = [*figure.texts, *(text for axes in figure.axes for text in axes.texts)]
     return [t for t in found if all(getattr(t, f"get_{key}")() == value for key, value in wanted.items())]
 
@@ -290,7 +290,7 @@ def test_every_layer_and_head_is_drawn_under_its_labels(tmp_path: Any) -> None:
         assert image.get_clim() == (0, 1)
         above = [name for text, name in titles if left < text.get_position()[0] < right and text.get_position()[1] < top]
         assert above[-1] == f"layer {layer + 1}, head {head + 1}"
-    for layer in range(3):  # labels are left of each row of panels, at the height of their rows of weights
+    for layer in range(3):  # labels are to the left of each row of panels, level with their rows of weights
         left, _, bottom, top = places[4 * layer]
         left_labels = [t for t in texts(figure, ha="right") if top < t.get_position()[1] < bottom]
         assert [t.get_text() for t in left_labels] == ["·Jane", "·visits", "</s>"]

@@ -32,7 +32,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# Trains a run. First writes the table of settings, in a forked process so that the libraries are imported only once.
+# This program writes the table of settings, then trains a run. It writes the table in a forked process, so that the libraries
+# are imported only once.
 PROGRAM = """
 import os, runpy, sys
 import datasets, lightning

@@ -75,21 +75,22 @@ def run(settings: list[str], tmp_path: Path) -> Run:
 
 @pytest.fixture(scope="module")
 def unstopped(settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Returns a function that trains a run without a stop, given its model and overrides. It trains equal runs only once."""
+    """Returns a function that trains a run without a stop, given its model and overrides. Equal runs are trained only once."""
     folder = tmp_path_factory.mktemp("whole")
     return cache(lambda model, *more: train_run(settings, folder, model, "whole", *more))
 
 
 @pytest.fixture
 def own_corpus(tmp_path: Path) -> str:
-    """Returns the override for a copy of the corpus in `tmp_path`, which the test may change."""
+    """Writes a copy of the corpus that the test may change to `tmp_path`, and returns the override that selects the copy."""
     write_corpus(tmp_path)
     return f"data.root={tmp_path}"
 
 
 @pytest.fixture
 def at_batch(monkeypatch: pytest.MonkeyPatch) -> AtBatch:
-    """Returns a function that makes training call `act` before the n-th batch from then on, or never if n is 0."""
+    """Returns a function that makes training call `act` once, before the n-th batch, or never if n is 0. Batches are counted
+    from the moment when that function is called."""
     original = Translator.training_step
 
     def arrange(n: int, act: Callable[[], None]) -> None:
@@ -118,7 +119,7 @@ def send(number: signal.Signals) -> Callable[[], None]:
 
 
 class Killed(BaseException):
-    """Stands in for SIGKILL: nothing in the program catches it."""
+    """Simulates SIGKILL: nothing in the program catches this exception."""
 
 
 def die() -> None:
@@ -192,12 +193,12 @@ def test_tensorboard_shows_every_point_once(run: Run, at_batch: AtBatch, tmp_pat
 
 
 def test_patience_comes_back(run: Run, unstopped: Run, interrupt: Run, tmp_path: Path) -> None:
-    more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # no progress: stops at the third validation
+    more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # without progress, it stops at validation 3
     whole = unstopped("birnn", *more)
     assert find_resume_point(whole, CheckpointSettings()).step == 15
     interrupt(12, "birnn", "stopped", *more)
     assert differences(whole, run("birnn", "stopped", *more, resume="auto")) == []
-    (tmp_path / "stopped" / "metrics.json").unlink()  # as if the run was killed after its early stop and before its evaluation
+    (tmp_path / "stopped" / "metrics.json").unlink()  # as if the run had been killed between its early stop and its evaluation
     assert differences(whole, run("birnn", "stopped", *more, resume="auto")) == []
 
 
@@ -211,7 +212,8 @@ def test_an_interrupt_before_the_first_step_says_so(run: Run, unstopped: Run, mo
 
 
 def test_the_speed_is_that_of_the_whole_training(run: Run, unstopped: Run, interrupt: Run) -> None:
-    """The speed counts steps that were not logged and steps before an interrupt. Resuming a finished run does not change it."""
+    """The speed includes steps that were not logged and steps before an interrupt, and resuming a finished run does not change
+    the speed."""
     rarely = "trainer.log_every=100"
     whole = unstopped("birnn", rarely)
     interrupt(9, "birnn", "stopped", rarely)
@@ -299,7 +301,8 @@ def test_the_mean_does_not_depend_on_where_a_run_was_stopped(
 def test_steps_whose_checkpoints_are_lost_are_trained_again(
     run: Run, unstopped: Run, at_batch: AtBatch, tmp_path: Path, capsys: Capture
 ) -> None:
-    """The run ends with the same bits, and TensorBoard shows every point, even if the process dies in a repeated step."""
+    """A run that lost a checkpoint ends with the same bits and the same TensorBoard points as a run without the loss, even if
+    the process dies in a repeated step."""
     whole = unstopped("birnn", *AVERAGED)
     for name, spoil, said in (
         ("step-24.ckpt", damage, "step-24.ckpt: damaged.*: going back.* starts again from step 0"),
@@ -321,7 +324,8 @@ def test_steps_whose_checkpoints_are_lost_are_trained_again(
 
 
 def test_only_the_checkpoints_of_the_mean_are_required(run: Run, interrupt: Run, tmp_path: Path) -> None:
-    """At step 26 of 30, the mean needs checkpoint 24. With patience, step 27 may be the last and needs checkpoint 20."""
+    """A run of 30 steps that was stopped at step 26 needs checkpoint 24 for its mean. If patience may end the run at step 27,
+    it needs checkpoint 20 too."""
     interrupt(26, "birnn", "a", *AVERAGED)
     saved = [*steps(tmp_path / "a" / "checkpoints").values()]
     assert [path.stem for path in saved] == ["step-16", "step-20", "step-24", "step-26"]
@@ -334,7 +338,8 @@ def test_only_the_checkpoints_of_the_mean_are_required(run: Run, interrupt: Run,
 
 
 def test_the_end_is_always_validated(run: Run, unstopped: Run, interrupt: Run) -> None:
-    """The last step is validated once, for any validate_every and accumulate, and also if the run is stopped in that step."""
+    """The last step is validated exactly once, whatever validate_every and accumulate are, and even if the run is stopped in
+    that step."""
     for name, validate_every, expected, more in (
         ("never", 1000, [STEPS], []),
         ("once", STEPS, [STEPS], []),
@@ -412,7 +417,8 @@ def test_a_clock_set_back_changes_nothing_that_tensorboard_shows(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """The clock is set back within a run, before each of two resumes, and before an evaluation is repeated."""
+    """TensorBoard shows every point even if the clock is set back: within a run, before each of two resumes, and before an
+    evaluation is repeated."""
     whole, now = unstopped("birnn"), time.time
 
     def set_back(days: int) -> None:
@@ -456,7 +462,7 @@ def test_a_second_interrupt_quits_at_once(tmp_path: Path) -> None:
         assert process.stderr
         while not list(tmp_path.glob("a/events*")):
             time.sleep(0.1)
-        while process.poll() is None:  # the first interrupt asks for a stop after the step, the second quits
+        while process.poll() is None:  # the first interrupt stops training after the step; the second quits at once
             time.sleep(1)
             process.send_signal(signal.SIGINT)
         said = process.stderr.read().decode()
