@@ -376,7 +376,7 @@ def test_a_run_resumes_only_with_the_text_it_began_with(
     (tmp_path / f"{split}.fr").write_text(text.replace("chat", "matou"))
     before = {path: path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.suffix in (".ckpt", ".yaml")}
     for resume in ("auto", str(tmp_path / "a")):
-        words = "text has changed" if digest else "its vocabulary is not the one that the text gives now"
+        words = "text has changed" if digest else "its vocabulary differs from the one that the text gives now"
         with pytest.raises(InputError, match=rf"step-4\.ckpt: .*{words}") as refusal:
             run("birnn", "a", own_corpus, resume=resume)
         assert "\n" not in str(refusal.value)

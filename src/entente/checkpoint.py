@@ -41,9 +41,9 @@ ENTRY = "entente"
 CHECKSUM = "sha256"
 SCHEMA = 2  # format 1 had no checksum
 READ_BY = "entente>=0.1"  # the versions that read this format; other versions name them in an error message, see CHANGELOG.md
-MODEL_PREFIX = "model."  # begins the names of the model's parameters in the LightningModule's state
+MODEL_PREFIX = "model."  # prefix of the model's parameters in the LightningModule's state dict
 MAX_DEPTH = 50  # levels of nesting in a checkpoint; ours have 10
-EXPANSION = 16  # maximum of hashed bytes / file bytes: None takes 14 bytes hashed, 1 in a pickle; tied weights are stored once
+EXPANSION = 16  # limit on hashed / file bytes: a None takes 14 bytes hashed but 1 pickled, and tied weights are stored once
 DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool}
 STORAGES = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Byte", "Bool")
 ADVICE = "give one that this program wrote"
@@ -64,7 +64,7 @@ class Run:
 
 def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2Seq:
     """Builds the model that a configuration's `model` section describes, after checking it against the constructor's signature.
-    `attach` then replaces some of the model's methods, among them `loss`, by faster ones from fast/."""
+    `attach` then replaces some of the model's methods, among them `loss`, with faster ones from fast/."""
     arguments = dict(config)
     if not isinstance(name := arguments.pop("name", None), str) or name not in MODELS:
         raise InputError(f"model.name={to_text(name)}: choose one of {', '.join(MODELS)}")
@@ -109,13 +109,13 @@ def provenance() -> dict[str, str]:
 
 def refuse_other_text(path: Path, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Raises InputError if the corpus or the vocabulary of `stored`, the entry in a checkpoint, differs from that of the new
-    entry `given`: the weights fit only the pieces of the stored vocabulary."""
+    entry `given`, because the weights fit only the pieces of the stored vocabulary."""
     if "text" not in stored:
         log.info("%s has no digest of its text, so only its vocabulary is compared", path)
     if stored.get("text", given["text"]) != given["text"]:
         wrong, give = "the training or validation text has changed since this was written", "that text"
     elif checksum(stored["vocabulary"]) != checksum(given["vocabulary"]):
-        wrong, give = "its vocabulary is not the one that the text gives now", "its text and version of SentencePiece"
+        wrong, give = "its vocabulary differs from the one that the text gives now", "its text and version of SentencePiece"
     else:
         return
     raise InputError(f"{path}: {wrong}; restore {give}, or start a new run without resume")
@@ -153,11 +153,11 @@ def _as_input_error(path: Path, what: str) -> Iterator[None]:
         raise InputError(*(f"{path}: {problem}" for problem in error.problems)) from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({reason(error)})") from error
-    except pickle.UnpicklingError as error:  # torch's own message explains how to load it unsafely
+    except pickle.UnpicklingError as error:  # torch's message is not shown: it explains how to load the file unsafely
         raise InputError(
             f"{path}: not a readable checkpoint: it is damaged, or contains code, none of which was run; {ADVICE}"
         ) from error
-    except Exception as error:  # torch's reader, and code given a value of the wrong type, may raise anything
+    except Exception as error:  # torch's reader, and code given a value of the wrong type, may raise any exception
         why = escape.line(reason(error).removesuffix("."), 200)
         raise InputError(f"{path}: {what} ({why}); take another copy, or {ADVICE}") from error
 
@@ -184,13 +184,13 @@ def read(path: Path) -> dict[str, Any]:
             raise InputError(f"written in format {written}, this version reads format {SCHEMA}; {advice}")
         expected = content.pop(CHECKSUM, None)
         if checksum(content, EXPANSION * size) != expected:
-            raise InputError("damaged, its content does not match its checksum; take another copy or an earlier checkpoint")
+            raise InputError("damaged: its content does not match its checksum; take another copy or an earlier checkpoint")
     return content
 
 
 def _refuse_other_globals(archive: zipfile.ZipFile) -> None:
-    """Raises UnpicklingError if a pickle in a checkpoint names a global that ours do not use. torch's reader allows a few more,
-    such as `bytearray`, with which a file could allocate any amount of memory."""
+    """Raises UnpicklingError if a pickle in a checkpoint names a global that our checkpoints do not use. torch's reader allows
+    a few more, such as `bytearray`, with which a file could allocate any amount of memory."""
     for part in archive.infolist():
         if part.filename.lower().endswith(".pkl"):
             for opcode, name, _ in pickletools.genops(archive.read(part)):
@@ -199,13 +199,13 @@ def _refuse_other_globals(archive: zipfile.ZipFile) -> None:
 
 
 def checksum(content: object, limit: float = math.inf) -> str:
-    """Returns the SHA-256 of every value, its type and its position. Raises TypeError for a value that our checkpoints never
-    hold, and ValueError if more than `limit` bytes are to be hashed or the nesting is too deep."""
+    """Returns one SHA-256 over all values, with their types and positions. Raises TypeError for a value that our checkpoints
+    never hold, and ValueError if more than `limit` bytes are to be hashed or the nesting is too deep."""
     digest, size = hashlib.sha256(), 0
     for part in _parts(content, ()):
         size += len(part)
         if size > limit:
-            raise ValueError("its repeated values are more than the file has room for")
+            raise ValueError("its repeated values expand to far more than the size of the file")
         digest.update(part)
     return digest.hexdigest()
 
@@ -213,7 +213,7 @@ def checksum(content: object, limit: float = math.inf) -> str:
 def _parts(value: object, place: tuple[object, ...]) -> Iterator[bytes | memoryview]:
     """Yields the bytes to hash for a value, in order. place: the keys that lead from the whole content to this value."""
     if len(place) > MAX_DEPTH:
-        raise ValueError(f"nested more than {MAX_DEPTH} deep")
+        raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, Tensor):
         dense = type(value) is Tensor and value.layout is torch.strided and value.dtype in DTYPES and value.is_contiguous()
         if not dense or value.requires_grad or value.is_neg() or value.is_meta:  # in a view, many elements may share one byte
@@ -250,7 +250,7 @@ def load(checkpoint: str) -> Run:
         weights = {k.removeprefix(MODEL_PREFIX): v for k, v in content["state_dict"].items() if k.startswith(MODEL_PREFIX)}
         config, described = ours["config"], ours["provenance"]
         if not (isinstance(config, dict) and isinstance(described, dict) and type(step) is int):
-            raise TypeError("config and provenance must be mappings, global_step a whole number")
+            raise TypeError("config and provenance must be mappings, and global_step a whole number")
         vocabulary = Vocabulary.from_state(ours["vocabulary"])
         if wrong := _misfit(plan(config["model"], vocabulary, copies=1).state_dict(keep_vars=True), weights):
             raise InputError(f"its weights do not fit its configuration ({wrong})")
@@ -271,7 +271,7 @@ def _misfit(planned: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str
     needed = sum(weights[name].nbytes for name in {id(one): name for name, one in planned.items()}.values())  # tied ones once
     storages = [weight.untyped_storage() for weight in weights.values()]
     held = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
-    return f"the model has {needed:,} bytes of them, the file {held:,}" if needed > held else ""
+    return f"the model needs {needed:,} bytes of weights, but the file holds {held:,}" if needed > held else ""
 
 
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ from entente.data.module import TranslationData, split_of
 from entente.data.tokenizer import BOS, EOS, SPECIAL, Vocabulary
 from entente.models.seq2seq import Seq2Seq, pad
 
-NEAR_UNIFORM = 0.95  # share of the maximum entropy from which a head counts as near-uniform
+NEAR_UNIFORM = 0.95  # a head with at least this share of the maximum entropy counts as near-uniform
 BATCH = 32  # sentences recorded in one pass
 SOURCES = 64  # variants of a source sentence that `occlusion` reads in one pass
 ENDS = (SPECIAL[BOS], SPECIAL[EOS])
@@ -53,11 +53,11 @@ def numbers_of(map: record.AttentionMap) -> Tensor:
 
 
 def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tuple[dict[str, Numbers], Alignments]:
-    """Returns, for the references, the statistics of each kind of attention and the links that source attention implies."""
+    """Returns the statistics of each kind of attention under teacher forcing, and the links that source attention implies."""
     sums: dict[str, Tensor] = {}
     rows: Counter[str] = Counter()
     links: dict[int, Tensor] = {}
-    order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))  # by length, for little padding
+    order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))  # by length, to reduce padding
     for start in range(0, len(order), BATCH):
         chosen = order[start : start + BATCH]
         batch = record.record_batch(model, vocabulary, [pairs[i].src for i in chosen], [pairs[i].tgt for i in chosen])
@@ -76,7 +76,7 @@ def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tu
 def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Words, target: Words) -> Tensor:
     """Returns how much the probability of each target word changes when a source word is left out: (E, W), from 0 to 1. A
     word's probability is the product of its pieces' probabilities. src ends with EOS; tgt has neither BOS nor EOS. Attention
-    is compared with these changes, since it is not in itself an explanation (Jain & Wallace 2019)."""
+    alone does not explain a prediction (Jain & Wallace 2019), so it is compared with these changes."""
     belongs = source.shares.argmax(-1).tolist()  # index of the word that each piece belongs to
     pieces = list(zip(src, belongs, strict=False))
     rows = [list(src), *([*(p for p, word in pieces if word != w), src[-1]] for w in range(len(source.labels)))]
@@ -110,14 +110,14 @@ def ranks(x: Tensor) -> Tensor:
 
 
 def by_head(found: Tensor) -> list[dict[str, Any]]:
-    """Returns the correlations (L, G, 3) as one report per head, at the step that produces the word, for metrics.json."""
+    """Converts correlations (L, G, 3), taken at the steps that produce a word, to one report per head for metrics.json."""
     rows = zip(heads_of(found.shape[:2]), found.flatten(0, 1).tolist(), strict=True)
     return [head.report() | dict(zip(CORRELATIONS, values, strict=True)) for head, values in rows]
 
 
 def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     """Returns the correlations of each head: means over the target words of all sentences."""
-    found: list[Tensor] = []  # a sentence's correlations, once per target word, so that words weigh the same
+    found: list[Tensor] = []  # each sentence's correlations, once per target word, so that all words count equally
     for pair in pairs:
         source, target = pair.words(vocabulary)
         if len(source.labels) > 1 and target.labels:
@@ -131,8 +131,8 @@ def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pa
 class Measured(NamedTuple):
     """The measurements of one split.
 
-    report: the content for metrics.json. links: the links of each sentence, from `best`. best: the head, or mean of a
-    layer's heads, with the lowest alignment error rate on the split used to choose it. best_head: the same, without the means.
+    report: the content for metrics.json. links: the links of each sentence that `best` implies. best: the head, or mean of a
+    layer's heads, with the lowest alignment error rate on the split used to choose it. best_head: the best single head.
     """
 
     report: dict[str, Any]
@@ -144,7 +144,7 @@ class Measured(NamedTuple):
 def measure_split(
     model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair], occluded: int, chosen: Measured | None
 ) -> Measured:
-    """Measures a split, with occlusion for `occluded` pairs. chosen: the split whose best heads are used; None: this one."""
+    """Measures a split, with occlusion on its first `occluded` pairs. chosen: gives the best heads (None: find them here)."""
     numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
     if chosen:
         best, best_head, on = chosen.best, chosen.best_head, "valid"
@@ -177,7 +177,7 @@ def tables(report: Mapping[str, Any], of: str) -> Iterator[Table]:
         yield _table(f"{of}: attention, means over its rows", rows, f"{legend}; near-uniform heads: {uniform}")
     if found := report.get("word_alignment"):
         rows = [{"layer": "oracle", "head": "", "step": ""} | found["oracle"], *found["heads"]]
-        legend = "oracle: best choice of one link per target word; produced, read: at the step that produces or reads it"
+        legend = "oracle: best choice of one link per target word; produced, read: at the step that produces or reads the word"
         best = "best on {chosen_on}: layer {layer}, head {head}, {step}".format_map(found["best"])
         yield _table(f"{of}: attention to the source as word alignment", rows, f"{legend}; {best}")
     if rows := report.get("occlusion", []):

@@ -1,7 +1,7 @@
 """Records one teacher-forced pass of a model with hooks: the calls of its modules, and its attention maps.
 
 Attention maps are the outputs of the modules that turn scores into weights, in evaluation mode and before dropout. Recording
-computes nothing twice, draws no random numbers, and leaves no flag, attribute or hook in the model.
+does not recompute the weights, draws no random numbers, and leaves no flag, attribute or hook in the model.
 
 Shapes: B, N sentences, S source length, T target length (both with their end symbol), L layers, H heads.
 """
@@ -28,7 +28,7 @@ ENCODER, DECODER, CROSS, ALIGNMENT = "encoder self-attention", "decoder masked s
 TO_SOURCE = (CROSS, ALIGNMENT)
 KIND_NAMES = {"encoder": ENCODER, "decoder": DECODER, "cross": CROSS, "alignment": ALIGNMENT}  # names used by commands
 NAME_OF_KIND = {kind: name for name, kind in KIND_NAMES.items()}
-# The kind of attention by the part of a module path that identifies it, see `kind_of`.
+# Maps the part of a module path that identifies a kind of attention to that kind, see `kind_of`.
 KINDS = {"encoder.self": ENCODER, "decoder.self": DECODER, "decoder.cross": CROSS, "": ALIGNMENT}
 Side = Literal["source", "produced", "read"]
 EPSILON = 1e-12  # lower bound of divisors, so that a row of zeros stays finite
@@ -43,7 +43,7 @@ class Operation(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call of a module. operations: the torch functions it called itself (not in captured submodules), if requested."""
+    """One call of a module. operations: the torch functions called in it, but not in captured submodules, if requested."""
 
     module: Any
     inputs: tuple[Any, ...]
@@ -79,9 +79,9 @@ def observing(model: Seq2Seq) -> Iterator[tuple[Seq2Seq, torch.device]]:
 def capture(
     model: Seq2Seq, src: Tensor, tgt: Tensor, wanted: Callable[[str, nn.Module], bool], operations: bool = False
 ) -> dict[str, list[Call]]:
-    """Runs the model on src (B, S) and the decoder input tgt (B, T), and returns a dict from the path of each module for which
-    `wanted(path, module)` is true to its calls, in order (one per step in a recurrent decoder's attention). operations:
-    whether to record the torch functions that these modules call. Raises RuntimeError if a wanted module was not called."""
+    """Runs the model on src (B, S) and the decoder input tgt (B, T), and records all modules for which `wanted(path, module)`
+    is true. Returns the calls of each module in order, by path; a recurrent decoder calls its attention once per step.
+    operations: whether to record the torch functions that they call. Raises RuntimeError if a wanted module was not called."""
     calls: dict[str, list[Call]] = {}
     running: list[list[Operation]] = []  # one list for each module that is being called, the innermost last
     with ExitStack() as stack:
@@ -171,8 +171,8 @@ def record(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequ
 def record_batch(
     model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]
 ) -> list[list[AttentionMap]]:
-    """Returns the maps of each sentence, recorded in one pass. Safe to call during a training step: module modes, gradients and
-    the random state do not change. Raises RuntimeError if the model has no attention or did not call each of its modules."""
+    """Returns the maps of each sentence, recorded in one pass. This is safe in a training step: module modes, gradients and the
+    random state do not change. Raises RuntimeError if the model has no AttentionWeights or did not call all of them."""
     sources, targets = pad(src, model.pad_id), pad([[BOS, *ids] for ids in tgt], model.pad_id)
     calls = capture(model, sources, targets, lambda path, module: isinstance(module, AttentionWeights))
     if not calls:
@@ -220,12 +220,12 @@ def weights_of(calls: Sequence[Call]) -> tuple[Tensor, Tensor]:
     """Returns the weights (B, H, T, S) of all calls of an AttentionWeights, joined along T, and which keys each row may see."""
     weights = torch.cat([call.output for call in calls], dim=-2)
     reachable = torch.cat([call.module.reachable(*call.inputs) for call in calls], dim=-2)
-    heads = (len(weights), -1, *weights.shape[-2:])  # a recurrent model has no dimension of heads: adds one of size 1
+    heads = (len(weights), -1, *weights.shape[-2:])  # a recurrent model has no head dimension, so one of size 1 is added
     return weights.reshape(heads), reachable.reshape(heads)
 
 
 def kind_of(path: str) -> str:
-    """Returns the kind of attention at a path such as "encoder.0.self_attention.weights"; puts an unknown path in words."""
+    """Returns the kind of attention at a path such as "encoder.0.self_attention.weights", or the words of an unknown path."""
     place = re.sub(r"\.\d+|_?attention\.weights$", "", path)
     return KINDS.get(place, re.sub(r"[._\d]+", " ", path.removesuffix(".weights")))
 

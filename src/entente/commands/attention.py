@@ -79,8 +79,8 @@ class Trace:
 
 
 def picture_attention(settings: Attention) -> None:
-    """Draws each kind of attention of one checkpoint into a folder: all layers and heads, then the chosen head (or mean) large.
-    Draws only one kind, by default source attention, for several checkpoints, a `kind`, occlusion, or a picture as `output`."""
+    """Draws each kind of attention of one checkpoint: all layers and heads, then the chosen head or the mean, enlarged. Draws
+    only one kind, by default source attention, if given several checkpoints, `kind`, `occlusion` or a picture as `output`."""
     prepare_process(settings.threads)
     paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
     if not paths:
@@ -137,7 +137,7 @@ def _output(path: str) -> Path:
 
 
 def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | None]:
-    """Returns the source, the target (None: translate) and any gold links. path: the checkpoint whose corpus has `pair`."""
+    """Returns the source, target (None: to be translated) and any gold links. path: the checkpoint whose corpus has `pair`."""
     if settings.pair is None:
         return clean(settings.sentence), clean(settings.target or "") or None, None
     split, _, number = settings.pair.partition("/")
@@ -152,8 +152,8 @@ def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | N
 def _figures(
     shown: Sequence[tuple[str, AttentionMap]], links: draw.Marks, title: str, settings: Attention, together: bool
 ) -> Iterator[tuple[str, Figure]]:
-    """Yields the name and figure of each picture. shown: maps with the names of their models. together: draws all maps side by
-    side. Otherwise, each map is drawn once with all its layers and heads, if it has several, and once with the chosen ones."""
+    """Yields the name and figure of each picture. shown: maps with the names of their models. together: whether they are drawn
+    side by side. If not, each is drawn once with all its layers and heads, if it has several, and once with the chosen ones."""
     layer, head = settings.layer, settings.head
     for name, number, axis in (("layer", layer, 0), ("head", head, 1)):
         most = min((map.weights.shape[axis] for _, map in shown if map.weights.shape[axis] > 1), default=1)
@@ -179,12 +179,12 @@ def _of_kind(kind: Kind | None, name: str, maps: Sequence[AttentionMap]) -> Atte
     there = ", ".join(record.NAME_OF_KIND[map.kind] for map in maps)
     if kind:
         raise InputError(f"kind={kind}: this model has {there}; choose one of these")
-    raise InputError(f"{name}: this model has no attention to its source, only {there}; choose one with kind=")
+    raise InputError(f"{name}: this model has no attention to the source, only {there}; choose one with kind=")
 
 
 def trace_attention(settings: Trace) -> None:
-    """Prints one attention of a checkpoint for one sentence, with the given target or the model's own translation, or the
-    attention of the example model. Also writes the trace as Markdown to `output`, if given."""
+    """Prints a trace of one attention layer of a checkpoint, for a sentence and the given target or the model's translation, or
+    of the example model. Also writes the trace as Markdown to `output`, if given."""
     prepare_process(settings.threads)
     output = path_of(settings.output) if settings.output else None
     if output and output.suffix.lower() != ".md":

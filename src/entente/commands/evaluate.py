@@ -25,7 +25,7 @@ from entente.training.train import on_accelerator
 
 log = logging.getLogger("entente")
 
-ONE_TOKEN = Search(length_factor=0, length_offset=1)  # shortest search, if torch need only compute the NLL
+ONE_TOKEN = Search(length_factor=0, length_offset=1)  # the shortest search, used if torch only has to compute the NLL
 
 
 def check_alignment_files(src: str | None, alignments: str | None) -> None:
@@ -35,7 +35,7 @@ def check_alignment_files(src: str | None, alignments: str | None) -> None:
 
 
 def check_attention_enabled(attention: bool, alignments: str | None, occlusion: int) -> None:
-    """Raises ValueError if a setting is given that has an effect only with attention=true."""
+    """Raises ValueError if a setting that needs attention=true is given without it."""
     if not attention and (alignments or occlusion):
         raise ValueError(f"alignments={alignments} occlusion={occlusion} need attention=true; add it, or leave them out")
 

@@ -1,4 +1,4 @@
-"""Loads trained checkpoints for commands: checks them and the accelerator, and reads the corpus that they name."""
+"""Loads a trained checkpoint for a command: checks it and the accelerator, and reads the corpus that it names."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ OutputDir = Annotated[str, doc("folder of the runs")]
 
 
 def check_quantization_engine(engine: str, quantization: str | None) -> None:
-    """Raises ValueError if quantization is set for the engine torch: it computes in the model's own precision."""
+    """Raises ValueError if quantization is set for the engine torch, which computes in the model's own precision."""
     if quantization and engine != "ctranslate2":
         raise ValueError(f"quantization={quantization} needs engine=ctranslate2; add it, or leave quantization out")
 

@@ -1,9 +1,9 @@
 """Starts commands: composes the configuration with Hydra, and reports all of the user's mistakes at once.
 
 The defaults, comments and allowed values of all settings are read from `schema.json`, so that help and suggestions for misspelt
-keys import neither torch nor the code that uses the settings. `python scripts/schema.py` generates that table from signatures.
-Its tables are registered in Hydra's ConfigStore: "train" as `_train`, and "model/birnn" as `_birnn` in the group `model`. The
-files in configs/ refer to these tables in their `defaults` lists, and set only the values that differ.
+keys import neither torch nor the code that uses the settings. `python scripts/schema.py` generates that file from signatures.
+Each table in it is registered in Hydra's ConfigStore: "train" as `_train`, and "model/birnn" as `_birnn` in the group `model`.
+The files in configs/ refer to these tables in their `defaults` lists, and set only the values that differ.
 """
 
 import argparse
@@ -37,9 +37,9 @@ from entente.files import path_of, read_yaml
 Command = Callable[[dict[str, Any]], None]
 Check = Callable[[dict[str, Any]], Sequence[str]]
 
-COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)  # commands that compose raise these too
+COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)  # also raised by commands that compose configs
 FILE = Path(__file__).with_name("schema.json")
-Table = dict[str, dict[str, Any]]  # for each dotted key: `allowed`, `comment`, and `default` unless it is part of a parent's
+Table = dict[str, dict[str, Any]]  # by dotted key: `allowed`, `comment`, and `default` unless a parent's default contains it
 TABLES: dict[str, Table] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
 MOST_VALUES = 10_000  # limit on the values of one override in a sweep, since Hydra lists them all
 HYDRA_ERRORS = Exception  # Hydra raises errors of many types for a bad command line: KeyError, OSError, ...
@@ -96,8 +96,8 @@ def key_of(override: str) -> str:
 
 
 def resolve_config(config: DictConfig, overrides: Sequence[str], check: Check) -> dict[str, Any]:
-    """Returns `config` with its references resolved, or, to resume a run by its directory, the configuration stored there.
-    Raises InputError with every problem in the configuration returned."""
+    """Returns `config` with its references resolved, or, if `resume` names a run's directory, the configuration of that run.
+    Raises InputError with every problem in the configuration that would be returned."""
     values, found = plain(config)
     directory = values.get("resume")
     if isinstance(directory, str) and directory != "auto":
@@ -269,9 +269,9 @@ class CommandLine:
         return list(dict.fromkeys([*lines, *found, *checked]))
 
     def _composed_one_by_one(self) -> tuple[list[str], set[str], DictConfig]:
-        """Returns a line for each override that does not compose, the keys of the others, and the configuration from these.
-        Choices of groups come first, since they decide which settings exist. An invalid choice is replaced by the nearest valid
-        name; if none is near, the settings of that group are not checked."""
+        """Returns a line for each override that does not compose, the keys of those that do, and the configuration they give.
+        Choices of groups are composed first, since they decide which settings exist. An invalid choice is replaced by the
+        nearest valid name; if none is near, the settings of that group are not checked."""
         config = hydra.compose(self.name)
         lines = list(self.unlisted)
         good: dict[str, str] = {}  # the overrides that compose, by key
@@ -338,7 +338,7 @@ def annotated_yaml(command: str, config: Mapping[str, Any]) -> str:
     known = TABLES.get("train", {}) | TABLES.get(command, {})
     lines = []
     for key, value in flat(config):
-        if isinstance(value, Mapping):  # the `name` in a part selects the table of its settings, if there is one
+        if isinstance(value, Mapping):  # a part's `name` selects the table that describes its settings, if any
             known |= {f"{key}.{inner}": setting for inner, setting in TABLES.get(f"{key}/{value.get('name')}", {}).items()}
         setting = known.get(key, {})
         words = "; ".join(filter(None, (setting.get("comment"), setting.get("allowed"))))

@@ -6,7 +6,7 @@ attribute `relations` of a callable lists constraints between several arguments:
 ValueError if the values do not fit together. A model's constructor calls its own relations too.
 
 Pydantic validates each value in strict mode: "3" is not a number, true is not 1, and NaN and infinity are rejected. Messages
-describe what an annotation allows in words, generated from its JSON schema.
+describe the allowed values in words, which are generated from the annotation's JSON schema.
 """
 
 import dataclasses
@@ -62,7 +62,7 @@ def problems(target: Callable[..., Any], part: str, values: object, given: Colle
                 relation(**{name: sound[name] for name in names})
             except InputError as error:
                 found += error.problems
-            except ValueError as error:  # replace each NAME= in the message by the full key
+            except ValueError as error:  # replace each NAME= in the message with the full key
                 found.append(re.sub(rf"\b({'|'.join(names)})=", lambda match: _key(part, match[0]), str(error)))
     return found
 
@@ -107,7 +107,7 @@ def unset(key: str) -> str:
 
 
 def unknown(key: str, value: str, known: Collection[str]) -> str:
-    """Returns a line about an unknown key. known: the full keys of all settings."""
+    """Returns a line that reports an unknown key and suggests known ones. known: the full keys of all settings."""
     meant = suggestion(key, known) or f"; there are {', '.join(_siblings(key, known)) or 'none'}"
     return f"{key}={value}: no such setting{meant}"
 

@@ -67,7 +67,7 @@ class StopSignals:
 
 def occupy_standard_streams() -> None:
     """Opens /dev/null in place of a closed standard input, output or error, since otherwise the next file opened would take the
-    stream's number. Input becomes write-only and output read-only, so that reading or printing raises an error."""
+    stream's file descriptor. Input becomes write-only and output read-only, so that reading or printing raises an error."""
     for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(descriptor)

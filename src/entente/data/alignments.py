@@ -13,14 +13,14 @@ from typing import NamedTuple
 from entente.data.files import read_lines
 from entente.errors import InputError
 
-Span = tuple[int, int]  # positions in a sentence: a word's first character, and one past its last
+Span = tuple[int, int]  # start and end (exclusive) of a word, as positions of characters in a sentence
 Link = tuple[int, int]  # index of the source word, index of the target word
 
 LINK = re.compile(r"(\d{1,6})([-?p])(\d{1,6})")
 
 
 class Gold(NamedTuple):
-    """The gold alignment of one pair: the spans of its words in both sentences, and its links; `possible` includes `sure`."""
+    """The gold alignment of a sentence pair: the spans of the words in both, and their links; `possible` includes `sure`."""
 
     src: list[Span]
     tgt: list[Span]
@@ -34,7 +34,7 @@ class Gold(NamedTuple):
 
 
 def read_pharaoh(path: Path, sources: Sequence[str], targets: Sequence[str]) -> list[Gold]:
-    """Returns the alignment of each pair, with words split at spaces. Raises InputError if file and pairs do not match."""
+    """Returns each pair's alignment, with words split at spaces. Raises InputError if the file does not match the pairs."""
     lines = [*islice(read_lines(path), len(sources) + 1)]
     if len(lines) != len(sources):
         raise InputError(

@@ -6,7 +6,7 @@ numbers the steps and joins the lines of each paragraph, so that templates may b
 
 Shapes: B sentences, T queries, S keys, H heads (the BiRNN has no such dimension). Transformer: D model width, K width of one
 head (d_k), HK width of all heads together. BiRNN: Q width of the decoder's state, M width of the encoder's output, A width of
-the additive comparison.
+the additive score.
 """
 
 import html
@@ -50,7 +50,7 @@ class Labels(NamedTuple):
 
 
 def decimals(value: float) -> str:
-    """Formats a number with DECIMALS decimals; an exact 0 and a boolean are written without decimals."""
+    """Formats a number with DECIMALS decimals, or, from 1e6, with an exponent; an exact 0 and a boolean get no decimals."""
     if value == 0 or value is True:
         return str(int(value))
     if 1e6 <= abs(value) < math.inf:
@@ -87,7 +87,7 @@ def table(
         if height > 1:
             lines.append(["sum", *map(decimals, tensor[:, :wide].sum(0).tolist()), ""])
     labels, *numbers = (_align(column, left=i == 0) for i, column in enumerate(zip(*lines, strict=True)))
-    for n in range(1, len(numbers) + 1):  # use as few tables as fit, with about the same number of columns each
+    for n in range(1, len(numbers) + 1):  # the fewest tables that fit, with about the same number of columns each
         size = math.ceil(len(numbers) / n)
         pieces = [numbers[i : i + size] for i in range(0, len(numbers), size)]
         if max(sum(len(GAP) + _width(column[0]) for column in piece) for piece in pieces) <= WIDEST - _width(labels[0]):
@@ -126,13 +126,13 @@ class View:
         self.scores, self.mask = self.call("weights").inputs  # (B, [H,] T, S); the mask may be None
         self.letters = "B H T S" if self.scores.dim() == 4 else "B T S"
         self.product = self.operation("matmul", which=-1)  # weights times values
-        self.row = min(1, len(self.queries[0]) - 1)  # the row worked out by hand; in row 0, a causal mask leaves one key
+        self.row = min(1, len(self.queries[0]) - 1)  # the row worked out by hand: not row 0, where a causal mask leaves one key
         self.all = range(len(self.keys))
         # All sentences share a causal mask, so showing it for the first sentence is enough.
         self.shown = range(1) if self.mask is not None and self.mask.dim() == 2 else self.all
 
     def call(self, part: str = "") -> Call:
-        """Returns the call of the attention or its submodule `part` at the chosen step, or its only call."""
+        """Returns the chosen step's call of the attention or its submodule `part`, or the only call if there is just one."""
         calls = self.calls[f"{self.path}.{part}" if part else self.path]
         return calls[self.step if len(calls) > 1 else 0]
 
@@ -140,7 +140,7 @@ class View:
         """Returns a torch operation that the attention or its submodule `part` called. Raises RuntimeError if there is none."""
         found = [operation for operation in self.call(part).operations if operation.name == name]
         if not found:
-            raise RuntimeError(f"{name} was not seen in {self.path}.{part}: it does not compute what the trace describes")
+            raise RuntimeError(f"{name} was not seen in {self.path}.{part}, so the trace does not describe this module")
         return found[which]
 
     def part(self, tensor: Tensor, letters: str, n: int = 0) -> Tensor:
@@ -158,7 +158,7 @@ class View:
         sums: bool = False,
     ) -> str:
         """Returns a tensor as one table per sentence. letters: one per dimension, as in "B H T K". Rows are labelled with the
-        queries if their letter is T and with the keys if it is S; columns with the keys if it is S, else with numbers."""
+        queries if their letter is T and with the keys if it is S; columns with the keys if theirs is S, else with numbers."""
         *before, row, column = letters.split()
         sizes = zip(letters.split(), tensor.shape, strict=True)
         shape = ", ".join(letter if letter == "1" else f"{letter} {size}" for letter, size in sizes)
@@ -176,7 +176,7 @@ class View:
         return "\n\n".join(["", *tables, ""])
 
     def show_parameter(self, name: str, matrix: Tensor, bias: Tensor | None = None, label: str = "") -> str:
-        """Returns a matrix, and its bias as the last row, as a table; "" if it is large. label: names a single row."""
+        """Returns a table of a matrix, with the bias below it, or "" if a side exceeds SMALL. label: names a single row."""
         if max(matrix.shape) > SMALL:
             return ""
         rows = [label] if label else [str(i + 1) for i in range(len(matrix))]
@@ -205,10 +205,10 @@ def trace(
     step: int | None = None,
     columns: int | None = None,
 ) -> str:
-    """Traces one attention as Markdown. src (B, S) and tgt (B, T), the decoder's input: token ids, padded on the right. kind:
-    None means the attention to the source. layer, head, step: counted from 1. columns: maximum columns shown of a tensor whose
-    columns are not tokens. Module modes, gradients and the random state do not change. Raises InputError if the model has no
-    such attention, RuntimeError if a module or operation was not seen."""
+    """Returns a trace of one attention layer as Markdown. src (B, S) and tgt (B, T), the decoder's input: token ids, padded on
+    the right. kind: None means the attention to the source. layer, head, step: counted from 1. columns: the maximum number of
+    columns to show of a tensor whose columns are not tokens. Module modes, gradients and the random state do not change. Raises
+    InputError if the model has no such attention, and RuntimeError if a module or operation was not seen."""
     model = getattr(model, "_orig_mod", model)  # hooks see nothing inside a compiled module
     if not has_attention(model):
         raise InputError("checkpoint: this model has no attention; give another checkpoint")
@@ -250,9 +250,9 @@ def trace(
 
 
 def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
-    """Traces an untrained model small enough to follow by hand, on two sentences of 3 source and 5 target tokens, the second
-    padded. Its width is 4, and its parameters are random with one decimal. kind: None traces all kinds, and a paragraph that
-    several share appears only in the first. choice: layer, head, step and columns, see `trace`."""
+    """Returns traces of an untrained model on two sentences of 3 source and 5 target tokens; the second is padded. The model is
+    small enough to follow by hand: its width is 4, and its parameters are random with one decimal. kind: None traces all kinds,
+    and a paragraph that several traces share appears only in the first. choice: layer, head, step and columns, see `trace`."""
     source = ["<pad>", "le", "chat", "il", "dort"]
     target = ["<pad>", "<s>", "</s>", "the", "cat", "he", "is", "sleeping", "sleeps"]
     labels = [
