@@ -1,4 +1,4 @@
-"""Tests of the scores: they equal sacreBLEU's scores, for a whole corpus and for each bucket of source lengths."""
+"""The scores of a corpus equal sacreBLEU's, and each bucket of source lengths gets the BLEU of its own sentences."""
 
 import subprocess
 import sys

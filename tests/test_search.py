@@ -40,7 +40,7 @@ def sentence(src: Tensor, b: int) -> Tensor:
 
 
 def next_log_probabilities(model: Seq2Seq, src: Tensor, prefixes: list[tuple[int, ...]]) -> list[list[float]]:
-    """Returns the log-probabilities of the token after each prefix. All prefixes have the same length."""
+    """Returns, for each prefix, the log-probability of every possible next token. All prefixes have the same length."""
     logits = model.output(model(src.expand(len(prefixes), -1), torch.tensor([[BOS, *prefix] for prefix in prefixes]))[:, -1])
     logits[:, PAD] = -torch.inf
     return logits.log_softmax(-1).tolist()
@@ -57,8 +57,9 @@ def naive_greedy(model: Seq2Seq, src: Tensor, limit: int) -> Scored:
 
 
 def naive_beam(model: Seq2Seq, src: Tensor, how: Search, limit: int) -> list[Scored]:
-    """Returns the n best sequences of a beam of width K. Each step keeps those of its K best sequences that end. The search
-    stops once K ended sequences score at least as much as the best unended one. Unended sequences come after all ended ones."""
+    """Returns the `n_best` best sequences of a beam search of width K. Of the K best sequences of a step, those that have ended
+    become results. The next step extends the K best unended sequences. The search stops once K results score at least as much
+    as the best unended sequence. Sequences that are unended at the limit come after all ended ones."""
 
     def score(s: Scored) -> float:
         return s.total / how.penalty(len(s.tokens))
@@ -145,7 +146,7 @@ def test_beam_1_equals_a_greedy_search_that_recomputes_everything(name: str, len
     assert {ended for ended, _ in seen} == {True, False} and len(seen) > 5  # translations end early, end late, or are cut
 
 
-# A beam wider than V^L equals enumeration
+# A beam wider than the number of sequences finds the same as enumeration
 
 
 @pytest.mark.parametrize("length_penalty", PENALTIES)
@@ -172,7 +173,7 @@ def test_a_search_that_stops_early_misses_nothing(name: str) -> None:
 
 
 class Table(Seq2Seq):
-    """A model whose probabilities at each step are a row of a table, whatever the model reads."""
+    """A model whose token probabilities at each step are the next row of a table, whatever tokens it reads."""
 
     def __init__(self, probabilities: list[list[float]]) -> None:
         super().__init__()
@@ -191,8 +192,8 @@ class Table(Seq2Seq):
 
 @pytest.mark.parametrize(("length_penalty", "ends_at_once"), [(2.5, 0.55), (-1.5, 0.45)])
 def test_a_search_continues_while_an_unended_hypothesis_can_still_win(length_penalty: float, ends_at_once: float) -> None:
-    # A rule that compares only the current score of the best unended hypothesis would stop the first search after one token;
-    # a rule that compares only its score at the length limit would stop the second search.
+    # A stopping rule that looks only at the current score of the best unended hypothesis would stop the first search after one
+    # token; a rule that looks only at the score of this hypothesis at the length limit would stop the second search.
     e = 1e-9
     model = Table([[e, 1 - ends_at_once, ends_at_once, e], *[[e, 0.01, 0.99, e]] * 4])
     how = Search(beam=2, length_penalty=length_penalty, length_factor=0, length_offset=5)

@@ -21,7 +21,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).p
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 TRAIN = "train FILES data.test.src=test.fr data.test.tgt=test.en output_dir=. checkpoint.average=2 checkpoint.every=1"
 TRAIN += " search.beam=1 data.batch.eval_max_tokens=100"
-DECODE = "entente.decoding.search.padding_mask"  # called once per batch
+DECODE = "entente.decoding.search.padding_mask"  # a function that is called once per batch
 # Calls `run_with_signal` in a separate process. Its last line of output is the number of times the function was called.
 DRIVER = """
 import sys
@@ -171,5 +171,5 @@ def test_a_second_ctrl_c_ends_a_translation_whose_batch_never_ends(folder: Path)
         process.stdout.read(1)
         while process.poll() is None:
             process.send_signal(signal.SIGINT)
-        # Another signal may end the interpreter while it exits; a shell reports that as 130 too.
+        # A further Ctrl-C may kill the interpreter while it exits; a shell reports this exit status as 130 too.
         assert process.returncode in (130, -signal.SIGINT) and b"Traceback" not in process.stderr.read()

@@ -37,12 +37,12 @@ ENGLISH = ["The boy saw the summer.", "Where is my elder sister?", "He has eaten
 LEGIBLE = 7  # smallest legible font size in pixels
 STEP = 200
 TIMEOUT = 200.0  # seconds; long enough for a busy machine
-# The CSS selectors of a card, of its title and of its full-size button, in each of TensorBoard's views with images.
+# For each of TensorBoard's views with images: the CSS selectors of a card, of the card's title and of its full-size button.
 VIEWS = {
     "timeseries": ("image-card", "tb-truncated-path", "[aria-label='Toggle actual image size']"),
     "images": ("tf-image-loader", "[itemprop=name]", "[aria-label='Toggle actual size']"),
 }
-# A function in JavaScript that returns the fields of a `Picture`.
+# A JavaScript function that returns the fields of a `Picture`.
 PICTURE = """async image => {
   if (!image.complete) await new Promise(done => image.onload = image.onerror = done);
   image.scrollIntoView({block: 'center', behavior: 'instant'});
@@ -58,7 +58,7 @@ class Picture(NamedTuple):
 
     natural: tuple[int, int]  # width and height of the file; (0, 0) if it could not be loaded
     shown: tuple[float, float]  # width and height on the page
-    corner: tuple[float, float]  # left and top of the visible part, measured from the corner of the image
+    corner: tuple[float, float]  # left and top of the visible part, measured from the top left corner of the image
     seen: tuple[float, float, float, float]  # x, y, width and height of the visible part in the window
 
     @classmethod
@@ -67,7 +67,7 @@ class Picture(NamedTuple):
         return cls(*map(tuple, image.evaluate(PICTURE)))
 
     def scale(self) -> float:
-        """Returns shown size / natural size, of the width or of the height, whichever is less; 0 if nothing is visible."""
+        """Returns the smaller of shown / natural width and shown / natural height, or 0 if nothing is visible."""
         if not all(self.natural) or not all(self.seen[2:]):
             return 0.0
         return min(self.shown[0] / self.natural[0], self.shown[1] / self.natural[1])
@@ -103,7 +103,7 @@ def tensorboard(folder: Path) -> Iterator[str]:
 
 
 def fetch(url: str) -> Any:
-    """Waits until the JSON at `url` is not empty, since the server may still be reading files, and returns the JSON."""
+    """Returns the JSON at `url`. Waits until it is not empty, since the server may still be reading files."""
     answers: list[Any] = []
 
     def request() -> bool:
@@ -188,7 +188,7 @@ def check_view(browser: Page, view: str, drawn: dict[str, Drawn], screenshot: Pa
         browser.screenshot(path=screenshot)
         x, y, width, height = (round(part) for part in picture.seen)
         left, top = (round(part) for part in picture.corner)
-        assert width > 500 and height > 150  # a time series card keeps its height and shows a part of the image
+        assert width > 500 and height > 150  # a time series card has a fixed height and may show only a part of the image
         if view == "images":
             assert (width, height) == map.size
         with Image.open(screenshot) as screen:

@@ -121,7 +121,7 @@ def test_separate_tokenizers_are_trained_on_their_own_side(tmp_path: Path) -> No
 
 
 def test_a_vocabulary_too_large_for_the_text_is_reduced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for _ in range(2):  # the first is trained, the second comes from the cache
+    for _ in range(2):  # the first tokenizer is trained, the second one is read from the cache
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="entente"):
             size = len(Vocabulary.train(PAIRS, 5003, "bpe", True, tmp_path).src)

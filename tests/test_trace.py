@@ -37,7 +37,8 @@ class Batch(NamedTuple):
 
 @pytest.fixture
 def batch() -> Batch:
-    """Returns two sentence pairs, the second shorter on both sides. Labels contain markup of Markdown, HTML and rich."""
+    """Returns two sentence pairs, the second shorter on both sides. Labels contain characters that Markdown, HTML and
+    rich would read as markup."""
     src = pad([real_ids([S], SRC_VOCAB, 1).tolist(), real_ids([4], SRC_VOCAB, 2).tolist()], PAD)
     tgt = pad([[BOS, *real_ids([T - 1], TGT_VOCAB, 3).tolist()], [BOS, *real_ids([2], TGT_VOCAB, 4).tolist()]], PAD)
     labels = [
@@ -54,7 +55,7 @@ def exact(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Table(NamedTuple):
-    """A printed table; a wide one is printed in parts, joined here. `title` is the table's name, shape, sentence and so on."""
+    """A table of a trace. The parts in which a wide table is printed are joined. `title` has its name, its shape and so on."""
 
     title: str
     grid: list[list[str]]
@@ -151,8 +152,8 @@ def text(found: Trace, title: str) -> str:
 
 
 def recompute(model: Any, batch: Batch, kind: str) -> dict[str, list[Tensor]]:
-    """Recomputes, from a layer's parameters, the numbers in a Transformer's trace. Returns them by table name, for both
-    sentences. Only the inputs of the layer are taken from the model."""
+    """Returns the numbers in a Transformer's trace, by table name, for both sentences. They are recomputed from the parameters
+    of the layer; only the layer's inputs are taken from the model."""
     captured: dict[str, Any] = {}
     block = (model.encoder if kind == "encoder" else model.decoder)[LAYER - 1]
     name = "cross" if kind == "cross" else "self"
@@ -246,7 +247,7 @@ def test_the_birnns_numbers_equal_those_recomputed_from_its_parameters(batch: Ba
     found = trace_of(model, batch, "alignment")
     p = dict(model.named_parameters())
     memory = model.encode(batch.src).source.memory.value
-    _, state = model.decode(batch.tgt[:, : STEP - 1], model.encode(batch.src))  # the state with which the third step begins
+    _, state = model.decode(batch.tgt[:, : STEP - 1], model.encode(batch.src))  # the state before step STEP
     query = state.written[0][:, None]
     queries, keys = query @ p["attention.query.weight"].T, memory @ p["attention.key.weight"].T
     added = queries + keys
@@ -427,7 +428,7 @@ def test_a_value_that_was_not_captured_is_an_error(kind: str, name: str, batch: 
         trace_of(model, batch, kind)
     other: Any = small(name, spread=0.3)
     attention = other.attention if name == "birnn" else other.decoder[LAYER - 1].cross_attention
-    if kind in ("cross", "alignment"):  # replaces `forward` by one that differs from what the trace describes
+    if kind in ("cross", "alignment"):  # here `forward` no longer computes what the trace describes
         monkeypatch.setattr(attention.weights, "forward", lambda scores, mask: torch.ones_like(scores))
         with pytest.raises(RuntimeError, match="masked_fill was not seen"):
             trace_of(other, batch, kind)
@@ -621,7 +622,7 @@ def assert_follows_from_matrices(one: Trace) -> None:
 
 
 def assert_sum(line: str) -> None:
-    """Asserts that the sum in a line has the result that the line gives, up to rounding."""
+    """Asserts that the calculation in a line has the result that the line gives, up to rounding."""
     _, terms, result = line.rsplit(" = ", 2)
     terms = terms.replace("·", "*").replace("exp(-inf)", "0")
     assert eval(terms, {"exp": math.exp, "__builtins__": {}}) == pytest.approx(float(result), abs=0.006), line
@@ -632,7 +633,7 @@ def assert_sum(line: str) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder with untrained checkpoints of both models, and one of a Transformer without cross-attention."""
+    """Returns a folder with checkpoints of untrained models: a BiRNN, and a Transformer with and without cross-attention."""
     place = tmp_path_factory.mktemp("trace")
     lines = ["Le chat dort.", "Jane visite l'Afrique.", "The cat sleeps.", "Jane visits Africa."]
     tokenizer = Tokenizer.train(lines * 3, 300)

@@ -1,4 +1,4 @@
-"""`entente.load` gives the same results as search and evaluation."""
+"""A model that `entente.load` returns gives the same translations and scores as the search and the evaluation."""
 
 import subprocess
 import sys

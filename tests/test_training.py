@@ -1,4 +1,4 @@
-"""Tests of small but complete runs: from a configuration to metrics, and back from the checkpoint."""
+"""Tests small but complete runs, from the configuration to the metrics, and the commands that load their checkpoints."""
 
 import json
 import math
@@ -42,7 +42,7 @@ def settings(kind: type[Any], overrides: list[str]) -> Any:
 
 
 def overrides_in(folder: Path) -> list[str]:
-    """Returns the overrides of a short run whose corpus and outputs are in a folder."""
+    """Writes a small corpus to a folder, and returns the overrides of a short run in this folder."""
     return [
         *write_corpus(folder),
         f"output_dir={folder / 'outputs'}",
@@ -306,7 +306,7 @@ def test_each_language_may_have_pieces_of_its_own(base: list[str]) -> None:
 
 
 def test_all_attention_of_a_checkpoint_becomes_pictures(runs: dict[str, Path], tmp_path: Path) -> None:
-    """Each kind of attention gives a PNG and an SVG of all heads and, if there are several, of one large map."""
+    """For each kind of attention, the command draws all heads and, if there are several, one large map, as PNG and as SVG."""
     sentence = ["sentence='Le chat voit le chien.'"]
     for model, names in (("transformer", ["cross", "decoder", "encoder"]), ("birnn", ["alignment"])):
         folder = tmp_path / model

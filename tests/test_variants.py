@@ -58,7 +58,7 @@ def target_padding(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
 
 
 def alone(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    """A sentence alone gets the logits that it gets in a batch."""
+    """A sentence gets the same logits alone as in a batch."""
     together = logits(model, src, tgt)
     return max(max_difference(logits(model, src[b, None, :n], tgt[b, None])[0], together[b]) for b, n in enumerate(LENGTHS))
 
@@ -71,14 +71,14 @@ def neighbours(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
 
 
 def causality(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    """A target token does not change the logits before its position."""
+    """Changing a target token does not change the logits before its position."""
     changed = tgt.clone()
     changed[:, 7] = (tgt[:, 7] + 5) % TGT_VOCAB
     return max_difference(logits(model, src, changed)[:, :7], logits(model, src, tgt)[:, :7])
 
 
 def attention(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    """The weights of a query sum to 1 over the real source tokens, or in the decoder over the target tokens up to the query."""
+    """A query's weights sum to 1 over the real source tokens; in decoder self-attention, over the target up to the query."""
     with recorded(model) as seen:
         model(src, tgt)
     off = [0.0]
@@ -170,9 +170,10 @@ def test_without_dropout_training_computes_what_evaluation_does(name: str, src: 
 
 
 def has_no_effect(name: str, variant: str, path: str) -> bool:
-    """Returns whether the parameter cannot change the loss. A softmax ignores a constant added to all its inputs. The key's
-    bias adds a constant in a softmax over keys; in a softmax over queries, the query's bias does, and in cross-attention also
-    the bias of the norm before it. None does in a softmax over the batch, with additive scores or a finite mask value."""
+    """Returns whether a parameter cannot change the loss: either it is not used (the encoder without cross-attention), or it
+    only adds a constant to all inputs of a softmax. In a softmax over keys, the bias of the key projection is such a parameter.
+    In a softmax over queries, the bias of the query projection is one, and so is the bias of the norm before cross-attention.
+    With a softmax over the batch, additive scores or a finite mask value, there is no such parameter."""
     if variant == "no_cross_attention" and path.startswith(("src_", "encoder")):
         return True
     if name == "birnn" or variant in {"additive_score", "softmax_batch", "weak_mask"}:
@@ -198,7 +199,7 @@ def test_the_gradient_reaches_exactly_the_parameters_in_use(name: str, variant: 
 # The attention of several heads
 
 
-SCORES: dict[str, Callable[[Any, list[float], list[float]], float]] = {  # functions of learned numbers, a query and a key
+SCORES: dict[str, Callable[[Any, list[float], list[float]], float]] = {  # functions of a head's parameters, a query and a key
     "additive": lambda v, q, k: sum(v[i] * math.tanh(q[i] + k[i]) for i in range(len(q))),
     "bilinear": lambda m, q, k: sum(q[i] * m[i][j] * k[j] for i in range(len(q)) for j in range(len(k))),
     "dot": lambda _, q, k: sum(q[i] * k[i] for i in range(len(q))),
@@ -421,8 +422,8 @@ def test_impossible_arguments_are_refused_by_name(asked: dict[str, Any], message
 
 
 def encode_by_cell(model: BiRNN, words: Tensor, suffix: str) -> tuple[list[Tensor], Tensor]:
-    """Runs a cell of torch in one direction of the encoder: backward if suffix is `_reverse`, else forward. Returns the states
-    (D) in the order of the words, and the last state that was computed."""
+    """Runs one direction of the encoder with torch's GRUCell or LSTMCell: backward if suffix is `_reverse`, else forward.
+    Returns the states, each (D), in the order of the words, and the last state that was computed."""
     cell: nn.Module = nn.LSTMCell(17, 19) if isinstance(model.encoder, nn.LSTM) else nn.GRUCell(17, 19)
     weights = model.encoder.state_dict()
     cell.double().load_state_dict({n: weights[f"{n}_l0{suffix}"] for n in cell.state_dict()})

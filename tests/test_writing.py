@@ -60,7 +60,7 @@ def test_folders_made_for_a_failed_write_are_removed(tmp_path: Path) -> None:
 
 
 # Imports every module of the package in a process where the package cannot import modules that only Unix has. Other packages
-# still can, since they check the system themselves.
+# can still import them, because those packages check for Windows themselves.
 WITHOUT_UNIX = """
 import builtins, importlib, pkgutil
 import_module = builtins.__import__

@@ -1,4 +1,4 @@
-"""Writes a table of the ablations: what each sets, where the code reads it, what it provably changes, and which laws it breaks.
+"""Writes a table of the ablations: the settings of each, where the code reads them, what provably changes, and the broken laws.
 
 python tests/variants_table.py outputs/published/grammar outputs/published/grammar/variants.md
 """
