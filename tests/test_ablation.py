@@ -443,7 +443,7 @@ def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, ablate: 
     ended = ablate("suite=[baseline,no_residual]", "name=rows", "optim.lr=1e-4")
     assert ended.code == 2 and "holds a suite with other settings" in ended.err
     ended = ablate("suite=[no_residual,same]", "name=rows")
-    assert ended.code == 2 and "holds a suite compared with baseline" in ended.err
+    assert ended.code == 2 and "holds a suite whose baseline is baseline" in ended.err
 
 
 def test_an_ablation_takes_precedence_over_the_settings_of_its_suite(project: Path, base: list[str], ablate: Ablate) -> None:

@@ -34,11 +34,11 @@ log = logging.getLogger("entente")
 
 PROFILED_STEPS = 3
 MARIAN = "Marian (transformers)"
-CPU_ONLY = "measured on the CPU, in float32 only"
-COMPUTE_TYPES = ("float32", "int8")  # precisions of CTranslate2 to measure
+CPU_ONLY = "measured only on the CPU in float32"
+COMPUTE_TYPES = ("float32", "int8")  # the precisions in which CTranslate2 is measured
 PEER_PRECISIONS = ("32-true", "bf16-mixed")  # supported by the Marian training loop and the ceiling
 PRECISION = {"32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed", "64": "64-true"}  # Lightning's short names
-# Beam size, and whether the model is a trained checkpoint.
+# The beam size of each decoding case, and whether its model is a trained checkpoint.
 DECODING = {"greedy": (1, False), "beam": (5, False), "greedy_trained": (1, True), "beam_trained": (5, True)}
 
 
@@ -91,7 +91,7 @@ class Bench:
 
     @cached_property
     def batches(self) -> dict[str, Any]:
-        """The settings of a training contestant: the file with the batches of all bursts, and the largest length in them."""
+        """The settings of a training contestant: the file with the batches of all bursts, and the longest sequence length."""
         steps = self.settings.steps * (self.settings.pairs + 1) + PROFILED_STEPS
         path = self.folder / "batches.npz"
         batches = islice(self.data.train_dataloader(), steps)
@@ -152,7 +152,7 @@ class Bench:
 
 
 def training(bench: Bench, cases: set[str]) -> Iterator[Result]:
-    """Measures the training speed of the Transformer and, in the same rounds, the ceiling set by matrix products."""
+    """Measures the Transformer's training speed and, in the same rounds, the ceiling: the speed of matrix products alone."""
     contestants = [bench.trainer(bench.config["model"])]
     if "transformer" in cases:
         contestants += [bench.marian(**bench.batches), bench.eole(), *bench.joeynmt_trainers(bench.config["model"])]
@@ -171,10 +171,10 @@ def training(bench: Bench, cases: set[str]) -> Iterator[Result]:
 
 
 def token_notes(found: Mapping[str, Measured]) -> dict[str, str]:
-    """Returns notes on contestants that trained on other numbers of target tokens than ours: their ratios are not exact."""
+    """Returns a note for each contestant that trained on more or fewer target tokens than ours: its ratio is not exact."""
     tokens = [burst["tokens"] for burst in found[OURS].bursts]
     others = (name for name, one in found.items() if one.bursts and [burst["tokens"] for burst in one.bursts] != tokens)
-    return dict.fromkeys(others, "other tokens than ours")
+    return dict.fromkeys(others, "token counts differ from ours")
 
 
 def birnn(bench: Bench) -> Result:
@@ -203,8 +203,8 @@ def preparation(bench: Bench) -> Result:
 
 
 def decoding(bench: Bench, case: str) -> Result:
-    """Measures decoding in sentences per second. An untrained model decodes exactly `length` target tokens per sentence; a
-    trained one stops at its end symbol."""
+    """Measures the decoding speed in sentences per second. An untrained model decodes exactly `length` target tokens per
+    sentence; a trained model stops at the end symbol."""
     beam, trained = DECODING[case]
     path, length = (bench.settings.checkpoint, 0) if trained else (None, bench.settings.length)
     if trained and not path:
@@ -244,7 +244,7 @@ def decoding(bench: Bench, case: str) -> Result:
 
 def sorted_sources(path: Path, ids: list[list[int]], length: int, size: int = 100) -> dict[str, Any]:
     """Writes the sentences to a file in batches of `size`, longest first, and returns the settings of a contestant that decodes
-    them. Its setting `longest` is a number of positions that is enough for sources and for translations of `length` tokens."""
+    them. The setting `longest` is a number of positions large enough for sources and for translations of `length` tokens."""
     ids = sorted(ids, key=len, reverse=True)
     parts = [ids[start : start + size] for start in range(0, len(ids), size)]
     sources = [collate(Rows(part), Rows(part), range(len(part))).src.numpy() for part in parts]
@@ -256,7 +256,7 @@ def sorted_sources(path: Path, ids: list[list[int]], length: int, size: int = 10
 
 
 def ctranslate2(bench: Bench, case: str, run: checkpoint.Run, ids: list[list[int]], how: Mapping[str, Any]) -> list[Contestant]:
-    """Returns two CTranslate2 contestants per compute type. In one, all threads share a batch; in the other, each has one."""
+    """Returns two CTranslate2 contestants per compute type: one whose threads share a batch, one with a batch per thread."""
     folder, pieces = bench.folder / f"{case}-ctranslate2", bench.folder / f"{case}.json"
     pieces.write_text(json.dumps([run.vocabulary.src.pieces(row) for row in ids]), encoding="utf-8")
     left_out = ""
@@ -275,7 +275,7 @@ def ctranslate2(bench: Bench, case: str, run: checkpoint.Run, ids: list[list[int
 
 
 def as_text(vocabulary: Vocabulary, outputs: list[Any]) -> list[str]:
-    """Returns the outputs as text. Ours are text already; those of CTranslate2 are lists of pieces."""
+    """Returns the outputs as text. Entente's outputs are text already; CTranslate2's are lists of pieces."""
     tokenizer = vocabulary.tgt
     ids = {piece: i for i, piece in enumerate(tokenizer.pieces(range(len(tokenizer))))}
     return [text if isinstance(text, str) else tokenizer.decode([ids[piece] for piece in text]) for text in outputs]

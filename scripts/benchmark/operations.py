@@ -22,7 +22,7 @@ def forward_operations(model: Mapping[str, Any], vocabulary: int, b: int, s: int
 
 
 def training_operations(model: Mapping[str, Any], vocabulary: int, b: int, s: int, t: int, n: int) -> int:
-    """Returns the number of operations in a training step. The backward pass has twice as many as the forward pass."""
+    """Returns the number of operations in a training step. The backward pass takes twice as many as the forward pass."""
     return 3 * sum(forward_operations(model, vocabulary, b, s, t, n).values())
 
 

@@ -1,8 +1,8 @@
 """Divides the time of a training step into parts according to the operators in a torch profile. Imports only torch, because
 other programs import this module in their own environments.
 
-On the CPU, the time of a part is the time that the training thread spends in the operators of the part, even if others help.
-On a GPU, it is the time of the kernels that these operators start. The rest of the measured time, mostly Python, is `other`.
+On the CPU, a part's time is the time that the training thread spends in the operators of that part, even if other threads help.
+On a GPU, it is the time of the kernels that these operators launch. The rest of the measured time, mostly Python, is `other`.
 """
 
 import re
@@ -19,8 +19,8 @@ OTHER = PARTS[-1]
 # Linear layers use plain matrix products, even inside attention; attention scores and weighted sums use batched products.
 PRODUCT = re.compile(r"::(mm|addmm|_addmm_activation|addmv|mv|linear|mkldnn_linear|_scaled_mm)_?$")
 LOSS = re.compile(r"log_softmax|LogSoftmax|nll_loss|NllLoss|[Cc]ross_?[Ee]ntropy|kl_div")
-# Tried in order on an operator's name, then on the events around it, nearest first. If no rule fits, a backward operator
-# belongs to the part of the forward operator whose gradient it computes.
+# The rules are tried in order on an operator's name, then on the names of the events around it, nearest first. If no rule fits,
+# a backward operator belongs to the part of the forward operator whose gradient it computes.
 RULES = [
     (re.compile(r"_fused_adam|_foreach_|linalg_vector_norm|clip_grad"), "optimiser"),
     (PRODUCT, "products"),

@@ -1,4 +1,4 @@
-"""Draws the parts of the time of a training step: one stacked bar per contestant."""
+"""Draws how the time of a training step divides into parts: one stacked bar per contestant."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,6 @@
-"""Summarises bursts: the median and range of each program's rate, and of the ratio of our rate to that rate.
+"""Summarises bursts by the median and range of each program's speed, and of the ratio of Entente's speed to it.
 
-A ratio above 1 means that ours is faster. Both bursts of a ratio come from the same round: they do the same work shortly
+A ratio above 1 means that Entente is faster. Both bursts of a ratio come from the same round and do the same work shortly
 after each other, so the ratio is meaningful even if the speed of the machine varies.
 """
 
@@ -27,7 +27,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """The row of one contestant: its figure in the unit of the case, and the ratio of our speed to its own (None for ours)."""
+    """The row of one contestant: its figure in `unit`, and the ratio of our speed to the contestant's (None for ours)."""
 
     contestant: str
     figure: Spread
@@ -38,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one case: rows with figures in `unit`, why contestants were left out, and the answers of the others."""
+    """The result of one case: rows with figures in `unit`, reasons why contestants were left out, and the others' answers."""
 
     case: str
     unit: str

@@ -19,7 +19,7 @@ AtLeastOne = Annotated[int, Ge(1)]
 Case = Literal[
     "transformer", "ceiling", "profile", "birnn", "greedy", "beam", "greedy_trained", "beam_trained", "startup", "data"
 ]
-SHARED_SETTINGS = {  # may differ from their defaults, because the other programs have them too
+SHARED_SETTINGS = {  # settings that may differ from their defaults, because the other programs have them too
     "transformer": {"name", "d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout"},
     "birnn": {"name", "d_embedding", "d_hidden", "d_attention", "dropout"},
 }
@@ -27,8 +27,8 @@ SHARED_SETTINGS = {  # may differ from their defaults, because the other program
 
 @dataclass(frozen=True)
 class Peers:
-    """Interpreters of the environments of JoeyNMT and EOLE, which have dependencies that conflict with ours. transformers and
-    ctranslate2 need no other environment: they are used if they can be imported."""
+    """The Python interpreters that run JoeyNMT and EOLE, whose dependencies conflict with ours. transformers and ctranslate2
+    need no other environment: they are used if they can be imported."""
 
     joeynmt: str | None = None
     eole: str | None = None
@@ -36,8 +36,8 @@ class Peers:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The part `benchmark`. `pairs` is the number of rounds after the warm-up. A training burst has `steps` steps; a decoding
-    burst has `sentences` sentences of `length` target tokens. The cases *_trained need a checkpoint."""
+    """The settings under `benchmark`. `pairs` is the number of rounds after the warm-up. A training burst has `steps` steps; a
+    decoding burst has `sentences` sentences of `length` target tokens. The cases *_trained need a checkpoint."""
 
     cases: Sequence[Case]
     birnn: Mapping[str, Any]
@@ -58,7 +58,7 @@ def check(config: Mapping[str, Any]) -> list[str]:
         return ["benchmark: no such part in the configuration; leave it in"]
     run = {key: value for key, value in config.items() if key != "benchmark"}
     if isinstance(run.get("model"), Mapping) and run["model"].get("name") == "birnn":
-        return ["model=birnn: give a transformer; set the other model under benchmark.birnn"]
+        return ["model=birnn: give a transformer; the BiRNN is set under benchmark.birnn"]
     if found := [*check_run(run), *problems(Benchmark, "benchmark", own)]:
         return found
     if other := [line for line in check_run({**run, "model": own["birnn"]}) if line.startswith("model.")]:
@@ -74,17 +74,17 @@ def _not_comparable(run: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]
         unlike = [
             f"{part}.{key}={value}" for key, value in model.items() if key not in SHARED_SETTINGS[name] and value != usual[key]
         ]
-        found += [f"{setting}: the peers have no such model; leave it out" for setting in unlike]
+        found += [f"{setting}: the other programs have no such option; leave it out" for setting in unlike]
     if run["trainer"]["accumulate"] != 1:
-        found.append(f"trainer.accumulate={run['trainer']['accumulate']}: the peers take a step for each batch; leave it out")
+        found.append(f"trainer.accumulate={run['trainer']['accumulate']}: other programs step after each batch; leave it out")
     if not run["data"]["tokenizer"].get("joint", True):
-        found.append("data.tokenizer.joint=false: the peers share one vocabulary; leave it out")
+        found.append("data.tokenizer.joint=false: the other programs share one vocabulary; leave it out")
     return found
 
 
 def _not_found(own: Mapping[str, Any]) -> list[str]:
     """Returns a line if there are no cases, and one for each interpreter, checkpoint or output folder that cannot be used."""
-    found = [] if own["cases"] else ["benchmark.cases=[]: give at least one"]
+    found = [] if own["cases"] else ["benchmark.cases=[]: give at least one case"]
     for name, path in own["peers"].items():
         try:
             if path is not None and not shutil.which(path_of(path)):

@@ -105,10 +105,10 @@ def in_turn(
     begin: Callable[[str], None],
     fresh: bool = False,
 ) -> dict[str, Measured]:
-    """Measures a warm-up round, in which contestants are also asked for outputs, and then `pairs` rounds of a burst each.
+    """Measures a warm-up round, in which contestants also return outputs, then `pairs` rounds of one burst per contestant.
 
     `begin` is called with a contestant's name before each burst. With `fresh`, each burst has a new process: `ready` is then
-    the time until it is set up, and `seconds` the time until it answers. Raises InputError if Entente itself fails."""
+    the time until the process is set up, and `seconds` the time until it answers. Raises InputError if Entente itself fails."""
     found = {contestant.name: Measured(left_out=contestant.left_out) for contestant in contestants}
     with ExitStack() as stack:
         workers: dict[str, Worker] = {}

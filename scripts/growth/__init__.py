@@ -1,1 +1,1 @@
-"""Measures how cost grows with sentence length, vocabulary, width and corpus."""
+"""Measures how time and memory grow with sentence length, vocabulary size, model width and corpus size."""

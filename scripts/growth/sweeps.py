@@ -38,9 +38,9 @@ HEADS, LAYERS = 4, 3  # the Transformer's heads per layer, and layers in each of
 WORDS, PAIRS_PER_BLOCK = 50_000, 20_000  # number of different words in a generated corpus; pairs written at a time
 OTHER_LANGUAGE = str.maketrans("aeiou", "eioua")  # turns a source sentence into a target sentence
 Length = Annotated[int, Interval(ge=2, le=MAX_PIECES)]
-Pieces = Annotated[int, Interval(ge=400, le=1_000_000)]  # SentencePiece needs 260 plus the letters of the text
+Pieces = Annotated[int, Interval(ge=400, le=1_000_000)]  # SentencePiece needs 260 and one for each letter in the text
 Width = Annotated[int, Interval(ge=HEADS, le=8192), MultipleOf(HEADS), Field(description=f"a multiple of {HEADS} up to 8192")]
-Point = dict[str, Any]  # keys: sweep, x, line, and either the measures or `failed`, the reason
+Point = dict[str, Any]  # keys: sweep, x, line, and either the measures or, under `failed`, the reason
 
 # The measures of a model and of a corpus, with their headings. The first three of each are plotted.
 MODEL_MEASURES = {"training": "training, µs a token", "decoding": "decoding, µs a token", "memory": "memory, MiB"}
@@ -53,9 +53,9 @@ SWEEPS = {  # for each sweep: the setting that lists its points, the label of it
     "corpus": ("pairs", "corpus, pairs", CORPUS_MEASURES),
 }
 EXPLANATION = """Training is one step: forward, backward and Adam. Decoding is greedy, to the last token. Times are medians.
-Memory is the peak of a training process without that of the imports; for a corpus, with the imports. A corpus is prepared
-from two files of generated text, the first time without caches. Slopes are those of the line on logarithmic axes, at its
-beginning and at its end: 0 means constant cost, 1 means cost in proportion to size."""
+Memory is the peak memory of a training process; that of the imports is subtracted, except for a corpus. A corpus is prepared
+from two files of generated text, the first time without caches. Slopes are measured on logarithmic axes, at the beginning and
+the end of a line: 0 means constant cost, 1 means cost proportional to size."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def model_point(settings: Growth, model: str, length: int, vocabulary: int, widt
 
 
 def shares(model: Mapping[str, Any], length: int, vocabulary: int) -> dict[str, float]:
-    """Returns the percentage of the multiplications of the Transformer's forward pass that each part takes."""
+    """Returns each part's percentage of the multiplications in a Transformer's forward pass."""
     counts = forward_operations(model, vocabulary, b=1, s=length, t=length, n=length)
     return {part: round(100 * count / sum(counts.values())) for part, count in counts.items()}
 
@@ -202,7 +202,7 @@ def table(report: Mapping[str, Any]) -> str:
     settings = report["settings"]
     head = "{cpu}, {cores} cores; torch {torch}, commit {commit}: `{command}`".format(**report)
     usual = ", ".join(f"{name} {settings[name]}" for name in ("length", "vocabulary", "width"))
-    said = [f"# How cost grows\n\n{head}\n\n{EXPLANATION}\nFixed otherwise: {usual}; {settings['tokens']} tokens a batch.\n"]
+    said = [f"# How cost grows\n\n{head}\n\n{EXPLANATION}\nUnless varied: {usual}; {settings['tokens']} tokens per batch.\n"]
     for sweep, (_, words, measures) in SWEEPS.items():
         rows: list[list[str]] = [[words, "", *measures.values()]]
         for line, points in by_line(report["points"], sweep).items():

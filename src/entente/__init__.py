@@ -14,7 +14,7 @@ __all__ = ["TrainedModel", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a public name only when it is first used: the import loads torch, and commands should start quickly."""
+    """Imports a public name only when it is first used, because the import loads torch and commands should start quickly."""
     if name in __all__:
         from entente import trained
 

@@ -16,7 +16,7 @@ from entente.config.schema import fill, problems, suggestion
 from entente.console.endings import endings
 from entente.errors import InputError
 
-# For each verb: the class of its settings, or a function that checks the configuration; and the function that runs it.
+# Maps a verb to the class of its settings (or a function that checks its configuration) and to the function that runs it.
 VERBS = {
     "train": ("entente.commands.train:check", "entente.commands.train:main"),
     "evaluate": ("entente.commands.evaluate:Evaluate", "entente.commands.evaluate:evaluate_checkpoint"),

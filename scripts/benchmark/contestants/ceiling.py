@@ -1,7 +1,7 @@
-"""Measures how fast this machine computes the matrix products of a Transformer: the ceiling of its training speed.
+"""Measures how fast this machine computes the matrix products of a Transformer: an upper bound on training speed.
 
 A linear layer (M, K) x (K, N) needs three products in a training step: the forward pass (M, K) (K, N), the gradient of the
-input (M, N) (N, K), and that of the weight (K, M) (M, N). Each takes 2 M K N operations.
+input (M, N) (N, K), and the gradient of the weight (K, M) (M, N). Each takes 2 M K N operations.
 """
 
 import sys
@@ -18,7 +18,7 @@ from benchmark.wire import Answer, Wire
 
 
 def seconds_of(product: Product, dtype: torch.dtype, device: str, backward: bool = True) -> float:
-    """Returns the mean seconds of a product and, with `backward`, of its two gradients. Repeats both for 0.1 seconds."""
+    """Returns the mean seconds that a product takes, together with its two gradients if `backward`. Repeats for 0.1 seconds."""
     m, k, n = product
     x, w, g = (torch.randn(shape, dtype=dtype, device=device) for shape in ((m, k), (n, k), (m, n)))
 
@@ -47,7 +47,7 @@ def main() -> None:
     side = spec["largest"]
 
     def burst(request: Answer) -> Answer:
-        """Measures a product of each size, counted once for each layer of that size, and the large square product."""
+        """Measures one product of each size, multiplied by the number of layers of that size, and the large square product."""
         took = {size: seconds_of(size, dtype, spec["device"]) for size in sizes}
         gflop = {(m, k, n): 3 * 2 * m * k * n / 1e9 for m, k, n in sizes}
         large = {"seconds": seconds_of((side, side, side), dtype, spec["device"], backward=False), "gflop": 2 * side**3 / 1e9}

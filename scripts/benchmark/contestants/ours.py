@@ -128,8 +128,8 @@ def pairs_to_decode(corpus: Corpus) -> Dataset:
 
 
 def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
-    """Prepares decoding of exactly `length` tokens per sentence or, if `length` is 0, up to the end symbol. ctranslate2 needs a
-    checkpoint. Returns a description for the first answer, and the function that runs a burst."""
+    """Prepares decoding of exactly `length` tokens per sentence or, if `length` is 0, up to the end symbol. The engine
+    ctranslate2 needs a checkpoint. Returns a description for the first answer, and the function that runs a burst."""
     length, search = spec["length"], Search(beam=spec["beam"])
     if spec["checkpoint"]:
         run = load_run(spec["checkpoint"], "auto")

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
-"""Runs EOLE's own training loop in an environment that has EOLE: its Trainer, model, LossCompute and Optimizer, built from its
-own configuration. Only the batches are ours: all programs get the same ones."""
+"""Runs EOLE's training loop in an environment that has EOLE, with EOLE's Trainer, model, LossCompute and Optimizer, built from
+an EOLE configuration. Only the batches are ours, because all programs get the same batches."""
 
 import sys
 import tempfile
@@ -108,7 +108,7 @@ def train(spec, wire, folder):
     wire.answer(version=eole.__version__, torch=torch.__version__, parameters=sum(p.numel() for p in model.parameters()))
 
     def batches():
-        """Yields batches and answers requests. EOLE asks for a batch after each step. The wait for a request is not timed."""
+        """Yields batches and answers requests. EOLE takes a batch after each step. The wait for a request is not timed."""
         for request in wire.requests():
             tokens, started = 0, time.perf_counter()
             for _ in range(request["steps"]):

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
-"""Runs JoeyNMT as its command `joeynmt train` does: its reader, batches and training loop, on our text and pieces. Its batches
-mix sentences of all lengths, so many of their positions are padding."""
+"""Runs JoeyNMT as the command `joeynmt train` does, with JoeyNMT's reader, batches and training loop, on our text and pieces.
+These batches mix sentences of all lengths, so many positions are padding."""
 
 import shutil
 import sys
@@ -45,7 +45,7 @@ def configuration(spec, folder):
             "sample_dev_subset": 1,
             "src": {"lang": "src", **side},
             "trg": {"lang": "tgt", **side},
-            "special_symbols": {},  # JoeyNMT's default names are ours too; it numbers them in its own order, before the pieces
+            "special_symbols": {},  # JoeyNMT's default names equal ours; it numbers them in its own order, before the pieces
         },
         "testing": {"beam_size": 1, "eval_metrics": ["bleu"]},
         "training": {
@@ -69,7 +69,7 @@ def configuration(spec, folder):
 
 
 class Bursts:
-    """Wraps JoeyNMT's training step. The time of a burst ends when JoeyNMT asks for the next step."""
+    """Wraps JoeyNMT's training step. A burst ends when JoeyNMT calls the first step after it."""
 
     def __init__(self, wire):
         self.wire, self.requests = wire, wire.requests()

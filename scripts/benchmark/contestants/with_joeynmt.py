@@ -1,6 +1,6 @@
 # mypy: ignore-errors
-"""Runs JoeyNMT in an environment that has it: its model, batch class, loss, optimiser, training step and search. We supply the
-batches, the same as for all programs, and the six lines around a training step (see JoeyNMT's `train_and_validate`)."""
+"""Runs JoeyNMT's model, batch class, loss, optimiser, training step and search in an environment that has it. We supply the
+batches, which are the same for all programs, and the six lines around a training step (see JoeyNMT's `train_and_validate`)."""
 
 import sys
 import time

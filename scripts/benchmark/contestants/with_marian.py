@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Runs Hugging Face's MarianMTModel. Trains it in a plain loop, as a user would write one, and decodes with `generate`."""
+"""Trains Hugging Face's MarianMTModel in a plain loop such as a user would write, or decodes with its method `generate`."""
 
 import importlib
 import sys

@@ -1,13 +1,13 @@
 """Compares each variant of a suite with the baseline: scores over seeds, significance of differences, and a verdict.
 
 p comes from sacreBLEU's paired bootstrap resampling (Koehn 2004) of a variant and the baseline of the same seed. The largest p
-over the seeds counts, so that every seed must show a difference. It is doubled, since sacreBLEU counts one tail, and corrected
-for the number of variants (Holm 1979). p covers chance in the choice of test sentences; the standard deviation, in the seeds.
+over the seeds is used, so that every seed must show a difference. It is doubled, since sacreBLEU's test is one-tailed, and
+corrected for the number of variants (Holm 1979). p covers the choice of sentences; the standard deviation covers that of seeds.
 
 Verdicts:
     worse, better              on the first test split, every seed differs in this direction, and Holm's p < 0.05
     as good                    no difference shown with this many seeds and sentences, which does not prove equality
-    never left the plateau     NLL on test is at least 0.9 times that of a model that knows only how often each piece occurs
+    never left the plateau     NLL on test is at least 0.9 times that of a unigram model, which predicts pieces by frequency
     diverged                   NLL on test is not finite, or more than 1 nat above that of a uniform guess
     crashed, killed, diverged, refused, not finished, not trained    the outcome of runs without metrics
 """
@@ -54,9 +54,9 @@ class Comparison:
     rows: one per variant, the baseline first, with the columns of comparison.csv as keys. A missing number is None.
 
     Scores are means over the finished seeds, in columns that begin with the name of a split; *_sd: sample standard deviations.
-    difference: BLEU minus the baseline's (`baseline`), a mean over the seeds that both have; lowest, highest: its range.
-    p: sacreBLEU's, one-tailed, the largest over seeds; p_holm: two-tailed and corrected. nll: on the first test split. steps:
-    until validation BLEU is REACHED times the baseline's best; None if a seed never gets there. differs: see `Proof.differs`.
+    difference: BLEU minus the baseline's (`baseline`), averaged over the seeds of both; lowest, highest: range over them.
+    p: sacreBLEU's one-tailed p, the largest over seeds; p_holm: two-tailed and corrected. nll: on the first test split. steps:
+    until validation BLEU is REACHED times the baseline's best; None if a seed never reaches it. differs: see `Proof.differs`.
     """
 
     name: str
@@ -105,7 +105,7 @@ def compare(suite: Suite, samples: int = 1000) -> Comparison:
 
 
 def has_failed(row: Row, splits: Sequence[str]) -> bool:
-    """Returns whether a variant needs an explanation: it failed, or keeps at most REACHED of the baseline's BLEU."""
+    """Returns whether a variant needs an explanation, because it failed or keeps at most REACHED of the baseline's BLEU."""
     verdict = row["verdict"].partition(";")[0]
     kept = verdict == WORSE and row[f"{splits[0]} difference"] > (REACHED - 1) * row[f"{splits[0]} baseline"]
     return verdict not in (BASELINE, AS_GOOD, BETTER) and not kept
@@ -123,7 +123,7 @@ def paired_bootstrap(found: Mapping[str, Translations], samples: int) -> dict[st
 
 
 def holm(ps: Mapping[str, float]) -> dict[str, float]:
-    """Returns p values corrected for their number n (Holm 1979): smallest * n, next * (n - 1), ..., none below the last."""
+    """Returns p values corrected for their number n (Holm 1979): smallest * n, next * (n - 1), ..., never decreasing."""
     order = sorted(ps, key=lambda name: ps[name])
     corrected = [min(1.0, (len(ps) - rank) * ps[name]) for rank, name in enumerate(order)]
     return dict(zip(order, accumulate(corrected, max), strict=True))

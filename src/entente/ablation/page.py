@@ -61,7 +61,7 @@ def report(settings: Compare) -> None:
     with files.writable(f"output={folder}", "folder"):
         for ending, text in forms.items():
             files.write_text(folder / f"comparison.{ending}", text)
-    console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # wide enough in a pipe
+    console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # wide enough if piped
     console.print(terminal(comparison))
     print(folder / "comparison.html")
 
@@ -165,7 +165,7 @@ def _by_length(run: Run, split: str) -> Points:
 
 
 def _panels(comparison: Comparison, suite: Suite, curves: Callable[[Run], Sequence[Points]], x: str, y: str) -> Markup:
-    """Draws a panel per variant with a line per seed, and the baseline in grey. curves: gives the lines of a run."""
+    """Draws a panel per variant with a line per seed, and the baseline in grey. curves: returns the lines of a run."""
     colors = {row["variant"]: color(row["verdict"]) for row in comparison.rows}
     drawn = {variant: [curve for run in suite.of(variant) for curve in curves(run) if curve] for variant in colors}
     baseline, *others = drawn
@@ -211,7 +211,7 @@ def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
 
 
 def _places(run: Run, aspect: str) -> dict[str, Points]:
-    """Returns the points of an aspect that can be drawn, by place in the model; a place without such points is left out."""
+    """Returns the drawable points of an aspect, by place in the model; a place without drawable points is left out."""
     lowest = 0.0 if aspect in LOGARITHMIC else -math.inf
     curves = {tag.split("/")[2]: points for tag, points in run.history.items() if tag.startswith(f"why/{aspect}/")}
     found = {place: [(step, value) for step, value in points if lowest < value < math.inf] for place, points in curves.items()}
@@ -219,7 +219,7 @@ def _places(run: Run, aspect: str) -> dict[str, Points]:
 
 
 def _grid(panels: Mapping[str, Lines], most: int, height: float, x: str, y: str = "") -> tuple[Figure, list[Axes]]:
-    """Returns a figure of titled panels, and their axes. most: panels per row. height: inches per row. x, y: axis labels."""
+    """Returns a figure of titled panels and its axes. most: maximum per row. height: inches per row. x, y: axis labels."""
     across = min(most, len(panels))
     down = math.ceil(len(panels) / across)
     figure = Figure((WIDTH, max(1.9, height * down)), layout="constrained")

@@ -118,7 +118,7 @@ class Behaviour:
         return train + [rows.values.tolist() for split in ("valid", *self.data.corpus.tests) for rows in self.data.ids(split)]
 
     def candidate_weights(self) -> str:
-        """Returns a description of the weights that may be chosen as the best; equal weights have equal descriptions."""
+        """Returns a description of the candidates for the best weights; equal candidates have equal descriptions."""
         trainer, saved = self.settings.trainer, self.settings.checkpoint
         last, every = trainer.max_steps, min(trainer.validate_every, trainer.max_steps)
         words = f"the best of those after every {every} steps and step {last}"
@@ -151,8 +151,8 @@ def _compare_named(one: Mapping[str, str], two: Mapping[str, str]) -> Aspect:
 
 
 def _compare_tensors(one: Mapping[str, Tensor], two: Mapping[str, Tensor], what: str) -> Aspect:
-    """Compares all tensors of each side as one vector: alone, a tensor that is only rounding errors would always seem to
-    differ. A tensor that one side lacks counts as 0. Tensors with different shapes on the two sides are left out."""
+    """Compares all tensors of each side as one vector, because a tensor of mere rounding errors, compared alone, would always
+    seem different. A tensor that one side lacks counts as 0. Tensors with different shapes on the two sides are left out."""
     paths = [path for path in {**one, **two} if not (path in one and path in two and one[path].shape != two[path].shape)]
     if not paths:
         return True, f"no {what} in common"

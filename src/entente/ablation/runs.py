@@ -25,8 +25,8 @@ from entente.files import Name
 T = TypeVar("T")
 Curves = dict[str, list[tuple[int, float]]]
 
-DIGITS = 6  # significant digits kept of a curve's values; events store only 32 bits
-# The aspects in the scalars why/ASPECT/PLACE, which may explain a failure; LOGARITHMIC: drawn on a logarithmic axis.
+DIGITS = 6  # significant digits kept in a curve's values, because events store them as float32
+# The aspects logged as scalars why/ASPECT/PLACE, which may explain a failure; those in LOGARITHMIC have a logarithmic axis.
 DIAGNOSTICS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", "attention_entropy", "score_variance")
 LOGARITHMIC = ("gradient_norm", "score_variance")
 
@@ -49,7 +49,7 @@ class Scores(BaseModel):
 class Training(BaseModel):
     parameters: int
     tokens_per_second: float
-    unigram_nll: float | None = None  # nats per target token of a model that knows only how often each piece occurs
+    unigram_nll: float | None = None  # nats per target token of a unigram model, which predicts pieces by frequency
 
 
 class Proof(BaseModel, extra="allow"):

@@ -51,12 +51,12 @@ from entente.training.progress import clock
 
 log = logging.getLogger("entente")
 
-# States by exit code, see entente.console.endings. -N: signal N arrived before the run could handle it.
+# The state of a run by exit code (see entente.console.endings); -N: signal N arrived before the run could handle it.
 STATES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted", 130: "interrupted", 143: "interrupted"}
 STATES |= {-signal.SIGINT: "interrupted", -signal.SIGTERM: "interrupted"}
 LOG_INTERVAL = 120  # seconds between progress lines if there is no terminal
 RESERVED_SETTINGS = ("ablation", "variant", "seed", "resume")  # settings that the suite chooses for each run
-# Charts that overlay the runs; TensorBoard's own page of scalars shows one tag at a time.
+# Custom charts that overlay tags and runs; TensorBoard's own page of scalars draws a chart per tag.
 LAYOUT = {
     "How well": {name: ["Multiline", [name]] for name in ("valid/bleu", "valid/nll", "train/loss")},
     "Why": {aspect.replace("_", " "): ["Multiline", [f"why/{aspect}/.*"]] for aspect in DIAGNOSTICS},
@@ -197,10 +197,10 @@ def open_suite(root: Path, variants: list[str], seeds: list[int], overrides: lis
     """Locks the suite's directory and writes suite.yaml; later commands may add variants and seeds, but change nothing else."""
     before = read(root / "suite.yaml", Settings) or Settings(variants=variants[:1], seeds=seeds[:1], overrides=overrides)
     if before.overrides != overrides:
-        own = " ".join(before.overrides) or "none of its own"
+        own = " ".join(before.overrides) or "no overrides"
         raise InputError(f"{root}: holds a suite with other settings ({own}); give this one another name=...")
     if (first := before.variants[0]) != variants[0]:
-        raise InputError(f"{root}: holds a suite compared with {first}; list that first, or give this one another name=...")
+        raise InputError(f"{root}: holds a suite whose baseline is {first}; list it first, or give this one another name=...")
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     plan = Settings(
         variants=list(dict.fromkeys([*before.variants, *variants])),
@@ -223,8 +223,8 @@ def open_suite(root: Path, variants: list[str], seeds: list[int], overrides: lis
 
 
 def restore_states(root: Path, jobs: Sequence[Job]) -> dict[str, Status]:
-    """Returns the status of every run as earlier commands left it, and assigns it to the run's job. If the suite was killed,
-    waits for its processes to save their runs and exit."""
+    """Returns the status of every run, and assigns it to the run's job: finished and diverged runs stay so, others wait again.
+    If the suite was killed, waits for its processes to save their runs and exit."""
     states = read(root / "status.json", dict[str, Status]) or {}
     for job in jobs:
         job.status = states.setdefault(job.directory.name, job.status)
@@ -294,7 +294,7 @@ def write_status(root: Path, states: Mapping[str, Status]) -> None:
 
 
 def progress(jobs: Sequence[Job], first: int, began: float) -> str:
-    """Says how many runs have ended, the time passed and left, and the current runs' steps. first: steps at the start."""
+    """Returns a line with the number of ended runs, the time passed and left, and current steps. first: steps at the start."""
     elapsed = time.monotonic() - began
     to_do = [job for job in jobs if job.to_do]
     done, left = sum(job.step for job in jobs) - first, sum(job.budget - job.step for job in to_do)

@@ -1,7 +1,7 @@
 """Converts attention from pieces to words, derives word alignments from it, and scores them (Och & Ney 2003).
 
 The attention to a word is the sum of the attention to its pieces; the attention from a word is the mean over its pieces
-(Zenkel et al. 2019; Garg et al. 2019). Each conversion is one product with a matrix of shares; rows that summed to 1 still do.
+(Zenkel et al. 2019; Garg et al. 2019). Each conversion is a product with a matrix of shares, which keeps row sums of 1.
 
 A target word is linked to the source word with the largest weight, or to none if the end symbol has it. Weights are taken at
 the step that *produces* the word, or at the next one, which *reads* it and works better in Transformers (Chen et al. 2020). A
@@ -44,7 +44,7 @@ class Pair(NamedTuple):
     gold: Gold | None
 
     def words(self, vocabulary: Vocabulary) -> tuple[Words, Words]:
-        """Returns the words of the source, without its end symbol, and of the target, as in the gold links if there are any."""
+        """Returns the words of the source (without end symbol) and of the target, split as in the gold links, if any."""
         source, target = (self.gold.src, self.gold.tgt) if self.gold else (None, None)
         return words_of(vocabulary.src, self.src[:-1], source), words_of(vocabulary.tgt, self.tgt, target)
 
@@ -55,8 +55,8 @@ def word_spans(text: str) -> list[Span]:
 
 
 def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | None = None) -> Words:
-    """Splits a sentence (ids without start and end symbol) into words at `spans` (None: `word_spans`). A piece in several words
-    is split among them by letters; a piece outside all words (a space, the first bytes of a character) joins the next word."""
+    """Splits a sentence (ids without start and end symbol) into words at `spans` (default: `word_spans`). A piece in several
+    words is split among them by letters; one outside them all (a space, the first bytes of a character) joins the next word."""
     text, places = tokenizer.spans(ids)
     spans = list(word_spans(text) if spans is None else spans)
     if places and not spans:
@@ -72,15 +72,15 @@ def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | N
 
 
 def merge_pieces(map: AttentionMap, source: Words, target: Words) -> AttentionMap:
-    """Converts a map from pieces to words: the mean over the rows of each word, the sum over its columns. source and target do
-    not contain start and end symbols. `allowed` is dropped."""
+    """Converts a map from pieces to words: averages the rows of each word and sums its columns. source and target do not
+    contain start and end symbols. `allowed` is dropped."""
     rows, columns = (_with_symbol(side, source, target) for side in sides_of(map.kind))
     weights = (rows.shares / rows.shares.sum(0)).T @ map.weights @ columns.shares
     return map._replace(weights=weights, rows=rows.labels, columns=columns.labels, unit="word", allowed=None)
 
 
 def _with_symbol(side: Side, source: Words, target: Words) -> Words:
-    """Returns the words of one side of a map, then the end symbol; for the side that is read, the start symbol comes first."""
+    """Returns the words of one side of a map: "read" begins with the start symbol, other sides end with the end symbol."""
     labels, shares = source if side == "source" else target
     if side == "read":
         return Words([SPECIAL[BOS], *labels], torch.block_diag(torch.ones(1, 1), shares))
@@ -101,7 +101,7 @@ class Agreement(NamedTuple):
 
 
 def links_agreement(sentences: Iterable[tuple[Iterable[Link], Gold]]) -> Agreement:
-    """Computes the agreement over all sentences, for the links of any system."""
+    """Returns the agreement of any system's links with the gold links, over all sentences."""
     made = in_possible = in_sure = sure = 0
     for links, gold in sentences:
         distinct = set(links)
@@ -124,7 +124,7 @@ def oracle_links(gold: Gold) -> list[Link]:
 
 @dataclass(frozen=True)
 class Head:
-    """A head of the attention to the source, and the step to read it at. Indices start at 0; head None: the layer's mean."""
+    """A head of the attention to the source, and the step whose weights to use. Indices start at 0; head None: layer mean."""
 
     layer: int
     head: int | None
@@ -136,7 +136,7 @@ class Head:
 
 
 def heads_of(shape: Sequence[int], step: Step = "produced") -> list[Head]:
-    """Returns all heads, and the mean of each layer that has several. shape: (L, G)."""
+    """Returns all heads, and the mean of each layer that has several heads. shape: (L, G)."""
     n_layers, n = shape
     return [Head(layer, head, step) for layer in range(n_layers) for head in ([0] if n == 1 else [*range(n - 1), None])]
 
@@ -145,7 +145,7 @@ def predicted_links(map: AttentionMap, source: Words, target: Words) -> Tensor:
     """Returns the index of the source word linked to each target word, or NO_LINK, for each of STEPS and each head, as
     (2, L, G, E). map: attention to the source, in pieces. source, target: words without the end symbol."""
     produced = with_mean(map.weights)
-    rows = (produced, produced.roll(-1, dims=-2))  # the row after the one that produces a piece reads it
+    rows = (produced, produced.roll(-1, dims=-2))  # a piece is read in the row after the one that produces it
     words = (merge_pieces(map._replace(weights=weights), source, target).weights[..., :-1, :] for weights in rows)
     chosen = torch.stack([weights.argmax(-1) for weights in words])
     return chosen.masked_fill(chosen == len(source.labels), NO_LINK)
@@ -153,7 +153,7 @@ def predicted_links(map: AttentionMap, source: Words, target: Words) -> Tensor:
 
 @dataclass(frozen=True)
 class Alignments:
-    """The links of every head in each sentence, see `predicted_links`, and the gold links if there are any. A model without
+    """The links of every head in each sentence (see `predicted_links`), and the gold links if there are any. A model without
     attention to the source counts as one head without links."""
 
     chosen: Sequence[Tensor] = ()
@@ -176,8 +176,8 @@ class Alignments:
         return links_agreement((oracle_links(gold), gold) for gold in self.gold)
 
     def best(self, means: bool = True) -> Head:
-        """Returns the head, or mean of a layer's heads, with the lowest error rate, the first one if several tie. Without gold
-        links, returns the mean of the heads of the last layer but one, at the producing step (Garg et al. 2019)."""
+        """Returns the head with the lowest error rate (`means`: layer means count as heads), the first if several tie. Without
+        gold links, returns the mean of the heads of the last layer but one, at the producing step (Garg et al. 2019)."""
         heads = self.heads()
         if self.gold:
             return min((head for head in heads if means or head.head is not None), key=lambda head: self.agreement(head).aer)

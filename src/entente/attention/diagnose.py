@@ -34,11 +34,11 @@ def gradient_norms(model: nn.Module) -> dict[str, float]:
 
 @torch.no_grad()
 def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
-    """Runs src (B, S) and decoder input tgt (B, T) in evaluation mode; returns means over real tokens by "MEASURE/PLACE".
+    """Returns means over real tokens by "MEASURE/PLACE" for src (B, S) and decoder input tgt (B, T), in evaluation mode.
 
     For every residual connection, kept or not: `update_ratio`, the norm of the sublayer's output divided by that of the
-    connection's input; `update_cosine`, the cosine between the two; `position_cosine`, the mean cosine of the states that two
-    positions of a sentence have after the connection: 1 if all have the same state (Dong et al. 2021, rank collapse).
+    connection's input; `update_cosine`, the cosine between the two; `position_cosine`, the mean cosine between the states of
+    two positions of a sentence after the connection: 1 if all states are equal (Dong et al. 2021, rank collapse).
     For every attention: `attention_entropy`, the entropy of a row of weights divided by its maximum (1: uniform), and
     `score_variance`, the variance of a row of scores over the keys that the row may see.
     """

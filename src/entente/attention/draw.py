@@ -1,6 +1,6 @@
 """Draws attention maps. Figures are created without pyplot, which keeps global state, is not thread-safe, and needs closing.
 
-Each map has one Axes. Its data coordinates are inches from the top left corner of the first panel; heads are images in it,
+Each map has one Axes. Its data coordinates are inches from the top left corner of the first panel; heads are images,
 and labels are texts. matplotlib's compressed layout finds the space around them. One Axes per head would take 4 times as long.
 
 Lengths are in inches, font sizes in points (1/72 inch). Shapes: L layers, H heads.
@@ -58,7 +58,7 @@ def draw_pair(
 
 
 def _name(name: str, map: AttentionMap, layer: int, head: int | None) -> str:
-    """Returns the title of a panel: the map's name, and the layer and the head, counted from 1, if it has several of them."""
+    """Returns the title of a panel: the map's name, and the layer and the head, counted from 1, if the map has several."""
     n_layers, n_heads = map.weights.shape[:2]
     which = f"mean of {n_heads} heads" if head is None else f"head {head + 1}"
     words = (name, f"layer {layer + 1}" if n_layers > 1 else "", which if n_heads > 1 else "")
