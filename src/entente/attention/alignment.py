@@ -93,7 +93,7 @@ def with_mean(weights: Tensor) -> Tensor:
 
 
 class Agreement(NamedTuple):
-    """The agreement of links A with the sure gold links S and the possible ones P, each from 0 to 1."""
+    """Scores from 0 to 1 that compare links A with the sure gold links S and the possible gold links P."""
 
     precision: float  # |A and P| / |A|
     recall: float  # |A and S| / |S|

@@ -39,7 +39,7 @@ def draw(map: AttentionMap, title: str) -> Figure:
     cell = min(max(0.2, 6 / (n_heads * n_columns)), 0.32, 6 / max(n_rows, n_columns))
     row, column = sides_of(map.kind)
     seen = f"{map.unit} read so far" if column == "read" else f"source {map.unit}"
-    what = f"{map.kind.capitalize()}: which {seen} (column) each {row} {map.unit} (row) looks at"
+    what = f"{map.kind.capitalize()}: how much each {row} {map.unit} (row) attends to each {seen} (column)"
     return _figure({"": map}, f"{what}\n{title}", cell, min(10, 44 * cell), {})
 
 

@@ -65,7 +65,7 @@ def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
     """Decodes and scores splits of the corpus a checkpoint was trained on, or the user's own pair of files. Prints the scores
     and, if `output` is given, writes metrics.json and translations there. The NLL is computed by torch, whatever the engine."""
     output = path_of(settings.output) if settings.output else None
-    if output and os.path.exists(output / "config.yaml"):  # metrics.json there marks a run as finished
+    if output and os.path.exists(output / "config.yaml"):  # writing metrics.json would mark it as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
     run, how, engine = load_decoder(settings)
     corpus, splits = _own_files(settings, run) if settings.src or settings.tgt else _stored_splits(settings, run)

@@ -213,10 +213,10 @@ def _words(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
             return f"one of {', '.join(_choices(schema))}"
         case {"type": "array", "items": items}:
             choices, least = ", ".join(_choices(items)), schema.get("minItems")
-            size = f" of at least {least}" if least else ""
-            return f"a list of {choices}" if choices else f"a list{size}, each {_words(items, parts)}"
+            size = f" of length {least} or more" if least else ""
+            return f"a list of {choices}" if choices else f"a list{size} in which each item is {_words(items, parts)}"
         case {"type": "object", "additionalProperties": items}:
-            return f"settings by name, each {'any value' if items is True else _words(items, parts)}"
+            return f"settings by name, where each value is {'any value' if items is True else _words(items, parts)}"
         case {"minimum": low, "maximum": high}:
             return f"{TYPES[schema['type']]} from {low} to {high}"
         case {"type": kind}:

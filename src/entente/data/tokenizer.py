@@ -66,11 +66,11 @@ class Tokenizer:
         except RuntimeError:
             raise InputError("the tokenizer is damaged: its bytes are not a SentencePiece model") from None
         if tuple(self._processor.id_to_piece(i) for i in range(min(len(self), len(SPECIAL)))) != SPECIAL:
-            raise InputError(f"the tokenizer is not one of ours: its first pieces are not {' '.join(SPECIAL)}")
+            raise InputError(f"the tokenizer was not trained by this program: its first pieces are not {' '.join(SPECIAL)}")
 
     @classmethod
     def train(cls, lines: Iterable[str], vocab_size: int, type: Type = "bpe") -> "Tokenizer":
-        """Returns a tokenizer of at most `vocab_size` pieces; few lines yield fewer. The same lines give the same pieces."""
+        """Returns a tokenizer of `vocab_size` pieces, or fewer if there is little text. The same lines give the same pieces."""
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
