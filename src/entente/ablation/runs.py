@@ -138,7 +138,9 @@ class Suite:
                 raise InputError(f"{path}: no such file; restore it, or remove {run.directory} and run again")
             found[run.variant] = own
             if own.reference != found[runs[0].variant].reference:
-                raise InputError(f"{run.directory}: {split} is not the one in {runs[0].directory}; compare runs on one corpus")
+                raise InputError(
+                    f"{run.directory}: {split} has other references than in {runs[0].directory}; compare runs on one corpus"
+                )
         return found
 
 

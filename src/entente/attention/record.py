@@ -43,7 +43,7 @@ class Operation(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call of a module. operations: the torch functions called in it, but not in captured submodules, if requested."""
+    """One call of a module. operations: the torch functions it called outside captured submodules; empty unless requested."""
 
     module: Any
     inputs: tuple[Any, ...]

@@ -46,7 +46,9 @@ class Evaluate(Decoding):
 
     split: Annotated[
         str | Sequence[str],
-        doc("split of the run's corpus; several: split=[valid,test], or all; test@alone, test@mixed: other batches"),
+        doc(
+            "split of the run's corpus; several: split=[valid,test], or all; test@alone: one sentence per batch, test@mixed: batches of any lengths"
+        ),
     ] = "test"
     trust_data: TrustData = False
     src: Annotated[str | None, doc("your own files instead of a split: src=FILE tgt=FILE")] = None

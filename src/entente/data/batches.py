@@ -49,7 +49,7 @@ class Batch(NamedTuple):
     src: Tensor  # (B, S) source ids ending in EOS, then PAD
     tgt: Tensor  # (B, T) BOS ... EOS, then PAD
     index: Tensor  # type: ignore[assignment]  # (B,) rows in the split; shadows tuple.index, which is unused
-    step_tokens: int | None = None  # target tokens without padding in all batches of the training step; None: it has one batch
+    step_tokens: int | None = None  # number of real target tokens in the whole training step; None: it has one batch
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
