@@ -1,7 +1,8 @@
 """Written words with their link numbers, and the types that all phrases of a meaning tree share.
 
-A node of a meaning tree owns STEP link numbers, starting with its key. A written word is a Cell with sure and weak numbers. A French
-and an English word have a sure gold link if a number is sure in both, and a possible link if they share any (Och and Ney 2003).
+A node of a meaning tree owns STEP link numbers, starting with its key. A written word is a Cell with sure and weak numbers. A
+French and an English word have a sure link if a number is sure in both, and a possible link if they share any number (Och and
+Ney 2003).
 """
 
 from dataclasses import dataclass

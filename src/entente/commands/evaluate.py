@@ -46,9 +46,7 @@ class Evaluate(Decoding):
 
     split: Annotated[
         str | Sequence[str],
-        doc(
-            "split of the run's corpus; several: split=[valid,test], or all; test@alone: one sentence per batch, test@mixed: batches of any lengths"
-        ),
+        doc("a split of the run's corpus, a list, or all; test@alone: in batches of one sentence; test@mixed: of any lengths"),
     ] = "test"
     trust_data: TrustData = False
     src: Annotated[str | None, doc("your own files instead of a split: src=FILE tgt=FILE")] = None
