@@ -1,4 +1,4 @@
-"""Tests that attention between words, word alignments and measurements of attention equal independent computations."""
+"""Compares word-level attention, word alignments and measurements of attention with independent implementations."""
 
 import itertools
 import math

@@ -191,7 +191,7 @@ def test_settings_are_checked_by_the_choices_that_were_meant(overrides: list[str
 
 @pytest.mark.parametrize("flag", ["--help", "--info=config"])
 def test_the_help_and_info_of_hydra_still_work(flag: str, tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "train.py"), flag]  # in another process, as Hydra configures logging
+    command = [sys.executable, str(ROOT / "scripts" / "train.py"), flag]  # in another process, because Hydra configures logging
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "") and "max_steps: 1600" in done.stdout
 

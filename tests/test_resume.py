@@ -289,7 +289,7 @@ MEAN = CheckpointSettings(every=4, average=3)
 def test_the_mean_does_not_depend_on_where_a_run_was_stopped(
     run: Run, unstopped: Run, model: str, interrupt: Run, tmp_path: Path
 ) -> None:
-    """A run stopped at steps 25 and 26 averages checkpoints 24, 28 and 30, as a run that never stopped does."""
+    """A run stopped at steps 25 and 26 averages checkpoints 24, 28 and 30, like a run that was never stopped."""
     whole = unstopped(model, *AVERAGED)
     assert [path.name for path in steps(whole / "checkpoints").values()] == ["step-24.ckpt", "step-28.ckpt", "step-30.ckpt"]
     for batch, step in ((25, 25), (1, 26)):

@@ -42,7 +42,7 @@ class _PrintHandler(logging.Handler):
     """Prints to the current `sys.stdout`, which a live progress display may have replaced."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError):  # a closed pipe does not stop the work; printing the result raises the error again
+        with suppress(OSError):  # a closed pipe does not stop training; printing the result will raise
             print(self.format(record), flush=True)
 
 

@@ -219,7 +219,7 @@ def _places(run: Run, aspect: str) -> dict[str, Points]:
 
 
 def _grid(panels: Mapping[str, Lines], most: int, height: float, x: str, y: str = "") -> tuple[Figure, list[Axes]]:
-    """Returns a figure of titled panels and its axes. most: maximum per row. height: inches per row. x, y: axis labels."""
+    """Returns a figure of titled panels, and its axes. most: panels per row. height: inches per row. x, y: axis labels."""
     across = min(most, len(panels))
     down = math.ceil(len(panels) / across)
     figure = Figure((WIDTH, max(1.9, height * down)), layout="constrained")

@@ -33,7 +33,7 @@ Marks = Mapping[tuple[int, int], bool]  # gold links: (row, column) -> True if s
 
 
 def draw(map: AttentionMap, title: str) -> Figure:
-    """Draws one kind of attention: layers as rows of panels, heads as columns. title: shown below a description."""
+    """Draws one kind of attention: a row of panels per layer, a column per head. title: below the first line of text."""
     _, n_heads, n_rows, n_columns = map.weights.shape
     # Few panels are drawn large; for long sentences, cells and labels shrink to limit the size of the picture.
     cell = min(max(0.2, 6 / (n_heads * n_columns)), 0.32, 6 / max(n_rows, n_columns))

@@ -1,4 +1,4 @@
-"""The configuration of a run as typed objects; only `model` and `data` stay mappings. Each part is described by
+"""The configuration of a run as typed objects; only `model` and `data` remain plain mappings. Each part is described by
 the signature of the class or function that it configures."""
 
 from collections.abc import Collection, Mapping, Sequence
