@@ -337,7 +337,7 @@ def test_one_table_and_the_translations_of_the_first_seed_are_published(root: Pa
     assert heading == ["source", "reference", "baseline", "twin", "damaged", "empty", "half"]
     for run in suite.runs:
         if run.seed == 1 and run.metrics:
-            own = suite.translations("test", 1)[run.variant]
+            [own] = suite.translations("test", [run])
             assert [row[heading.index(run.variant)] for row in rows] == own.translation
             assert [row[:2] for row in rows] == [list(pair) for pair in zip(own.source, own.reference, strict=True)]
 
@@ -366,7 +366,7 @@ def test_the_tables_hold_every_variant(comparison: Comparison) -> None:
 HOSTILE_NAME = "=cmd|'/c calc'!A1 <img src=x onerror=alert(1)> [a](javascript:b) `c` | \x1b[2J"
 
 
-def test_no_name_is_markup_or_a_formula(comparison: Comparison) -> None:
+def test_no_name_is_markup_or_a_formula(comparison: Comparison, root: Path) -> None:
     first, *others = comparison.rows
     rows = [{**first, "variant": HOSTILE_NAME, "verdict": "-1+1"}, *others]
     odd = dataclasses.replace(comparison, name=HOSTILE_NAME, command=HOSTILE_NAME, rows=rows)
@@ -380,15 +380,15 @@ def test_no_name_is_markup_or_a_formula(comparison: Comparison) -> None:
     assert min(numbers) < 0  # negative numbers are not prefixed with a quote
     console = Console(width=400)
     with console.capture() as captured:
-        console.print(terminal(odd))
+        console.print(*terminal(odd, read_suite(root)))
     assert "\x1b[2J" not in captured.get()
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_on_a_narrow_terminal_verdicts_stay_readable(comparison: Comparison, width: int) -> None:
+def test_on_a_narrow_terminal_verdicts_stay_readable(comparison: Comparison, root: Path, width: int) -> None:
     console = Console(width=width)
     with console.capture() as captured:
-        console.print(terminal(comparison))
+        console.print(*terminal(comparison, read_suite(root)))
     assert all(row["variant"] in captured.get() and row["verdict"] in captured.get() for row in comparison.rows)
 
 
@@ -494,14 +494,14 @@ def test_a_suite_is_published_by_a_command(tmp_path: Path) -> None:
     refused = subprocess.run([*command, str(kept), str(root)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (refused.returncode, refused.stderr) == (
         2,
-        f"error: {kept}: not a suite, since it has no suite.yaml; give the directory of a suite\n",
+        f"error: {kept}: not a suite, since it has no suite.yaml; give a suite, or at least two finished runs\n",
     )
 
 
 def test_the_command_without_a_suite_is_refused() -> None:
-    config = {"suite": "???", "output": None, "samples": 0, "output_dir": "outputs"}
-    assert problems(Compare, "", config) == [unset("suite"), "samples=0: give a whole number from 1 to 100000"]
-    assert problems(Compare, "", {**config, "suite": "a", "samples": 1}) == []
+    config = {"runs": "???", "output": None, "samples": 0, "output_dir": "outputs"}
+    assert problems(Compare, "", config) == [unset("runs"), "samples=0: give a whole number from 1 to 100000"]
+    assert problems(Compare, "", {**config, "runs": "a", "samples": 1}) == []
 
 
 @pytest.mark.parametrize(

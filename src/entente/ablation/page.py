@@ -6,15 +6,16 @@ The page's prose and markup are in page.html.j2. Its line charts are drawn here 
 import csv as csv_format
 import io
 import math
+import os
 import re
 import sys
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
@@ -31,9 +32,14 @@ from rich.table import Column, Table
 from entente import files
 from entente.ablation import comparison as verdicts
 from entente.ablation.comparison import Compare, Comparison, Row, compare, has_failed
-from entente.ablation.runs import DIAGNOSTICS, LOGARITHMIC, Run, Suite, read_suite
+from entente.ablation.runs import DIAGNOSTICS, LOGARITHMIC, Run, Suite, read_runs, read_suite
+from entente.config.schema import MISSING, to_text
 from entente.console import escape
 from entente.console.escape import table as markdown_table
+from entente.errors import InputError
+
+if TYPE_CHECKING:
+    from entente.ablation.analysis import Analysis
 
 # Mostly Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLORS = {verdicts.WORSE: "#d55e00", verdicts.STUCK: "#7a0c1e", verdicts.DIVERGED: "#cc79a7"}
@@ -45,6 +51,7 @@ STYLE: dict[Any, Any] = {**FONT, "text.parse_math": False, **SPINES}
 # Attributes that matplotlib repeats for every group, tick and letter; the page's style sheet sets them once instead.
 REPEATED = r"""(?<=<g) id="[^"]*"|font-family:[^;]*; | transform="rotate\(-0 [^"]*"|; stroke-linecap: square"""
 REPEATED += r"""| style="stroke: #000000; stroke-width: 0.\d"(?=/>)"""
+SHOWN = 5  # columns of the main table in a terminal
 WIDTH = 10.5  # inches; the width of a chart that spans the page
 SVG_METADATA = dict(Date=None, Creator=None, Format=None, Type=None)  # no dates, so that pages are reproducible, and no URLs
 
@@ -53,16 +60,28 @@ Lines = Sequence[tuple[Points, Any]]  # the points and colour of each line
 
 
 def report(settings: Compare) -> None:
-    """Writes the comparison of a suite as Markdown, CSV and HTML, and prints it."""
-    suite = read_suite(files.path_of(settings.suite))
-    comparison = compare(suite, settings.samples)
-    forms = {"md": markdown(comparison), "csv": csv(comparison), "html": page(comparison, suite)}
+    """Writes a comparison as Markdown, CSV and HTML, and prints it."""
+    places = [files.path_of(place) for place in ([settings.runs] if isinstance(settings.runs, str) else settings.runs)]
+    suite = read_suite(places[0]) if len(places) == 1 else read_runs(places, files.path_of(settings.output_dir))
     folder = files.path_of(settings.output) if settings.output else suite.directory
+    if suite.given and os.path.exists(folder / "suite.yaml"):
+        raise InputError(f"output={folder}: a suite, which keeps its own comparison; give another folder")
+    console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # wide enough if piped
+    console.print(f"comparing {len(suite.runs)} runs with {settings.samples:,} bootstrap samples ...")
+    comparison = compare(suite, settings.samples)
+    for table in terminal(comparison, suite):
+        console.print(table)
+    analysis = None
+    if suite.given and comparison.splits and len(suite.runs) == len(suite.settings.variants) == 2:
+        from entente.ablation import analysis as errors  # imports torch, which takes seconds
+
+        console.print("comparing their errors, and counting the words of the training text ...")
+        analysis = errors.analyse(suite, comparison.splits[0], settings.trust_data)
+        errors.show(analysis, console)
+    forms = {"md": markdown(comparison), "csv": csv(comparison), "html": page(comparison, suite, analysis)}
     with files.writable(f"output={folder}", "folder"):
         for ending, text in forms.items():
             files.write_text(folder / f"comparison.{ending}", text)
-    console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # wide enough if piped
-    console.print(terminal(comparison))
     print(folder / "comparison.html")
 
 
@@ -111,14 +130,27 @@ def _table(comparison: Comparison) -> list[list[str]]:
     return lines
 
 
-def terminal(comparison: Comparison) -> Table:
-    """Returns a table of the first five columns, which fit a narrow terminal; the files have the rest."""
+def terminal(comparison: Comparison, suite: Suite) -> Iterator[Table | str]:
+    """Yields what fits a narrow terminal: how runs that are not of a suite differ, and the main columns of the results."""
+    if found := _differences(suite):
+        table = Table(*map(escape.line, ("setting", *suite.settings.variants)), title="Settings that differ")
+        for line in found:
+            table.add_row(*map(escape.line, line))
+        yield table
+        yield from (f"warning: {escape.line(warning)}" for warning in suite.warnings())
     headings, *lines = _table(comparison)
-    columns = [Column(name, justify="right" if i > 1 else "left", no_wrap=True) for i, name in enumerate(headings[:5])]
+    columns = [Column(name, justify="right" if i > 1 else "left", overflow="fold") for i, name in enumerate(headings[:SHOWN])]
     table = Table(*columns, title=escape.line(comparison.name))
     for line in lines:
-        table.add_row(*map(escape.line, line[:5]))
-    return table
+        table.add_row(*map(escape.line, line[:SHOWN]))
+    yield table
+    yield f"comparison.html, .md and .csv also have {escape.line(', '.join(headings[SHOWN:]))}."
+
+
+def _differences(suite: Suite) -> list[list[str]]:
+    """Returns the settings in which runs that are not of a suite differ: lines of the setting and its value in each variant."""
+    found = suite.differences() if suite.given else {}
+    return [[key, *("–" if value == MISSING else to_text(value) for value in values)] for key, values in found.items()]
 
 
 def markdown(comparison: Comparison) -> str:
@@ -138,7 +170,7 @@ def csv(comparison: Comparison) -> str:
     return out.getvalue()
 
 
-def page(comparison: Comparison, suite: Suite) -> str:
+def page(comparison: Comparison, suite: Suite, analysis: "Analysis | None" = None) -> str:
     """Returns the whole HTML file."""
     lengths = [split for split in comparison.splits if split in (comparison.splits[0], "test_long")]
     panels = partial(_panels, comparison, suite)
@@ -147,6 +179,8 @@ def page(comparison: Comparison, suite: Suite) -> str:
         return TEMPLATES.get_template("page.html.j2").render(
             comparison=comparison,
             suite=suite,
+            analysis=analysis,
+            differences=_differences(suite),
             notes=notes(comparison),
             learning=panels(lambda run: [run.history.get("valid/bleu", [])], "step", "validation BLEU"),
             by_harm=sorted(comparison.rows[1:], key=lambda row: (row.get(difference) is None, row.get(difference) or 0.0)),
@@ -182,13 +216,13 @@ def _panels(comparison: Comparison, suite: Suite, curves: Callable[[Run], Sequen
 def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
     """Draws a panel for each aspect measured in the variant's worst run: a line for each place in the model, and the range of
     the baseline's lines in grey."""
-    measured = [run for run in suite.of(row["variant"]) if any(_places(run, aspect) for aspect in DIAGNOSTICS)]
+    measured = [run for run in suite.of(row["variant"]) if any(run.measured(aspect) for aspect in DIAGNOSTICS)]
     if not measured:
         return Markup()
     splits = comparison.splits
     worst = min(measured, key=lambda run: next((run.metrics[split].bleu for split in splits if split in run.metrics), -1.0))
     baseline = next(run for run in suite.of(suite.settings.variants[0]) if run.seed == worst.seed)
-    aspects = {aspect: lines for aspect in DIAGNOSTICS if (lines := _places(worst, aspect))}
+    aspects = {aspect: lines for aspect in DIAGNOSTICS if (lines := worst.measured(aspect))}
     places = list(dict.fromkeys(place for lines in aspects.values() for place in lines))
     shades = dict(zip(places, colormaps["turbo"](np.linspace(0, 1, len(places))), strict=True))
     panels = {
@@ -198,7 +232,7 @@ def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
     figure, grid = _grid(panels, 3, max(1.9, 0.12 * len(places) / math.ceil(len(aspects) / 3)), "step")
     for axes, aspect in zip(grid, aspects, strict=True):
         values = defaultdict(list)
-        for step, value in chain.from_iterable(_places(baseline, aspect).values()):
+        for step, value in chain.from_iterable(baseline.measured(aspect).values()):
             values[step].append(value)
         axes.fill_between([*values], [*map(min, values.values())], [*map(max, values.values())], color=GREY)
         if aspect in LOGARITHMIC:
@@ -208,14 +242,6 @@ def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
     handles = [Line2D([], [], color=shade, linewidth=1) for shade in shades.values()]
     figure.legend(handles, places, loc="outside right center", fontsize=6, frameon=False, handlelength=1)
     return _svg(figure, worst.variant)
-
-
-def _places(run: Run, aspect: str) -> dict[str, Points]:
-    """Returns the drawable points of an aspect, by place in the model; a place without drawable points is left out."""
-    lowest = 0.0 if aspect in LOGARITHMIC else -math.inf
-    curves = {tag.split("/")[2]: points for tag, points in run.history.items() if tag.startswith(f"why/{aspect}/")}
-    found = {place: [(step, value) for step, value in points if lowest < value < math.inf] for place, points in curves.items()}
-    return {place: points for place, points in found.items() if points}
 
 
 def _grid(panels: Mapping[str, Lines], most: int, height: float, x: str, y: str = "") -> tuple[Figure, list[Axes]]:
