@@ -234,8 +234,10 @@ def read_runs(directories: Sequence[Path], output: Path) -> Suite:
                 problems.append(f"{directory / 'config.yaml'}: its seed is not a number; restore the file")
                 continue
             run.seed = run.config["seed"]
-            if (splits := found[0].test_splits) and splits[0] not in run.metrics:
-                base = found[0].directory
+            base, splits = found[0].directory, found[0].test_splits
+            if not splits and run is found[0]:
+                problems.append(f"{directory}: has no scores on a test set; give a run of a corpus that has one")
+            elif splits and splits[0] not in run.metrics:
                 problems.append(f"{directory}: not evaluated on {splits[0]}, as {base} is; compare runs on one corpus")
     if problems:
         raise InputError(*problems)
