@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import textwrap
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -44,12 +44,16 @@ if TYPE_CHECKING:
 # Mostly Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLORS = {verdicts.WORSE: "#d55e00", verdicts.STUCK: "#7a0c1e", verdicts.DIVERGED: "#cc79a7"}
 COLORS |= {verdicts.BETTER: "#009e73", verdicts.AS_GOOD: "#56b4e9"}
+PHRASES = {verdicts.AS_GOOD: "without a difference shown"}  # how the page's summary says a verdict
 OTHER, GREY = "#333333", "#b5b5b5"
+# Colours that the page's style sheet changes in dark mode.
+VARIABLES = {"#000000": "currentColor", COLORS[verdicts.STUCK]: "var(--stuck)", OTHER: "var(--other)", GREY: "var(--grey)"}
 SPINES = {"axes.spines.top": False, "axes.spines.right": False}
 FONT = {"svg.fonttype": "none", "font.sans-serif": "DejaVu Sans", "font.size": 8, "axes.titlesize": 8}
-STYLE: dict[Any, Any] = {**FONT, "text.parse_math": False, **SPINES}
+CLEAR = {"figure.facecolor": "none", "axes.facecolor": "none"}
+STYLE: dict[Any, Any] = {**FONT, "text.parse_math": False, **SPINES, **CLEAR}
 # Attributes that matplotlib repeats for every group, tick and letter; the page's style sheet sets them once instead.
-REPEATED = r"""(?<=<g) id="[^"]*"|font-family:[^;]*; | transform="rotate\(-0 [^"]*"|; stroke-linecap: square"""
+REPEATED = r"""(?<=<g) id="(?!curve-)[^"]*"|font-family:[^;]*; | transform="rotate\(-0 [^"]*"|; stroke-linecap: square"""
 REPEATED += r"""| style="stroke: #000000; stroke-width: 0.\d"(?=/>)"""
 SHOWN = 5  # columns of the main table in a terminal
 WIDTH = 10.5  # inches; the width of a chart that spans the page
@@ -108,7 +112,8 @@ def color(verdict: str) -> str:
 
 LOADER, ESCAPED = FileSystemLoader(Path(__file__).parent), select_autoescape(["html.j2"])
 TEMPLATES = Environment(loader=LOADER, autoescape=ESCAPED, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-TEMPLATES.globals |= {"number": number, "format_p": format_p, "spread": spread, "color": color, "reached": verdicts.REACHED}
+TEMPLATES.globals |= {"number": number, "format_p": format_p, "spread": spread, "reached": verdicts.REACHED}
+TEMPLATES.globals["color"] = lambda verdict: VARIABLES.get(color(verdict), color(verdict))
 
 
 def notes(comparison: Comparison) -> list[str]:
@@ -181,14 +186,32 @@ def page(comparison: Comparison, suite: Suite, analysis: "Analysis | None" = Non
             suite=suite,
             analysis=analysis,
             differences=_differences(suite),
+            summary=summary(comparison),
             notes=notes(comparison),
-            learning=panels(lambda run: [run.history.get("valid/bleu", [])], "step", "validation BLEU"),
+            learning=panels(lambda run: [run.history.get("valid/bleu", [])], "step", "validation BLEU", "curve"),
             by_harm=sorted(comparison.rows[1:], key=lambda row: (row.get(difference) is None, row.get(difference) or 0.0)),
             proofs={run.variant: run.proof for run in reversed(suite.runs) if run.proof.differs},
             lengths=lengths,
             length=panels(lambda run: [_by_length(run, split) for split in lengths], "words of the source", "BLEU"),
             why={row["variant"]: _why(row, comparison, suite) for row in comparison.rows if has_failed(row, comparison.splits)},
         )
+
+
+def summary(comparison: Comparison) -> str:
+    """Returns how many variants have each verdict, and the range of their differences from the baseline."""
+    base, *others = comparison.rows
+    split = next(iter(comparison.splits), "")
+    verdict_counts = Counter(row["verdict"].partition(";")[0] for row in others).most_common()
+    counted = ", ".join(f"{count} {PHRASES.get(verdict, verdict)}" for verdict, count in verdict_counts) or "there is no other"
+    score = f" (BLEU {number(base[f'{split} bleu'], 1)} on {split})" if split else ""
+    text = f"Compared with {base['variant']}{score}, of {len(others)}: {counted}."
+    known = {row["variant"]: row[f"{split} difference"] for row in others if split and row[f"{split} difference"] is not None}
+    ends = [f"{number(known[one], 1, sign=True)} BLEU ({one})" for one in sorted(known, key=lambda one: known[one])]
+    return (
+        f"{text} {'Differences range' if len(ends) > 1 else 'The difference is'} {' to '.join(ends[:: len(ends) - 1 or 1])}."
+        if ends
+        else text
+    )
 
 
 def _by_length(run: Run, split: str) -> Points:
@@ -198,8 +221,11 @@ def _by_length(run: Run, split: str) -> Points:
     return [(sum(pair) / len(pair), bucket.bleu) for pair, bucket in zip(ends, buckets, strict=True)]
 
 
-def _panels(comparison: Comparison, suite: Suite, curves: Callable[[Run], Sequence[Points]], x: str, y: str) -> Markup:
-    """Draws a panel per variant with a line per seed, and the baseline in grey. curves: returns the lines of a run."""
+def _panels(
+    comparison: Comparison, suite: Suite, curves: Callable[[Run], Sequence[Points]], x: str, y: str, link: str = ""
+) -> Markup:
+    """Draws a panel per variant with a line per seed, and the baseline in grey. curves: returns the lines of a run. link: if
+    given, the panel of row N of the comparison has the id LINK-N."""
     colors = {row["variant"]: color(row["verdict"]) for row in comparison.rows}
     drawn = {variant: [curve for run in suite.of(variant) for curve in curves(run) if curve] for variant in colors}
     baseline, *others = drawn
@@ -210,6 +236,9 @@ def _panels(comparison: Comparison, suite: Suite, curves: Callable[[Run], Sequen
     panels = {variant: [*grey, *((points, colors[variant]) for points in drawn[variant])] for variant in shown}
     figure, grid = _grid(panels, 5, 1.55, x, y)
     grid[0].set_ylim(-3, 103)
+    if link:
+        for axes, variant in zip(grid, panels, strict=True):
+            axes.set_gid(f"{link}-{[*colors].index(variant)}")
     return _svg(figure, y + x)
 
 
@@ -270,4 +299,10 @@ def _svg(figure: Figure, salt: str) -> Markup:
         figure.savefig(out, format="svg", metadata=SVG_METADATA)
     text = re.sub(r"-?\d+\.\d{2,}(?=[^<>]*>)", lambda number: f"{float(number[0]):.1f}", out.getvalue())
     text = re.sub(r"\s*\n(L )?\s*", " ", text[text.index("<svg") :])
-    return Markup(re.sub(REPEATED, "", text).replace("> <", "><"))
+    text = re.sub(REPEATED, "", text).replace("> <", "><")
+    for shade, variable in VARIABLES.items():
+        text = text.replace(shade, variable)
+    plain = re.compile(r"<g>((?:(?!</?g\b).)*)</g>")  # groups without attributes and without groups in them
+    while plain.search(text):
+        text = plain.sub(r"\1", text)
+    return Markup(text)
