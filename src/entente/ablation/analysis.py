@@ -63,7 +63,7 @@ def analyse(suite: Suite, split: str, trusted: bool) -> Analysis:
         lengths=by_length(both),
         frequencies=frequencies,
         unknown=unknown,
-        only=[one.most_common(MOST_WORDS) for one in lost],
+        only=[[(word, n) for word, n in one.most_common() if any(map(str.isalnum, word))][:MOST_WORDS] for one in lost],
         sentences=most_different(both),
     )
 

@@ -144,7 +144,7 @@ def terminal(comparison: Comparison, suite: Suite) -> Iterator[Table | str]:
         yield table
         yield from (f"warning: {escape.line(warning)}" for warning in suite.warnings())
     headings, *lines = _table(comparison)
-    columns = [Column(name, justify="right" if i > 1 else "left", overflow="fold") for i, name in enumerate(headings[:SHOWN])]
+    columns = [Column(name, justify="right" if i > 1 else "left", no_wrap=i != 1) for i, name in enumerate(headings[:SHOWN])]
     table = Table(*columns, title=escape.line(comparison.name))
     for line in lines:
         table.add_row(*map(escape.line, line[:SHOWN]))
@@ -198,20 +198,23 @@ def page(comparison: Comparison, suite: Suite, analysis: "Analysis | None" = Non
 
 
 def summary(comparison: Comparison) -> str:
-    """Returns how many variants have each verdict, and the range of their differences from the baseline."""
+    """Returns in words how many variants have each verdict, and the smallest and the largest difference from the baseline."""
     base, *others = comparison.rows
     split = next(iter(comparison.splits), "")
-    verdict_counts = Counter(row["verdict"].partition(";")[0] for row in others).most_common()
-    counted = ", ".join(f"{count} {PHRASES.get(verdict, verdict)}" for verdict, count in verdict_counts) or "there is no other"
-    score = f" (BLEU {number(base[f'{split} bleu'], 1)} on {split})" if split else ""
-    text = f"Compared with {base['variant']}{score}, of {len(others)}: {counted}."
-    known = {row["variant"]: row[f"{split} difference"] for row in others if split and row[f"{split} difference"] is not None}
-    ends = [f"{number(known[one], 1, sign=True)} BLEU ({one})" for one in sorted(known, key=lambda one: known[one])]
-    return (
-        f"{text} {'Differences range' if len(ends) > 1 else 'The difference is'} {' to '.join(ends[:: len(ends) - 1 or 1])}."
-        if ends
-        else text
+    known = sorted(
+        (row for row in others if split and row[f"{split} difference"] is not None), key=lambda r: r[f"{split} difference"]
     )
+
+    def difference(row: Row) -> str:
+        return f"{number(row[f'{split} difference'], 1, sign=True)} BLEU ({row['variant']})"
+
+    verdict_counts = Counter(row["verdict"].partition(";")[0] for row in others).most_common()
+    counted = ", ".join(f"{count} {PHRASES.get(verdict, verdict)}" for verdict, count in verdict_counts)
+    score = f" (BLEU {number(base[f'{split} bleu'], 1)} on {split})" if split else ""
+    text = f"{base['variant']}{score} is the baseline of {len(others)} other{'s' * (len(others) != 1)}: {counted or 'none'}."
+    if len(known) > 1:
+        return f"{text} Differences from it range from {difference(known[0])} to {difference(known[-1])}."
+    return f"{text} The difference from it is {difference(known[0])}." if known else text
 
 
 def _by_length(run: Run, split: str) -> Points:
@@ -263,7 +266,7 @@ def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
         values = defaultdict(list)
         for step, value in chain.from_iterable(baseline.measured(aspect).values()):
             values[step].append(value)
-        axes.fill_between([*values], [*map(min, values.values())], [*map(max, values.values())], color=GREY)
+        axes.fill_between([*values], [*map(min, values.values())], [*map(max, values.values())], color=GREY, clip_on=False)
         if aspect in LOGARITHMIC:
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(LogFormatter())  # the default formatter writes TeX, which HTML does not render
@@ -283,7 +286,7 @@ def _grid(panels: Mapping[str, Lines], most: int, height: float, x: str, y: str 
         axes.set_title(textwrap.shorten(title, 34), loc="left")
         for points, shade in lines:
             marker = "o" if len(points) < 10 else None  # show the points if there are too few for a line
-            axes.plot(*zip(*points, strict=True), color=shade, linewidth=1, marker=marker, markersize=2)
+            axes.plot(*zip(*points, strict=True), color=shade, linewidth=1, marker=marker, markersize=2, clip_on=False)
     for i in range(len(panels), len(grid)):
         grid[i].set_axis_off()
         grid[i - across].xaxis.set_tick_params(labelbottom=True)
