@@ -200,8 +200,8 @@ def test_only_seeds_that_have_a_baseline_are_compared(tmp_path: Path) -> None:
     assert other["test baseline"] == baseline and other["test difference"] == pytest.approx(own - baseline)
     assert other["verdict"] == "worse; 1 of 2 without a same-seed baseline"
     text = page(compared, suite)
-    assert f"baseline (BLEU {baseline:.1f} on test) is the baseline of 1 other: 1 worse." in text
-    assert f"The difference from it is −{baseline - own:.1f} BLEU (other)." in text
+    said = f"baseline has BLEU {baseline:.1f} on test. other: worse; 1 of 2 without a same-seed baseline, "
+    assert f"{said}−{baseline - own:.1f} BLEU (other)." in text
 
 
 def test_a_run_that_went_wrong_is_not_as_good(tmp_path: Path) -> None:
@@ -449,8 +449,8 @@ def test_the_page_needs_nothing_but_itself(html: str) -> None:
 def test_the_page_has_a_verdict_on_each_variant(html: str, comparison: Comparison) -> None:
     text = " ".join(" ".join(Page(html).text).split())
     assert all(row["variant"] in text and row["verdict"] in text for row in comparison.rows)
-    assert "is the baseline of 5 others: 2 worse, 1 without a difference shown, 1 never left the plateau, 1 crashed." in text
-    assert re.search(r"Differences from it range from −\d\d\.\d BLEU \(empty\) to [+−]\d\.\d BLEU \(twin\)\.", text)
+    assert "Of 5 others: 2 worse, 1 without a difference shown, 1 never left the plateau, 1 crashed." in text
+    assert re.search(r"Differences range from −\d\d\.\d BLEU \(empty\) to [+−]\d\.\d BLEU \(twin\)\.", text)
     assert "gone : crashed: seed 1: it crashed" in text
     assert "suite=<small>" in text and comparison.signature in text  # `<small>` is escaped
     why = text[text.rindex("Why it failed") :]

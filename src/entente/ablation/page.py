@@ -208,13 +208,14 @@ def summary(comparison: Comparison) -> str:
     def difference(row: Row) -> str:
         return f"{number(row[f'{split} difference'], 1, sign=True)} BLEU ({row['variant']})"
 
+    text = f"{base['variant']} has BLEU {number(base[f'{split} bleu'], 1)} on {split}. " if split else ""
+    if len(others) == 1:
+        return ", ".join([f"{text}{others[0]['variant']}: {others[0]['verdict']}", *map(difference, known)]) + "."
     verdict_counts = Counter(row["verdict"].partition(";")[0] for row in others).most_common()
     counted = ", ".join(f"{count} {PHRASES.get(verdict, verdict)}" for verdict, count in verdict_counts)
-    score = f" (BLEU {number(base[f'{split} bleu'], 1)} on {split})" if split else ""
-    text = f"{base['variant']}{score} is the baseline of {len(others)} other{'s' * (len(others) != 1)}: {counted or 'none'}."
-    if len(known) > 1:
-        return f"{text} Differences from it range from {difference(known[0])} to {difference(known[-1])}."
-    return f"{text} The difference from it is {difference(known[0])}." if known else text
+    text += f"Of {len(others)} others: {counted}." if others else "There is no other to compare it with."
+    ends = f" Differences range from {difference(known[0])} to {difference(known[-1])}." if known else ""
+    return text + ends
 
 
 def _by_length(run: Run, split: str) -> Points:
@@ -256,7 +257,8 @@ def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
     baseline = next(run for run in suite.of(suite.settings.variants[0]) if run.seed == worst.seed)
     aspects = {aspect: lines for aspect in DIAGNOSTICS if (lines := worst.measured(aspect))}
     places = list(dict.fromkeys(place for lines in aspects.values() for place in lines))
-    shades = dict(zip(places, colormaps["turbo"](np.linspace(0, 1, len(places))), strict=True))
+    scale = np.linspace(0.07, 0.93, len(places))  # without the darkest shades
+    shades = dict(zip(places, colormaps["turbo"](scale), strict=True))
     panels = {
         aspect.replace("_", " "): [(points, shades[place]) for place, points in lines.items()]
         for aspect, lines in aspects.items()
