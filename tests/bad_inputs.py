@@ -344,7 +344,7 @@ CASES = [
                 ("train data=opus_books data.path=", ""),
                 ("attention checkpoint=run sentence=chat output=", ""),
                 ("trace example=true output=", ""),
-                ("compare suite=", ""),
+                ("compare runs=", ""),
                 ("ablate suite=[baseline] output_dir=", ""),
                 ("growth output=", "output="),
                 ("benchmark benchmark.output=", r"benchmark\.output="),
@@ -930,7 +930,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a missing suite",
         "compare nowhere",
-        r"nowhere: not a suite, since it has no suite\.yaml; give the directory of a suite",
+        r"nowhere: not a suite, since it has no suite\.yaml; give a suite, or at least two finished runs",
         real=True,
     ),
     Case(
@@ -972,7 +972,67 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             ),
         )
     ),
-    Case("a comparison without a suite", "compare", "suite is not set: give it as suite=VALUE"),
+    Case("a comparison without runs", "compare", "runs is not set: give it as runs=VALUE"),
+    Case("a comparison of one run", "compare run", r"run: not a suite, .+; give a suite, or at least two finished runs"),
+    Case(
+        "a comparison of a run with itself",
+        "compare run run",
+        "run: has no scores on a test set; .+\nrun: given twice; leave one out",
+    ),
+    Case(
+        "a comparison of a run with a folder, a suite and a run that has not finished",
+        "compare own quick unfinished",
+        r"own: not a run, .+"
+        "\n"
+        r"quick: a suite; .+"
+        "\n"
+        r"unfinished: not finished, since it has no metrics\.json; .+",
+        (
+            put("own/x", ""),
+            put("quick/suite.yaml", "variants: [baseline]\nseeds: [1]\n"),
+            put("unfinished/config.yaml", "seed: 1\n"),
+        ),
+    ),
+    *(
+        Case(
+            f"a comparison {what}",
+            command,
+            line,
+            (
+                put("one/config.yaml", "seed: 1\n"),
+                put("one/metrics.json", '{"test": {"bleu": 1}}'),
+                put("one/translations/test.tsv", "source\treference\ttranslation\na\tb\tc\n"),
+                lambda: shutil.copytree("one", "other"),
+                *spoil,
+            ),
+        )
+        for what, command, line, spoil in (
+            (
+                "of runs with different test sets",
+                "compare one other",
+                "other: test is not the one in one; compare runs on one corpus",
+                [put("other/translations/test.tsv", "source\treference\ttranslation\na\td\tc\n")],
+            ),
+            (
+                "of a run with one that was tested on another split",
+                "compare one other",
+                "other: not evaluated on test, as one is; compare runs on one corpus",
+                [put("other/metrics.json", '{"test_long": {"bleu": 1}}')],
+            ),
+            (
+                "of a run with one without a seed",
+                "compare one other",
+                r"other/config\.yaml: its seed is not a number; restore the file",
+                [put("other/config.yaml", "name: other\n")],
+            ),
+            (
+                "that would be written into a suite",
+                "compare one other output=quick",
+                "output=quick: a suite, which keeps its own comparison; give another folder",
+                [put("quick/suite.yaml", "variants: [baseline]\nseeds: [1]\n")],
+            ),
+        )
+    ),
     Case("zero samples", "compare run samples=0", "samples=0: give a whole number from 1 to 100000"),
     Case("too many samples", f"compare run samples={10**20}", f"samples={10**20}: give a whole number from 1 to 100000"),
     # Flags and overrides that Hydra reads.

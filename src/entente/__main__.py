@@ -4,9 +4,11 @@ A verb has a file in configs/, whose first comment line describes the verb, and 
 function is imported only once Hydra has applied the overrides, since the import takes seconds.
 """
 
+import json
 import os
 import sys
 from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -61,8 +63,9 @@ def run_verb(verb: str, configs: Path = CONFIGS) -> None:
     """Runs a verb with the overrides in `sys.argv`."""
     os.environ["ENTENTE_CONFIGS"] = str(configs)
     sys.argv[0] = f"entente {verb}"  # recorded in checkpoints and suites, however the program was called
-    if verb == "compare" and len(sys.argv) > 1 and "=" not in sys.argv[1] and not sys.argv[1].startswith("-"):
-        sys.argv[1] = f"suite={sys.argv[1]}"
+    if verb == "compare":  # the arguments before the first flag or setting are directories
+        places = list(takewhile(lambda argument: "=" not in argument and not argument.startswith("-"), sys.argv[1:]))
+        sys.argv[1 : 1 + len(places)] = [f"runs={json.dumps(places, ensure_ascii=False)}"] * bool(places)
     given, command = VERBS[verb]
 
     def check(config: dict[str, Any]) -> list[str]:

@@ -62,14 +62,20 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], names: I
 
 def bleu_by_length(sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> list[dict[str, Any]]:
     """Returns the BLEU of each source length bucket that has sentences (Bahdanau et al. 2015, figure 2)."""
-    rows = []
-    for low, high in zip((0, *LENGTHS), (*LENGTHS, None), strict=True):
-        chosen = [i for i, s in enumerate(sources) if low < max(1, len(s.split())) <= (high or float("inf"))]
-        if chosen:
-            scores = corpus_scores([hypotheses[i] for i in chosen], [references[i] for i in chosen], ["bleu"])
-            words = f"{low + 1}-{high}" if high else f"{low + 1}+"
-            rows.append({"words": words, "sentences": len(chosen), "bleu": scores["bleu"]})
-    return rows
+    found = []
+    for words, rows in length_buckets(sources).items():
+        scores = corpus_scores([hypotheses[row] for row in rows], [references[row] for row in rows], ["bleu"])
+        found.append({"words": words, "sentences": len(rows), "bleu": scores["bleu"]})
+    return found
+
+
+def length_buckets(sources: Sequence[str]) -> dict[str, list[int]]:
+    """Returns the rows of the sentences in each bucket of source lengths that has any, by its range of words: "6-10"."""
+    limits = zip((0, *LENGTHS), (*LENGTHS, None), strict=True)
+    ends = {(f"{low + 1}-{high}" if high else f"{low + 1}+"): (low, high or float("inf")) for low, high in limits}
+    lengths = [max(1, len(source.split())) for source in sources]
+    buckets = {words: [row for row, n in enumerate(lengths) if low < n <= high] for words, (low, high) in ends.items()}
+    return {words: rows for words, rows in buckets.items() if rows}
 
 
 def batch_loss(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tuple[Loss, int]:
