@@ -103,7 +103,7 @@ class Raises(L.Callback):
 def test_attention_maps_of_every_sentence_and_kind(name: str, kinds: list[str], vocabulary: Vocabulary, tmp_path: Path) -> None:
     fit(translator(vocabulary, name), tmp_path, view(attention_every=0))
     written = events(tmp_path)
-    tags = {f"attention/{kind}/{title}" for kind in kinds for title in (*FIXED, "valid 1")}
+    tags = {f"weights/{title}/{kind}" for kind in kinds for title in (*FIXED, "valid 1")}
     assert set(written.Tags()["images"]) == tags
     for tag in tags:
         images = written.Images(tag)
@@ -139,13 +139,13 @@ def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeyp
 def test_maps_skip_validations_but_never_the_last(vocabulary: Vocabulary, tmp_path: Path) -> None:
     saving = Checkpoints(tmp_path, CheckpointSettings())
     fit(translator(vocabulary, "birnn", max_steps=16), tmp_path, view(FIXED[:1], attention_every=7), saving)
-    assert [image.step for image in events(tmp_path).Images(f"attention/alignment/{FIXED[0]}")] == [4, 12, 16]
+    assert [image.step for image in events(tmp_path).Images(f"weights/{FIXED[0]}/alignment")] == [4, 12, 16]
 
 
 def test_maps_are_also_drawn_when_training_stops_early(vocabulary: Vocabulary, tmp_path: Path) -> None:
     module = translator(vocabulary, "birnn", max_steps=99)
     trainer = fit(module, tmp_path, EarlyStopping("valid/bleu", mode="max"), view([], attention_every=98))
-    images = events(tmp_path).Images("attention/alignment/valid 1")
+    images = events(tmp_path).Images("weights/valid 1/alignment")
     assert [image.step for image in images] == [4, trainer.global_step] and trainer.global_step < 96
 
 

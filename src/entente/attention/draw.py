@@ -81,18 +81,19 @@ def draw_heads(values: Mapping[str, Mapping[str, Tensor]], title: str) -> Figure
     (below one another), with layers as rows and heads as columns. values: by kind and aspect, (L, H)."""
     aspects = list(dict.fromkeys(chain.from_iterable(values.values())))
     n_layers, n_heads = (max(of.size(i) for of_kind in values.values() for of in of_kind.values()) for i in (0, 1))
-    wide, high = n_heads + 1, n_layers + 1  # size of a panel in cells, with numbers on the left and a heading above
-    columns, rows = max(wide * len(values), 12), high * len(aspects)
+    wide, high = max(n_heads, 4) + 1, n_layers + 1  # size of a panel in cells, with numbers on the left and a heading above
+    columns, rows = wide * len(values), high * len(aspects)
     lines = textwrap.wrap(title, int(columns * HEAD_CELL[0] / (10 * LETTER)))
     above = len(lines) + 2.5  # space for the title and the names of the kinds
     figure = Figure(((columns + 0.5) * HEAD_CELL[0], (above + rows + 0.4) * HEAD_CELL[1]), DPI)
     ax = figure.add_axes((0, 0, 1, 1))
     cells = np.full((rows, columns), np.nan)
-    _write(ax, 0.3, 0.3 - above, "\n".join(lines), 10, va="top")
+    ax.text(0.3, 0.3 - above, "\n".join(lines), size=10, family=FONT, va="top")
     for (j, (kind, of_kind)), (i, aspect) in product(enumerate(values.items()), enumerate(aspects)):
         left, top = j * wide + 1, i * high + 1
         if i == 0:
-            _write(ax, left, -0.3, "\n".join(textwrap.wrap(kind, 20)), 9, weight="bold")
+            name = "\n".join(textwrap.wrap(kind, 20, break_on_hyphens=False))
+            ax.text(left, -0.3, name, size=9, family=FONT, weight="bold")
         if aspect not in of_kind:
             continue
         _write(ax, left, top - 0.3, ASPECTS.get(aspect, aspect), 9)
