@@ -189,7 +189,8 @@ def log_heads(board: TensorBoardLogger, translator: Translator, data: Translatio
     single head, such as the BiRNN's, needs no picture: its values are scalars."""
     if not has_attention(translator.model):
         return
-    numbers, alignments = measure(translator.model, translator.vocabulary, pairs_of(data, "valid", n))
+    pairs = pairs_of(data, "valid", n)
+    numbers, alignments = measure(translator.model, translator.vocabulary, pairs)
     drawn: dict[str, dict[str, Tensor]] = {}  # by kind and aspect, (L, H)
     scalars: dict[str, float] = {}
     for kind, found in numbers.items():
@@ -206,7 +207,9 @@ def log_heads(board: TensorBoardLogger, translator: Translator, data: Translatio
             drawn[kind]["aer"] = rates
     board.log_metrics({f"weights/valid {name}": value for name, value in scalars.items()}, step)
     if drawn:
-        picture = pixels(draw_heads(drawn, f"Every layer (row) and head (column): means over {n} validation sentences"))
+        picture = pixels(
+            draw_heads(drawn, f"Every layer (row) and head (column): means over {len(pairs)} validation sentences")
+        )
         board.experiment.add_image("weights/valid heads", picture, step, dataformats="HWC")
 
 
