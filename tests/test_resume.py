@@ -438,7 +438,7 @@ def test_a_clock_set_back_changes_nothing_that_tensorboard_shows(
     shown = points(tmp_path / "stopped")
     assert shown["when finished/test bleu"] == [(STEPS + 1, pytest.approx(metrics["test"]["bleu"]))]
     [(step, [scores])] = shown["scores/when finished/text_summary"]
-    assert step == STEPS + 1 and f"| {metrics['test']['ter']:.4g} |" in scores.decode()
+    assert step == STEPS + 1 and f"| {metrics['test']['ter']:.2f} |" in scores.decode()
     assert shown["train/loss"] == points(whole)["train/loss"]
 
 

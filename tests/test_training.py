@@ -96,9 +96,9 @@ def test_a_run_writes_all_its_files(base: list[str]) -> None:
     assert [text.step for text in texts["translations/valid"]] == [6]
     assert [text.step for text in texts["scores/when finished"]] == [7]
     rows = texts["scores/when finished"][0].tensor_proto.string_val[0].decode().splitlines()
-    assert rows[0] == "| split | BLEU | chrF | TER | NLL |" and len(rows) == 2 + len(metrics)
-    scores = [f"{metrics['test'][name]:.4g}" for name in ("bleu", "chrf", "ter", "nll")]
-    assert rows[3] == f"| test | {' | '.join(scores)} |"
+    assert rows[0] == "| split | sentences | BLEU | chrF | TER | NLL |" and len(rows) == 2 + len(metrics)
+    numbers = [float(cell) for cell in rows[3].strip("|").split("|")[1:]]
+    assert numbers == pytest.approx([metrics["test"][name] for name in ("sentences", "bleu", "chrf", "ter", "nll")], abs=0.005)
     assert events.summary_metadata["_hparams_/session_start_info"].plugin_data.plugin_name == "hparams"
     experiment = HParamsPluginData.FromString(events.summary_metadata["_hparams_/experiment"].plugin_data.content).experiment
     assert [info.name.tag for info in experiment.metric_infos] == ["when finished/test bleu"]

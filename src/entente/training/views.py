@@ -34,11 +34,10 @@ from entente.data.batches import to_device
 from entente.data.files import clean
 from entente.data.module import TranslationData
 from entente.decoding.translate import translate
-from entente.evaluation import Evaluation
+from entente.evaluation import Evaluation, table_of
 from entente.training.translator import Translator
 
 EVENTS = "events.out.tfevents."  # prefix of TensorBoard's files, followed by the time in seconds, host, process and a count
-SCORES = ("bleu", "chrf", "ter", "nll")  # the scores of the final evaluation
 TEST_BLEU = "when finished/test bleu"  # BLEU on the first test split
 # The settings that distinguish runs. TensorBoard's HParams table hides all but the first five until they are chosen.
 HEADLINE_SETTINGS = ("variant", "model.name", "seed", "trainer.max_steps", "optim.lr")
@@ -76,7 +75,7 @@ class Board(TensorBoardLogger):
 
 def log_settings(trainer: L.Trainer, config: Mapping[str, Any]) -> None:
     """Writes the layout of Custom Scalars, and every setting to TensorBoard's HParams table, with test BLEU as its metric.
-    Called before training, so that the table also has a row for an unfinished run. A metric must be a scalar of its own."""
+    Called before training, so that the table also has a row for an unfinished run. The table shows only scalars as metrics."""
     board = _board(trainer).experiment
     board.add_custom_scalars(LAYOUT)
     settings = {
@@ -99,8 +98,8 @@ def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
     """Writes the final scores to TensorBoard, at a step after all others, so that a repeated evaluation replaces them."""
     board = _board(trainer)
     step = trainer.global_step + 1
-    rows = [[escape.markdown(split), *(f"{scores[name]:.4g}" for name in SCORES)] for split, scores in metrics.items()]
-    board.experiment.add_text("scores/when finished", table(("split", "BLEU", "chrF", "TER", "NLL"), rows), step)
+    head, *rows = [list(map(escape.markdown, row)) for row in table_of(metrics)]
+    board.experiment.add_text("scores/when finished", table(head, rows, left=1), step)
     if first := next((split for split in metrics if split != "valid"), None):
         board.log_metrics({TEST_BLEU: metrics[first]["bleu"]}, step)
     board.finalize("success")
