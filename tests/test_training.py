@@ -217,7 +217,7 @@ def test_overfit_memorises_one_batch(base: list[str]) -> None:
 def test_a_multi30k_experiment_needs_only_a_folder(model: str, steps: int, src: str, tgt: str) -> None:
     overrides = [f"experiment=multi30k_{model}", f"data.src={src}", f"data.tgt={tgt}"]
     config = configuration("train", [*overrides, "data.root=somewhere"])
-    assert config["name"] == f"multi30k-{src}-{tgt}-{model}-baseline-seed1"
+    assert config["name"] == f"baseline-{model}-multi30k-{src}-{tgt}-seed1"
     assert (config["data"]["name"], config["data"]["tests"]) == ("multi30k", ["test_2016_flickr"])
     assert (config["model"]["name"], config["trainer"]["max_steps"]) == (model, steps)
     assert check_run(config) == []
