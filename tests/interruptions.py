@@ -111,7 +111,7 @@ def points(run: Path) -> dict[str, list[tuple[int, Any]]]:
             for event in events.Tensors(tag)
         ]
         for tag in events.Tags()["tensors"]
-        if not tag.startswith("_hparams_")
+        if not tag.startswith(("_hparams_", "custom_scalars_"))
     }
 
 

@@ -18,9 +18,12 @@ from PIL import Image
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from entente.attention.record import AttentionMap
+from entente.attention.alignment import word_spans
+from entente.attention.numbers import measure, pairs_of
+from entente.attention.record import CROSS, DECODER, ENCODER, AttentionMap
 from entente.console import escape
 from entente.console.escape import table
+from entente.data.alignments import Gold
 from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import PAD, Tokenizer, Vocabulary
@@ -103,7 +106,7 @@ class Raises(L.Callback):
 def test_attention_maps_of_every_sentence_and_kind(name: str, kinds: list[str], vocabulary: Vocabulary, tmp_path: Path) -> None:
     fit(translator(vocabulary, name), tmp_path, view(attention_every=0))
     written = events(tmp_path)
-    tags = {f"attention/{kind}/{title}" for kind in kinds for title in (*FIXED, "valid 1")}
+    tags = {f"weights/{title}/{kind}" for kind in kinds for title in (*FIXED, "valid 1")}
     assert set(written.Tags()["images"]) == tags
     for tag in tags:
         images = written.Images(tag)
@@ -139,14 +142,38 @@ def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeyp
 def test_maps_skip_validations_but_never_the_last(vocabulary: Vocabulary, tmp_path: Path) -> None:
     saving = Checkpoints(tmp_path, CheckpointSettings())
     fit(translator(vocabulary, "birnn", max_steps=16), tmp_path, view(FIXED[:1], attention_every=7), saving)
-    assert [image.step for image in events(tmp_path).Images(f"attention/alignment/{FIXED[0]}")] == [4, 12, 16]
+    assert [image.step for image in events(tmp_path).Images(f"weights/{FIXED[0]}/alignment")] == [4, 12, 16]
 
 
 def test_maps_are_also_drawn_when_training_stops_early(vocabulary: Vocabulary, tmp_path: Path) -> None:
     module = translator(vocabulary, "birnn", max_steps=99)
     trainer = fit(module, tmp_path, EarlyStopping("valid/bleu", mode="max"), view([], attention_every=98))
-    images = events(tmp_path).Images("attention/alignment/valid 1")
+    images = events(tmp_path).Images("weights/valid 1/alignment")
     assert [image.step for image in images] == [4, trainer.global_step] and trainer.global_step < 96
+
+
+@pytest.mark.parametrize("name", ["transformer", "birnn"])
+def test_with_gold_links_the_best_head_has_an_error_rate(
+    name: str, vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split, links = Dataset.from_dict({"src": SRC, "tgt": TGT}), frozenset({(0, 0), (1, 1)})
+    gold = [Gold(word_spans(src), word_spans(tgt), links, links) for src, tgt in zip(SRC, TGT, strict=True)]
+    data = TranslationData(Corpus("tiny", split, split, {}, gold={"valid": gold}), vocabulary, 60, 1)
+    drawn: list[Any] = []
+    plain = views.draw_heads
+    monkeypatch.setattr(views, "draw_heads", lambda values, title: drawn.append((values, title)) or plain(values, title))
+    board, module = TensorBoardLogger(tmp_path, name="", version=""), translator(vocabulary, name)
+    views.log_heads(board, module, data, 99, 7)
+    board.save()
+    _, alignments = measure(module.model, vocabulary, pairs_of(data, "valid"))
+    expected = min(alignments.agreement(h).aer for h in alignments.heads() if h.step == "produced" and h.head is not None)
+    [shown] = events(tmp_path).Scalars("weights/valid aer best head")
+    assert (shown.step, shown.value) == (7, pytest.approx(expected))
+    assert len(drawn) == (name == "transformer")
+    for values, title in drawn:
+        assert "5 validation sentences" in title
+        assert {kind: "aer" in found for kind, found in values.items()} == {ENCODER: False, DECODER: False, CROSS: True}
+        assert float(values[CROSS]["aer"].min()) == pytest.approx(expected)
 
 
 def test_maps_do_not_change_training(vocabulary: Vocabulary, tmp_path: Path) -> None:

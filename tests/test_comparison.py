@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from rich.console import Console
 from torch.utils.tensorboard import SummaryWriter
@@ -77,7 +78,8 @@ def write_events(folder: Path, damage: float) -> None:
             writer.add_scalar("train/loss", math.nan if damage > 2 else 6 - 5 * learnt, step)
             for aspect in ASPECTS:
                 for i, place in enumerate(PLACES):
-                    writer.add_scalar(f"why/{aspect}/{place}", (0.2 + 0.1 * i) * math.exp(-damage * step / 300), step)
+                    value = (0.2 + 0.1 * i) * math.exp(-damage * step / 300)
+                    writer.add_tensor(f"why/{aspect}/{place}", torch.tensor(value), step)
 
 
 def write_suite(root: Path, runs: Mapping[str, dict[str, Any] | None], states: Mapping[str, str] | None = None) -> Path:
@@ -303,7 +305,7 @@ def test_a_run_without_a_finite_measurement_has_a_page(tmp_path: Path) -> None:
     for path in (root / "other-seed1").glob("events.*"):
         path.unlink()
     with SummaryWriter(str(root / "other-seed1")) as writer:
-        writer.add_scalar("why/gradient_norm/encoder 1", math.nan, 1)
+        writer.add_tensor("why/gradient_norm/encoder 1", torch.tensor(math.nan), 1)
     suite = read_suite(root)
     assert "Nothing was measured inside its runs." in page(compare(suite, SAMPLES), suite)
 

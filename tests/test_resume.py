@@ -185,10 +185,10 @@ def test_tensorboard_shows_every_point_once(run: Run, at_batch: AtBatch, tmp_pat
     at_batch(0, die)
     shown = points(run("birnn", "died", "views.attention=true", "views.attention_every=0", resume="auto"))
     assert [step for step, _ in shown["train/loss"]] == list(range(1, STEPS + 1))
-    assert {tag: [step for step, _ in shown[tag]] for tag in shown if "valid/" in tag and "final" not in tag} == {
+    assert {tag: [step for step, _ in shown[tag]] for tag in shown if "valid/" in tag} == {
         tag: [5, 10, 15, STEPS] for tag in ("valid/bleu", "valid/chrf", "valid/nll", "translations/valid/text_summary")
     }
-    images = [tag for tag in shown if tag.startswith("attention/")]
+    images = [tag for tag in shown if tag.startswith("weights/valid 1/")]
     assert images and all([step for step, _ in shown[tag]] == [5, 10, 15, STEPS] for tag in images)
 
 
@@ -348,8 +348,8 @@ def test_the_end_is_always_validated(run: Run, unstopped: Run, interrupt: Run) -
         settings = [f"trainer.validate_every={validate_every}", "views.heads=32", "views.attention_every=100", *more]
         whole = unstopped("birnn", *settings)
         shown = points(whole)
-        images = [tag for tag in shown if tag.startswith("attention/")]
-        for tag in ("valid/bleu", "translations/valid/text_summary", "heads/near_uniform/alignment"):
+        images = [tag for tag in shown if tag.startswith("weights/") and tag.endswith("/alignment")]
+        for tag in ("valid/bleu", "translations/valid/text_summary", "weights/valid entropy alignment"):
             assert [step for step, _ in shown[tag]] == expected
         assert bool(images) == bool(more) and all([step for step, _ in shown[tag]] == [7, STEPS] for tag in images)
         scores = [value for _, value in shown["valid/bleu"]]
@@ -395,7 +395,8 @@ def test_a_changed_test_set_changes_only_its_own_score(
     assert {line.split("/")[0] for line in differences(whole, run("birnn", "a", own_corpus, resume="auto"))} <= {
         "metrics.json",
         "translations",
-        "final",
+        "scores",
+        "when finished",
     }
 
 
@@ -435,7 +436,9 @@ def test_a_clock_set_back_changes_nothing_that_tensorboard_shows(
     (tmp_path / "test.en").write_text((tmp_path / "test.en").read_text().replace("The", "A"))
     metrics = json.loads((run("birnn", "stopped", own_corpus, resume="auto") / "metrics.json").read_text())
     shown = points(tmp_path / "stopped")
-    assert shown["final/test/ter"] == [(STEPS + 1, pytest.approx(metrics["test"]["ter"]))]
+    assert shown["when finished/test bleu"] == [(STEPS + 1, pytest.approx(metrics["test"]["bleu"]))]
+    [(step, [scores])] = shown["scores/when finished/text_summary"]
+    assert step == STEPS + 1 and f"| {metrics['test']['ter']:.2f} |" in scores.decode()
     assert shown["train/loss"] == points(whole)["train/loss"]
 
 

@@ -123,11 +123,19 @@ def write_translations(directory: Path, evaluations: Mapping[str, Evaluation]) -
         write_text(file_in(directory / "translations", split, ".tsv"), "source\treference\ttranslation\n" + text)
 
 
+def table_of(metrics: Mapping[str, Any]) -> list[list[str]]:
+    """Returns the metrics of each split as a table: the headings, then one row per split."""
+    rows = [["split", "sentences", "BLEU", "chrF", "TER", "NLL"]]
+    for split, m in metrics.items():
+        rows.append([split, str(m["sentences"]), *(f"{m[name]:.2f}" for name in ("bleu", "chrf", "ter")), f"{m['nll']:.4f}"])
+    return rows
+
+
 def show(metrics: Mapping[str, Any], title: str) -> None:
     """Logs a title and prints a table of the metrics of each split."""
     logging.getLogger("entente").info("%s", title)
-    table = Table("split", *(Column(name, justify="right") for name in ("sentences", "BLEU", "chrF", "TER", "NLL")))
-    for split, m in metrics.items():
-        scores = (f"{m[name]:.2f}" for name in ("bleu", "chrf", "ter"))
-        table.add_row(split, str(m["sentences"]), *scores, f"{m['nll']:.4f}")
+    [first, *headings], *rows = table_of(metrics)
+    table = Table(first, *(Column(name, justify="right") for name in headings))
+    for row in rows:
+        table.add_row(*row)
     Console(markup=False, emoji=False).print(table)

@@ -20,6 +20,7 @@ from typing import Annotated, Any, TypeVar
 from annotated_types import MinLen
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
 
 from entente import files
 from entente.config.schema import MISSING, flat
@@ -30,7 +31,7 @@ T = TypeVar("T")
 Curves = dict[str, list[tuple[int, float]]]
 
 DIGITS = 6  # significant digits kept in a curve's values, because events store them as float32
-# The aspects logged as scalars why/ASPECT/PLACE, which may explain a failure; those in LOGARITHMIC have a logarithmic axis.
+# The aspects logged as tensors why/ASPECT/PLACE, which may explain a failure; those in LOGARITHMIC have a logarithmic axis.
 DIAGNOSTICS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", "attention_entropy", "score_variance")
 LOGARITHMIC = ("gradient_norm", "score_variance")
 # Settings that only name or show a run, or say how it computes; runs are compared without them. The seed is compared apart.
@@ -125,16 +126,20 @@ class Run:
 
     @cached_property
     def history(self) -> Curves:
-        """The scalars of the run's events by tag, as (step, value); values that are not finite become NaN."""
+        """The scalars and diagnoses of the run's events by tag, as (step, value); values that are not finite become NaN."""
         found = [*self.directory.glob("events.out.tfevents.*")]
         if odd := next((path for path in found if not path.is_file()), None):
             raise InputError(f"{odd}: not a file, but named like one of TensorBoard's; remove it")
         if not found:
             return {}
         logging.getLogger("tensorboard").setLevel(logging.ERROR)  # TensorBoard would log the number of graphs
-        events = EventAccumulator(str(self.directory), size_guidance={"scalars": 0, "images": 1, "tensors": 1}).Reload()
-        tags = events.Tags()["scalars"]
-        return {tag: [(event.step, _rounded(event.value)) for event in events.Scalars(tag)] for tag in tags}
+        events = EventAccumulator(str(self.directory), size_guidance={"scalars": 0, "images": 1, "tensors": 0}).Reload()
+        tags = events.Tags()
+        curves = {tag: [(event.step, _rounded(event.value)) for event in events.Scalars(tag)] for tag in tags["scalars"]}
+        for tag in tags["tensors"]:
+            if tag.startswith("why/"):
+                curves[tag] = [(event.step, _rounded(make_ndarray(event.tensor_proto).item())) for event in events.Tensors(tag)]
+        return curves
 
     def measured(self, aspect: str) -> Curves:
         """Returns the curves of one of DIAGNOSTICS by place in the model, without values that cannot be drawn and places that

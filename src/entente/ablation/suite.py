@@ -33,13 +33,12 @@ from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
 from rich.console import Console
 from rich.live import Live
-from torch.utils.tensorboard import SummaryWriter
 
 from entente import checkpoint, files
 from entente.ablation import variants as ablations
 from entente.ablation.comparison import Compare
 from entente.ablation.page import report
-from entente.ablation.runs import DIAGNOSTICS, Settings, Status, read
+from entente.ablation.runs import Settings, Status, read
 from entente.config import schema
 from entente.config.command_line import key_of, quote_value
 from entente.console.endings import Stopped
@@ -56,11 +55,6 @@ STATES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted", 130: "i
 STATES |= {-signal.SIGINT: "interrupted", -signal.SIGTERM: "interrupted"}
 LOG_INTERVAL = 120  # seconds between progress lines if there is no terminal
 RESERVED_SETTINGS = ("ablation", "variant", "seed", "resume")  # settings that the suite chooses for each run
-# Custom charts that overlay tags and runs; TensorBoard's own page of scalars draws a chart per tag.
-LAYOUT = {
-    "How well": {name: ["Multiline", [name]] for name in ("valid/bleu", "valid/nll", "train/loss")},
-    "Why": {aspect.replace("_", " "): ["Multiline", [f"why/{aspect}/.*"]] for aspect in DIAGNOSTICS},
-}
 
 
 def check_suite_name(suite: object, suites: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
@@ -214,9 +208,6 @@ def open_suite(root: Path, variants: list[str], seeds: list[int], overrides: lis
         try:
             with FileLock(root / ".lock", timeout=0):
                 files.write_text(root / "suite.yaml", yaml.safe_dump(plan.model_dump(), sort_keys=False))
-                if not any(root.glob("events.out.tfevents.*")):
-                    with SummaryWriter(str(root)) as writer:
-                        writer.add_custom_scalars(LAYOUT)
                 yield
         except Timeout:
             raise InputError(f"{root}: another process is training this suite; wait for it or stop it") from None

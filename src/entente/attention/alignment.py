@@ -172,6 +172,11 @@ class Alignments:
     def agreement(self, head: Head) -> Agreement:
         return links_agreement(zip(self.links(head), self.gold, strict=True))
 
+    def error_rates(self) -> Tensor:
+        """Returns the alignment error rate of every head at the producing step, without layer means: (L, H)."""
+        heads = [head for head in self.heads() if head.step == "produced" and head.head is not None]
+        return torch.tensor([self.agreement(head).aer for head in heads]).reshape(heads[-1].layer + 1, -1)
+
     def oracle(self) -> Agreement:
         return links_agreement((oracle_links(gold), gold) for gold in self.gold)
 

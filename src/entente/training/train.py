@@ -142,9 +142,8 @@ def fit(settings: RunSettings, data: TranslationData, translator: Translator, sa
     log.info("pairs read: %s; dropped: %s", read, dropped)
     chosen = [saving, *callbacks(settings.views, settings.trainer.patience, settings.data["src"])]
     budget = replace(settings.trainer, max_steps=point.step) if point.trained else settings.trainer
-    splits = evaluation_splits(settings, data.corpus)
     trainer = build_trainer(budget, saving.run_dir, chosen, purge_step=point.step + 1)
-    views.log_settings(trainer, settings.stored_config(), splits)
+    views.log_settings(trainer, settings.stored_config())
     try:
         trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
     finally:
