@@ -74,7 +74,7 @@ def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2S
 
 
 class NoNormalValues(TorchFunctionMode):
-    """Leaves out `nn.init.normal_`, which meta tensors do not need, and for which torch would import its compiler (a second)."""
+    """Leaves out `nn.init.normal_`, which meta tensors do not need, and for which torch imports its compiler (a second)."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return kwargs["tensor"] if function is nn.init.normal_ else function(*args, **(kwargs or {}))

@@ -20,8 +20,8 @@ from entente.attention.trace import Labels, examples, show, trace
 from entente.commands.trained import OutputDir, TrustData
 from entente.commands.translate import standard_output
 from entente.data.alignments import Gold
+from entente.data.batches import split_of
 from entente.data.files import clean
-from entente.data.module import split_of
 from entente.data.tokenizer import BOS, EOS
 from entente.decoding.search import Search
 from entente.errors import InputError

@@ -14,9 +14,10 @@ from entente.attention.numbers import Measured, measure_split, pairs_of, tables
 from entente.commands.stored import load_run, stored_corpus
 from entente.commands.trained import Decoding, TrustData, search_and_engine
 from entente.data.alignments import pharaoh, read_pharaoh
+from entente.data.batches import split_of
 from entente.data.corpora import Corpus
 from entente.data.files import read_parallel
-from entente.data.module import TranslationData, split_of
+from entente.data.module import TranslationData
 from entente.data.pairs import Pair, Pairs
 from entente.decoding.search import Search
 from entente.errors import InputError
