@@ -50,9 +50,10 @@ def changes(name: str, group: str = "ablation") -> dict[str, object]:
 
 
 def without_debug_settings(overrides: Sequence[str]) -> list[str]:
-    """Returns those of a suite's overrides that change no setting of trainer=debug, which the user chose."""
-    debug = HydraConfig.get().runtime.choices.get("trainer/last@_global_")
-    return [one for one in overrides if not debug or key_of(one) not in changes(debug, "trainer/last")]
+    """Returns a suite's overrides, without those that would undo trainer=debug if the user has chosen it."""
+    if HydraConfig.get().runtime.choices["trainer"] != "debug":
+        return list(overrides)
+    return [one for one in overrides if key_of(one) not in changes("debug", "trainer/last")]
 
 
 def header(ablation: str) -> str:
