@@ -133,16 +133,21 @@ def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[
     return {**stored, "resume": str(path.parent)}
 
 
+def refuse(message: str) -> NoReturn:
+    raise InputError(f"{message}; --help lists the flags, which go before the settings")
+
+
+def flags_parser() -> argparse.ArgumentParser:
+    """Returns Hydra's parser of the command line, which raises InputError for a flag that it does not know."""
+    parser = get_args_parser()
+    parser.error = refuse  # type: ignore[method-assign]
+    return parser
+
+
 def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line as Hydra does. Raises InputError for an unknown flag and for --experimental-rerun, which reads a
     pickle and could therefore run any code."""
-
-    def refuse(message: str) -> NoReturn:
-        raise InputError(f"{message}; --help lists the flags, which go before the settings")
-
-    parser = get_args_parser()
-    parser.error = refuse  # type: ignore[method-assign]
-    flags = parser.parse_args(arguments)
+    flags = flags_parser().parse_args(arguments)
     if flags.experimental_rerun:
         refuse(f"--experimental-rerun={flags.experimental_rerun}: a pickle can run any code; leave it out")
     return flags
@@ -193,7 +198,7 @@ class CommandLine:
     def _settings_with_dashes(self) -> list[str]:
         """Returns a line for each argument that is a setting written as a flag, --model birnn or --model=birnn."""
         arguments, lines = sys.argv[1:], list[str]()
-        unknown_flags = {one for one in get_args_parser().parse_known_args(arguments)[1] if one.startswith("-")}
+        unknown_flags = {one for one in flags_parser().parse_known_args(arguments)[1] if one.startswith("-")}
         with self._composing():
             config = hydra.compose(self.verb)
         known = self._known(config)
@@ -290,7 +295,8 @@ class CommandLine:
             key, value = key_of(one), one.partition("=")[2]
             if key.partition(".")[0] in unclear or not unclear <= config.keys():  # a group such as `experiment` may set any key
                 continue
-            if one.startswith(key) and read_override(one) and not key[-1:].isdigit() and key not in self._known(config):
+            ours = one.startswith(key) and not key.startswith("hydra") and not key[-1:].isdigit()
+            if ours and read_override(one) and key not in self._known(config):
                 lines.append(unknown(key, value, self._known(config)))  # a composition, which takes 0.1 s, would fail
                 continue
             try:
