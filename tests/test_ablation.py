@@ -32,10 +32,12 @@ from entente.ablation import suite as suites
 from entente.ablation.proof import proof
 from entente.ablation.runs import Run, Status
 from entente.ablation.runs import read as read_record
+from entente.ablation.variants import without_debug_settings
 from entente.checkpoint import read
 from entente.commands.attention import Attention, picture_attention
 from entente.commands.evaluate import Evaluate, evaluate_checkpoint
 from entente.config.command_line import plain
+from entente.config.command_line import run as run_command
 from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.models.attention import MultiHeadAttention
@@ -74,6 +76,22 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def composed(*overrides: str) -> dict[str, Any]:
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         return add_defaults(plain(compose("train", list(overrides)))[0])
+
+
+@pytest.mark.parametrize(("trainer", "kept"), [("debug", ["views.attention_every=1000"]), ("default", None)])
+def test_debug_wins_over_the_overrides_of_a_suite(
+    trainer: str, kept: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[list[str], list[str]]] = []
+
+    def act(config: dict[str, Any]) -> None:
+        given = config["suites"]["quick"]["overrides"]
+        found.append((given, without_debug_settings(given)))
+
+    monkeypatch.setattr(sys, "argv", ["ablate.py", f"trainer={trainer}"])
+    run_command(act, ROOT / "configs", "ablate")
+    [(given, left)] = found
+    assert left == (given if kept is None else kept)
 
 
 # Proof of effect

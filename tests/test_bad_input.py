@@ -143,6 +143,18 @@ def test_an_output_is_replaced_when_it_is_whole(folder: Path) -> None:
     assert Path("/dev/null").is_char_device()
 
 
+@pytest.mark.parametrize(
+    "command", ["translate checkpoint=run input=in.txt", pytest.param("trace checkpoint=run", marks=pytest.mark.slow)]
+)
+def test_commands_that_only_decode_start_quickly(folder: Path, command: str) -> None:
+    """Lightning, datasets and torch's compiler take 2, 0.5 and 1 seconds to import."""
+    name, *overrides = arguments(command)
+    program = "import sys\nfrom entente.__main__ import main\nmain()\n"
+    program += "assert not {'lightning', 'datasets', 'torch._dynamo', 'tensorboard', 'sacrebleu'} & set(sys.modules)"
+    line = [sys.executable, "-c", program, name, *overrides]
+    assert subprocess.run(line, cwd=folder, capture_output=True, text=True, check=True).stderr == ""
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
 def test_a_full_disk_is_reported_in_one_line(folder: Path) -> None:
     ended = run("translate checkpoint=run input=in.txt output=/dev/full", folder)

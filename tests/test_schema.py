@@ -16,8 +16,8 @@ from pydantic import AllowInfNan
 from typing_extensions import TypedDict
 
 from entente.checkpoint import RUNTIME
-from entente.config.command_line import FILE, TABLES
 from entente.config.schema import defaults, fill, nearest, problems, settings_of, to_text
+from entente.config.tables import FILE, TABLES
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.models import MODELS

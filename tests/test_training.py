@@ -205,11 +205,12 @@ def test_a_name_that_is_too_long_leaves_nothing_behind(base: list[str], tmp_path
     assert not (tmp_path / "outputs").exists()
 
 
-def test_overfit_memorises_one_batch(base: list[str]) -> None:
+def test_overfit_memorises_one_batch(base: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     more = ["overfit=true", "trainer.max_steps=150", "trainer.validate_every=150", "optim.lr=1e-2", "data.batch.max_tokens=90"]
-    metrics = json.loads((trained(base, "transformer", *more) / "metrics.json").read_text())
-    assert metrics["valid"]["bleu"] == pytest.approx(100)
-    assert metrics["valid"]["sentences"] < 23
+    run = trained(base, "transformer", *more)
+    [(split, scores)] = json.loads((run / "metrics.json").read_text()).items()  # the other splits would be the same batch
+    assert (split, scores["bleu"]) == ("valid", pytest.approx(100)) and scores["sentences"] < 23
+    assert f"overfit=true: memorises one batch of {scores['sentences']} pairs" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("model", "steps"), [("transformer", 5000), ("birnn", 3500)])
@@ -221,6 +222,16 @@ def test_a_multi30k_experiment_needs_only_a_folder(model: str, steps: int, src: 
     assert (config["data"]["name"], config["data"]["tests"]) == ("multi30k", ["test_2016_flickr"])
     assert (config["model"]["name"], config["trainer"]["max_steps"]) == (model, steps)
     assert check_run(config) == []
+
+
+@pytest.mark.parametrize(
+    "choice", [[], ["experiment=multi30k_transformer", "data.root=x"], ["experiment=multi30k_birnn", "data.root=x"]], ids=str
+)
+def test_debug_wins_over_an_experiment_but_not_over_the_user(choice: list[str]) -> None:
+    debug = configuration("train", [*choice, "trainer=debug"])
+    assert (debug["trainer"]["max_steps"], debug["trainer"]["limit_batches"], debug["trainer"]["threads"]) == (2, 2, 1)
+    asked = configuration("train", [*choice, "trainer.max_steps=5", "trainer=debug"])
+    assert asked["trainer"] == {**debug["trainer"], "max_steps": 5}
 
 
 def test_debug_runs_two_batches_of_everything(base: list[str]) -> None:

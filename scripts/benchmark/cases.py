@@ -19,7 +19,7 @@ from benchmark.results import Result, case_result
 from benchmark.settings import Benchmark
 from benchmark.turns import OURS, Contestant, Measured, in_turn
 from entente import checkpoint
-from entente.commands.trained import load_run, stored_corpus
+from entente.commands.stored import load_run, stored_corpus
 from entente.data.batches import Rows, collate
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary

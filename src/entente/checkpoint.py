@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from entente.config.schema import fill, to_text
 from entente.console import escape
@@ -72,9 +73,16 @@ def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2S
     return attach(fill(MODELS[name], "model", arguments, **sizes, pad_id=PAD, seed=seed))
 
 
+class NoNormalValues(TorchFunctionMode):
+    """Leaves out `nn.init.normal_`, which meta tensors do not need, and for which torch imports its compiler (a second)."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return kwargs["tensor"] if function is nn.init.normal_ else function(*args, **(kwargs or {}))
+
+
 def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int) -> Seq2Seq:
     """Builds the model on device "meta". Raises InputError if `copies` float32 copies of it exceed this machine's memory."""
-    with torch.device("meta"):
+    with torch.device("meta"), NoNormalValues():
         planned = build(config, vocabulary, seed=0)
     count = parameter_count(planned)
     if (needed := copies * 4 * count) > memory():

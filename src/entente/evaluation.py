@@ -17,8 +17,7 @@ from rich.table import Column, Table
 from sacrebleu.metrics import BLEU, CHRF, TER
 from torch import Tensor
 
-from entente.data.batches import Batch, to_device
-from entente.data.module import EvaluationSplit
+from entente.data.batches import Batch, EvaluationSplit, to_device
 from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
 from entente.decoding.search import Search, search
 from entente.decoding.translate import parallel_map

@@ -25,7 +25,7 @@ from torch import Tensor
 from benchmark.operations import training_operations
 from benchmark.parts import Profile, synchronise
 from benchmark.wire import Answer, Wire
-from entente.commands.trained import load_run, stored_corpus
+from entente.commands.stored import load_run, stored_corpus
 from entente.config.schema import fill
 from entente.data.batches import Batch
 from entente.data.corpora import Corpus, read_corpus

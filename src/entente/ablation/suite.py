@@ -154,8 +154,11 @@ def ablate(config: Mapping[str, Any]) -> None:
     if wrong := [one for one in given if key_of(one) in RESERVED_SETTINGS]:
         raise InputError(*(f"{one}: a suite sets it for each of its runs; leave it out, see suite and seeds" for one in wrong))
     ablations.refuse_unusable(variants)
-    overrides = [*chosen.get("overrides", []), *(one for one in given if key_of(one) != "trainer.threads")]
-    folder = own.name or named
+    overrides = [
+        *ablations.without_debug_settings(chosen.get("overrides", [])),
+        *(one for one in given if key_of(one) != "trainer.threads"),
+    ]
+    folder = own.name or f"{named}{config['trainer']['suffix']}"
     root = files.path_of(config["output_dir"]) / folder
     jobs = plan_jobs(root, folder, variants, seeds, overrides)
     prepare_process(None)

@@ -5,7 +5,7 @@ Shapes: L layers, H heads, G heads plus their mean, W source words, E target wor
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,9 +16,12 @@ from torch.nn import functional as F
 from entente.attention import record
 from entente.attention.alignment import Alignments, Head, Pair, Words, heads_of, merge_pieces, predicted_links, with_mean
 from entente.data.alignments import Link
-from entente.data.module import TranslationData, split_of
+from entente.data.batches import split_of
 from entente.data.tokenizer import BOS, EOS, SPECIAL, Vocabulary
 from entente.models.seq2seq import Seq2Seq, pad
+
+if TYPE_CHECKING:
+    from entente.data.module import TranslationData  # imports Lightning, which takes 2 seconds
 
 NEAR_UNIFORM = 0.95  # a head with at least this share of the maximum entropy counts as near-uniform
 BATCH = 32  # sentences recorded in one pass
@@ -192,7 +195,7 @@ def _table(title: str, rows: Sequence[Mapping[str, Any]], caption: str | None = 
     return table
 
 
-def pairs_of(data: TranslationData, split: str, n: int | None = None) -> list[Pair]:
+def pairs_of(data: "TranslationData", split: str, n: int | None = None) -> list[Pair]:
     """Returns the pairs of a split, or the first n, with their gold links if the corpus has any."""
     src, tgt = data.ids(split)
     gold = data.corpus.gold.get(split_of(split))

@@ -17,11 +17,11 @@ from entente.attention import draw, numbers, record
 from entente.attention.alignment import Pair, merge_pieces, with_mean
 from entente.attention.record import AttentionMap
 from entente.attention.trace import Labels, examples, show, trace
-from entente.commands.trained import OutputDir, TrustData, load_run, stored_corpus
+from entente.commands.trained import OutputDir, TrustData
 from entente.commands.translate import standard_output
 from entente.data.alignments import Gold
+from entente.data.batches import split_of
 from entente.data.files import clean
-from entente.data.module import split_of
 from entente.data.tokenizer import BOS, EOS
 from entente.decoding.search import Search
 from entente.errors import InputError
@@ -140,6 +140,8 @@ def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | N
     """Returns the source, target (None: to be translated) and any gold links. path: the checkpoint whose corpus has `pair`."""
     if settings.pair is None:
         return clean(settings.sentence), clean(settings.target or "") or None, None
+    from entente.commands.stored import load_run, stored_corpus  # imports Lightning, which takes 2 seconds
+
     split, _, number = settings.pair.partition("/")
     corpus = stored_corpus(load_run(path, "cpu"), path, settings.trust_data)
     rows = corpus.split(split_of(split))

@@ -11,16 +11,19 @@ from rich.console import Console
 
 from entente import checkpoint
 from entente.attention.numbers import Measured, measure_split, pairs_of, tables
-from entente.commands.trained import Decoding, TrustData, load_decoder, stored_corpus
+from entente.commands.stored import load_run, stored_corpus
+from entente.commands.trained import Decoding, TrustData, search_and_engine
 from entente.data.alignments import pharaoh, read_pharaoh
+from entente.data.batches import split_of
 from entente.data.corpora import Corpus
 from entente.data.files import read_parallel
-from entente.data.module import TranslationData, split_of
+from entente.data.module import TranslationData
 from entente.data.pairs import Pair, Pairs
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.evaluation import evaluate, show, write_translations
 from entente.files import file_in, is_split, is_stream, path_of, scratch, writable, write_json, write_text
+from entente.process import prepare_process
 from entente.training.train import on_accelerator
 
 log = logging.getLogger("entente")
@@ -67,7 +70,9 @@ def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
     output = path_of(settings.output) if settings.output else None
     if output and os.path.exists(output / "config.yaml"):  # writing metrics.json would mark it as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
-    run, how, engine = load_decoder(settings)
+    prepare_process(settings.threads)
+    run = load_run(settings.checkpoint, settings.accelerator)
+    how, engine = search_and_engine(run, settings)
     corpus, splits = _own_files(settings, run) if settings.src or settings.tgt else _stored_splits(settings, run)
     data = TranslationData(corpus, run.vocabulary, **run.config["data"]["batch"], seed=run.config["seed"])
     chosen = {split: data.evaluation(split) for split in splits}

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import track
 
 from entente import checkpoint
-from entente.commands.trained import Decoding, load_decoder
+from entente.commands.trained import Decoding, search_and_engine
 from entente.console import escape
 from entente.data.files import clean, read_lines
 from entente.data.tokenizer import Tokenizer
@@ -22,6 +22,7 @@ from entente.decoding.search import Hypothesis, Search
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.files import is_stream, open_output, path_of, writable
+from entente.process import prepare_process
 
 CHUNK = 1000  # lines passed to the engine in one call
 
@@ -39,7 +40,13 @@ class Translate(Decoding):
 def translate_text(settings: Translate) -> None:
     """Translates `input` to `output` line by line; an empty line stays empty. If n_best > 1, writes n lines per input line: the
     number of the input line, the score and the translation, separated by tabs."""
-    run, how, other = load_decoder(settings)
+    prepare_process(settings.threads)
+    run = checkpoint.load(settings.checkpoint)
+    if settings.accelerator not in ("auto", "cpu"):
+        from entente.commands.stored import refuse_accelerator  # imports Lightning, which takes 2 seconds
+
+        refuse_accelerator(settings.accelerator, {})
+    how, other = search_and_engine(run, settings)
     if torch.cuda.is_available() and settings.accelerator in ("auto", "gpu", "cuda"):
         run.model.cuda()
     engine: Engine = other or partial(translate, run.model, run.vocabulary, how=how)

@@ -7,6 +7,7 @@ Shapes: B batch, S source length, T target length.
 import logging
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, count, islice
 from typing import Literal, NamedTuple
 
@@ -168,3 +169,26 @@ class EvaluationBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         return (collate(self._src, self._tgt, rows) for rows in self._batches)
+
+
+def split_of(name: str) -> str:
+    """Returns the name of a split without the grouping: "test" for "test@alone"."""
+    return name.partition("@")[0]
+
+
+@dataclass(frozen=True)
+class EvaluationSplit:
+    """A split to evaluate. A batch's `index` points into `sources` and `references`. limit: number or share of batches used."""
+
+    name: str
+    batches: EvaluationBatches
+    sources: list[str]
+    references: list[str]
+    limit: int | float = 1.0
+
+    def __len__(self) -> int:
+        n = len(self.batches)
+        return min(n, self.limit) if isinstance(self.limit, int) else int(self.limit * n)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return islice(self.batches, len(self))

@@ -3,14 +3,17 @@
 import hashlib
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from datasets import Dataset
 
 from entente.errors import InputError
 from entente.process import memory
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 Pair = tuple[str, str]  # source, target
 
@@ -62,11 +65,13 @@ class Pairs:
         """Drops the pairs at which `mask` (N,) is false. Briefly needs memory for the old and the new table."""
         self._table = pc.filter(self._table, pa.array(mask), memory_pool=POOL)
 
-    def dataset(self) -> Dataset:
+    def dataset(self) -> "Dataset":
         """Returns the pairs as a Dataset, without a copy. Its fingerprint is random, because `datasets` would pickle all the
         text to compute one. Raises InputError if there are no pairs."""
         if not len(self):
             raise InputError(f"{self.where}: no sentence pair left after dropping empty and over-long ones")
+        from datasets import Dataset  # here, since it takes half a second, and translation needs no Dataset
+
         return Dataset(self._table, fingerprint=uuid.uuid4().hex)
 
 

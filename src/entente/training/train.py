@@ -125,6 +125,12 @@ def prepare_run(settings: RunSettings) -> tuple[TranslationData, Translator]:
         overfit=settings.overfit,
         limit_batches=settings.trainer.limit_batches,
     )
+    if settings.overfit:
+        pairs = len(data.pairs("train"))
+        log.info(
+            "overfit=true: memorises one batch of %d pairs; the scores of valid are those of this batch, ideally BLEU 100",
+            pairs,
+        )
     data.check(decoded=["valid", *corpus.tests])
     checkpoint.plan(settings.model, vocabulary, copies=4)  # weights, gradients, and Adam's two moments
     model = checkpoint.build(settings.model, vocabulary, settings.seed)
@@ -186,7 +192,9 @@ def callbacks(chosen: views.Views, patience: int | None, language: str) -> list[
 
 
 def evaluation_splits(settings: RunSettings, corpus: Corpus) -> list[str]:
-    """Returns the splits of the final evaluation."""
+    """Returns the splits of the final evaluation. With `overfit`, all splits are the same batch, so only one is evaluated."""
+    if settings.overfit:
+        return ["valid"]
     return ["valid", *corpus.tests, *(f"{split}@{how}" for split in [*corpus.tests][:1] for how in settings.also_evaluate)]
 
 

@@ -12,8 +12,7 @@ from annotated_types import Interval, doc
 from torch import Tensor
 
 from entente.checkpoint import ENTRY
-from entente.data.batches import Batch
-from entente.data.module import EvaluationSplit
+from entente.data.batches import Batch, EvaluationSplit
 from entente.data.tokenizer import Vocabulary
 from entente.decoding.search import Search
 from entente.errors import Diverged
