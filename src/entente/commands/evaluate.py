@@ -12,6 +12,7 @@ from rich.console import Console
 from entente import checkpoint
 from entente.attention.numbers import Measured, measure_split, pairs_of, tables
 from entente.commands.trained import Decoding, TrustData, load_decoder, stored_corpus
+from entente.console.log import Task
 from entente.data.alignments import pharaoh, read_pharaoh
 from entente.data.corpora import Corpus
 from entente.data.files import read_parallel
@@ -75,23 +76,24 @@ def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
         with writable(f"output={output}"), scratch(output):
             pass  # fails here rather than after decoding
     with on_accelerator(run.model, settings.accelerator, run.config["trainer"]["precision"]):
-        torch_search = ONE_TOKEN if engine else how
-        evaluations = {name: evaluate(run.model, run.vocabulary, split, torch_search) for name, split in chosen.items()}
-    if engine:
-        for split, evaluation in evaluations.items():
-            best = [run.vocabulary.tgt.decode(n_best[0].tokens) for n_best in engine(evaluation.sources)]
-            evaluations[split] = replace(evaluation, hypotheses=best)
-    named = {"engine": engine.name} if engine else {}
-    metrics = {split: {**evaluation.metrics(), **named} for split, evaluation in evaluations.items()}
+        evaluations, metrics, named = {}, {}, {"engine": engine.name} if engine else {}
+        for split in splits:
+            log.info("evaluating %s", split)
+            with Task(f"evaluating {split}"):
+                found = evaluate(run.model, run.vocabulary, chosen[split], ONE_TOKEN if engine else how)
+                if engine:
+                    best = [run.vocabulary.tgt.decode(n_best[0].tokens) for n_best in engine(found.sources)]
+                    found = replace(found, hypotheses=best)
+                evaluations[split], metrics[split] = found, {**found.metrics(), **named}
     measured = _measured(run, data, splits, settings.occlusion) if settings.attention else {}
-    for split, found in measured.items():
-        metrics[split]["attention"] = found.report
+    for split, one in measured.items():
+        metrics[split]["attention"] = one.report
     if output:
         with writable(f"output={output}"):
             write_translations(output, evaluations)
-            for split, found in measured.items():
-                if found.links:
-                    write_text(file_in(output / "alignments", split, ".pharaoh"), pharaoh(found.links))
+            for split, one in measured.items():
+                if one.links:
+                    write_text(file_in(output / "alignments", split, ".pharaoh"), pharaoh(one.links))
             write_json(output / "metrics.json", metrics)
     show(metrics, ", ".join([settings.checkpoint, f"step {run.step}", f"beam {how.beam}", *named.values()]))
     for split in splits:
@@ -113,8 +115,9 @@ def _measured(run: checkpoint.Run, data: TranslationData, splits: list[str], occ
     known = "valid" in corpus.gold and any(split_of(split) in corpus.gold for split in splits)
     found: dict[str, Measured] = {}
     for split in dict.fromkeys(["valid", *splits] if known or "valid" in splits else splits):
-        log.info("measuring attention: %s", split)
-        found[split] = measure_split(run.model, run.vocabulary, pairs_of(data, split), occluded, found.get("valid"))
+        log.info("measuring the attention on %s", split)
+        with Task(f"measuring the attention on {split}"):
+            found[split] = measure_split(run.model, run.vocabulary, pairs_of(data, split), occluded, found.get("valid"))
     return {split: found[split] for split in splits}
 
 

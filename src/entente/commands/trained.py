@@ -53,9 +53,9 @@ class Decoding:
     relations: ClassVar[tuple[Callable[..., None], ...]] = (check_quantization_engine, check_search)
 
 
-def load_decoder(settings: Decoding) -> tuple[checkpoint.Run, Search, CTranslate2 | None]:
+def load_decoder(settings: Decoding, log_to_stderr: bool = False) -> tuple[checkpoint.Run, Search, CTranslate2 | None]:
     """Returns the checkpoint, the search settings, and the engine that translates instead of torch, or None."""
-    prepare_process(settings.threads)
+    prepare_process(settings.threads, log_to_stderr)
     run = load_run(settings.checkpoint, settings.accelerator)
     how = fill(Search, "search", {**run.config["search"], **_given(settings.search)})
     return run, how, CTranslate2(run, how, settings.quantization) if settings.engine == "ctranslate2" else None

@@ -31,9 +31,9 @@ from lightning.fabric.plugins import TorchCheckpointIO
 
 from entente.checkpoint import ENTRY, read, write
 from entente.console.endings import Stopped, StopSignals
+from entente.console.log import LineFormatter
 from entente.errors import InputError, Interrupted, reason, shortage
 from entente.files import path_of, read_yaml, scratch, write_json, write_text
-from entente.process import LineFormatter
 
 log = logging.getLogger("entente")
 
