@@ -89,8 +89,8 @@ def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int) -> Seq2
     count = parameter_count(planned)
     if (needed := copies * 4 * count) > memory():
         raise InputError(
-            f"model: its {count:,} parameters take {needed / 1e9:,.0f} GB{' to train' * (copies > 1)}, this machine has "
-            f"{memory() / 1e9:,.0f}; make it smaller, by its widths or n_layers"
+            f"model: its {count:,} parameters take {needed / 1e9:,.0f} GB{' to train' * (copies > 1)}, but this machine has "
+            f"{memory() / 1e9:,.0f} GB; make it smaller, by its widths or n_layers"
         )
     return planned
 
@@ -192,7 +192,7 @@ def read(path: Path) -> dict[str, Any]:
         if written != str(SCHEMA):
             readers = ours.get("read_by")
             advice = f"install {to_text(readers)} or train it again" if isinstance(readers, str) else "train it again"
-            raise InputError(f"written in format {written}, this version reads format {SCHEMA}; {advice}")
+            raise InputError(f"its format is {written}, but this version reads format {SCHEMA}; {advice}")
         expected = content.pop(CHECKSUM, None)
         if checksum(content, EXPANSION * size) != expected:
             raise InputError("damaged: its content does not match its checksum; take another copy or an earlier checkpoint")

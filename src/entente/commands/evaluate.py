@@ -37,8 +37,9 @@ def check_alignment_files(src: str | None, alignments: str | None) -> None:
 
 def check_attention_enabled(attention: bool, alignments: str | None, occlusion: int) -> None:
     """Raises ValueError if a setting that needs attention=true is given without it."""
-    if not attention and (alignments or occlusion):
-        raise ValueError(f"alignments={alignments} occlusion={occlusion} need attention=true; add it, or leave them out")
+    for name, value in (("alignments", alignments), ("occlusion", occlusion)):
+        if value and not attention:
+            raise ValueError(f"{name}={value} needs attention=true; add it, or leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,16 +96,16 @@ def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
                 if one.links:
                     write_text(file_in(output / "alignments", split, ".pharaoh"), pharaoh(one.links))
             write_json(output / "metrics.json", metrics)
-    show(metrics, ", ".join([settings.checkpoint, f"step {run.step}", f"beam {how.beam}", *named.values()]))
+    show(metrics, ", ".join([settings.checkpoint, f"step {run.step}", how.name(), *named.values()]))
     for split in splits:
-        lengths = ", ".join(f"{row['words']}: {row['bleu']:.1f}" for row in metrics[split]["bleu_by_source_length"])
-        log.info("%s  BLEU by source words  %s", split, lengths)
+        lengths = ", ".join(f"{row['words']} words {row['bleu']:.1f}" for row in metrics[split]["bleu_by_source_length"])
+        log.info("BLEU on %s by source length: %s", split, lengths)
     console = Console(markup=False, emoji=False)
     for split in measured:
         for table in tables(metrics[split]["attention"], split):
             console.print(table)
     for name, signature in metrics[splits[0]]["signature"].items():
-        log.info("%s signature  %s", name, signature)
+        log.info("signature of %s: %s", name, signature)
     return metrics
 
 

@@ -66,10 +66,9 @@ def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
     with suppress(ImportError):  # Windows has no readline
         import readline  # noqa: F401  gives `input` line editing and a history
     languages = run.config["data"]
-    print(f"{run.summary()}, {f'beam {how.beam}' if how.beam > 1 else 'greedy search'}")
-    print(
-        f"Type a sentence ({languages['src']}) and press Enter. The arrow keys edit it and recall earlier ones. Ctrl-D leaves."
-    )
+    print(f"{run.summary()}, {how.name()}")
+    print(f"Type a sentence ({languages['src']}) and press Enter. To leave, press Ctrl-D.")
+    print("The arrow keys edit the line and recall earlier ones.")
     try:
         while True:
             sentence = clean(input(f"{languages['src']}> "))

@@ -60,7 +60,7 @@ def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
     stored = settings.stored_config()
     run_dir = run_directory.run_to_resume(settings.resume, root, name, stored)
     if run_dir and run_directory.is_finished(run_dir):
-        log.info("%s: has finished; nothing is left to do", run_dir)
+        log.info("%s: this run has finished; nothing is left to do", run_dir)
         return run_dir
     L.seed_everything(settings.seed, verbose=False)
     resumed = run_dir is not None
@@ -225,8 +225,10 @@ def finish(settings: RunSettings, data: TranslationData, translator: Translator,
     views.log_final(translator.trainer, metrics)
     write_json(saving.run_dir / run_directory.FINISHED, metrics)  # written last, since a run with this file is finished
     times = (clock(saving.seconds), clock(time.perf_counter() - started))
+    if translator.global_step < settings.trainer.max_steps:
+        log.info("stopped early: no better validation BLEU in the last %s validations", settings.trainer.patience)
     log.info("trained %d steps in %s, evaluated in %s (minutes:seconds)", translator.global_step, *times)
-    show(metrics, str(saving.run_dir))
+    show(metrics, f"scores of {saving.run_dir}")
 
 
 @contextmanager
@@ -249,5 +251,6 @@ def keep_mean_if_better(data: TranslationData, translator: Translator, saving: C
     if chosen:
         saving.write_best(translator)
     report = {"of": [path.stem for path in paths], "bleu": bleu, "best_single_bleu": saving.best, "chosen": chosen}
-    log.info("mean of %s: validation BLEU %.2f; best single checkpoint: %.2f", ", ".join(report["of"]), bleu, saving.best or 0)
+    scores = f"validation BLEU {bleu:.2f} with their mean, {saving.best or 0:.2f} with the best single one"
+    log.info("last %d checkpoints: %s; keeping the %s", len(paths), scores, "mean" if chosen else "single one")
     return report
