@@ -811,6 +811,11 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         r"output=maps/map\.png: there is no folder maps; create it, or give another",
     ),
     Case(
+        "occlusion of attention within a sentence",
+        "attention checkpoint=run occlusion=true kind=encoder",
+        "kind=encoder: occlusion=true needs attention to the source; leave kind out, or give kind=cross",
+    ),
+    Case(
         "a kind of attention that the model lacks",
         "attention checkpoint=run kind=alignment",
         "kind=alignment: this model has .+; choose .+",

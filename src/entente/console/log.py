@@ -69,11 +69,13 @@ class Display(logging.Handler):
             console = Console(stderr=self.stderr)
             if console.is_interactive:
                 self._live = Live(console=console, get_renderable=self._lines, refresh_per_second=4, transient=True)
-                self._live.start()
+                self._live.start(refresh=True)
             else:
                 self._ended.clear()
                 self._ticker = Thread(target=self._tick, daemon=True)
                 self._ticker.start()
+        elif self._live:
+            self._live.refresh()
 
     def remove(self, task: "Task") -> None:
         if task in self.tasks:
@@ -93,10 +95,12 @@ class Display(logging.Handler):
     def _tick(self) -> None:
         """Logs the innermost task whenever nothing has been printed for a while, until there are no more tasks."""
         while not self._ended.wait(0.5):
-            now = time.monotonic()
-            quiet = LONG_QUIET if now - self._began > LONG else QUIET
-            if now - max(self._printed, self._began) >= quiet and (innermost := self.tasks[-1:]):
+            if self.is_due(time.monotonic()) and (innermost := self.tasks[-1:]):
                 log.info(innermost[0].line())
+
+    def is_due(self, now: float) -> bool:
+        """Returns whether nothing has been printed for so long that a task should be logged. now: time.monotonic()"""
+        return now - max(self._printed, self._began) >= (LONG_QUIET if now - self._began > LONG else QUIET)
 
 
 display = Display()
