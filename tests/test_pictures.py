@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 
 from bad_inputs import prepare, run
+from entente import checkpoint
+from entente.attention.record import read_sentence
 from entente.commands import attention
 from entente.commands.attention import _folder_name
+from entente.console import escape
+from entente.decoding.search import Search
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +33,10 @@ def test_each_sentence_has_its_own_pictures(folder: Path, monkeypatch: pytest.Mo
 
 def test_the_translation_is_printed(folder: Path) -> None:
     ended = run("attention checkpoint=run layer=1 output=map.png sentence='Le chat.'", folder)
-    translation = run(
-        "translate checkpoint=run search.beam=1 search.length_factor=2 search.length_offset=10", folder, b"Le chat."
-    )
-    assert ended.out.splitlines() == ["Le chat.", f"transformer: {translation.out.strip()}", "map.png"]
+    trained = checkpoint.load(str(folder / "run"))
+    _, target = read_sentence(trained.model, trained.vocabulary, "Le chat.", None, Search())
+    translation = escape.line(f"transformer: {trained.vocabulary.tgt.decode(target)}")
+    assert ended.out.rstrip("\n").split("\n") == ["Le chat.", translation, "map.png"]
 
 
 @pytest.mark.parametrize(
