@@ -6,6 +6,7 @@ Each case works in a folder with a small corpus and a trained run: it may damage
 import contextlib
 import gzip
 import io
+import math
 import os
 import pickle
 import re
@@ -25,6 +26,7 @@ import pyarrow.parquet as pq
 import torch
 
 from entente.checkpoint import ENTRY, read, write
+from entente.console import log
 from tiny import write_corpus
 
 ROOT = Path(__file__).parents[1]
@@ -75,6 +77,7 @@ def run(command: str, folder: Path, stdin: bytes | None = b"") -> Result:
         contextlib.chdir(folder),
         patch.object(sys, "argv", [f"{name}.py", *overrides]),
         patch.object(sys, "stdin", None if stdin is None else io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)))),
+        patch.object(log, "QUIET", math.inf),  # so that what a slow machine prints is the same
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):

@@ -305,10 +305,10 @@ def test_steps_whose_checkpoints_are_lost_are_trained_again(
     the process dies in a repeated step."""
     whole = unstopped("birnn", *AVERAGED)
     for name, spoil, said in (
-        ("step-24.ckpt", damage, "step-24.ckpt: damaged.*: going back.* starts again from step 0"),
+        ("step-24.ckpt", damage, "step-24.ckpt: damaged.*: going back.* starting again at step 0"),
         ("step-28.ckpt", Path.unlink, "step-28.ckpt: .*: going back.* resuming at step 24"),
         ("step-30.ckpt", damage, "step-30.ckpt: damaged.*: going back.* resuming at step 28"),
-        ("best.ckpt", damage, "best.ckpt: damaged.*: going back.* (resumes|starts again) from step"),
+        ("best.ckpt", damage, "best.ckpt: damaged.*: going back.* (resuming|starting again) at step"),
     ):
         spoilt = tmp_path / f"spoilt-{name}"
         shutil.copytree(whole, spoilt)
