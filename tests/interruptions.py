@@ -168,7 +168,7 @@ def compare_stopped_runs(
         else:
             wrong += differences(folder / "reference", run)
         verdict = f"DIFFERENT: {', '.join(wrong[:5])}" if wrong else "equal"
-        resumed = re.search("resumes from.*|has trained.*|has no checkpoint.*", again.output)
+        resumed = re.search("resuming at.*|training is complete.*|there is no checkpoint.*", again.output)
         where = resumed[0] if resumed else "?"
         return f"{verdict}  {model} {number.name} {after:.1f} s after the start, exit code {stopped.code}; {where}"
 

@@ -158,7 +158,7 @@ def test_a_run_stopped_by_signals_ends_with_the_same_bits(
         stopped = run(model, name, more, resume="auto")
         assert stopped.name == name
         assert differences(whole, stopped) == []
-        said = f"resumes from step {step} of {STEPS}" if step < STEPS else f"has trained its {STEPS} steps"
+        said = f"resuming at step {step} of {STEPS}" if step < STEPS else f"complete after {STEPS} steps"
         assert said in capsys.readouterr().out
 
 
@@ -233,7 +233,7 @@ def test_resume_auto_takes_the_newest_unfinished_run(run: Run, interrupt: Run, t
     assert run("birnn", "a", resume="auto") == tmp_path / "a"  # there is no run yet, so a new one begins
     assert "no run" in capsys.readouterr().out
     assert run("birnn", "a", resume="auto") == tmp_path / "a"
-    assert "has finished; nothing is left to do" in capsys.readouterr().out
+    assert "this run has finished; nothing is left to do" in capsys.readouterr().out
     stop()
     stop()
     assert sorted(path.name for path in tmp_path.glob("a*")) == ["a", "a-2", "a-3"]
@@ -257,7 +257,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     damage(saved[-1])
     resumed = run("birnn", "stopped", resume="auto")
     out = capsys.readouterr().out
-    assert "step-11.ckpt: damaged" in out and "resumes from step 9" in out
+    assert "step-11.ckpt: damaged" in out and "resuming at step 9" in out
     assert differences(whole, resumed) == []
 
 
@@ -305,10 +305,10 @@ def test_steps_whose_checkpoints_are_lost_are_trained_again(
     the process dies in a repeated step."""
     whole = unstopped("birnn", *AVERAGED)
     for name, spoil, said in (
-        ("step-24.ckpt", damage, "step-24.ckpt: damaged.*: going back.* starts again from step 0"),
-        ("step-28.ckpt", Path.unlink, "step-28.ckpt: .*: going back.* resumes from step 24"),
-        ("step-30.ckpt", damage, "step-30.ckpt: damaged.*: going back.* resumes from step 28"),
-        ("best.ckpt", damage, "best.ckpt: damaged.*: going back.* (resumes|starts again) from step"),
+        ("step-24.ckpt", damage, "step-24.ckpt: damaged.*: going back.* starting again at step 0"),
+        ("step-28.ckpt", Path.unlink, "step-28.ckpt: .*: going back.* resuming at step 24"),
+        ("step-30.ckpt", damage, "step-30.ckpt: damaged.*: going back.* resuming at step 28"),
+        ("best.ckpt", damage, "best.ckpt: damaged.*: going back.* (resuming|starting again) at step"),
     ):
         spoilt = tmp_path / f"spoilt-{name}"
         shutil.copytree(whole, spoilt)

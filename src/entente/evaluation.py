@@ -6,7 +6,7 @@ Shapes: B batch, T target length, N real target tokens of a batch, D width of th
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from rich.table import Column, Table
 from sacrebleu.metrics import BLEU, CHRF, TER
 from torch import Tensor
 
+from entente.console.log import show_progress
 from entente.data.batches import Batch, EvaluationSplit, to_device
 from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
 from entente.decoding.search import Search, search
@@ -25,7 +26,6 @@ from entente.errors import Diverged
 from entente.files import file_in, write_text
 from entente.models.seq2seq import Loss, Seq2Seq
 
-Progress = Callable[[int, int], None]  # called with the number of finished batches and the number of all batches
 Result = tuple[float, int, dict[int, list[int]]]  # for a batch: total NLL in nats, target tokens, best translation by row
 METRICS = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
 LENGTHS = (5, 10, 15, 20, 30, 50)  # upper limits of the source length buckets, in words separated by white space
@@ -85,16 +85,13 @@ def batch_loss(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tu
     return model.loss(hidden, target, label_smoothing), len(target)
 
 
-def evaluate(
-    model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, how: Search, progress: Progress | None = None
-) -> Evaluation:
+def evaluate(model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, how: Search) -> Evaluation:
     """Translates a split and computes the likelihood of its references. Raises Diverged if the loss is not finite."""
     device = next(model.parameters()).device
 
     def report(results: Iterator[Result]) -> Iterator[Result]:
         for number, result in enumerate(results, start=1):
-            if progress:
-                progress(number, len(split))
+            show_progress(f"batch {number} of {len(split)}")
             yield result
 
     @torch.inference_mode()  # decorates the function because the mode is set per thread, and workers are threads

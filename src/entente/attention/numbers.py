@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from entente.attention import record
 from entente.attention.alignment import Alignments, Head, Pair, Words, heads_of, merge_pieces, predicted_links, with_mean
+from entente.console.log import show_progress
 from entente.data.alignments import Link
 from entente.data.batches import split_of
 from entente.data.tokenizer import BOS, EOS, SPECIAL, Vocabulary
@@ -62,6 +63,7 @@ def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tu
     links: dict[int, Tensor] = {}
     order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))  # by length, to reduce padding
     for start in range(0, len(order), BATCH):
+        show_progress(f"sentence {start + 1:,} of {len(order):,}")
         chosen = order[start : start + BATCH]
         batch = record.record_batch(model, vocabulary, [pairs[i].src for i in chosen], [pairs[i].tgt for i in chosen])
         for i, maps in zip(chosen, batch, strict=True):
@@ -121,7 +123,8 @@ def by_head(found: Tensor) -> list[dict[str, Any]]:
 def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     """Returns the correlations of each head: means over the target words of all sentences."""
     found: list[Tensor] = []  # each sentence's correlations, once per target word, so that all words count equally
-    for pair in pairs:
+    for number, pair in enumerate(pairs, start=1):
+        show_progress(f"leaving out each word of sentence {number:,} of {len(pairs):,}")
         source, target = pair.words(vocabulary)
         if len(source.labels) > 1 and target.labels:
             maps = record.record_batch(model, vocabulary, [pair.src], [pair.tgt])[0]

@@ -87,8 +87,8 @@ def rows_within(longest: np.ndarray, max_tokens: int) -> np.ndarray:
     rows = np.flatnonzero(longest <= max_tokens)
     if not len(rows):
         raise InputError(
-            f"data.batch.max_tokens={max_tokens}: no training pair is that short, the shortest has "
-            f"{longest.min()} tokens on its longer side; give more"
+            f"data.batch.max_tokens={max_tokens}: every training pair is longer; the shortest has "
+            f"{longest.min()} tokens on its longer side, so give at least as many"
         )
     return rows
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from entente.console.log import show_progress
 from entente.errors import InputError
 from entente.process import memory
 
@@ -48,6 +49,8 @@ class Pairs:
             if all(pair):
                 block.append(pair)
                 size += len(pair[0]) + len(pair[1])
+            if self.read % 1000 == 0:
+                show_progress(f"{self.read:,} pairs of {self.where}")
             if len(block) >= MAX_BLOCK_PAIRS or size > LONGEST_BLOCK:
                 yield block
                 block, size = [], 0
