@@ -1018,7 +1018,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             (
                 "of runs with different test sets",
                 "compare one other",
-                "other: test is not the one in one; compare runs on one corpus",
+                "other: test has other references than in one; compare runs on one corpus",
                 [put("other/translations/test.tsv", "source\treference\ttranslation\na\td\tc\n")],
             ),
             (

@@ -332,12 +332,14 @@ def test_all_attention_of_a_checkpoint_becomes_pictures(runs: dict[str, Path], t
         several = [f"{name}-large" for name in names] if model == "transformer" else []
         arguments = [f"checkpoint={runs[model]}", *sentence, f"output={folder}"]
         picture_attention(settings(Attention, arguments))
+        [pictures] = folder.iterdir()
         wanted = sorted(f"{name}.{kind}" for name in [*names, *several] for kind in ("png", "svg"))
-        assert sorted(path.name for path in folder.iterdir()) == wanted
-        text = (folder / f"{names[0]}.svg").read_text()
+        assert sorted(path.name for path in pictures.iterdir()) == wanted
+        text = (pictures / f"{names[0]}.svg").read_text()
         assert "chien" in text and "<svg" in text
         picture_attention(settings(Attention, [*arguments, "words=true", "target='The bird seeks the horse.'", "head=1"]))
-        text = (folder / f"{names[0]}.svg").read_text()
+        [again] = {*folder.iterdir()} - {pictures}
+        text = (again / f"{names[0]}.svg").read_text()
         assert "given, not translated: The bird" in text and "<!-- seeks -->" in text
     with pytest.raises(InputError, match="kind=cross: this model has alignment; choose one of these"):
         picture_attention(settings(Attention, [*arguments, "kind=cross"]))
@@ -417,7 +419,7 @@ def test_the_attention_of_a_sentence_becomes_a_picture(runs: dict[str, Path], tm
     for wrong, instead in (("layer=2", "choose from 1 to"), ("layer=0", "give a whole"), ("head=3", "choose from 1 to")):
         with pytest.raises(InputError, match=f"{wrong}: {instead}"):
             picture_attention(settings(Attention, [*arguments, wrong]))
-    with pytest.raises(InputError, match="cannot be written"):
+    with pytest.raises(InputError, match="there is no folder"):
         picture_attention(settings(Attention, [*arguments[:2], f"output={tmp_path}/nowhere/map.png"]))
 
 
