@@ -60,7 +60,7 @@ def test_runs_that_differ_only_in_the_seed_are_one_row(tmp_path: Path) -> None:
     ]
     alone = compare(read(tmp_path, *bases), 200)
     assert [row["verdict"] for row in alone.rows] == ["baseline"] and alone.rows[0]["test bleu_sd"] > 0
-    assert "There is no other to compare it with." in page(alone, read(tmp_path, *bases))
+    assert "There is nothing to compare it with." in page(alone, read(tmp_path, *bases))
 
 
 def test_settings_that_differ_are_listed_and_more_than_one_gets_a_warning(tmp_path: Path) -> None:

@@ -451,7 +451,7 @@ def test_the_page_needs_nothing_but_itself(html: str) -> None:
 def test_the_page_has_a_verdict_on_each_variant(html: str, comparison: Comparison) -> None:
     text = " ".join(" ".join(Page(html).text).split())
     assert all(row["variant"] in text and row["verdict"] in text for row in comparison.rows)
-    assert "Of 5 others: 2 worse, 1 without a difference shown, 1 never left the plateau, 1 crashed." in text
+    assert "Verdicts on the other 5: 2 worse, 1 without a difference shown, 1 never left the plateau, 1 crashed." in text
     assert re.search(r"Differences range from −\d\d\.\d BLEU \(empty\) to [+−]\d\.\d BLEU \(twin\)\.", text)
     assert "gone : crashed: seed 1: it crashed" in text
     assert "suite=<small>" in text and comparison.signature in text  # `<small>` is escaped

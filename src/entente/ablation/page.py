@@ -213,7 +213,7 @@ def summary(comparison: Comparison) -> str:
         return ", ".join([f"{text}{others[0]['variant']}: {others[0]['verdict']}", *map(difference, known)]) + "."
     verdict_counts = Counter(row["verdict"].partition(";")[0] for row in others).most_common()
     counted = ", ".join(f"{count} {PHRASES.get(verdict, verdict)}" for verdict, count in verdict_counts)
-    text += f"Of {len(others)} others: {counted}." if others else "There is no other to compare it with."
+    text += f"Verdicts on the other {len(others)}: {counted}." if others else "There is nothing to compare it with."
     ends = f" Differences range from {difference(known[0])} to {difference(known[-1])}." if known else ""
     return text + ends
 
