@@ -1017,7 +1017,9 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case("an unset variable", "train hydra.job.env_copy=[NO_SUCH]", r"hydra\.job\.env_copy=\[NO_SUCH\]: there is no 'NO_SUCH'"),
     Case("an unknown launcher", "train -m hydra/launcher=x seed=1,2", "hydra/launcher=x: .+Could not find.+"),
     # What a corpus is like.
-    Case("data without files", "data data=files", r"data\.train\.src is not set: .+\n?data\.train\.tgt is not set: .+"),
+    Case(
+        "data without files", "data data=files", r"data\.train\.src is not set: .+" + "\n" + r"data\.train\.tgt is not set: .+"
+    ),
     Case(
         "data with wrong settings",
         f"data data=files {TRAIN} data.max_words=0 data.batch.max_tokens=x output=3",

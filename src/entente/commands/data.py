@@ -1,6 +1,6 @@
 """Prints what a corpus is like before anyone trains on it, and what to do about it."""
 
-import sys
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, product
@@ -22,11 +22,13 @@ from entente.files import path_of, scratch, writable, write_text
 from entente.process import prepare_process
 from entente.training.settings import data_problems
 
+log = logging.getLogger("entente")
+
 TEMPLATES = Environment(loader=PackageLoader("entente.commands", "."), undefined=StrictUndefined, trim_blocks=True)
 TABLES = {  # the columns of each table, by its title
     "Sizes; lengths of sentences in words (separated by spaces)": ("pairs", "words", "characters", "median", "95%", "longest"),
-    "Ratio of words to the other side; pieces; words not seen in training": (
-        *("ratio 5%", "ratio 50%", "ratio 95%", "pieces per word", "bytes %", "unseen %"),
+    "Words per word of the other side; pieces per word; bytes and unseen words in %": (
+        *("ratio 5%", "ratio 50%", "ratio 95%", "pieces", "bytes", "unseen"),
     ),
 }
 MISALIGNED = "Misalignment score (0: a typical pair; 1: one put together at random)"
@@ -58,9 +60,9 @@ def inspect_data(settings: InspectData) -> None:
     if output:
         with writable(f"output={output}"), scratch(output):
             pass  # fails here rather than after minutes
-    print(f"reading the corpus: {data['name']}", file=sys.stderr)
+    log.info("reading the corpus: %s", data["name"])
     corpus = read_corpus(data)
-    print("learning the vocabulary, or loading it from the cache", file=sys.stderr)
+    log.info("learning the vocabulary, or loading it from the cache")
     cache = path_of(settings.output_dir) / "cache" / "tokenizer"
     found = inspect(corpus, Vocabulary.train(corpus.train, **data["tokenizer"], cache_dir=cache))
     scored: dict[str, list[int]] = {}

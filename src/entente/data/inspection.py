@@ -74,9 +74,9 @@ def inspect(corpus: Corpus, vocabulary: Vocabulary) -> Inspection:
                 "characters": sum(map(len, sentences(side, name))),
                 **{"median": median, "95%": high, "longest": longest},
                 **{"ratio 5%": low_ratio, "ratio 50%": ratio, "ratio 95%": high_ratio},
-                "pieces per word": len(pieces) / float(lengths[at][every].sum()),
-                "bytes %": 100 * float(((pieces >= len(SPECIAL)) & (pieces < len(SPECIAL) + BYTES)).mean()),
-                "unseen %": 100 * float(np.mean(new or [False])),
+                "pieces": len(pieces) / float(lengths[at][every].sum()),
+                "bytes": 100 * float(((pieces >= len(SPECIAL)) & (pieces < len(SPECIAL) + BYTES)).mean()),
+                "unseen": 100 * float(np.mean(new or [False])),
             }
     findings = {"Duplicates": duplicates(keys + split), "Leaks between splits": leaks(keys, splits), "Odd text": odd}
     return Inspection(splits, words, sides, findings, misalignment(rows[0], rows[1], ends[0]))
