@@ -27,7 +27,7 @@ log = logging.getLogger("entente")
 TEMPLATES = Environment(loader=PackageLoader("entente.commands", "."), undefined=StrictUndefined, trim_blocks=True)
 TABLES = {  # the columns of each table, by its title
     "Sizes; lengths of sentences in words (separated by spaces)": ("pairs", "words", "characters", "median", "95%", "longest"),
-    "Words per word of the other side; pieces per word; bytes and unseen words in %": (
+    "Words per word of the other side; pieces per word; % bytes, % unseen words": (
         *("ratio 5%", "ratio 50%", "ratio 95%", "pieces", "bytes", "unseen"),
     ),
 }
