@@ -13,6 +13,10 @@ LOWEST_VERSIONS = $$($(PYTHON) -c 'import tomllib; project = tomllib.load(open("
 # The first Python found that is at least 3.11; PYTHON=... chooses another.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+# Runs a command and, every 4 seconds until it ends, says how many packages are installed, since pip may be silent for a minute.
+watch = @(while sleep 4 >/dev/null 2>&1 && kill -0 $$$$ 2>/dev/null; do \
+	echo "      ... $$(ls -d $(VENV)/lib/python*/site-packages/*.dist-info 2>/dev/null | wc -l) packages so far"; done) & \
+	$(1); code=$$?; kill $$!; exit $$code
 
 .PHONY: help setup setup-dev train test test-all test-lowest soak guard mutants check tensorboard clean
 
@@ -23,18 +27,21 @@ setup: $(READY) ## Create the environment in .venv with what training needs
 setup-dev: $(DEV) ## Add what the tests, the linters and the benchmark need
 
 $(READY): requirements.txt pyproject.toml
+	@echo "Setting up $(VENV): once, 1 to 3 minutes"
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found; install one, or run make PYTHON=/path/to/python3" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "error: $(PYTHON) lacks venv; on Debian or Ubuntu: apt install python3-venv" >&2; exit 2; }
-	@echo "Creating $(VENV) with $$($(PYTHON) --version) and the packages of requirements.txt (once, 1 to 3 minutes)"
-	@$(PYTHON) -m venv --clear $(VENV)
-	@$(PIP) -r requirements.txt
-	@$(PIP) --no-deps --no-build-isolation --editable .
+	@echo "[1/3] Creating $(VENV) with $$($(PYTHON) --version)"
+	$(call watch,$(PYTHON) -m venv --clear $(VENV))
+	@echo "[2/3] Installing the $$(grep -c == requirements.txt) packages of requirements.txt"
+	$(call watch,$(PIP) -r requirements.txt)
+	@echo "[3/3] Installing Entente"
+	$(call watch,$(PIP) --no-deps --no-build-isolation --editable .)
 	@touch $@
 
 # Without --no-deps pip would list every package that it finds installed; the pins are complete.
 $(DEV): requirements-dev.txt $(READY)
-	@echo "Adding the packages of requirements-dev.txt to $(VENV) (once, about 1 minute)"
-	@$(PIP) --no-deps -r requirements-dev.txt
+	@echo "Installing the packages of requirements-dev.txt (once, about 1 minute)"
+	$(call watch,$(PIP) --no-deps -r requirements-dev.txt)
 	@touch $@
 
 train: $(READY) ## Train and evaluate; ARGS="model=birnn seed=2" overrides settings

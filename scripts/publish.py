@@ -26,12 +26,12 @@ from entente.files import open_atomic, path_of, writable, write_text
 def publish(suite: Suite, folder: Path) -> None:
     write_text(folder / "settings.yaml", (suite.directory / "suite.yaml").read_text(encoding="utf-8"))
     _write_compressed(folder / "runs.jsonl.gz", map(_line, suite.runs))
-    splits = dict.fromkeys(split for run in suite.runs for split in run.metrics if split != "valid" and "@" not in split)
+    splits = dict.fromkeys(split for run in suite.runs for split in run.test_splits)
     for split in splits:
-        if found := suite.translations(split, suite.settings.seeds[0]):
-            given = next(iter(found.values()))
-            rows = zip(given.source, given.reference, *(one.translation for one in found.values()), strict=True)
-            lines = map("\t".join, [["source", "reference", *found], *rows])
+        runs = [run for run in suite.runs if run.seed == suite.settings.seeds[0] and split in run.metrics]
+        if found := suite.translations(split, runs):
+            rows = zip(found[0].source, found[0].reference, *(one.translation for one in found), strict=True)
+            lines = map("\t".join, [["source", "reference", *(run.variant for run in runs)], *rows])
             _write_compressed(folder / "translations" / f"{split}.tsv.gz", lines)
 
 

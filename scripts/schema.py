@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Collection
 from dataclasses import is_dataclass
-from inspect import Parameter
+from inspect import Parameter, signature
 from typing import Any, get_args
 
 from annotated_types import DocInfo
@@ -16,8 +16,8 @@ from entente.commands.attention import Attention, Trace
 from entente.commands.data import InspectData
 from entente.commands.evaluate import Evaluate
 from entente.commands.translate import Translate
-from entente.config.command_line import FILE, Table
-from entente.config.schema import MISSING, REQUIRED, allowed, part_of, settings_of
+from entente.config.schema import MISSING, REQUIRED, allowed, json_schema, part_of, settings_of
+from entente.config.tables import FILE, Table
 from entente.data.corpora import CORPORA
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
@@ -26,6 +26,7 @@ from entente.models import MODELS
 from entente.training.settings import BATCH_GIVEN, TOKENIZER_GIVEN, RunSettings
 from entente_grammar.show import Show
 
+ON_THIS_MACHINE = ("output_dir", "trainer.accelerator", "trainer.precision")  # checked against the machine too
 VERBS: dict[str, Callable[..., Any]] = {
     "evaluate": Evaluate,
     "translate": Translate,
@@ -55,6 +56,7 @@ def schema() -> str:
 def _table(target: Callable[..., Any], given: Collection[str] = (), prefix: str = "") -> Table:
     """Describes the settings of a signature, with dotted keys for nested ones. `given` are arguments that are not settings."""
     found: Table = {}
+    related = {name for relation in getattr(target, "relations", ()) for name in signature(relation).parameters}
     for name, setting in settings_of(target).items():
         key, part = f"{prefix}{name}", part_of(setting.annotation)
         if name in given:
@@ -63,6 +65,8 @@ def _table(target: Callable[..., Any], given: Collection[str] = (), prefix: str 
             found |= _table(part, prefix=f"{key}.")  # type: ignore[arg-type]
             continue
         found[key] = {"default": MISSING if setting.default is REQUIRED else setting.default, **_words(setting)}
+        if name not in related and key not in ON_THIS_MACHINE and not part:
+            found[key]["values"] = json_schema(setting.annotation)
         if is_typeddict(part):
             found |= {f"{key}.{inner}": _words(one) for inner, one in settings_of(part).items()}
     return found

@@ -6,6 +6,7 @@ Each case works in a folder with a small corpus and a trained run: it may damage
 import contextlib
 import gzip
 import io
+import math
 import os
 import pickle
 import re
@@ -25,6 +26,7 @@ import pyarrow.parquet as pq
 import torch
 
 from entente.checkpoint import ENTRY, read, write
+from entente.console import log
 from tiny import write_corpus
 
 ROOT = Path(__file__).parents[1]
@@ -75,6 +77,7 @@ def run(command: str, folder: Path, stdin: bytes | None = b"") -> Result:
         contextlib.chdir(folder),
         patch.object(sys, "argv", [f"{name}.py", *overrides]),
         patch.object(sys, "stdin", None if stdin is None else io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)))),
+        patch.object(log, "QUIET", math.inf),  # so that what a slow machine prints is the same
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -344,7 +347,7 @@ CASES = [
                 ("train data=opus_books data.path=", ""),
                 ("attention checkpoint=run sentence=chat output=", ""),
                 ("trace example=true output=", ""),
-                ("compare suite=", ""),
+                ("compare runs=", ""),
                 ("ablate suite=[baseline] output_dir=", ""),
                 ("growth output=", "output="),
                 ("benchmark benchmark.output=", r"benchmark\.output="),
@@ -446,10 +449,10 @@ CASES = [
     ),
     Case("no option for a config group", "train model=", "model=: choose one of birnn, transformer"),
     Case("an unknown key added with +", "train +foo=1", "foo=1: no such setting; there are seed, name, .+"),
-    Case("a key with no value", "train seed", "seed: not an override; write KEY=VALUE, with quotes around special characters"),
+    Case("a key with no value", "train seed", r"seed: not an override; write KEY=VALUE; did you mean seed=VALUE\?"),
     Case("an equals sign without a key and a value", "train =", "=: .+"),
     Case("a mistyped configuration name", "train --config-name trian", "Cannot find primary config 'trian'.+", real=True),
-    Case("a removed part", "train ~search", "search: no such part in the configuration; leave it in"),
+    Case("a removed part", "train ~search", "search: missing from the configuration; do not remove it"),
     Case(
         "a removed part that other settings refer to",
         "train ~model",
@@ -500,7 +503,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a model too large for the machine's memory",
         "train FILES model.d_model=8192 model.d_ff=65536 model.n_layers=64",
-        r"model: its [\d,]+ parameters take [\d,]+ GB to train, this machine has [\d,]+; make it smaller, .+ n_layers",
+        r"model: its [\d,]+ parameters take [\d,]+ GB to train, but this machine has [\d,]+ GB; make it smaller, .+ n_layers",
     ),
     Case(
         "too small a vocabulary",
@@ -515,7 +518,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "batches too small for any sentence",
         "train FILES data.batch.max_tokens=2",
-        r"data\.batch\.max_tokens=2: no training pair is that short, the shortest has \d+ tokens .+; give more",
+        r"data\.batch\.max_tokens=2: every training pair is longer; the shortest has \d+ tokens .+, so give .+",
     ),
     Case("batches of 0 tokens", "train data.batch.max_tokens=0", rf"data\.batch\.max_tokens=0: give {WHOLE} 1"),
     Case(
@@ -575,7 +578,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "half a config.yaml",
         "train resume=run",
-        r"run/config\.yaml: .*model.*: no such part in the configuration; leave it in",
+        r"run/config\.yaml: .*model.*: missing from the configuration; do not remove it",
         keep_lines("run/config.yaml", 20),
     ),
     Case(
@@ -620,7 +623,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a checkpoint of another format",
         "TRANSLATE",
-        rf"{BEST}: written in format 1, this version reads format 2; install entente>=0.1 or train it again",
+        rf"{BEST}: its format is 1, but this version reads format 2; install entente>=0.1 or train it again",
         edit_checkpoint(f"{ENTRY}/schema", 1),
     ),
     Case(
@@ -692,13 +695,13 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a checkpoint whose format is a megabyte of text",
         "TRANSLATE",
-        rf"{BEST}: written in format x{{77}}\.\.\., this version reads format 2; install entente>=0.1 or train it again",
+        rf"{BEST}: its format is x{{77}}\.\.\., but this version reads format 2; install entente>=0.1 or train it again",
         edit_checkpoint(f"{ENTRY}/schema", "x" * 10**6),
     ),
     Case(
         "a checkpoint whose format is an escape sequence",
         "TRANSLATE",
-        rf"{BEST}: written in format \\x1b\[2J, this version reads format 2; install entente>=0.1 or train it again",
+        rf"{BEST}: its format is \\x1b\[2J, but this version reads format 2; install entente>=0.1 or train it again",
         edit_checkpoint(f"{ENTRY}/schema", "\x1b[2J"),
     ),
     # Scores.
@@ -808,7 +811,12 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a picture written to a missing folder",
         "attention checkpoint=run output=maps/map.png",
-        r"output=maps/map\.png: cannot be written, maps is not a folder; create it, or give another",
+        r"output=maps/map\.png: there is no folder maps; create it, or give another",
+    ),
+    Case(
+        "occlusion of attention within a sentence",
+        "attention checkpoint=run occlusion=true kind=encoder",
+        "kind=encoder: occlusion=true needs attention to the source; leave kind out, or give kind=cross",
     ),
     Case(
         "a kind of attention that the model lacks",
@@ -828,7 +836,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "links for too few sentences",
         "OWN attention=true alignments=links.txt",
-        r"links\.txt: 1 lines of links for 2 pairs of sentences; give one for each .+",
+        r"links\.txt: 1 line of links for 2 pairs of sentences; give one for each .+",
         (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-0\n")),
     ),
     Case(
@@ -858,7 +866,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "occlusion without attention",
         "evaluate checkpoint=run occlusion=5",
-        "alignments=None occlusion=5 need attention=true; add it, or leave them out",
+        "occlusion=5 needs attention=true; add it, or leave it out",
     ),
     # Suites and their comparison.
     Case(
@@ -891,7 +899,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     ),
     Case("another model's variant", "ablate suite=[baseline,no_attention]", r"ablation=no_attention: model\.score=none: .+"),
     Case("a mistyped setting of a suite", "ablate trainer.max_stepz=3", ".+did you mean trainer.max_steps\\?"),
-    Case("a removed part in a suite", "ablate suite=[baseline] ~search", ".*search: no such part.*"),
+    Case("a removed part in a suite", "ablate suite=[baseline] ~search", ".*search: missing from the configuration.*"),
     Case(
         "a setting that contradicts the ablation",
         "train FILES ablation=no_dropout model.dropout=0.5",
@@ -930,7 +938,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a missing suite",
         "compare nowhere",
-        r"nowhere: not a suite, since it has no suite\.yaml; give the directory of a suite",
+        r"nowhere: not a suite, since it has no suite\.yaml; give a suite, or at least two finished runs",
         real=True,
     ),
     Case(
@@ -972,7 +980,67 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             ),
         )
     ),
-    Case("a comparison without a suite", "compare", "suite is not set: give it as suite=VALUE"),
+    Case("a comparison without runs", "compare", "runs is not set: give it as runs=VALUE"),
+    Case("a comparison of one run", "compare run", r"run: not a suite, .+; give a suite, or at least two finished runs"),
+    Case(
+        "a comparison of a run with itself",
+        "compare run run",
+        "run: has no scores on a test set; .+\nrun: given twice; leave one out",
+    ),
+    Case(
+        "a comparison of a run with a folder, a suite and a run that has not finished",
+        "compare own quick unfinished",
+        r"own: not a run, .+"
+        "\n"
+        r"quick: a suite; .+"
+        "\n"
+        r"unfinished: not finished, since it has no metrics\.json; .+",
+        (
+            put("own/x", ""),
+            put("quick/suite.yaml", "variants: [baseline]\nseeds: [1]\n"),
+            put("unfinished/config.yaml", "seed: 1\n"),
+        ),
+    ),
+    *(
+        Case(
+            f"a comparison {what}",
+            command,
+            line,
+            (
+                put("one/config.yaml", "seed: 1\n"),
+                put("one/metrics.json", '{"test": {"bleu": 1}}'),
+                put("one/translations/test.tsv", "source\treference\ttranslation\na\tb\tc\n"),
+                lambda: shutil.copytree("one", "other"),
+                *spoil,
+            ),
+        )
+        for what, command, line, spoil in (
+            (
+                "of runs with different test sets",
+                "compare one other",
+                "other: test is not the one in one; compare runs on one corpus",
+                [put("other/translations/test.tsv", "source\treference\ttranslation\na\td\tc\n")],
+            ),
+            (
+                "of a run with one that was tested on another split",
+                "compare one other",
+                "other: not evaluated on test, as one is; compare runs on one corpus",
+                [put("other/metrics.json", '{"test_long": {"bleu": 1}}')],
+            ),
+            (
+                "of a run with one without a seed",
+                "compare one other",
+                r"other/config\.yaml: its seed is not a number; restore the file",
+                [put("other/config.yaml", "name: other\n")],
+            ),
+            (
+                "that would be written into a suite",
+                "compare one other output=quick",
+                "output=quick: a suite, which keeps its own comparison; give another folder",
+                [put("quick/suite.yaml", "variants: [baseline]\nseeds: [1]\n")],
+            ),
+        )
+    ),
     Case("zero samples", "compare run samples=0", "samples=0: give a whole number from 1 to 100000"),
     Case("too many samples", f"compare run samples={10**20}", f"samples={10**20}: give a whole number from 1 to 100000"),
     # Flags and overrides that Hydra reads.
@@ -1007,10 +1075,12 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a configuration without the config groups",
         "train --config-dir=own --config-name=own",
-        "optim, trainer, checkpoint, search, views, model, data: no such part in the configuration; leave it in",
+        "optim, trainer, checkpoint, search, views, model, data: missing from the configuration; do not remove it",
         put("own/own.yaml", "defaults: [_self_, quiet]\na: 3\n"),
     ),
     Case("an unknown flag", "train --nosuch", "unrecognized arguments: --nosuch; --help lists the flags, .+"),
+    Case("a setting written as a flag", "train --model birnn", "--model birnn: settings are .+; write model=birnn"),
+    Case("a word alone", "train birnn", r"birnn: not an override; write KEY=VALUE; did you mean model=birnn\?"),
     Case("a flag without its value", "train --cfg", "argument --cfg/-c: expected one argument; .+"),
     Case("a flag that needs another flag", "train --resolve", "The --resolve flag can only be used .+"),
     Case("shell completion without a shell", "train --shell-completion", "Expecting one subcommand .+"),

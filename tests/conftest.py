@@ -17,7 +17,7 @@ from hydra._internal.hydra import Hydra
 from omegaconf import DictConfig
 from torch import Tensor
 
-import entente.config.command_line  # noqa: F401  registers the default settings with Hydra
+import entente.config.tables  # noqa: F401  registers the default settings with Hydra
 from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import pad
 

@@ -111,7 +111,7 @@ def points(run: Path) -> dict[str, list[tuple[int, Any]]]:
             for event in events.Tensors(tag)
         ]
         for tag in events.Tags()["tensors"]
-        if not tag.startswith("_hparams_")
+        if not tag.startswith(("_hparams_", "custom_scalars_"))
     }
 
 
@@ -168,7 +168,7 @@ def compare_stopped_runs(
         else:
             wrong += differences(folder / "reference", run)
         verdict = f"DIFFERENT: {', '.join(wrong[:5])}" if wrong else "equal"
-        resumed = re.search("resumes from.*|has trained.*|has no checkpoint.*", again.output)
+        resumed = re.search("resuming at.*|training is complete.*|there is no checkpoint.*", again.output)
         where = resumed[0] if resumed else "?"
         return f"{verdict}  {model} {number.name} {after:.1f} s after the start, exit code {stopped.code}; {where}"
 

@@ -30,12 +30,14 @@ from bad_inputs import Result, run
 from entente import checkpoint
 from entente.ablation import suite as suites
 from entente.ablation.proof import proof
-from entente.ablation.runs import Status
+from entente.ablation.runs import Run, Status
 from entente.ablation.runs import read as read_record
+from entente.ablation.variants import without_debug_settings
 from entente.checkpoint import read
 from entente.commands.attention import Attention, picture_attention
 from entente.commands.evaluate import Evaluate, evaluate_checkpoint
 from entente.config.command_line import plain
+from entente.config.command_line import run as run_command
 from entente.data.module import TranslationData
 from entente.errors import InputError
 from entente.models.attention import MultiHeadAttention
@@ -74,6 +76,22 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def composed(*overrides: str) -> dict[str, Any]:
     with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         return add_defaults(plain(compose("train", list(overrides)))[0])
+
+
+@pytest.mark.parametrize(("trainer", "kept"), [("debug", ["views.attention_every=1000"]), ("default", None)])
+def test_debug_wins_over_the_overrides_of_a_suite(
+    trainer: str, kept: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[list[str], list[str]]] = []
+
+    def act(config: dict[str, Any]) -> None:
+        given = config["suites"]["quick"]["overrides"]
+        found.append((given, without_debug_settings(given)))
+
+    monkeypatch.setattr(sys, "argv", ["ablate.py", f"trainer={trainer}"])
+    run_command(act, ROOT / "configs", "ablate")
+    [(given, left)] = found
+    assert left == (given if kept is None else kept)
 
 
 # Proof of effect
@@ -287,7 +305,7 @@ def test_a_model_without_attention_trains_and_shows_none(base: list[str], tmp_pa
     for model, ablation, kinds in (("birnn", "no_attention", 0), ("transformer", "no_cross_attention", 2)):
         directory = trained(base, tmp_path, f"model={model}", *SMALL[model], f"ablation={ablation}", "views.attention=true")
         events = EventAccumulator(str(directory), size_guidance={"images": 0, "scalars": 0}).Reload()
-        assert len({tag.split("/")[1] for tag in events.Tags()["images"]}) == kinds
+        assert len({tag.split("/")[2] for tag in events.Tags()["images"] if tag != "weights/valid heads"}) == kinds
         with pytest.raises(InputError, match="this model has no attention"):
             picture_attention(Attention(checkpoint=str(directory), output=str(tmp_path / "map.png")))
 
@@ -299,12 +317,21 @@ def test_the_diagnosis_is_logged_and_does_not_change_training(base: list[str], t
             trained(base, tmp_path, f"model={model}", *SMALL[model], f"views.diagnosis={every}", f"name={model}{every}")
             for every in (4, 0)
         )
-        events = EventAccumulator(str(diagnosed), size_guidance={"scalars": 0}).Reload()
-        steps = {tag: [e.step for e in events.Scalars(tag)] for tag in events.Tags()["scalars"] if tag.startswith("why/")}
-        assert steps and all(at == [1, 4, 8, 12] for at in steps.values())
-        aspects = {tag.split("/")[1] for tag in steps}
+        history = Run("baseline", 1, diagnosed, Status()).history
+        curves = {tag: points for tag, points in history.items() if tag.startswith("why/")}
+        assert curves and all([step for step, _ in points] == [1, 4, 8, 12] for points in curves.values())
+        places = {tag: points for tag, points in curves.items() if tag.count("/") == 2}
+        aspects = {tag.split("/")[1] for tag in places}
         sublayer_aspects = {"update_ratio", "update_cosine", "position_cosine"} if model == "transformer" else set()
         assert aspects == {"gradient_norm", "attention_entropy", "score_variance"} | sublayer_aspects
+        shown = EventAccumulator(str(diagnosed)).Reload().Tags()["scalars"]
+        assert {tag for tag in shown if tag.startswith("why/")} == curves.keys() - places.keys()
+        for aspect in aspects:
+            lines = [[value for _, value in points] for tag, points in places.items() if tag.split("/")[1] == aspect]
+            for which, of in (("smallest", min), ("largest", max)):
+                assert [value for _, value in curves[f"why/{aspect} {which}"]] == [
+                    of(values) for values in zip(*lines, strict=True)
+                ]
         one, two = (read(directory / "checkpoints" / f"step-{STEPS}.ckpt") for directory in (diagnosed, plain_run))
         assert all(torch.equal(value, two["state_dict"][name]) for name, value in one["state_dict"].items())
 
@@ -418,6 +445,7 @@ def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, ablate: 
     assert ablate(chosen, "name=rows", processes=killed).code == 0
     expected = {"baseline": "finished", "same": "refused", "huge_rate": "diverged", "no_residual": "killed"}
     assert states(folder) == {f"{name}-seed1": state for name, state in expected.items()}
+    assert not any(folder.glob("events.out.*"))  # TensorBoard would show the suite itself as a run called "."
     status = json.loads((folder / "status.json").read_text())
     assert "equal to the baseline" in status["same-seed1"]["message"]
     assert not (folder / "same-seed1").exists()
@@ -542,8 +570,8 @@ def multirun(base: list[str], launcher: str) -> list[str]:
 
 def check_multirun(outputs: Path) -> None:
     runs = {path.parent.name for path in outputs.glob("*/metrics.json")}
-    assert runs == {f"files-transformer-{name}-seed1" for name in ("baseline", "no_residual")}
-    assert (outputs / "files-transformer-no_residual-seed1" / "proof.json").exists()
+    assert runs == {f"{name}-transformer-files-seed1" for name in ("baseline", "no_residual")}
+    assert (outputs / "no_residual-transformer-files-seed1" / "proof.json").exists()
 
 
 def test_hydras_own_multirun_trains_the_same_variants(base: list[str], tmp_path: Path) -> None:

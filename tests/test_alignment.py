@@ -1,4 +1,4 @@
-"""Tests that attention between words, word alignments and measurements of attention equal independent computations."""
+"""Compares word-level attention, word alignments and measurements of attention with independent implementations."""
 
 import itertools
 import math
@@ -195,6 +195,8 @@ def test_each_word_is_linked_to_the_word_with_most_attention_at_either_step() ->
     assert alignments.links(Head(0, 1, "read")) == [[(1, 0), (0, 1)], [(1, 0)]]
     assert alignments.agreement(Head(0, 0, "produced")).recall == 0.5
     assert {h.head for h in alignments.heads()} == {0, 1, None} and len(alignments.heads()) == 6
+    rates = [alignments.agreement(Head(0, head, "produced")).aer for head in (0, 1)]
+    torch.testing.assert_close(alignments.error_rates(), torch.tensor([rates]))
     assert Alignments([turned, found]).best() == Head(0, None, "produced")
     assert Alignments().best() == Head(0, 0, "produced") and Alignments().links(Head(0, 0, "produced")) == []
 

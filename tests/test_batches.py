@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from entente.data.batches import Batch, EvaluationBatches, Rows, TrainingBatches, collate
+from entente.data.batches import Batch, EvaluationBatches, EvaluationSplit, Rows, TrainingBatches, collate
 from entente.data.corpora import Corpus
-from entente.data.module import EvaluationSplit, TranslationData
+from entente.data.module import TranslationData
 from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
 from entente.errors import InputError
 
@@ -99,7 +99,7 @@ def test_pairs_too_long_to_train_on_are_dropped_and_logged(caplog: pytest.LogCap
     assert sorted(itertools.chain(*batches.epoch(0))) == [0, 2, 3]
     assert batches.dropped == 2
     assert [record.getMessage() for record in caplog.records] == ["2 training pairs with more than 29 tokens were dropped"]
-    with pytest.raises(InputError, match="max_tokens=3: no training pair is that short"):
+    with pytest.raises(InputError, match="max_tokens=3: every training pair is longer"):
         TrainingBatches(Rows(src), Rows(tgt), max_tokens=3, seed=1)
 
 

@@ -18,17 +18,22 @@ from PIL import Image
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from entente.attention.record import AttentionMap
+from entente.attention.alignment import word_spans
+from entente.attention.numbers import measure, pairs_of
+from entente.attention.record import CROSS, DECODER, ENCODER, AttentionMap
 from entente.console import escape
+from entente.console import log as console_log
 from entente.console.escape import table
+from entente.console.log import display
+from entente.data.alignments import Gold
 from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import PAD, Tokenizer, Vocabulary
 from entente.decoding.search import Search
 from entente.decoding.translate import translate
 from entente.models import MODELS
-from entente.training import progress, views
-from entente.training.progress import TrainingProgress, clock
+from entente.training import views
+from entente.training.progress import TrainingProgress
 from entente.training.run_directory import Checkpoints, CheckpointSettings
 from entente.training.translator import Optim, Translator
 from entente.training.views import TensorBoardViews, Views, attention_images
@@ -103,7 +108,7 @@ class Raises(L.Callback):
 def test_attention_maps_of_every_sentence_and_kind(name: str, kinds: list[str], vocabulary: Vocabulary, tmp_path: Path) -> None:
     fit(translator(vocabulary, name), tmp_path, view(attention_every=0))
     written = events(tmp_path)
-    tags = {f"attention/{kind}/{title}" for kind in kinds for title in (*FIXED, "valid 1")}
+    tags = {f"weights/{title}/{kind}" for kind in kinds for title in (*FIXED, "valid 1")}
     assert set(written.Tags()["images"]) == tags
     for tag in tags:
         images = written.Images(tag)
@@ -139,14 +144,38 @@ def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeyp
 def test_maps_skip_validations_but_never_the_last(vocabulary: Vocabulary, tmp_path: Path) -> None:
     saving = Checkpoints(tmp_path, CheckpointSettings())
     fit(translator(vocabulary, "birnn", max_steps=16), tmp_path, view(FIXED[:1], attention_every=7), saving)
-    assert [image.step for image in events(tmp_path).Images(f"attention/alignment/{FIXED[0]}")] == [4, 12, 16]
+    assert [image.step for image in events(tmp_path).Images(f"weights/{FIXED[0]}/alignment")] == [4, 12, 16]
 
 
 def test_maps_are_also_drawn_when_training_stops_early(vocabulary: Vocabulary, tmp_path: Path) -> None:
     module = translator(vocabulary, "birnn", max_steps=99)
     trainer = fit(module, tmp_path, EarlyStopping("valid/bleu", mode="max"), view([], attention_every=98))
-    images = events(tmp_path).Images("attention/alignment/valid 1")
+    images = events(tmp_path).Images("weights/valid 1/alignment")
     assert [image.step for image in images] == [4, trainer.global_step] and trainer.global_step < 96
+
+
+@pytest.mark.parametrize("name", ["transformer", "birnn"])
+def test_with_gold_links_the_best_head_has_an_error_rate(
+    name: str, vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split, links = Dataset.from_dict({"src": SRC, "tgt": TGT}), frozenset({(0, 0), (1, 1)})
+    gold = [Gold(word_spans(src), word_spans(tgt), links, links) for src, tgt in zip(SRC, TGT, strict=True)]
+    data = TranslationData(Corpus("tiny", split, split, {}, gold={"valid": gold}), vocabulary, 60, 1)
+    drawn: list[Any] = []
+    plain = views.draw_heads
+    monkeypatch.setattr(views, "draw_heads", lambda values, title: drawn.append((values, title)) or plain(values, title))
+    board, module = TensorBoardLogger(tmp_path, name="", version=""), translator(vocabulary, name)
+    views.log_heads(board, module, data, 99, 7)
+    board.save()
+    _, alignments = measure(module.model, vocabulary, pairs_of(data, "valid"))
+    expected = min(alignments.agreement(h).aer for h in alignments.heads() if h.step == "produced" and h.head is not None)
+    [shown] = events(tmp_path).Scalars("weights/valid aer best head")
+    assert (shown.step, shown.value) == (7, pytest.approx(expected))
+    assert len(drawn) == (name == "transformer")
+    for values, title in drawn:
+        assert "5 validation sentences" in title
+        assert {kind: "aer" in found for kind, found in values.items()} == {ENCODER: False, DECODER: False, CROSS: True}
+        assert float(values[CROSS]["aer"].min()) == pytest.approx(expected)
 
 
 def test_maps_do_not_change_training(vocabulary: Vocabulary, tmp_path: Path) -> None:
@@ -191,10 +220,6 @@ def terminal() -> Console:
     return Console(file=io.StringIO(), force_terminal=True, force_interactive=True, width=110, color_system=None)
 
 
-def plain() -> Console:
-    return Console(file=io.StringIO(), force_terminal=False, width=110)
-
-
 def output(console: Console) -> str:
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -212,63 +237,50 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_progress_without_a_terminal(vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    console = plain()
-    module = translator(vocabulary, max_steps=12)
-    trainer = fit(module, tmp_path, TrainingProgress(3, console))
-    assert output(console) == ""
-    found = [
-        re.fullmatch(r"step (\d+)/12  loss [\d.]+  [\d,]+ tokens/s(  BLEU .*?)?  \d:\d\d, \d:\d\d left", x)
-        for x in lines(caplog)
-    ]
-    assert all(found), lines(caplog)
-    assert [int(m[1]) for m in found if m] == [3, 4, 6, 8, 9, 12]  # no step twice, not even those with a validation (4, 8, 12)
-    assert [bool(m[2]) for m in found if m] == [False, True, True, True, True, True]
+    trainer = fit(translator(vocabulary, max_steps=13), tmp_path, TrainingProgress())
+    pattern = r"step (\d+)/13  loss [\d.]+  [\d,]+ tokens/s  BLEU .*?  \d:\d\d, \d:\d\d left"
+    found = [re.fullmatch(pattern, line) for line in lines(caplog)]
+    assert [m and int(m[1]) for m in found] == [4, 8, 12, 13], lines(caplog)  # after each validation, and at the end
     assert f"BLEU {float(trainer.callback_metrics['valid/bleu']):.1f}" in lines(caplog)[-1]
+    assert display.tasks == []
 
 
 def test_progress_counts_optimiser_steps(vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    fit(translator(vocabulary, max_steps=6), tmp_path, TrainingProgress(2, plain()), accumulate_grad_batches=3)
+    fit(translator(vocabulary, max_steps=6), tmp_path, TrainingProgress(), accumulate_grad_batches=3)
     steps = [int(x.split()[1].split("/")[0]) for x in lines(caplog)]
-    assert set(steps) == {1, 2, 4, 5, 6}, "validation is after batches 4, 8, 12 and 16; the lines count steps of 3 batches"
+    assert steps == [1, 2, 4, 5, 6], "validation is after batches 4, 8, 12 and 16; the lines count steps of 3 batches"
 
 
 def test_progress_on_a_terminal(
     vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = [1000.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    console, times = terminal(), []
-
-    class Clock(L.Callback):
-        def on_train_batch_start(self, *_: Any) -> None:
-            now[0] += 0.1
-            times.append(output(console).count("step"))
-
-    fit(translator(vocabulary, max_steps=20), tmp_path, Clock(), TrainingProgress(1, console), limit_val_batches=1)
+    console = terminal()
+    monkeypatch.setattr(console_log, "Console", lambda **_: console)
+    fit(translator(vocabulary, max_steps=20), tmp_path, TrainingProgress(), limit_val_batches=1)
     shown = output(console)
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") > 0, "the cursor is not shown again"
-    assert "BLEU" in shown and " left" in shown and "━" in shown
+    assert "BLEU" in shown and " left" in shown
     drawn = [int(x) for x in re.findall(r"step (\d+)/20", shown)]
-    assert drawn == sorted(drawn)
-    # Steps take 0.1 s and the display draws 4 times a second, so at most two of the four steps between validations are drawn.
-    assert all(times[i + 3] - times[i] <= 2 for i in range(0, 20, 4)), times
+    assert drawn == sorted(drawn) and drawn[0] == 0 and drawn[-1] == 20
     assert [x.split()[1] for x in lines(caplog)] == ["4/20", "8/20", "12/20", "16/20", "20/20"]
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
-def test_the_display_ends_with_the_run(error: type[BaseException], vocabulary: Vocabulary, tmp_path: Path) -> None:
+def test_the_display_ends_with_the_run(
+    error: type[BaseException], vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     console = terminal()
-    progress = TrainingProgress(1, console)
+    monkeypatch.setattr(console_log, "Console", lambda **_: console)
     with pytest.raises((error, SystemExit)):
-        fit(translator(vocabulary), tmp_path, progress, Raises(error))
+        fit(translator(vocabulary), tmp_path, TrainingProgress(), Raises(error))
     shown = output(console)
     assert "step 4/8" in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
-    assert not progress._live.live.is_started
+    assert display.tasks == []
 
 
 def test_best_bleu_survives_a_resume(vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    progress = TrainingProgress(100, plain())
+    progress = TrainingProgress()
     progress.load_state_dict({"bleu": 50.0, "best": 99.5})
     fit(translator(vocabulary, max_steps=4), tmp_path, progress)
     assert "(best 99.5)" in lines(caplog)[-1]
@@ -292,8 +304,3 @@ def test_without_tensorboard_nothing_is_decoded_or_drawn(
     monkeypatch.setattr(views, "attention_images", lambda *_: pytest.fail("a map is drawn but not written"))
     trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
     view(attention_every=0, heads=2, translations=10).on_validation_end(trainer, translator(vocabulary))
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (130, "2:10"), (3600 + 130, "1:02:10")])
-def test_clock(seconds: float, text: str) -> None:
-    assert clock(seconds) == text

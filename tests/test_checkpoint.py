@@ -149,8 +149,8 @@ def forge(content: Any, path: Path) -> None:
     ("edit", "words"),
     [
         (edited(ENTRY, None), "a checkpoint of another program"),
-        (edited(f"{ENTRY}/schema", SCHEMA - 1), f"written in format {SCHEMA - 1}, this version reads format {SCHEMA}"),
-        (edited(f"{ENTRY}/schema", SCHEMA + 1), f"written in format {SCHEMA + 1}"),
+        (edited(f"{ENTRY}/schema", SCHEMA - 1), f"its format is {SCHEMA - 1}, but this version reads format {SCHEMA}"),
+        (edited(f"{ENTRY}/schema", SCHEMA + 1), f"its format is {SCHEMA + 1}"),
         (edited(f"{ENTRY}/config/model/name", "os.system"), "model.name=os.system: choose one of birnn, transformer"),
         (edited(f"{ENTRY}/config/model/d_hidden", 10**9), "model.d_hidden=1000000000"),
         (edited(f"{ENTRY}/config/model/d_hidden", 4096), "the model has"),  # refused before memory is allocated
@@ -164,8 +164,8 @@ def forge(content: Any, path: Path) -> None:
         (edited("state_dict/model.cell.bias_ih", torch.zeros(1).expand(33)), "cell.bias_ih"),  # one number expanded to 33
         (edited("state_dict/model.cell.bias_ih", torch.zeros(34)), r"is \(34,\), the model has \(33,\)"),
         (edited("state_dict/model.cell.bias_ih", "zeros"), "of the wrong kind"),
-        (edited(f"{ENTRY}/schema", "x" * 10**6), f"written in format x{{77}}\\.\\.\\., this version reads format {SCHEMA}"),
-        (edited(f"{ENTRY}/schema", torch.tensor([1, 2])), "written in format Tensor"),
+        (edited(f"{ENTRY}/schema", "x" * 10**6), f"its format is x{{77}}\\.\\.\\., but this version reads format {SCHEMA}"),
+        (edited(f"{ENTRY}/schema", torch.tensor([1, 2])), "its format is Tensor"),
         (edited(f"{ENTRY}/config/model/name", ["birnn"]), r"model\.name=\[birnn\]: choose one of"),
         (edited(f"{ENTRY}/config", ["model"]), "of the wrong kind"),
         (edited(f"{ENTRY}/config/model", 7), "of the wrong kind"),
@@ -216,7 +216,7 @@ def test_weights_that_share_memory_are_refused_before_the_model_allocates_its_ow
 def test_a_model_beyond_memory_is_refused_before_it_is_made(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1}
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
-    with pytest.raises(InputError, match=r"model: its [\d,]+ parameters take 0 GB, this machine has 0; make it smaller"):
+    with pytest.raises(InputError, match=r"model: its [\d,]+ parameters take 0 GB, but this machine has 0 GB; make it smaller"):
         load(str(saved))
 
 

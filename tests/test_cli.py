@@ -1,24 +1,33 @@
 """Tests commands as a user types them: all mistakes are reported together, one line each, with exit code 2."""
 
+import copy
 import logging
+import math
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import hydra
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
+from entente.__main__ import VERBS
 from entente.config import command_line as cli
-from entente.config.schema import problems
+from entente.config.command_line import plain
+from entente.config.schema import flat, problems
+from entente.config.tables import is_surely_valid
 from entente.console.endings import endings
 from entente.decoding.search import Search
 from entente.errors import InputError, Interrupted
 from entente.process import prepare_process
 from entente.training.run_directory import LogFile
+from entente.training.settings import RunSettings
 from entente.training.translator import Optim
 
 ROOT = Path(__file__).parents[1]
@@ -89,7 +98,11 @@ def test_a_wrong_setting_is_one_line_with_the_nearest_right_name(overrides: list
     assert words in line
 
 
-@pytest.mark.parametrize("arguments", [["modle=birnn"], ["model=birnn", "trainer.max_stepz=3"], ["--help"]], ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [["modle=birnn"], ["model=birnn", "seed=2", "name=mine", "optim.lr=1e-3", "trainer.max_stepz=3"], ["--help"]],
+    ids=str,
+)
 def test_help_and_unknown_keys_are_answered_without_torch(arguments: list[str], tmp_path: Path) -> None:
     program = "import sys\nfrom entente.__main__ import main\ntry:\n    main()\nfinally:\n"
     program += "    assert not {'torch', 'lightning', 'datasets'} & set(sys.modules)"
@@ -105,7 +118,16 @@ def test_help_and_unknown_keys_are_answered_without_torch(arguments: list[str], 
         (["--help"], 0, "corpus     Show sentences"),
         (["--version"], 0, "entente 0."),
         (["trian", "model=birnn"], 2, "error: trian: choose one of train, .+; did you mean train\\?"),
-        (["corpus", "--help", "n=3"], 0, "n: 3  # number of sentences; a whole number from 0 to 1000"),
+        (
+            ["corpus", "n=3", "--help", "seed=2"],
+            0,
+            r"n=3 +number of sentences; a whole number from 0 to\n +1000\n(.|\n)+seed=2",
+        ),
+        (["help", "train", "model=birnn"], 0, r"model.d_hidden=256 +width of each direction"),
+        (["trace", "help"], 0, "  entente trace example=true\n"),
+        (["train", "--model", "birnn"], 2, "error: --model birnn: settings are written without dashes; write model=birnn\n$"),
+        (["train", "seed=2", "--max-steps=5"], 2, "error: --max-steps=5: .+; write trainer.max_steps=5\n$"),
+        (["train", "birnn"], 2, r"error: birnn: not an override; write KEY=VALUE; did you mean model=birnn\?\n$"),
         (["train", "--help", "modle=birnn"], 2, "did you mean model\\?"),
         (["compare", "nowhere"], 2, "error: nowhere: not a suite"),
     ],
@@ -189,11 +211,41 @@ def test_settings_are_checked_by_the_choices_that_were_meant(overrides: list[str
     assert [line.partition(":")[0] for line in refused(command, "train", *overrides)] == wrong
 
 
+def test_a_value_that_is_surely_valid_is_never_refused() -> None:
+    with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        config = plain(hydra.compose("train"))[0]
+    accepted = 0
+    for key in [key for key, value in flat(config) if not isinstance(value, dict)]:
+        for value in (-1, 0, 1, 2, 10**9, 0.5, 1.0, math.inf, math.nan, True, None, "x", "", "../x", "cosine", [], {}):
+            given = copy.deepcopy(config)
+            part, _, last = key.rpartition(".")
+            reduce(lambda node, name: node[name], part.split(".") if part else [], given)[last] = value
+            if is_surely_valid(key, "train", given):
+                accepted += 1
+                RunSettings.of(given)  # raises InputError if it is refused
+    assert accepted > 100
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_help_fits_80_columns_and_explains_each_setting(
+    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [f"{verb}.py", "--help"])
+    cli.run(lambda config: None, ROOT / "configs", verb)
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    assert len(re.findall(rf"^  .*entente {verb} ", text, re.MULTILINE)) == 3  # examples
+    with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        keys = [key for key, value in flat(OmegaConf.to_container(hydra.compose(verb))) if not isinstance(value, dict)]
+    shown = re.findall(r"^  ([\w.]+)=", text, re.MULTILINE)
+    assert sorted(shown) == sorted(keys)
+
+
 @pytest.mark.parametrize("flag", ["--help", "--info=config"])
 def test_the_help_and_info_of_hydra_still_work(flag: str, tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "train.py"), flag]  # in another process, as Hydra configures logging
+    command = [sys.executable, str(ROOT / "scripts" / "train.py"), flag]  # in another process, because Hydra configures logging
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "") and "max_steps: 1600" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "") and re.search("max_steps[:=] ?1600", done.stdout)
 
 
 def test_an_unknown_package_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

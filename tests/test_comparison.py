@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from rich.console import Console
 from torch.utils.tensorboard import SummaryWriter
@@ -77,7 +78,8 @@ def write_events(folder: Path, damage: float) -> None:
             writer.add_scalar("train/loss", math.nan if damage > 2 else 6 - 5 * learnt, step)
             for aspect in ASPECTS:
                 for i, place in enumerate(PLACES):
-                    writer.add_scalar(f"why/{aspect}/{place}", (0.2 + 0.1 * i) * math.exp(-damage * step / 300), step)
+                    value = (0.2 + 0.1 * i) * math.exp(-damage * step / 300)
+                    writer.add_tensor(f"why/{aspect}/{place}", torch.tensor(value), step)
 
 
 def write_suite(root: Path, runs: Mapping[str, dict[str, Any] | None], states: Mapping[str, str] | None = None) -> Path:
@@ -199,7 +201,9 @@ def test_only_seeds_that_have_a_baseline_are_compared(tmp_path: Path) -> None:
     own = suite.of("other")[0].metrics["test"].bleu
     assert other["test baseline"] == baseline and other["test difference"] == pytest.approx(own - baseline)
     assert other["verdict"] == "worse; 1 of 2 without a same-seed baseline"
-    assert f"BLEU {own:.1f} against the baseline's {baseline:.1f}" in page(compared, suite)
+    text = page(compared, suite)
+    said = f"baseline has BLEU {baseline:.1f} on test. other: worse; 1 of 2 without a same-seed baseline, "
+    assert f"{said}−{baseline - own:.1f} BLEU (other)." in text
 
 
 def test_a_run_that_went_wrong_is_not_as_good(tmp_path: Path) -> None:
@@ -301,7 +305,7 @@ def test_a_run_without_a_finite_measurement_has_a_page(tmp_path: Path) -> None:
     for path in (root / "other-seed1").glob("events.*"):
         path.unlink()
     with SummaryWriter(str(root / "other-seed1")) as writer:
-        writer.add_scalar("why/gradient_norm/encoder 1", math.nan, 1)
+        writer.add_tensor("why/gradient_norm/encoder 1", torch.tensor(math.nan), 1)
     suite = read_suite(root)
     assert "Nothing was measured inside its runs." in page(compare(suite, SAMPLES), suite)
 
@@ -337,7 +341,7 @@ def test_one_table_and_the_translations_of_the_first_seed_are_published(root: Pa
     assert heading == ["source", "reference", "baseline", "twin", "damaged", "empty", "half"]
     for run in suite.runs:
         if run.seed == 1 and run.metrics:
-            own = suite.translations("test", 1)[run.variant]
+            [own] = suite.translations("test", [run])
             assert [row[heading.index(run.variant)] for row in rows] == own.translation
             assert [row[:2] for row in rows] == [list(pair) for pair in zip(own.source, own.reference, strict=True)]
 
@@ -366,7 +370,7 @@ def test_the_tables_hold_every_variant(comparison: Comparison) -> None:
 HOSTILE_NAME = "=cmd|'/c calc'!A1 <img src=x onerror=alert(1)> [a](javascript:b) `c` | \x1b[2J"
 
 
-def test_no_name_is_markup_or_a_formula(comparison: Comparison) -> None:
+def test_no_name_is_markup_or_a_formula(comparison: Comparison, root: Path) -> None:
     first, *others = comparison.rows
     rows = [{**first, "variant": HOSTILE_NAME, "verdict": "-1+1"}, *others]
     odd = dataclasses.replace(comparison, name=HOSTILE_NAME, command=HOSTILE_NAME, rows=rows)
@@ -380,15 +384,15 @@ def test_no_name_is_markup_or_a_formula(comparison: Comparison) -> None:
     assert min(numbers) < 0  # negative numbers are not prefixed with a quote
     console = Console(width=400)
     with console.capture() as captured:
-        console.print(terminal(odd))
+        console.print(*terminal(odd, read_suite(root)))
     assert "\x1b[2J" not in captured.get()
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_on_a_narrow_terminal_verdicts_stay_readable(comparison: Comparison, width: int) -> None:
+def test_on_a_narrow_terminal_verdicts_stay_readable(comparison: Comparison, root: Path, width: int) -> None:
     console = Console(width=width)
     with console.capture() as captured:
-        console.print(terminal(comparison))
+        console.print(*terminal(comparison, read_suite(root)))
     assert all(row["variant"] in captured.get() and row["verdict"] in captured.get() for row in comparison.rows)
 
 
@@ -399,14 +403,14 @@ def test_a_single_seed_is_said_to_be_one(tmp_path: Path) -> None:
 
 
 class Page(HTMLParser):
-    """Parses a page into the addresses that a browser would load, the ids of clip paths, and the text outside scripts."""
+    """Parses a page into the addresses that a browser would load, the ids, and the text outside scripts."""
 
     VOID = {"meta", "br", "img", "hr", "input", "link"}
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.loads: list[str] = []
-        self.clips: list[str] = []
+        self.ids: list[str] = []
         self.text: list[str] = []
         self.open: list[str] = []
         self.feed(text)
@@ -414,8 +418,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
         self.loads += [v for k, v in values.items() if k in ("src", "href", "xlink:href", "srcset", "data", "action") and v]
-        if tag == "clippath":
-            self.clips.append(values["id"] or "")
+        self.ids += [values["id"] or ""] if "id" in values else []
         if tag not in self.VOID:
             self.open.append(tag)
 
@@ -441,17 +444,18 @@ def test_the_page_needs_nothing_but_itself(html: str) -> None:
     parsed = Page(html)
     assert parsed.open == [] and all(address.startswith("#") for address in parsed.loads)
     assert not re.search(r"url\((?!['\"]?#)|@import|<link|<iframe|fetch\(|XMLHttp", html)
-    assert len(parsed.clips) == len(set(parsed.clips)) > 10  # no chart uses another chart's clip path
+    assert len(parsed.ids) == len(set(parsed.ids)) > 10  # no chart uses a shape of another chart
+    assert {address.removeprefix("#") for address in parsed.loads} <= set(parsed.ids)
 
 
 def test_the_page_has_a_verdict_on_each_variant(html: str, comparison: Comparison) -> None:
     text = " ".join(" ".join(Page(html).text).split())
     assert all(row["variant"] in text and row["verdict"] in text for row in comparison.rows)
-    assert re.search(r"empty : BLEU 0\.0 against the baseline's \d\d\.\d \(−\d\d\.\d\): never left the plateau", text)
-    assert text.index("empty : BLEU") < text.index("damaged : BLEU") < text.index("gone : crashed: seed 1: it crashed")
-    assert "No difference from the baseline shown: twin." in text
+    assert "Of 5 others: 2 worse, 1 without a difference shown, 1 never left the plateau, 1 crashed." in text
+    assert re.search(r"Differences range from −\d\d\.\d BLEU \(empty\) to [+−]\d\.\d BLEU \(twin\)\.", text)
+    assert "gone : crashed: seed 1: it crashed" in text
     assert "suite=<small>" in text and comparison.signature in text  # `<small>` is escaped
-    why = text[text.index("Why it failed") :]
+    why = text[text.rindex("Why it failed") :]
     assert all(place in why for place in PLACES) and "rank collapse" in why
     assert "Nothing was measured inside its runs." in why  # this is about `gone`
 
@@ -465,13 +469,70 @@ def test_a_browser_opens_the_page_and_sorts_its_table(html: str, tmp_path: Path)
     (tmp_path / "page.html").write_text(html, encoding="utf-8")
     with new_page() as (browser, problems):
         browser.goto((tmp_path / "page.html").as_uri())
-        first = browser.locator("tbody td").first
+        first = browser.locator("tbody td b").first
         assert first.inner_text() == "baseline"
         browser.locator("th button").nth(3).click()
         assert first.inner_text() == "empty"  # the lowest BLEU
         browser.locator("th button").nth(3).click()
         assert first.inner_text() == "baseline"  # the highest BLEU
+        names = browser.locator("tbody td b").all_inner_texts()
+        assert names[-1] == "gone"  # without a score: last in either order
         assert problems == []
+
+
+def test_the_links_of_a_row_lead_to_its_proof_its_curves_and_its_failure(html: str, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(html, encoding="utf-8")
+    with new_page() as (browser, problems):
+        browser.goto((tmp_path / "page.html").as_uri())
+        assert browser.locator("details[open]").count() == 0
+        row = browser.locator("tbody tr", has_text="damaged")
+        for link in ("proof", "curves", "failure"):
+            row.get_by_text(link, exact=True).click()
+            target = browser.locator(":target")
+            assert target.is_visible() and browser.evaluate(
+                "document.querySelector(':target').getBoundingClientRect().top < innerHeight"
+            )
+            if link != "curves":  # the browser has opened the folded part, of the same variant
+                assert browser.locator("details[open]", has=target).locator("summary").inner_text() == "damaged: worse"
+            browser.go_back()
+        assert problems == []
+
+
+def test_the_page_fits_a_phone_a_dark_screen_and_paper(html: str, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(html, encoding="utf-8")
+    with new_page() as (browser, _):
+        browser.goto((tmp_path / "page.html").as_uri())
+        browser.set_viewport_size({"width": 390, "height": 844})
+        browser.evaluate("document.querySelectorAll('details').forEach(details => details.open = true)")
+        assert browser.evaluate("document.documentElement.scrollWidth") == 390
+        browser.evaluate("document.querySelectorAll('details').forEach(details => details.open = false)")
+        browser.emulate_media(color_scheme="dark")
+        style = (
+            "(element => [getComputedStyle(element).color, getComputedStyle(element).fill])(document.querySelector('svg text'))"
+        )
+        text, fill = browser.evaluate(style)
+        background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert brightness(text) - brightness(background) > 150 and fill == text
+        browser.set_viewport_size({"width": 1047, "height": 700})  # A4 in landscape, less its margins
+        browser.emulate_media(media="print")
+        assert brightness(browser.evaluate("getComputedStyle(document.body).backgroundColor")) > 250
+        assert browser.evaluate("Math.max(...[...document.querySelectorAll('table')].map(t => t.offsetWidth))") < 1047
+        browser.pdf(path=tmp_path / "page.pdf")
+        assert browser.locator("details:not([open])").count() == 0 < browser.locator("details").count()
+
+
+def brightness(color: str) -> float:
+    """Returns the mean of a CSS colour's red, green and blue, from 0 to 255."""
+    return statistics.mean(map(int, re.findall(r"\d+", color)[:3]))
+
+
+@pytest.mark.slow  # draws the inside of 15 runs
+def test_the_page_of_34_variants_is_smaller_than_a_megabyte(tmp_path: Path) -> None:
+    runs = {f"variant{i}-seed1": {"damage": 1, "nll": UNIGRAM} if i < 15 else {} for i in range(33)}
+    suite = read_suite(write_suite(tmp_path / "suite", {"baseline-seed1": {}, **runs}))
+    compared = compare(suite, 2)
+    assert sum(has_failed(row, compared.splits) for row in compared.rows) == 15
+    assert len(page(compared, suite).encode()) < 1_000_000
 
 
 def test_the_command_takes_a_directory_and_writes_three_files(root: Path, comparison: Comparison, tmp_path: Path) -> None:
@@ -494,14 +555,14 @@ def test_a_suite_is_published_by_a_command(tmp_path: Path) -> None:
     refused = subprocess.run([*command, str(kept), str(root)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (refused.returncode, refused.stderr) == (
         2,
-        f"error: {kept}: not a suite, since it has no suite.yaml; give the directory of a suite\n",
+        f"error: {kept}: not a suite, since it has no suite.yaml; give a suite, or at least two finished runs\n",
     )
 
 
 def test_the_command_without_a_suite_is_refused() -> None:
-    config = {"suite": "???", "output": None, "samples": 0, "output_dir": "outputs"}
-    assert problems(Compare, "", config) == [unset("suite"), "samples=0: give a whole number from 1 to 100000"]
-    assert problems(Compare, "", {**config, "suite": "a", "samples": 1}) == []
+    config = {"runs": "???", "output": None, "samples": 0, "output_dir": "outputs"}
+    assert problems(Compare, "", config) == [unset("runs"), "samples=0: give a whole number from 1 to 100000"]
+    assert problems(Compare, "", {**config, "runs": "a", "samples": 1}) == []
 
 
 @pytest.mark.parametrize(
@@ -539,5 +600,5 @@ def test_runs_on_other_sentences_are_not_compared(tmp_path: Path) -> None:
     root = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {}})
     path = root / "other-seed1" / "translations" / "test.tsv"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(InputError, match="other-seed1: test is not the one in .*baseline-seed1"):
+    with pytest.raises(InputError, match="other-seed1: test has other references than in .*baseline-seed1"):
         compare(read_suite(root), SAMPLES)

@@ -32,7 +32,7 @@ from tiny import SMALL, VERBS, WORDS, write_corpus
 ctranslate2 = pytest.importorskip("ctranslate2")
 
 GREEDY, BEAM = Search(), Search(beam=5)
-# The ablations of the Transformer that CTranslate2 can compute.
+# The ablations of the Transformer that CTranslate2 can run.
 SUPPORTED = {
     *("baseline", "layers_1", "layers_2", "layers_4", "one_head", "untied", "post_norm", "learned_positions", "no_positions"),
     *("no_dropout", "no_label_smoothing", "no_warmup"),
@@ -122,7 +122,7 @@ def test_a_variant_is_translated_alike_or_refused(variant: str) -> None:
 
 
 def test_unknown_arguments_and_models_are_refused() -> None:
-    """A model is refused if it has an argument that this version of the Transformer lacks, or if it is not a Transformer."""
+    """The export refuses other models than a Transformer, and arguments that this version of the Transformer lacks."""
     assert defaults(Transformer).keys() >= ANY_VALUE
     assert set(settings_of(Transformer)) == {*defaults(Transformer), *RUNTIME}
     for name, value in (("gate", None), ("dropout_", 0.1)):

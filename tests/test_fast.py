@@ -383,7 +383,7 @@ def test_the_largest_values_equal_those_of_a_sort(columns: int, k: int) -> None:
     values = torch.randperm(17 * columns).view(17, columns).float()
     values[3] = -torch.inf
     values[3, -2:] = torch.tensor([7.0, 3.0])  # row 3 has only two finite values, fewer than k = 5
-    values[5, 0], values[5, -1] = 1e6, 1e5  # the largest are in the first and last group; the last group may be shorter
+    values[5, 0], values[5, -1] = 1e6, 1e5  # in the first group and in the last, which may be shorter
     found, at = largest(values, k)
     torch.testing.assert_close(found, values.sort(dim=1, descending=True).values[:, :k])
     torch.testing.assert_close(values.gather(1, at), found)
@@ -562,7 +562,7 @@ def test_freed_memory_is_reused_without_new_page_faults() -> None:
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
     faults()
-    assert faults() < 5 * 50_000_000 / 4096 / 10  # without the setting, there is about one fault per page
+    assert faults() < 5 * 50_000_000 / 4096 / 10  # without keep_freed_memory(), each page of 4096 bytes would fault
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ SPELLING = Path(__file__).parent / "spelling"
 
 @pytest.fixture(scope="module")
 def parts() -> dict[str, list[Pair]]:
-    """Returns the splits, each in its default size."""
+    """Returns all splits at their default sizes."""
     return splits()
 
 

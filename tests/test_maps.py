@@ -2,15 +2,17 @@
 
 import math
 import warnings
+from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from matplotlib._pylab_helpers import Gcf
 from matplotlib.colors import to_rgba
 from torch import Tensor, nn
 
-from entente.attention.draw import LINK_COLOR, NOT_AS_DECODED, draw, draw_pair, piece_label
+from entente.attention.draw import LINK_COLOR, NOT_AS_DECODED, draw, draw_heads, draw_pair, piece_label
 from entente.attention.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, kind_of, record, record_batch
 from entente.data.tokenizer import BOS, PAD, Tokenizer, Vocabulary
 from entente.models import BiRNN, Seq2Seq, Transformer
@@ -321,6 +323,35 @@ def test_nothing_is_cut_off_and_no_labels_touch() -> None:
             boxes = [text.get_window_extent(renderer) for text in shown[: len(map.rows)]]
             for one, other in zip(boxes, boxes[1:], strict=False):
                 assert (one.y0 >= other.y1 - 1) if side == "y" else (one.x1 <= other.x0 + 1)
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(3, 5), (2, 1)])
+def test_every_head_has_its_number_and_color(layers: int, heads: int) -> None:
+    generator = torch.Generator().manual_seed(3)
+    values = {
+        kind: {name: torch.rand(layers, heads, generator=generator) for name in ("entropy", "end")} for kind in (DECODER, CROSS)
+    }
+    values[CROSS]["aer"] = torch.zeros(layers, heads)
+    figure = draw_heads(values, "un titre large " * 9)
+    [image] = panels(figure)
+    colors, wide, high = image.get_array(), max(heads, 4) + 1, layers + 1
+    assert image.get_clim() == (0, 1)
+    written = {text.get_position(): text.get_text() for text in texts(figure, ha="center")}
+    assert len(written) == (~colors.mask).sum() == 5 * layers * heads
+    for i, kind in enumerate((DECODER, CROSS)):
+        for j, of_heads in enumerate(values[kind].values()):
+            left, top = i * wide + 1, j * high + 1
+            torch.testing.assert_close(
+                torch.tensor(colors.data[top : top + layers, left : left + heads]), of_heads, check_dtype=False
+            )
+            for (layer, head), value in np.ndenumerate(of_heads.numpy()):
+                assert written[left + head + 0.5, top + layer + 0.5] == f"{value:.2f}"
+    figure.canvas.draw()  # type: ignore[attr-defined]
+    renderer = figure.canvas.get_renderer()
+    width, height = figure.canvas.get_width_height()
+    boxes = [text.get_window_extent(renderer) for text in texts(figure)]
+    assert all(box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height for box in boxes)
+    assert not any(box.overlaps(other) for box, other in combinations(boxes, 2))
 
 
 def test_light_is_zero_and_dark_is_one() -> None:

@@ -158,7 +158,7 @@ def test_a_run_stopped_by_signals_ends_with_the_same_bits(
         stopped = run(model, name, more, resume="auto")
         assert stopped.name == name
         assert differences(whole, stopped) == []
-        said = f"resumes from step {step} of {STEPS}" if step < STEPS else f"has trained its {STEPS} steps"
+        said = f"resuming at step {step} of {STEPS}" if step < STEPS else f"complete after {STEPS} steps"
         assert said in capsys.readouterr().out
 
 
@@ -185,10 +185,10 @@ def test_tensorboard_shows_every_point_once(run: Run, at_batch: AtBatch, tmp_pat
     at_batch(0, die)
     shown = points(run("birnn", "died", "views.attention=true", "views.attention_every=0", resume="auto"))
     assert [step for step, _ in shown["train/loss"]] == list(range(1, STEPS + 1))
-    assert {tag: [step for step, _ in shown[tag]] for tag in shown if "valid/" in tag and "final" not in tag} == {
+    assert {tag: [step for step, _ in shown[tag]] for tag in shown if "valid/" in tag} == {
         tag: [5, 10, 15, STEPS] for tag in ("valid/bleu", "valid/chrf", "valid/nll", "translations/valid/text_summary")
     }
-    images = [tag for tag in shown if tag.startswith("attention/")]
+    images = [tag for tag in shown if tag.startswith("weights/valid 1/")]
     assert images and all([step for step, _ in shown[tag]] == [5, 10, 15, STEPS] for tag in images)
 
 
@@ -233,7 +233,7 @@ def test_resume_auto_takes_the_newest_unfinished_run(run: Run, interrupt: Run, t
     assert run("birnn", "a", resume="auto") == tmp_path / "a"  # there is no run yet, so a new one begins
     assert "no run" in capsys.readouterr().out
     assert run("birnn", "a", resume="auto") == tmp_path / "a"
-    assert "has finished; nothing is left to do" in capsys.readouterr().out
+    assert "this run has finished; nothing is left to do" in capsys.readouterr().out
     stop()
     stop()
     assert sorted(path.name for path in tmp_path.glob("a*")) == ["a", "a-2", "a-3"]
@@ -257,7 +257,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     damage(saved[-1])
     resumed = run("birnn", "stopped", resume="auto")
     out = capsys.readouterr().out
-    assert "step-11.ckpt: damaged" in out and "resumes from step 9" in out
+    assert "step-11.ckpt: damaged" in out and "resuming at step 9" in out
     assert differences(whole, resumed) == []
 
 
@@ -289,7 +289,7 @@ MEAN = CheckpointSettings(every=4, average=3)
 def test_the_mean_does_not_depend_on_where_a_run_was_stopped(
     run: Run, unstopped: Run, model: str, interrupt: Run, tmp_path: Path
 ) -> None:
-    """A run stopped at steps 25 and 26 averages checkpoints 24, 28 and 30, as a run that never stopped does."""
+    """A run stopped at steps 25 and 26 averages checkpoints 24, 28 and 30, like a run that was never stopped."""
     whole = unstopped(model, *AVERAGED)
     assert [path.name for path in steps(whole / "checkpoints").values()] == ["step-24.ckpt", "step-28.ckpt", "step-30.ckpt"]
     for batch, step in ((25, 25), (1, 26)):
@@ -305,10 +305,10 @@ def test_steps_whose_checkpoints_are_lost_are_trained_again(
     the process dies in a repeated step."""
     whole = unstopped("birnn", *AVERAGED)
     for name, spoil, said in (
-        ("step-24.ckpt", damage, "step-24.ckpt: damaged.*: going back.* starts again from step 0"),
-        ("step-28.ckpt", Path.unlink, "step-28.ckpt: .*: going back.* resumes from step 24"),
-        ("step-30.ckpt", damage, "step-30.ckpt: damaged.*: going back.* resumes from step 28"),
-        ("best.ckpt", damage, "best.ckpt: damaged.*: going back.* (resumes|starts again) from step"),
+        ("step-24.ckpt", damage, "step-24.ckpt: damaged.*: going back.* starting again at step 0"),
+        ("step-28.ckpt", Path.unlink, "step-28.ckpt: .*: going back.* resuming at step 24"),
+        ("step-30.ckpt", damage, "step-30.ckpt: damaged.*: going back.* resuming at step 28"),
+        ("best.ckpt", damage, "best.ckpt: damaged.*: going back.* (resuming|starting again) at step"),
     ):
         spoilt = tmp_path / f"spoilt-{name}"
         shutil.copytree(whole, spoilt)
@@ -348,8 +348,8 @@ def test_the_end_is_always_validated(run: Run, unstopped: Run, interrupt: Run) -
         settings = [f"trainer.validate_every={validate_every}", "views.heads=32", "views.attention_every=100", *more]
         whole = unstopped("birnn", *settings)
         shown = points(whole)
-        images = [tag for tag in shown if tag.startswith("attention/")]
-        for tag in ("valid/bleu", "translations/valid/text_summary", "heads/near_uniform/alignment"):
+        images = [tag for tag in shown if tag.startswith("weights/") and tag.endswith("/alignment")]
+        for tag in ("valid/bleu", "translations/valid/text_summary", "weights/valid entropy alignment"):
             assert [step for step, _ in shown[tag]] == expected
         assert bool(images) == bool(more) and all([step for step, _ in shown[tag]] == [7, STEPS] for tag in images)
         scores = [value for _, value in shown["valid/bleu"]]
@@ -395,7 +395,8 @@ def test_a_changed_test_set_changes_only_its_own_score(
     assert {line.split("/")[0] for line in differences(whole, run("birnn", "a", own_corpus, resume="auto"))} <= {
         "metrics.json",
         "translations",
-        "final",
+        "scores",
+        "when finished",
     }
 
 
@@ -435,7 +436,9 @@ def test_a_clock_set_back_changes_nothing_that_tensorboard_shows(
     (tmp_path / "test.en").write_text((tmp_path / "test.en").read_text().replace("The", "A"))
     metrics = json.loads((run("birnn", "stopped", own_corpus, resume="auto") / "metrics.json").read_text())
     shown = points(tmp_path / "stopped")
-    assert shown["final/test/ter"] == [(STEPS + 1, pytest.approx(metrics["test"]["ter"]))]
+    assert shown["when finished/test bleu"] == [(STEPS + 1, pytest.approx(metrics["test"]["bleu"]))]
+    [(step, [scores])] = shown["scores/when finished/text_summary"]
+    assert step == STEPS + 1 and f"| {metrics['test']['ter']:.2f} |" in scores.decode()
     assert shown["train/loss"] == points(whole)["train/loss"]
 
 

@@ -16,8 +16,8 @@ from pydantic import AllowInfNan
 from typing_extensions import TypedDict
 
 from entente.checkpoint import RUNTIME
-from entente.config.command_line import FILE, TABLES
 from entente.config.schema import defaults, fill, nearest, problems, settings_of, to_text
+from entente.config.tables import FILE, TABLES
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.models import MODELS
@@ -79,7 +79,11 @@ def test_what_an_annotation_allows_is_accepted(annotation: Any, value: object) -
         (float, 10**400, "part.key=(a number of more than 80 digits): give a number"),
         (str, 3, "part.key=3: give text"),
         (str, ["a"], "part.key=[a]: give text"),
-        (Annotated[list[int], MinLen(1)], [], "part.key=[]: give a list of at least 1, each a whole number"),
+        (
+            Annotated[list[int], MinLen(1)],
+            [],
+            "part.key=[]: give a list of length 1 or more in which each item is a whole number",
+        ),
         (bool, 1, "part.key=1: give true or false"),
         (bool, "yes", "part.key=yes: give true or false"),
         (int | None, "x", "part.key=x: give a whole number or null"),
@@ -96,9 +100,9 @@ def test_what_an_annotation_allows_is_accepted(annotation: Any, value: object) -
         (Sequence[Sublayer], "selff", "part.key=selff: give a list of self, cross, ff; did you mean self?"),
         (Sequence[Sublayer], "ff", "part.key=ff: give a list of self, cross, ff"),
         (Sequence[Sublayer], ["ff", "corss"], "part.key=[ff, corss]: give a list of self, cross, ff; did you mean cross?"),
-        (Sequence[int], [1, "a"], "part.key=[1, a]: give a list, each a whole number"),
-        (str | Sequence[str], 3, "part.key=3: give text or a list, each text"),
-        (Mapping[str, int], 3, "part.key=3: give settings by name, each a whole number"),
+        (Sequence[int], [1, "a"], "part.key=[1, a]: give a list in which each item is a whole number"),
+        (str | Sequence[str], 3, "part.key=3: give text or a list in which each item is text"),
+        (Mapping[str, int], 3, "part.key=3: give settings by name, where each value is a whole number"),
     ],
     ids=str,
 )
@@ -147,7 +151,7 @@ GOOD = {"side": {"src": "a", "tgt": "b"}, "how": {"beam": 5}}
         ({"tests": {"news": {"src": "a", "tgt": "b"}, "talks": {"src": "c", "tgt": "d"}}}, []),
         ({"tests": {"news": {"src": "a"}}}, ["top.tests.news.tgt is not set: give it as top.tests.news.tgt=VALUE"]),
         ({"tests": {"news": {"src": 1, "tgt": "b"}}}, ["top.tests.news.src=1: give text"]),
-        ({"tests": 3}, ["top.tests=3: give settings by name, each the settings src, tgt or null"]),
+        ({"tests": 3}, ["top.tests=3: give settings by name, where each value is the settings src, tgt or null"]),
         ({"side": "x"}, ["top.side=x: give the settings src, tgt"]),
         (
             {"side": {"src": "a", "tgt": None, "tg": "c"}},

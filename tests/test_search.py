@@ -212,8 +212,8 @@ def test_a_search_stops_when_a_whole_beam_of_ended_hypotheses_scores_more_than_t
     ("ends", "limit", "expected"),
     [
         (0.09, 5, [([1, 1, 1, 1], True), ([1, 1, 1], True)]),  # the first scores -1.7; [1] * 5 scores -0.3, but has not ended
-        (0.09, 1, [([], True), ([1], False)]),  # fewer than n_best have ended
-        (1e-9, 1, [([1], False), ([0], False)]),  # none has ended
+        (0.09, 1, [([], True), ([1], False)]),  # only one hypothesis has ended
+        (1e-9, 1, [([1], False), ([0], False)]),  # no hypothesis has ended
     ],
     ids=["enough ended", "one ended", "none ended"],
 )

@@ -17,18 +17,22 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 from PIL import Image
 from playwright.sync_api import Locator, Page
 from torch.utils.tensorboard import SummaryWriter
 
 from browser import executable, new_page
 from entente.attention.record import CROSS, DECODER, ENCODER, AttentionMap
+from entente.config.command_line import plain
 from entente.data.tokenizer import PAD, Tokenizer, Vocabulary
 from entente.decoding.search import Search
 from entente.models import Transformer
 from entente.training import views
+from entente.training.train import train
 from entente.training.translator import Optim, Translator
 from entente.training.views import attention_images
+from tiny import SMALL, write_corpus
 
 MAKEFILE = Path(__file__).parents[1] / "Makefile"
 IMAGES = 13  # more than the 10 images per tag that TensorBoard keeps by default
@@ -42,6 +46,13 @@ VIEWS = {
     "timeseries": ("image-card", "tb-truncated-path", "[aria-label='Toggle actual image size']"),
     "images": ("tf-image-loader", "[itemprop=name]", "[aria-label='Toggle actual size']"),
 }
+# For views of runs: the CSS selector of the headings that a reader sees, and the last of them.
+HEADINGS = {
+    "timeseries": (".group-title", "why"),
+    "hparams": ("tf-hparams-table-view .table-header", "test BLEU"),
+    "custom_scalars": ("tf-card-heading [itemprop=name]", "target tokens per second"),
+}
+ABLATIONS = ("baseline", "no_residual")
 # A JavaScript function that returns the fields of a `Picture`.
 PICTURE = """async image => {
   if (!image.complete) await new Promise(done => image.onload = image.onerror = done);
@@ -120,9 +131,9 @@ def fetch(url: str) -> Any:
 def test_every_image_of_a_run_is_kept(tmp_path: Path) -> None:
     with SummaryWriter(str(tmp_path / "run")) as writer:
         for step in range(IMAGES):
-            writer.add_image("attention/a b", np.zeros((5, 7, 3), dtype=np.uint8), step, dataformats="HWC")
+            writer.add_image("weights/a b", np.zeros((5, 7, 3), dtype=np.uint8), step, dataformats="HWC")
     with tensorboard(tmp_path) as address:
-        query = urlencode({"tag": "attention/a b", "run": "run", "sample": 0})
+        query = urlencode({"tag": "weights/a b", "run": "run", "sample": 0})
         images = fetch(f"{address}data/plugin/images/images?{query}")
     assert [image["step"] for image in images] == list(range(IMAGES))
 
@@ -198,14 +209,40 @@ def check_view(browser: Page, view: str, drawn: dict[str, Drawn], screenshot: Pa
 
 
 def test_a_browser_shows_the_maps_with_legible_tokens(drawn: dict[str, Drawn], tmp_path: Path) -> None:
-    assert {tag.split("/")[1] for tag in drawn} == {ENCODER, DECODER, CROSS} and len(drawn) == 6
-    assert all(part in drawn[f"attention/{CROSS}/garçon"].text for part in ("·Le", "·garçon", "été"))
+    assert {tag.split("/")[2] for tag in drawn} == {ENCODER, DECODER, CROSS} and len(drawn) == 6
+    assert all(part in drawn[f"weights/garçon/{CROSS}"].text for part in ("·Le", "·garçon", "été"))
     with new_page() as (browser, problems), tensorboard(tmp_path / "logs") as address:
         fetch(f"{address}data/plugin/images/tags")
         for view in VIEWS:
             browser.goto("about:blank")  # changing only the fragment of the address would not reload the page
             browser.goto(f"{address}?darkMode=false#{view}")
             check_view(browser, view, drawn, tmp_path / f"{view}.png")
+        assert problems == []
+
+
+@pytest.fixture
+def two_runs(tmp_path: Path) -> set[str]:
+    """Trains a baseline and an ablation as `make train` does, only smaller, and returns their names."""
+    root, configs = tmp_path / "outputs", str(MAKEFILE.parent / "configs")
+    small = [*write_corpus(tmp_path), f"output_dir={root}", *SMALL["transformer"], "trainer.accelerator=cpu"]
+    small += ["trainer.max_steps=4", "trainer.log_every=1", "search.length_factor=0.5", "views.attention=false"]
+    with initialize_config_dir(configs, version_base="1.3"):
+        return {train(plain(compose("train", [*small, f"ablation={name}"]))[0]).name for name in ABLATIONS}
+
+
+def test_a_browser_compares_two_ordinary_runs(two_runs: set[str], tmp_path: Path) -> None:
+    with new_page() as (browser, problems), tensorboard(tmp_path / "outputs") as address:
+        wait_until(lambda: set(fetch(f"{address}data/runs")) >= two_runs, "both runs")
+        assert set(fetch(f"{address}data/runs")) == two_runs == {f"{name}-transformer-files-seed1" for name in ABLATIONS}
+        seen = {}
+        for view, (titles, last) in HEADINGS.items():
+            browser.goto("about:blank")
+            browser.goto(f"{address}#{view}")
+            browser.locator(titles).filter(has_text=last).wait_for()
+            seen[view] = [text.strip() for text in browser.locator(titles).all_text_contents()]
+        assert seen["timeseries"] == ["Pinned", "train", "valid", "weights", "when finished", "why"]
+        assert seen["hparams"][2:] == ["model.name", "optim.lr", "seed", "trainer.max_steps", "variant", "test BLEU"]
+        assert seen["custom_scalars"] == ["training loss", "validation BLEU", "target tokens per second"]
         assert problems == []
 
 

@@ -98,7 +98,7 @@ def test_bytes_that_are_not_a_tokenizer_of_this_package_are_refused() -> None:
     with pytest.raises(InputError, match="damaged"):
         Tokenizer(b"")
     other = TOKENIZERS["bpe"].model.replace(b"<pad>", b"<bad>")
-    with pytest.raises(InputError, match="not one of ours"):
+    with pytest.raises(InputError, match="not trained by this program"):
         Tokenizer(other)
 
 

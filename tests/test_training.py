@@ -85,17 +85,25 @@ def test_a_run_writes_all_its_files(base: list[str]) -> None:
 
     events = EventAccumulator(str(run), size_guidance={"images": 0}).Reload()
     scalars, images = events.Tags()["scalars"], events.Tags()["images"]
-    assert {"train/loss", "train/nll", "train/tokens_per_second", "train/lr", "valid/bleu", "valid/nll"} <= set(scalars)
+    training = {f"train/{name}" for name in ("loss", "nll", "tokens_per_second", "lr")}
+    assert {*training, "valid/bleu", "valid/chrf", "valid/nll", "when finished/test bleu"} <= set(scalars)
+    assert {tag.partition("/")[0] for tag in scalars} == {"train", "valid", "weights", "when finished", "why"}
     assert [e.step for e in events.Scalars("valid/bleu")] == [6]
     for kind in ("encoder self-attention", "decoder masked self-attention", "cross-attention"):
-        assert sum(f"attention/{kind}/" in tag for tag in images) == 3, images
-    assert any(tag.startswith("translations/") for tag in events.Tags()["tensors"])
+        assert sum(tag.startswith("weights/") and tag.endswith(f"/{kind}") for tag in images) == 3, images
+        assert f"weights/valid 1/{kind}" in images
+    texts = {tag: events.Tensors(f"{tag}/text_summary") for tag in ("translations/valid", "scores/when finished")}
+    assert [text.step for text in texts["translations/valid"]] == [6]
+    assert [text.step for text in texts["scores/when finished"]] == [7]
+    rows = texts["scores/when finished"][0].tensor_proto.string_val[0].decode().splitlines()
+    assert rows[0] == "| split | sentences | BLEU | chrF | TER | NLL |" and len(rows) == 2 + len(metrics)
+    numbers = [float(cell) for cell in rows[3].strip("|").split("|")[1:]]
+    assert numbers == pytest.approx([metrics["test"][name] for name in ("sentences", "bleu", "chrf", "ter", "nll")], abs=0.005)
     assert events.summary_metadata["_hparams_/session_start_info"].plugin_data.plugin_name == "hparams"
     experiment = HParamsPluginData.FromString(events.summary_metadata["_hparams_/experiment"].plugin_data.content).experiment
-    assert {info.name.tag for info in experiment.metric_infos} <= set(scalars)
-    assert {"model.d_model", "optim.lr"} <= {info.name for info in experiment.hparam_infos if not info.differs}
-    assert {info.name for info in experiment.hparam_infos if info.differs} == {"model.name", "seed", "variant"}
-    assert events.Scalars("final/test/bleu")[-1].value == pytest.approx(metrics["test"]["bleu"])
+    assert [info.name.tag for info in experiment.metric_infos] == ["when finished/test bleu"]
+    assert {"model.d_model", "optim.warmup"} <= {info.name for info in experiment.hparam_infos if not info.differs}
+    assert events.Scalars("when finished/test bleu")[-1].value == pytest.approx(metrics["test"]["bleu"])
 
 
 # The published learning rates after warm-up, divided by their peak, as functions of the step (from 0) and the number of steps.
@@ -197,11 +205,12 @@ def test_a_name_that_is_too_long_leaves_nothing_behind(base: list[str], tmp_path
     assert not (tmp_path / "outputs").exists()
 
 
-def test_overfit_memorises_one_batch(base: list[str]) -> None:
+def test_overfit_memorises_one_batch(base: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     more = ["overfit=true", "trainer.max_steps=150", "trainer.validate_every=150", "optim.lr=1e-2", "data.batch.max_tokens=90"]
-    metrics = json.loads((trained(base, "transformer", *more) / "metrics.json").read_text())
-    assert metrics["valid"]["bleu"] == pytest.approx(100)
-    assert metrics["valid"]["sentences"] < 23
+    run = trained(base, "transformer", *more)
+    [(split, scores)] = json.loads((run / "metrics.json").read_text()).items()  # the other splits would be the same batch
+    assert (split, scores["bleu"]) == ("valid", pytest.approx(100)) and scores["sentences"] < 23
+    assert f"overfit=true: memorises one batch of {scores['sentences']} pairs" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("model", "steps"), [("transformer", 5000), ("birnn", 3500)])
@@ -209,10 +218,20 @@ def test_overfit_memorises_one_batch(base: list[str]) -> None:
 def test_a_multi30k_experiment_needs_only_a_folder(model: str, steps: int, src: str, tgt: str) -> None:
     overrides = [f"experiment=multi30k_{model}", f"data.src={src}", f"data.tgt={tgt}"]
     config = configuration("train", [*overrides, "data.root=somewhere"])
-    assert config["name"] == f"multi30k-{src}-{tgt}-{model}-baseline-seed1"
+    assert config["name"] == f"baseline-{model}-multi30k-{src}-{tgt}-seed1"
     assert (config["data"]["name"], config["data"]["tests"]) == ("multi30k", ["test_2016_flickr"])
     assert (config["model"]["name"], config["trainer"]["max_steps"]) == (model, steps)
     assert check_run(config) == []
+
+
+@pytest.mark.parametrize(
+    "choice", [[], ["experiment=multi30k_transformer", "data.root=x"], ["experiment=multi30k_birnn", "data.root=x"]], ids=str
+)
+def test_debug_wins_over_an_experiment_but_not_over_the_user(choice: list[str]) -> None:
+    debug = configuration("train", [*choice, "trainer=debug"])
+    assert (debug["trainer"]["max_steps"], debug["trainer"]["limit_batches"], debug["trainer"]["threads"]) == (2, 2, 1)
+    asked = configuration("train", [*choice, "trainer.max_steps=5", "trainer=debug"])
+    assert asked["trainer"] == {**debug["trainer"], "max_steps": 5}
 
 
 def test_debug_runs_two_batches_of_everything(base: list[str]) -> None:
@@ -354,13 +373,21 @@ def test_attention_is_measured_against_a_users_own_links(
 
 
 def test_every_head_is_measured_at_each_validation(runs: dict[str, Path]) -> None:
-    for model, kinds in (("transformer", {"encoder", "decoder", "cross"}), ("birnn", {"alignment"})):
-        events = EventAccumulator(str(runs[model]), size_guidance={"scalars": 0}).Reload()
-        tags = [tag for tag in events.Tags()["scalars"] if tag.startswith("heads/")]
-        assert {tag.split("/")[2].split()[0] for tag in tags} == kinds
-        assert {tag.split("/")[1] for tag in tags} == {"near_uniform", "entropy", "end", "punctuation", "diagonal"}
-        for tag in tags:
-            assert [event.step for event in events.Scalars(tag)] == [3, 6]
+    """Several heads are drawn, and the share of near-uniform ones is a scalar; the numbers of a single head are scalars."""
+    shares = {f"near_uniform {kind}" for kind in ("encoder", "decoder", "cross")}
+    numbers = {f"{aspect} alignment" for aspect in ("entropy", "end", "punctuation", "diagonal")}
+    for model, expected, pictures in (("transformer", shares, ["weights/valid heads"]), ("birnn", numbers, [])):
+        events = EventAccumulator(str(runs[model]), size_guidance={"scalars": 0, "images": 0}).Reload()
+        tags = [tag for tag in events.Tags()["scalars"] if tag.startswith("weights/")]
+        assert set(tags) == {f"weights/valid {name}" for name in expected}
+        assert events.Tags()["images"] == pictures
+        logged = [*map(events.Scalars, tags), *map(events.Images, pictures)]
+        assert all([event.step for event in of] == [3, 6] for of in logged)
+
+
+def test_few_curves_are_written(runs: dict[str, Path]) -> None:
+    tags = [set(EventAccumulator(str(run)).Reload().Tags()["scalars"]) for run in runs.values()]
+    assert 20 < len(set.union(*tags)) <= 40
 
 
 def test_attention_is_shown_next_to_the_effect_of_leaving_words_out(

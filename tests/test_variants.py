@@ -196,7 +196,7 @@ def test_the_gradient_reaches_exactly_the_parameters_in_use(name: str, variant: 
         assert size < 1e-12 if has_no_effect(name, variant, path) else size > least, path
 
 
-# The attention of several heads
+# Multi-head attention
 
 
 SCORES: dict[str, Callable[[Any, list[float], list[float]], float]] = {  # functions of a head's parameters, a query and a key

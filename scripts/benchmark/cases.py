@@ -19,7 +19,7 @@ from benchmark.results import Result, case_result
 from benchmark.settings import Benchmark
 from benchmark.turns import OURS, Contestant, Measured, in_turn
 from entente import checkpoint
-from entente.commands.trained import load_run, stored_corpus
+from entente.commands.stored import load_run, stored_corpus
 from entente.data.batches import Rows, collate
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
@@ -100,7 +100,7 @@ class Bench:
 
     @cached_property
     def text(self) -> dict[str, Any]:
-        """The settings of JoeyNMT's own reader: the files of the training text, tokenizer and pieces, and the batch size."""
+        """The settings for JoeyNMT to read the data itself: paths of text, tokenizer and vocabulary, and the batch size."""
         path, tokenizer, pieces = self.folder / "train", self.folder / "tokenizer.model", self.folder / "pieces.txt"
         vocabulary, train = self.data.vocabulary.tgt, self.data.corpus.train
         for side in ("src", "tgt"):

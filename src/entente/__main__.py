@@ -1,17 +1,20 @@
 """The command `entente`, or `python -m entente`, which takes a verb, Hydra's flags, and overrides of the verb's configuration.
 
-A verb has a file in configs/, whose first comment line describes the verb, and a function that takes the verb's settings. The
-function is imported only once Hydra has applied the overrides, since the import takes seconds.
+A verb has a file in configs/, which opens with a comment that describes the verb, and a function that takes the verb's
+settings. The function is imported only once Hydra has applied the overrides, since the import takes seconds.
 """
 
+import json
 import os
 import sys
 from importlib.metadata import version
+from itertools import takewhile
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
 from entente.config.command_line import run
+from entente.config.help import header
 from entente.config.schema import fill, problems, suggestion
 from entente.console.endings import endings
 from entente.errors import InputError
@@ -35,6 +38,8 @@ CONFIGS = next((folder for folder in PLACES if folder.is_dir()), PLACES[0])
 
 
 def main() -> None:
+    if len(sys.argv) > 2 and sys.argv[1] == "help":
+        sys.argv[1:3] = [sys.argv[2], "--help"]
     verb = sys.argv[1] if len(sys.argv) > 1 else ""
     if verb in VERBS:
         del sys.argv[1]
@@ -50,20 +55,21 @@ def main() -> None:
 
 
 def overview() -> str:
-    """Returns the usage text. Its line for a verb is the first comment of the verb's configuration file."""
+    """Returns the usage text, with the first sentence and example of the comment in each verb's configuration file."""
     lines = ["Usage: entente VERB [FLAGS] [KEY=VALUE ...]", ""]
     for verb in VERBS:
-        comment, _, example = (CONFIGS / f"{verb}.yaml").read_text(encoding="utf-8").partition("\n")[0].partition(":  ")
-        lines.append(f"  {verb:10} {comment.removeprefix('# ')}: {example}")
-    return "\n".join([*lines, "", "entente VERB --help lists the settings of a verb."])
+        purpose, examples = header(CONFIGS / f"{verb}.yaml")
+        lines += [f"  {verb:10} {purpose.partition('. ')[0].removesuffix('.')}", *(f"{' ' * 15}{one}" for one in examples[:1])]
+    return "\n".join([*lines, "", "entente VERB --help explains a verb and lists its settings."])
 
 
 def run_verb(verb: str, configs: Path = CONFIGS) -> None:
     """Runs a verb with the overrides in `sys.argv`."""
     os.environ["ENTENTE_CONFIGS"] = str(configs)
     sys.argv[0] = f"entente {verb}"  # recorded in checkpoints and suites, however the program was called
-    if verb == "compare" and len(sys.argv) > 1 and "=" not in sys.argv[1] and not sys.argv[1].startswith("-"):
-        sys.argv[1] = f"suite={sys.argv[1]}"
+    if verb == "compare":  # the arguments before the first flag or setting are directories
+        places = list(takewhile(lambda argument: "=" not in argument and not argument.startswith("-"), sys.argv[1:]))
+        sys.argv[1 : 1 + len(places)] = [f"runs={json.dumps(places, ensure_ascii=False)}"] * bool(places)
     given, command = VERBS[verb]
 
     def check(config: dict[str, Any]) -> list[str]:

@@ -23,11 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from entente.config.schema import fill, to_text
 from entente.console import escape
 from entente.data.tokenizer import PAD, Vocabulary
+from entente.data.words import words_of
 from entente.errors import Diverged, InputError, disk_error, reason
 from entente.fast.attach import attach
 from entente.files import open_atomic, path_of
@@ -60,6 +62,15 @@ class Run:
     config: dict[str, Any]
     provenance: dict[str, str]
     step: int
+    words: frozenset[str] = frozenset()  # the source words of the training text; empty if the checkpoint does not have them
+
+    def summary(self) -> str:
+        data, count = self.config["data"], parameter_count(self.model)
+        return f"{type(self.model).__name__} {data['src']} -> {data['tgt']}, {count:,} parameters, trained {self.step:,} steps"
+
+    def new_words(self, source: str) -> list[str]:
+        """Returns the words of a sentence that the training text does not have; none if its words are not known."""
+        return [word for word in words_of(source) if self.words and word not in self.words]
 
 
 def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2Seq:
@@ -72,22 +83,30 @@ def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2S
     return attach(fill(MODELS[name], "model", arguments, **sizes, pad_id=PAD, seed=seed))
 
 
+class NoNormalValues(TorchFunctionMode):
+    """Leaves out `nn.init.normal_`, which meta tensors do not need, and for which torch imports its compiler (a second)."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return kwargs["tensor"] if function is nn.init.normal_ else function(*args, **(kwargs or {}))
+
+
 def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int) -> Seq2Seq:
     """Builds the model on device "meta". Raises InputError if `copies` float32 copies of it exceed this machine's memory."""
-    with torch.device("meta"):
+    with torch.device("meta"), NoNormalValues():
         planned = build(config, vocabulary, seed=0)
     count = parameter_count(planned)
     if (needed := copies * 4 * count) > memory():
         raise InputError(
-            f"model: its {count:,} parameters take {needed / 1e9:,.0f} GB{' to train' * (copies > 1)}, this machine has "
-            f"{memory() / 1e9:,.0f}; make it smaller, by its widths or n_layers"
+            f"model: its {count:,} parameters take {needed / 1e9:,.0f} GB{' to train' * (copies > 1)}, but this machine has "
+            f"{memory() / 1e9:,.0f} GB; make it smaller, by its widths or n_layers"
         )
     return planned
 
 
-def entry(config: Mapping[str, Any], vocabulary: Vocabulary, text: str) -> dict[str, Any]:
-    """Returns our entry in a checkpoint: plain values and tensors. text: the corpus's digest; older checkpoints have none."""
-    made_of = {"config": dict(config), "vocabulary": vocabulary.state(), "text": text}
+def entry(config: Mapping[str, Any], vocabulary: Vocabulary, text: str, words: str = "") -> dict[str, Any]:
+    """Returns our entry in a checkpoint: plain values and tensors. text: the corpus's digest; words: its source words, one per
+    line. Older checkpoints have neither."""
+    made_of = {"config": dict(config), "vocabulary": vocabulary.state(), "text": text, "words": words}
     return {"schema": SCHEMA, "read_by": READ_BY, "provenance": provenance(), **made_of}
 
 
@@ -181,7 +200,7 @@ def read(path: Path) -> dict[str, Any]:
         if written != str(SCHEMA):
             readers = ours.get("read_by")
             advice = f"install {to_text(readers)} or train it again" if isinstance(readers, str) else "train it again"
-            raise InputError(f"written in format {written}, this version reads format {SCHEMA}; {advice}")
+            raise InputError(f"its format is {written}, but this version reads format {SCHEMA}; {advice}")
         expected = content.pop(CHECKSUM, None)
         if checksum(content, EXPANSION * size) != expected:
             raise InputError("damaged: its content does not match its checksum; take another copy or an earlier checkpoint")
@@ -248,9 +267,9 @@ def load(checkpoint: str) -> Run:
     with _as_input_error(path, "a part of the checkpoint is missing or of the wrong kind"):
         ours, step = content[ENTRY], content["global_step"]
         weights = {k.removeprefix(MODEL_PREFIX): v for k, v in content["state_dict"].items() if k.startswith(MODEL_PREFIX)}
-        config, described = ours["config"], ours["provenance"]
-        if not (isinstance(config, dict) and isinstance(described, dict) and type(step) is int):
-            raise TypeError("config and provenance must be mappings, and global_step a whole number")
+        config, described, words = ours["config"], ours["provenance"], ours.get("words", "")
+        if not (isinstance(config, dict) and isinstance(described, dict) and type(step) is int and isinstance(words, str)):
+            raise TypeError("config and provenance must be mappings, global_step a whole number, and words text")
         vocabulary = Vocabulary.from_state(ours["vocabulary"])
         if wrong := _misfit(plan(config["model"], vocabulary, copies=1).state_dict(keep_vars=True), weights):
             raise InputError(f"its weights do not fit its configuration ({wrong})")
@@ -258,7 +277,7 @@ def load(checkpoint: str) -> Run:
             raise Diverged(f"{path}: {bad} holds values that are not finite; train it again with a smaller optim.lr")
         model = build(config["model"], vocabulary, config["seed"])
         model.load_state_dict(weights)
-        return Run(model.eval(), vocabulary, config, described, step)
+        return Run(model.eval(), vocabulary, config, described, step, frozenset(words.split()))
 
 
 def _misfit(planned: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str:

@@ -6,7 +6,7 @@ Shapes: B batch, T target length, N real target tokens of a batch, D width of th
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from rich.table import Column, Table
 from sacrebleu.metrics import BLEU, CHRF, TER
 from torch import Tensor
 
-from entente.data.batches import Batch, to_device
-from entente.data.module import EvaluationSplit
+from entente.console.log import show_progress
+from entente.data.batches import Batch, EvaluationSplit, to_device
 from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
 from entente.decoding.search import Search, search
 from entente.decoding.translate import parallel_map
@@ -26,7 +26,6 @@ from entente.errors import Diverged
 from entente.files import file_in, write_text
 from entente.models.seq2seq import Loss, Seq2Seq
 
-Progress = Callable[[int, int], None]  # called with the number of finished batches and the number of all batches
 Result = tuple[float, int, dict[int, list[int]]]  # for a batch: total NLL in nats, target tokens, best translation by row
 METRICS = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
 LENGTHS = (5, 10, 15, 20, 30, 50)  # upper limits of the source length buckets, in words separated by white space
@@ -62,14 +61,20 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], names: I
 
 def bleu_by_length(sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> list[dict[str, Any]]:
     """Returns the BLEU of each source length bucket that has sentences (Bahdanau et al. 2015, figure 2)."""
-    rows = []
-    for low, high in zip((0, *LENGTHS), (*LENGTHS, None), strict=True):
-        chosen = [i for i, s in enumerate(sources) if low < max(1, len(s.split())) <= (high or float("inf"))]
-        if chosen:
-            scores = corpus_scores([hypotheses[i] for i in chosen], [references[i] for i in chosen], ["bleu"])
-            words = f"{low + 1}-{high}" if high else f"{low + 1}+"
-            rows.append({"words": words, "sentences": len(chosen), "bleu": scores["bleu"]})
-    return rows
+    found = []
+    for words, rows in length_buckets(sources).items():
+        scores = corpus_scores([hypotheses[row] for row in rows], [references[row] for row in rows], ["bleu"])
+        found.append({"words": words, "sentences": len(rows), "bleu": scores["bleu"]})
+    return found
+
+
+def length_buckets(sources: Sequence[str]) -> dict[str, list[int]]:
+    """Returns the rows of the sentences in each bucket of source lengths that has any, by its range of words: "6-10"."""
+    limits = zip((0, *LENGTHS), (*LENGTHS, None), strict=True)
+    ends = {(f"{low + 1}-{high}" if high else f"{low + 1}+"): (low, high or float("inf")) for low, high in limits}
+    lengths = [max(1, len(source.split())) for source in sources]
+    buckets = {words: [row for row, n in enumerate(lengths) if low < n <= high] for words, (low, high) in ends.items()}
+    return {words: rows for words, rows in buckets.items() if rows}
 
 
 def batch_loss(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tuple[Loss, int]:
@@ -80,16 +85,13 @@ def batch_loss(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tu
     return model.loss(hidden, target, label_smoothing), len(target)
 
 
-def evaluate(
-    model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, how: Search, progress: Progress | None = None
-) -> Evaluation:
+def evaluate(model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, how: Search) -> Evaluation:
     """Translates a split and computes the likelihood of its references. Raises Diverged if the loss is not finite."""
     device = next(model.parameters()).device
 
     def report(results: Iterator[Result]) -> Iterator[Result]:
         for number, result in enumerate(results, start=1):
-            if progress:
-                progress(number, len(split))
+            show_progress(f"batch {number} of {len(split)}")
             yield result
 
     @torch.inference_mode()  # decorates the function because the mode is set per thread, and workers are threads
@@ -117,11 +119,19 @@ def write_translations(directory: Path, evaluations: Mapping[str, Evaluation]) -
         write_text(file_in(directory / "translations", split, ".tsv"), "source\treference\ttranslation\n" + text)
 
 
+def table_of(metrics: Mapping[str, Any]) -> list[list[str]]:
+    """Returns the metrics of each split as a table: the headings, then one row per split."""
+    rows = [["split", "sentences", "BLEU", "chrF", "TER", "NLL"]]
+    for split, m in metrics.items():
+        rows.append([split, str(m["sentences"]), *(f"{m[name]:.2f}" for name in ("bleu", "chrf", "ter")), f"{m['nll']:.4f}"])
+    return rows
+
+
 def show(metrics: Mapping[str, Any], title: str) -> None:
     """Logs a title and prints a table of the metrics of each split."""
     logging.getLogger("entente").info("%s", title)
-    table = Table("split", *(Column(name, justify="right") for name in ("sentences", "BLEU", "chrF", "TER", "NLL")))
-    for split, m in metrics.items():
-        scores = (f"{m[name]:.2f}" for name in ("bleu", "chrf", "ter"))
-        table.add_row(split, str(m["sentences"]), *scores, f"{m['nll']:.4f}")
+    [first, *headings], *rows = table_of(metrics)
+    table = Table(first, *(Column(name, justify="right") for name in headings))
+    for row in rows:
+        table.add_row(*row)
     Console(markup=False, emoji=False).print(table)

@@ -12,15 +12,12 @@ import signal
 import sys
 import time
 import warnings
-from contextlib import suppress
 from typing import Annotated
 
 import torch
 from annotated_types import Interval, doc
 
-from entente.console import escape
-
-log = logging.getLogger("entente")
+from entente.console.log import display, log
 
 Threads = Annotated[Annotated[int, Interval(ge=1, le=4096)] | None, doc("number of CPU threads; null: one per core")]
 PARENT = "ENTENTE_PARENT"  # environment variable with the id of the process that trains a suite
@@ -29,21 +26,6 @@ MALLOC = {  # parameters of mallopt, numbered as in glibc's malloc.h
     -1: 2**31 - 1,  # M_TRIM_THRESHOLD: return memory only when the end of the heap has more free bytes than this
     -8: 1,  # M_ARENA_MAX: one heap for all threads, because glibc would return memory freed in a per-thread heap
 }
-
-
-class LineFormatter(logging.Formatter):
-    """Formats each record as one line, using `escape.line`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return escape.line(super().format(record))
-
-
-class _PrintHandler(logging.Handler):
-    """Prints to the current `sys.stdout`, which a live progress display may have replaced."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError):  # a closed pipe does not stop the work; printing the result raises the error again
-            print(self.format(record), flush=True)
 
 
 def keep_freed_memory() -> bool:
@@ -67,17 +49,20 @@ def memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else sys.maxsize
 
 
-def prepare_process(threads: int | None) -> None:
-    """Sets the thread count (None: torch's default), keeps freed memory, logs to standard output, and silences Lightning."""
+def prepare_process(threads: int | None, log_to_stderr: bool = False) -> None:
+    """Sets the thread count (None: torch's default), keeps freed memory, silences Lightning, and logs to standard output, or to
+    standard error if the output is the command's result."""
     keep_freed_memory()
     if threads:
         torch.set_num_threads(threads)
     log.setLevel(logging.INFO)
     log.propagate = False
-    if not log.handlers:
-        handler = _PrintHandler()
-        handler.setFormatter(LineFormatter())
-        log.addHandler(handler)
+    display.stderr = log_to_stderr
+    log.addHandler(display)  # once, however often it is called
+    silence_lightning()
+
+
+def silence_lightning() -> None:
     for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
         logging.getLogger(name).setLevel(logging.ERROR)
     # Lightning 2.6 makes a call that torch 2.13 has deprecated; users can do nothing about this warning.

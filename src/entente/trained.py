@@ -17,7 +17,7 @@ from entente.data.tokenizer import BOS, EOS
 from entente.decoding.search import Search
 from entente.decoding.translate import translate
 from entente.errors import InputError
-from entente.models.seq2seq import evaluating, parameter_count
+from entente.models.seq2seq import evaluating
 
 Text = TypeVar("Text", str, list[str])
 
@@ -33,8 +33,7 @@ class TrainedModel(checkpoint.Run):
     """A checkpoint's `model`, `vocabulary` and `config`, with methods that translate, score and return attention."""
 
     def __repr__(self) -> str:
-        data, count = self.config["data"], parameter_count(self.model)
-        return f"{type(self.model).__name__} {data['src']} -> {data['tgt']}, {count:,} parameters, trained {self.step:,} steps"
+        return self.summary()
 
     def translate(self, sentences: Text, beam: int = 5, length_penalty: float = 1.0) -> Text:
         """Returns the best translation of one sentence, or of each sentence in a list. beam=1 is greedy search."""

@@ -1,7 +1,8 @@
 """Written words with their link numbers, and the types that all phrases of a meaning tree share.
 
-A node of a meaning tree owns STEP link numbers, starting with its key. A written word is a Cell with sure and weak numbers. Two
-words have a sure link if a number is sure in both, and a possible link if they share any number (Och and Ney 2003).
+A node of a meaning tree owns STEP link numbers, starting with its key. A written word is a Cell with sure and weak numbers. A
+French and an English word have a sure link if a number is sure in both, and a possible link if they share any number (Och and
+Ney 2003).
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ ME, YOU, HE, WE, THEY = 0, 1, 2, 3, 5  # grammatical persons; 4 is vous, which o
 
 
 class Cell(NamedTuple):
-    """A written word and its link numbers. `article` marks articles, which contract with à and de, unlike pronouns."""
+    """A written word and its link numbers. article: true for an article, which contracts with à and de, unlike a pronoun."""
 
     text: str
     sure: tuple[int, ...] = ()

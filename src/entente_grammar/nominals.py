@@ -281,7 +281,7 @@ class Quality:
         return cells
 
     def _compared(self, degree: str, word: str, merged: bool) -> Cells:
-        """Returns the adjective after its degree (plus grand) or, if `merged`, as one word with it (meilleur, taller)."""
+        """Returns a degree word and the adjective (plus grand), or, if `merged`, one word for both (meilleur, taller)."""
         if merged:
             return [Cell(word, (self.key, self.key + 1))]
         return [Cell(degree, (self.key + 1,)), Cell(word, (self.key,))] if degree else [Cell(word, (self.key,))]

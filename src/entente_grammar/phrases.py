@@ -118,7 +118,7 @@ def noun_phrase(
     adjective: float = 0.0,
     owner: tuple[int, str] = (HE, "m"),
 ) -> NounPhrase:
-    """Returns a noun phrase and adds its words to the features. The phrase has an adjective with probability `adjective`."""
+    """Returns a noun phrase and adds its words to the features. `adjective`: the probability of an adjective."""
     adjectives: tuple[Adjective, ...] = ()
     if draft.chance(adjective):
         attributive = [a for a in ADJECTIVES_OF[noun.fr] if a.place != "pred"]

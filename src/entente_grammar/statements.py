@@ -171,7 +171,7 @@ def presentation(draft: Draft) -> Clause:
 
 
 def note_weather(draft: Draft, text: str) -> str:
-    """Adds the verb of `text`, a phrase about the weather, to the features, and returns `text`."""
+    """Records the verb and the construction of `text`, a phrase about the weather, in the features; returns `text`."""
     draft.note("impersonal")
     for stem, verb in choices.WEATHER_VERBS.items():
         if f":1 {stem}" in text or f"2 {stem}" in text:

@@ -25,7 +25,7 @@ from torch import Tensor
 from benchmark.operations import training_operations
 from benchmark.parts import Profile, synchronise
 from benchmark.wire import Answer, Wire
-from entente.commands.trained import load_run, stored_corpus
+from entente.commands.stored import load_run, stored_corpus
 from entente.config.schema import fill
 from entente.data.batches import Batch
 from entente.data.corpora import Corpus, read_corpus
@@ -38,7 +38,7 @@ from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.process import prepare_process
 from entente.training.run_directory import Checkpoints
 from entente.training.settings import RunSettings, TrainerSettings
-from entente.training.train import build_trainer, callbacks, evaluation_splits, prepare_run
+from entente.training.train import build_trainer, callbacks, prepare_run
 from entente.training.translator import Translator
 from entente.training.views import log_settings
 
@@ -108,7 +108,7 @@ def train(config: dict[str, Any], wire: Wire) -> None:
         trainer = build_trainer(
             fill(TrainerSettings, "trainer", settings), run_dir, [saving, *views, Bursts(wire, config["model"], folder)]
         )
-        log_settings(trainer, config, evaluation_splits(run, data.corpus))
+        log_settings(trainer, config)
         trainer.fit(translator, datamodule=data)
 
 

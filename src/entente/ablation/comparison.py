@@ -1,8 +1,9 @@
-"""Compares each variant of a suite with the baseline: scores over seeds, significance of differences, and a verdict.
+"""Compares each variant with the baseline: scores over seeds, significance of differences, and a verdict.
 
-p comes from sacreBLEU's paired bootstrap resampling (Koehn 2004) of a variant and the baseline of the same seed. The largest p
-over the seeds is used, so that every seed must show a difference. It is doubled, since sacreBLEU's test is one-tailed, and
-corrected for the number of variants (Holm 1979). p covers the choice of sentences; the standard deviation covers that of seeds.
+p comes from sacreBLEU's paired bootstrap resampling (Koehn 2004) of a variant and the baseline, of the same seed if there is
+one. The largest p over the seeds is used, so that every seed must show a difference. It is doubled, since sacreBLEU's test is
+one-tailed, and corrected for the number of variants (Holm 1979). p covers the choice of sentences; the standard deviation
+covers that of seeds.
 
 Verdicts:
     worse, better              on the first test split, every seed differs in this direction, and Holm's p < 0.05
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Annotated, Any
 
-from annotated_types import Interval, doc
+from annotated_types import Interval, MinLen, doc
 from omegaconf import OmegaConf
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
@@ -41,11 +42,20 @@ FAILED = ("crashed", "killed", DIVERGED, "refused")  # states of a run that are 
 class Compare:
     """The settings of `entente compare`, as in configs/compare.yaml."""
 
-    suite: Annotated[str, doc("directory of a suite written by `entente ablate`")]
-    output: Annotated[str | None, doc("folder for comparison.html, .md and .csv; null: that of the suite")] = None
+    runs: Annotated[
+        str | Annotated[Sequence[str], MinLen(1)],
+        doc("a suite's directory, or those of finished runs, runs=[RUN,RUN]; the first is the baseline"),
+    ]
+    output: Annotated[
+        str | None,
+        doc("folder for comparison.html, .md and .csv; null: the suite's, or a new one in output_dir, named after the runs"),
+    ] = None
     # The limit bounds memory: all samples are drawn at once, and each is as long as the test set.
     samples: Annotated[int, Interval(ge=1, le=100_000), doc("number of bootstrap samples")] = 2000
-    output_dir: str = "outputs"
+    output_dir: Annotated[str, doc("folder of the runs")] = "outputs"
+    trust_data: Annotated[
+        bool, doc("for two runs: read the training text that the first one names, to count words; not needed for grammar")
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -72,11 +82,9 @@ class Comparison:
 def compare(suite: Suite, samples: int = 1000) -> Comparison:
     """Returns the comparison of a suite. samples: number of bootstrap samples."""
     settings = suite.settings
-    known = list(dict.fromkeys(split for run in suite.runs for split in run.metrics))
-    splits = [split for split in known if split != "valid" and "@" not in split]
-    again = [split for split in known if "@" in split]
+    splits = list(dict.fromkeys(split for run in suite.runs for split in run.test_splits))
+    again = list(dict.fromkeys(split for run in suite.runs for split in run.metrics if "@" in split))
     first = splits[0] if splits else ""
-    baseline = {run.seed: run for run in suite.of(settings.variants[0])}
     scores = {split: _scores(suite, split, samples) for split in splits}
     rows: list[Row] = []
     for variant in settings.variants:
@@ -85,13 +93,13 @@ def compare(suite: Suite, samples: int = 1000) -> Comparison:
         rows.append(
             {
                 "variant": variant,
-                "verdict": _verdict(runs, baseline, scores[first][variant] if first else None, first),
+                "verdict": _verdict(suite, runs, scores[first][variant] if first else None, first),
                 "finished": len(finished),
                 "runs": len(runs),
                 "nll": mean(run.metrics[first].nll for run in runs if first in run.metrics),
                 "parameters": next((run.training.parameters for run in runs if run.training), None),
                 "tokens_per_second": mean(map(_speed, runs)),
-                "steps": _steps(finished, baseline),
+                "steps": _steps(suite, finished),
                 "differs": ", ".join(next((run.proof.differs for run in runs if run.proof.differs), [])),
                 **{f"{split} {name}": value for split in splits for name, value in scores[split][variant].items()},
                 **{f"{split} bleu": mean(run.metrics[split].bleu for run in runs if split in run.metrics) for split in again},
@@ -99,9 +107,7 @@ def compare(suite: Suite, samples: int = 1000) -> Comparison:
         )
     signatures = (run.metrics[first].signature.get("bleu", "") for run in suite.runs if first in run.metrics)
     command = "; ".join(settings.commands)
-    return Comparison(
-        suite.directory.resolve().name, settings.seeds, samples, splits, again, next(signatures, ""), command, rows
-    )
+    return Comparison(suite.name, settings.seeds, samples, splits, again, next(signatures, ""), command, rows)
 
 
 def has_failed(row: Row, splits: Sequence[str]) -> bool:
@@ -111,15 +117,14 @@ def has_failed(row: Row, splits: Sequence[str]) -> bool:
     return verdict not in (BASELINE, AS_GOOD, BETTER) and not kept
 
 
-def paired_bootstrap(found: Mapping[str, Translations], samples: int) -> dict[str, float]:
-    """Returns the p value of each variant's difference in BLEU from the first variant, as `sacrebleu --paired-bs` computes it.
-    If the scores are equal, p is 1; sacreBLEU itself would return the smallest possible p."""
+def paired_bootstrap(found: Sequence[Translations], samples: int) -> list[float]:
+    """Returns the p value of the difference in BLEU of the second and later translations from the first, as `sacrebleu
+    --paired-bs` computes it. If the scores are equal, p is 1; sacreBLEU itself would return the smallest possible p."""
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)
-    systems: Any = [(variant, one.translation) for variant, one in found.items()]
-    references = [one.reference for one in found.values()][:1]
-    _, results = PairedTest(systems, {"BLEU": BLEU()}, references, test_type="bs", n_samples=samples)()
+    systems: Any = [(str(number), one.translation) for number, one in enumerate(found)]
+    _, results = PairedTest(systems, {"BLEU": BLEU()}, [found[0].reference], test_type="bs", n_samples=samples)()
     scores: list[Any] = results["BLEU"]
-    return {v: 1.0 if one.score == scores[0].score else one.p_value for v, one in zip(found, scores, strict=True)}
+    return [1.0 if one.score == scores[0].score else one.p_value for one in scores[1:]]
 
 
 def holm(ps: Mapping[str, float]) -> dict[str, float]:
@@ -133,11 +138,13 @@ def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float
     """Returns the scores of each variant on a split, and their difference from the baseline's."""
     compared: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # (p, BLEU, baseline's BLEU) of each seed
     for base in suite.of(suite.settings.variants[0]):
-        others = [run for run in suite.runs if run.seed == base.seed and run is not base and split in run.metrics]
+        others = [
+            run for run in suite.runs if run.variant != base.variant and suite.base_of(run) is base and split in run.metrics
+        ]
         if others and split in base.metrics:
-            ps = paired_bootstrap(suite.translations(split, base.seed), samples)
-            for run in others:
-                compared[run.variant].append((ps[run.variant], run.metrics[split].bleu, base.metrics[split].bleu))
+            ps = paired_bootstrap(suite.translations(split, [base, *others]), samples)
+            for run, p in zip(others, ps, strict=True):
+                compared[run.variant].append((p, run.metrics[split].bleu, base.metrics[split].bleu))
     worst = {variant: max(p for p, _, _ in seeds) for variant, seeds in compared.items()}
     adjusted = holm({variant: min(1.0, 2 * p) for variant, p in worst.items()})
     numbers = {}
@@ -160,11 +167,11 @@ def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float
     return numbers
 
 
-def _verdict(runs: Sequence[Run], baseline: Mapping[int, Run], numbers: Row | None, first: str) -> str:
+def _verdict(suite: Suite, runs: Sequence[Run], numbers: Row | None, first: str) -> str:
     """Returns the verdict on a variant from its runs and its numbers on the first test split."""
     outcomes = Counter(filter(None, (_failure(run, first) for run in runs)))
     said = [f"{count} of {len(runs)} {outcome}" for outcome, count in outcomes.items()]
-    if runs[0] is baseline[runs[0].seed]:
+    if runs[0].variant == suite.settings.variants[0]:
         return "; ".join([BASELINE, *said])
     if outcomes.total() == len(runs):
         return next(iter(outcomes)) if len(outcomes) == 1 else "; ".join(said)
@@ -176,7 +183,7 @@ def _verdict(runs: Sequence[Run], baseline: Mapping[int, Run], numbers: Row | No
         if said:
             return "; ".join(said)  # a failed run is no evidence of equality
         said = ["seeds disagree"] * (significant and lowest < 0 < highest)
-    if alone := sum(bool(run.metrics) and not baseline[run.seed].metrics for run in runs):
+    if alone := sum(bool(run.metrics) and not suite.base_of(run).metrics for run in runs):
         said.append(f"{alone} of {len(runs)} without a same-seed baseline")
     return "; ".join([verdict, *said])
 
@@ -197,11 +204,11 @@ def _failure(run: Run, first: str) -> str:
     return STUCK if stuck else ""
 
 
-def _steps(finished: Sequence[Run], baseline: Mapping[int, Run]) -> float | None:
+def _steps(suite: Suite, finished: Sequence[Run]) -> float | None:
     """Returns the mean step at which validation BLEU reaches REACHED times the baseline's best; None if a seed never does."""
     reached = []
     for run in finished:
-        goal = max((bleu for _, bleu in baseline[run.seed].history.get("valid/bleu", []) if math.isfinite(bleu)), default=None)
+        goal = max((bleu for _, bleu in suite.base_of(run).history.get("valid/bleu", []) if math.isfinite(bleu)), default=None)
         if goal is not None:
             reached.append(next((step for step, v in run.history.get("valid/bleu", []) if v >= REACHED * goal), None))
     return None if None in reached else mean(reached)

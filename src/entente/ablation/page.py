@@ -6,15 +6,16 @@ The page's prose and markup are in page.html.j2. Its line charts are drawn here 
 import csv as csv_format
 import io
 import math
+import os
 import re
 import sys
 import textwrap
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
@@ -31,20 +32,30 @@ from rich.table import Column, Table
 from entente import files
 from entente.ablation import comparison as verdicts
 from entente.ablation.comparison import Compare, Comparison, Row, compare, has_failed
-from entente.ablation.runs import DIAGNOSTICS, LOGARITHMIC, Run, Suite, read_suite
+from entente.ablation.runs import DIAGNOSTICS, LOGARITHMIC, Run, Suite, read_runs, read_suite
+from entente.config.schema import MISSING, to_text
 from entente.console import escape
 from entente.console.escape import table as markdown_table
+from entente.errors import InputError
+
+if TYPE_CHECKING:
+    from entente.ablation.analysis import Analysis
 
 # Mostly Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLORS = {verdicts.WORSE: "#d55e00", verdicts.STUCK: "#7a0c1e", verdicts.DIVERGED: "#cc79a7"}
 COLORS |= {verdicts.BETTER: "#009e73", verdicts.AS_GOOD: "#56b4e9"}
+PHRASES = {verdicts.AS_GOOD: "without a difference shown"}  # how the page's summary says a verdict
 OTHER, GREY = "#333333", "#b5b5b5"
+# Colours that the page's style sheet changes in dark mode.
+VARIABLES = {"#000000": "currentColor", COLORS[verdicts.STUCK]: "var(--stuck)", OTHER: "var(--other)", GREY: "var(--grey)"}
 SPINES = {"axes.spines.top": False, "axes.spines.right": False}
 FONT = {"svg.fonttype": "none", "font.sans-serif": "DejaVu Sans", "font.size": 8, "axes.titlesize": 8}
-STYLE: dict[Any, Any] = {**FONT, "text.parse_math": False, **SPINES}
+CLEAR = {"figure.facecolor": "none", "axes.facecolor": "none"}
+STYLE: dict[Any, Any] = {**FONT, "text.parse_math": False, **SPINES, **CLEAR}
 # Attributes that matplotlib repeats for every group, tick and letter; the page's style sheet sets them once instead.
-REPEATED = r"""(?<=<g) id="[^"]*"|font-family:[^;]*; | transform="rotate\(-0 [^"]*"|; stroke-linecap: square"""
+REPEATED = r"""(?<=<g) id="(?!curve-)[^"]*"|font-family:[^;]*; | transform="rotate\(-0 [^"]*"|; stroke-linecap: square"""
 REPEATED += r"""| style="stroke: #000000; stroke-width: 0.\d"(?=/>)"""
+SHOWN = 5  # columns of the main table in a terminal
 WIDTH = 10.5  # inches; the width of a chart that spans the page
 SVG_METADATA = dict(Date=None, Creator=None, Format=None, Type=None)  # no dates, so that pages are reproducible, and no URLs
 
@@ -53,16 +64,28 @@ Lines = Sequence[tuple[Points, Any]]  # the points and colour of each line
 
 
 def report(settings: Compare) -> None:
-    """Writes the comparison of a suite as Markdown, CSV and HTML, and prints it."""
-    suite = read_suite(files.path_of(settings.suite))
-    comparison = compare(suite, settings.samples)
-    forms = {"md": markdown(comparison), "csv": csv(comparison), "html": page(comparison, suite)}
+    """Writes a comparison as Markdown, CSV and HTML, and prints it."""
+    places = [files.path_of(place) for place in ([settings.runs] if isinstance(settings.runs, str) else settings.runs)]
+    suite = read_suite(places[0]) if len(places) == 1 else read_runs(places, files.path_of(settings.output_dir))
     folder = files.path_of(settings.output) if settings.output else suite.directory
+    if suite.given and os.path.exists(folder / "suite.yaml"):
+        raise InputError(f"output={folder}: a suite, which keeps its own comparison; give another folder")
+    console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # wide enough if piped
+    console.print(f"comparing {len(suite.runs)} runs with {settings.samples:,} bootstrap samples ...")
+    comparison = compare(suite, settings.samples)
+    for table in terminal(comparison, suite):
+        console.print(table)
+    analysis = None
+    if suite.given and comparison.splits and len(suite.runs) == len(suite.settings.variants) == 2:
+        from entente.ablation import analysis as errors  # imports torch, which takes seconds
+
+        console.print("comparing their errors, and counting the words of the training text ...")
+        analysis = errors.analyse(suite, comparison.splits[0], settings.trust_data)
+        errors.show(analysis, console)
+    forms = {"md": markdown(comparison), "csv": csv(comparison), "html": page(comparison, suite, analysis)}
     with files.writable(f"output={folder}", "folder"):
         for ending, text in forms.items():
             files.write_text(folder / f"comparison.{ending}", text)
-    console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # wide enough if piped
-    console.print(terminal(comparison))
     print(folder / "comparison.html")
 
 
@@ -89,7 +112,8 @@ def color(verdict: str) -> str:
 
 LOADER, ESCAPED = FileSystemLoader(Path(__file__).parent), select_autoescape(["html.j2"])
 TEMPLATES = Environment(loader=LOADER, autoescape=ESCAPED, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-TEMPLATES.globals |= {"number": number, "format_p": format_p, "spread": spread, "color": color, "reached": verdicts.REACHED}
+TEMPLATES.globals |= {"number": number, "format_p": format_p, "spread": spread, "reached": verdicts.REACHED}
+TEMPLATES.globals["color"] = lambda verdict: VARIABLES.get(color(verdict), color(verdict))
 
 
 def notes(comparison: Comparison) -> list[str]:
@@ -111,14 +135,27 @@ def _table(comparison: Comparison) -> list[list[str]]:
     return lines
 
 
-def terminal(comparison: Comparison) -> Table:
-    """Returns a table of the first five columns, which fit a narrow terminal; the files have the rest."""
+def terminal(comparison: Comparison, suite: Suite) -> Iterator[Table | str]:
+    """Yields what fits a narrow terminal: how runs that are not of a suite differ, and the main columns of the results."""
+    if found := _differences(suite):
+        table = Table(*map(escape.line, ("setting", *suite.settings.variants)), title="Settings that differ")
+        for line in found:
+            table.add_row(*map(escape.line, line))
+        yield table
+        yield from (f"warning: {escape.line(warning)}" for warning in suite.warnings())
     headings, *lines = _table(comparison)
-    columns = [Column(name, justify="right" if i > 1 else "left", no_wrap=True) for i, name in enumerate(headings[:5])]
+    columns = [Column(name, justify="right" if i > 1 else "left", no_wrap=i != 1) for i, name in enumerate(headings[:SHOWN])]
     table = Table(*columns, title=escape.line(comparison.name))
     for line in lines:
-        table.add_row(*map(escape.line, line[:5]))
-    return table
+        table.add_row(*map(escape.line, line[:SHOWN]))
+    yield table
+    yield f"comparison.html, .md and .csv also have {escape.line(', '.join(headings[SHOWN:]))}."
+
+
+def _differences(suite: Suite) -> list[list[str]]:
+    """Returns the settings in which runs that are not of a suite differ: lines of the setting and its value in each variant."""
+    found = suite.differences() if suite.given else {}
+    return [[key, *("–" if value == MISSING else to_text(value) for value in values)] for key, values in found.items()]
 
 
 def markdown(comparison: Comparison) -> str:
@@ -138,7 +175,7 @@ def csv(comparison: Comparison) -> str:
     return out.getvalue()
 
 
-def page(comparison: Comparison, suite: Suite) -> str:
+def page(comparison: Comparison, suite: Suite, analysis: "Analysis | None" = None) -> str:
     """Returns the whole HTML file."""
     lengths = [split for split in comparison.splits if split in (comparison.splits[0], "test_long")]
     panels = partial(_panels, comparison, suite)
@@ -147,14 +184,38 @@ def page(comparison: Comparison, suite: Suite) -> str:
         return TEMPLATES.get_template("page.html.j2").render(
             comparison=comparison,
             suite=suite,
+            analysis=analysis,
+            differences=_differences(suite),
+            summary=summary(comparison),
             notes=notes(comparison),
-            learning=panels(lambda run: [run.history.get("valid/bleu", [])], "step", "validation BLEU"),
+            learning=panels(lambda run: [run.history.get("valid/bleu", [])], "step", "validation BLEU", "curve"),
             by_harm=sorted(comparison.rows[1:], key=lambda row: (row.get(difference) is None, row.get(difference) or 0.0)),
             proofs={run.variant: run.proof for run in reversed(suite.runs) if run.proof.differs},
             lengths=lengths,
             length=panels(lambda run: [_by_length(run, split) for split in lengths], "words of the source", "BLEU"),
             why={row["variant"]: _why(row, comparison, suite) for row in comparison.rows if has_failed(row, comparison.splits)},
         )
+
+
+def summary(comparison: Comparison) -> str:
+    """Returns in words how many variants have each verdict, and the smallest and the largest difference from the baseline."""
+    base, *others = comparison.rows
+    split = next(iter(comparison.splits), "")
+    known = sorted(
+        (row for row in others if split and row[f"{split} difference"] is not None), key=lambda r: r[f"{split} difference"]
+    )
+
+    def difference(row: Row) -> str:
+        return f"{number(row[f'{split} difference'], 1, sign=True)} BLEU ({row['variant']})"
+
+    text = f"{base['variant']} has BLEU {number(base[f'{split} bleu'], 1)} on {split}. " if split else ""
+    if len(others) == 1:
+        return ", ".join([f"{text}{others[0]['variant']}: {others[0]['verdict']}", *map(difference, known)]) + "."
+    verdict_counts = Counter(row["verdict"].partition(";")[0] for row in others).most_common()
+    counted = ", ".join(f"{count} {PHRASES.get(verdict, verdict)}" for verdict, count in verdict_counts)
+    text += f"Of {len(others)} others: {counted}." if others else "There is no other to compare it with."
+    ends = f" Differences range from {difference(known[0])} to {difference(known[-1])}." if known else ""
+    return text + ends
 
 
 def _by_length(run: Run, split: str) -> Points:
@@ -164,8 +225,11 @@ def _by_length(run: Run, split: str) -> Points:
     return [(sum(pair) / len(pair), bucket.bleu) for pair, bucket in zip(ends, buckets, strict=True)]
 
 
-def _panels(comparison: Comparison, suite: Suite, curves: Callable[[Run], Sequence[Points]], x: str, y: str) -> Markup:
-    """Draws a panel per variant with a line per seed, and the baseline in grey. curves: returns the lines of a run."""
+def _panels(
+    comparison: Comparison, suite: Suite, curves: Callable[[Run], Sequence[Points]], x: str, y: str, link: str = ""
+) -> Markup:
+    """Draws a panel per variant with a line per seed, and the baseline in grey. curves: returns the lines of a run. link: if
+    given, the panel of row N of the comparison has the id LINK-N."""
     colors = {row["variant"]: color(row["verdict"]) for row in comparison.rows}
     drawn = {variant: [curve for run in suite.of(variant) for curve in curves(run) if curve] for variant in colors}
     baseline, *others = drawn
@@ -176,21 +240,25 @@ def _panels(comparison: Comparison, suite: Suite, curves: Callable[[Run], Sequen
     panels = {variant: [*grey, *((points, colors[variant]) for points in drawn[variant])] for variant in shown}
     figure, grid = _grid(panels, 5, 1.55, x, y)
     grid[0].set_ylim(-3, 103)
+    if link:
+        for axes, variant in zip(grid, panels, strict=True):
+            axes.set_gid(f"{link}-{[*colors].index(variant)}")
     return _svg(figure, y + x)
 
 
 def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
     """Draws a panel for each aspect measured in the variant's worst run: a line for each place in the model, and the range of
     the baseline's lines in grey."""
-    measured = [run for run in suite.of(row["variant"]) if any(_places(run, aspect) for aspect in DIAGNOSTICS)]
+    measured = [run for run in suite.of(row["variant"]) if any(run.measured(aspect) for aspect in DIAGNOSTICS)]
     if not measured:
         return Markup()
     splits = comparison.splits
     worst = min(measured, key=lambda run: next((run.metrics[split].bleu for split in splits if split in run.metrics), -1.0))
     baseline = next(run for run in suite.of(suite.settings.variants[0]) if run.seed == worst.seed)
-    aspects = {aspect: lines for aspect in DIAGNOSTICS if (lines := _places(worst, aspect))}
+    aspects = {aspect: lines for aspect in DIAGNOSTICS if (lines := worst.measured(aspect))}
     places = list(dict.fromkeys(place for lines in aspects.values() for place in lines))
-    shades = dict(zip(places, colormaps["turbo"](np.linspace(0, 1, len(places))), strict=True))
+    scale = np.linspace(0.07, 0.93, len(places))  # without the darkest shades
+    shades = dict(zip(places, colormaps["turbo"](scale), strict=True))
     panels = {
         aspect.replace("_", " "): [(points, shades[place]) for place, points in lines.items()]
         for aspect, lines in aspects.items()
@@ -198,9 +266,9 @@ def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
     figure, grid = _grid(panels, 3, max(1.9, 0.12 * len(places) / math.ceil(len(aspects) / 3)), "step")
     for axes, aspect in zip(grid, aspects, strict=True):
         values = defaultdict(list)
-        for step, value in chain.from_iterable(_places(baseline, aspect).values()):
+        for step, value in chain.from_iterable(baseline.measured(aspect).values()):
             values[step].append(value)
-        axes.fill_between([*values], [*map(min, values.values())], [*map(max, values.values())], color=GREY)
+        axes.fill_between([*values], [*map(min, values.values())], [*map(max, values.values())], color=GREY, clip_on=False)
         if aspect in LOGARITHMIC:
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(LogFormatter())  # the default formatter writes TeX, which HTML does not render
@@ -210,16 +278,8 @@ def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
     return _svg(figure, worst.variant)
 
 
-def _places(run: Run, aspect: str) -> dict[str, Points]:
-    """Returns the drawable points of an aspect, by place in the model; a place without drawable points is left out."""
-    lowest = 0.0 if aspect in LOGARITHMIC else -math.inf
-    curves = {tag.split("/")[2]: points for tag, points in run.history.items() if tag.startswith(f"why/{aspect}/")}
-    found = {place: [(step, value) for step, value in points if lowest < value < math.inf] for place, points in curves.items()}
-    return {place: points for place, points in found.items() if points}
-
-
 def _grid(panels: Mapping[str, Lines], most: int, height: float, x: str, y: str = "") -> tuple[Figure, list[Axes]]:
-    """Returns a figure of titled panels and its axes. most: maximum per row. height: inches per row. x, y: axis labels."""
+    """Returns a figure of titled panels, and its axes. most: panels per row. height: inches per row. x, y: axis labels."""
     across = min(most, len(panels))
     down = math.ceil(len(panels) / across)
     figure = Figure((WIDTH, max(1.9, height * down)), layout="constrained")
@@ -228,7 +288,7 @@ def _grid(panels: Mapping[str, Lines], most: int, height: float, x: str, y: str 
         axes.set_title(textwrap.shorten(title, 34), loc="left")
         for points, shade in lines:
             marker = "o" if len(points) < 10 else None  # show the points if there are too few for a line
-            axes.plot(*zip(*points, strict=True), color=shade, linewidth=1, marker=marker, markersize=2)
+            axes.plot(*zip(*points, strict=True), color=shade, linewidth=1, marker=marker, markersize=2, clip_on=False)
     for i in range(len(panels), len(grid)):
         grid[i].set_axis_off()
         grid[i - across].xaxis.set_tick_params(labelbottom=True)
@@ -244,4 +304,10 @@ def _svg(figure: Figure, salt: str) -> Markup:
         figure.savefig(out, format="svg", metadata=SVG_METADATA)
     text = re.sub(r"-?\d+\.\d{2,}(?=[^<>]*>)", lambda number: f"{float(number[0]):.1f}", out.getvalue())
     text = re.sub(r"\s*\n(L )?\s*", " ", text[text.index("<svg") :])
-    return Markup(re.sub(REPEATED, "", text).replace("> <", "><"))
+    text = re.sub(REPEATED, "", text).replace("> <", "><")
+    for shade, variable in VARIABLES.items():
+        text = text.replace(shade, variable)
+    plain = re.compile(r"<g>((?:(?!</?g\b).)*)</g>")  # groups without attributes and without groups in them
+    while plain.search(text):
+        text = plain.sub(r"\1", text)
+    return Markup(text)

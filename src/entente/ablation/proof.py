@@ -31,7 +31,7 @@ Aspect = tuple[bool, str]  # whether variant and baseline differ in it, and how
 
 def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.TranslationData) -> dict[str, Any]:
     """Returns the content of proof.json: {"variant", "differs": [aspect, ...], "equal": [aspect, ...]}, and for each aspect a
-    description of the difference. data: the data of the variant. Raises InputError if no behaviour differs."""
+    description of the difference. data: read with the variant's settings. Raises InputError if no behaviour differs."""
     before, after = RunSettings.of(baseline), RunSettings.of(variant)
     shared = (before.data, before.overfit, before.seed) == (after.data, after.overfit, after.seed)
     one, two = Behaviour(before, data if shared else prepare_run(before)[0]), Behaviour(after, data)
@@ -129,7 +129,7 @@ class Behaviour:
 
 
 def _compare_structure(one: nn.Module, two: nn.Module, name: str) -> dict[str, Aspect]:
-    """Compares parameters by name and shape, and modules by name and arguments."""
+    """Compares two models: their parameters by name and shape, and their modules by name and arguments."""
     before, after = dict(one.named_parameters()), dict(two.named_parameters())
     both = [path for path in after if path in before and before[path].shape == after[path].shape]
     if unequal := [path for path in both if not torch.equal(before[path], after[path])]:  # shared parameters must start equal

@@ -1,34 +1,51 @@
-"""Reads the files of a suite of runs.
+"""Reads the files of a suite of runs, or of any finished runs, which are then compared like the variants of a suite.
 
 SUITE/suite.yaml       variants (the first is the baseline), seeds, and how the suite was made
       status.json      the state of each run
       VARIANT-seedN/   a run's directory as training writes it; incomplete or absent if the run did not finish
 """
 
+import json
 import logging
 import math
 import os
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from annotated_types import MinLen
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
 
 from entente import files
+from entente.config.schema import MISSING, flat
 from entente.errors import InputError, reason
-from entente.files import Name
+from entente.files import LONGEST_NAME, Name
 
 T = TypeVar("T")
 Curves = dict[str, list[tuple[int, float]]]
 
 DIGITS = 6  # significant digits kept in a curve's values, because events store them as float32
-# The aspects logged as scalars why/ASPECT/PLACE, which may explain a failure; those in LOGARITHMIC have a logarithmic axis.
+# The aspects logged as tensors why/ASPECT/PLACE, which may explain a failure; those in LOGARITHMIC have a logarithmic axis.
 DIAGNOSTICS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", "attention_entropy", "score_variance")
 LOGARITHMIC = ("gradient_norm", "score_variance")
+# Settings that only name or show a run, or say how it computes; runs are compared without them. The seed is compared apart.
+ASIDE: tuple[str, ...] = (
+    "seed",
+    "name",
+    "output_dir",
+    "variant",
+    "also_evaluate",
+    "views.",
+    "checkpoint.every",
+    "checkpoint.keep",
+)
+ASIDE += ("trainer.suffix", "trainer.accelerator", "trainer.threads", "trainer.log_every")
 
 
 class Bucket(BaseModel):
@@ -103,57 +120,169 @@ class Run:
     training: Training | None = None
     proof: Proof = field(default_factory=Proof)
 
+    @property
+    def test_splits(self) -> list[str]:
+        return [split for split in self.metrics if split != "valid" and "@" not in split]
+
     @cached_property
     def history(self) -> Curves:
-        """The scalars of the run's events by tag, as (step, value); values that are not finite become NaN."""
+        """The scalars and diagnoses of the run's events by tag, as (step, value); values that are not finite become NaN."""
         found = [*self.directory.glob("events.out.tfevents.*")]
         if odd := next((path for path in found if not path.is_file()), None):
             raise InputError(f"{odd}: not a file, but named like one of TensorBoard's; remove it")
         if not found:
             return {}
         logging.getLogger("tensorboard").setLevel(logging.ERROR)  # TensorBoard would log the number of graphs
-        events = EventAccumulator(str(self.directory), size_guidance={"scalars": 0, "images": 1, "tensors": 1}).Reload()
-        tags = events.Tags()["scalars"]
-        return {tag: [(event.step, _rounded(event.value)) for event in events.Scalars(tag)] for tag in tags}
+        events = EventAccumulator(str(self.directory), size_guidance={"scalars": 0, "images": 1, "tensors": 0}).Reload()
+        tags = events.Tags()
+        curves = {tag: [(event.step, _rounded(event.value)) for event in events.Scalars(tag)] for tag in tags["scalars"]}
+        for tag in tags["tensors"]:
+            if tag.startswith("why/"):
+                curves[tag] = [(event.step, _rounded(make_ndarray(event.tensor_proto).item())) for event in events.Tensors(tag)]
+        return curves
+
+    def measured(self, aspect: str) -> Curves:
+        """Returns the curves of one of DIAGNOSTICS by place in the model, without values that cannot be drawn and places that
+        have no others."""
+        lowest = 0.0 if aspect in LOGARITHMIC else -math.inf
+        curves = {tag.split("/")[2]: points for tag, points in self.history.items() if tag.startswith(f"why/{aspect}/")}
+        found = {place: [(step, v) for step, v in points if lowest < v < math.inf] for place, points in curves.items()}
+        return {place: points for place, points in found.items() if points}
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite as read from disk. runs: sorted by variant, then seed, both in the order of the settings."""
+    """A suite as read from disk, or finished runs that are compared like one. runs: sorted by variant, then seed, both in the
+    order of the settings. given: the name of runs that were not trained as a suite, whose settings may differ in any way."""
 
     directory: Path
     settings: Settings
     runs: list[Run]
+    given: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.given or self.directory.resolve().name
 
     def of(self, variant: str) -> list[Run]:
         return [run for run in self.runs if run.variant == variant]
 
-    def translations(self, split: str, seed: int) -> dict[str, Translations]:
-        """Returns each variant's translations of a split, for one seed. Raises InputError if references differ."""
-        runs = [run for run in self.runs if run.seed == seed and split in run.metrics]
-        found: dict[str, Translations] = {}
+    def base_of(self, run: Run) -> Run:
+        """Returns the run of the baseline that a run is compared with: that of the same seed, or else the first."""
+        runs = self.of(self.settings.variants[0])
+        return next((base for base in runs if base.seed == run.seed), runs[0])
+
+    def translations(self, split: str, runs: Sequence[Run]) -> list[Translations]:
+        """Returns the translations of a split by each of the runs. Raises InputError if their references differ."""
+        found: list[Translations] = []
         for run in runs:
             path = run.directory / "translations" / f"{split}.tsv"
             if (own := read(path, Translations)) is None:
                 raise InputError(f"{path}: no such file; restore it, or remove {run.directory} and run again")
-            found[run.variant] = own
-            if own.reference != found[runs[0].variant].reference:
-                raise InputError(f"{run.directory}: {split} is not the one in {runs[0].directory}; compare runs on one corpus")
+            found.append(own)
+            if own.reference != found[0].reference:
+                raise InputError(
+                    f"{run.directory}: {split} has other references than in {runs[0].directory}; compare runs on one corpus"
+                )
         return found
+
+    def differences(self) -> dict[str, list[Any]]:
+        """Returns the settings in which variants differ, by dotted key: the value of each variant, or MISSING if it has no such
+        setting. Settings that only one model or corpus has are left out: its name says that they differ."""
+        each = [_learning_settings(self.of(variant)[0]) for variant in self.settings.variants]
+        seeds = [[run.seed for run in self.of(variant)] for variant in self.settings.variants]
+        found = {key: [own.get(key, MISSING) for own in each] for key in dict.fromkeys(chain.from_iterable(each))}
+        found = {"seed": [own[0] if len(own) == 1 else own for own in seeds], **found}
+        known = {key: [value for value in values if value != MISSING] for key, values in found.items()}
+        return {key: values for key, values in found.items() if any(value != known[key][0] for value in known[key])}
+
+    def warnings(self) -> list[str]:
+        """Returns a line for each variant that differs from the baseline in more than one setting."""
+        lines, found = [], self.differences()
+        for i, variant in enumerate(self.settings.variants):
+            keys = [k for k, values in found.items() if values[i] != values[0] and MISSING not in (values[i], values[0])]
+            if len(keys) > 1:
+                differs = f"{variant} differs from {self.settings.variants[0]} in {len(keys)} settings ({', '.join(keys)})"
+                lines.append(f"{differs}; its scores show the effect of all of them together")
+        return lines
 
 
 def read_suite(directory: Path) -> Suite:
     """Reads a suite; a run without files counts as waiting. Raises InputError if suite.yaml is missing or a file is invalid."""
     settings = read(directory / "suite.yaml", Settings)
     if settings is None:
-        raise InputError(f"{directory}: not a suite, since it has no suite.yaml; give the directory of a suite")
+        raise InputError(f"{directory}: not a suite, since it has no suite.yaml; give a suite, or at least two finished runs")
     status = read(directory / "status.json", dict[str, Status]) or {}
-    runs = []
-    for variant, seed in product(settings.variants, settings.seeds):
-        folder = directory / f"{variant}-seed{seed}"
-        found: Any = {Path(name).stem: content for name, kind in FILES.items() if (content := read(folder / name, kind))}
-        runs.append(Run(variant=variant, seed=seed, directory=folder, status=status.get(folder.name, Status()), **found))
+    folders = {
+        (variant, seed): directory / f"{variant}-seed{seed}" for variant, seed in product(settings.variants, settings.seeds)
+    }
+    runs = [_read_run(folder, *key, status.get(folder.name, Status())) for key, folder in folders.items()]
     return Suite(directory, settings, runs)
+
+
+def read_runs(directories: Sequence[Path], output: Path) -> Suite:
+    """Reads finished runs, the baseline first, as a suite whose directory is a new folder of `output`. Runs that differ only in
+    the seed are one variant. Raises InputError with a line for each run that cannot be compared."""
+    found: list[Run] = []
+    problems = []
+    for directory in directories:
+        if os.path.exists(directory / "suite.yaml"):
+            problems.append(f"{directory}: a suite; give it alone, or give the directories of its runs")
+        elif not os.path.exists(directory / "config.yaml"):
+            problems.append(f"{directory}: not a run, since it has no config.yaml; give the directory of a finished run")
+        elif not os.path.exists(directory / "metrics.json"):
+            problems.append(f"{directory}: not finished, since it has no metrics.json; resume it with train resume={directory}")
+        elif any(directory.samefile(run.directory) for run in found):
+            problems.append(f"{directory}: given twice; leave one out")
+        else:
+            run = _read_run(directory, "", -1, Status(state="finished"))
+            found.append(run)
+            if not isinstance(run.config.get("seed"), int):
+                problems.append(f"{directory / 'config.yaml'}: its seed is not a number; restore the file")
+                continue
+            run.seed = run.config["seed"]
+            base, splits = found[0].directory, found[0].test_splits
+            if not splits and run is found[0]:
+                problems.append(f"{directory}: has no scores on a test set; give a run of a corpus that has one")
+            elif splits and splits[0] not in run.metrics:
+                problems.append(f"{directory}: not evaluated on {splits[0]}, as {base} is; compare runs on one corpus")
+    if problems:
+        raise InputError(*problems)
+    rows: dict[tuple[str, int], list[Run]] = {}  # by settings; a run with the settings and seed of another has a row of its own
+    for run in found:
+        learning = json.dumps(_learning_settings(run), sort_keys=True, default=str)
+        again = sum(run.seed == other.seed for (same, _), row in rows.items() for other in row if same == learning)
+        rows.setdefault((learning, again), []).append(run)
+    names = _names([row[0].directory for row in rows.values()])
+    for name, row in zip(names, rows.values(), strict=True):
+        row.sort(key=lambda run: run.seed)
+        for run in row:
+            run.variant = name
+    settings = Settings.model_construct(variants=names, seeds=sorted({run.seed for run in found}))
+    name = " and ".join([names[0], *([f"{len(names) - 1} others"] if len(names) > 2 else names[1:])])
+    folder = f"comparison-{name.replace(' ', '-')}"[: LONGEST_NAME // 4]
+    return Suite(output / folder, settings, [*chain.from_iterable(rows.values())], given=name)
+
+
+def _read_run(directory: Path, variant: str, seed: int, status: Status) -> Run:
+    found: Any = {Path(name).stem: content for name, kind in FILES.items() if (content := read(directory / name, kind))}
+    return Run(variant=variant, seed=seed, directory=directory, status=status, **found)
+
+
+def _learning_settings(run: Run) -> dict[str, Any]:
+    """Returns the settings that determine what a run learns, by dotted key, except the seed."""
+    settings = {key: value for key, value in flat(run.config) if not isinstance(value, Mapping)}
+    return {key: value for key, value in settings.items() if not key.startswith(ASIDE)}
+
+
+def _names(directories: Sequence[Path]) -> list[str]:
+    """Returns a short name for each directory: its path without what all have in common at the beginning, and without its seed
+    unless the names would then be equal."""
+    whole = [str(directory.resolve()) for directory in directories]
+    short = [re.sub(r"-seed\d+(-\d+)?$", "", path) for path in whole]
+    paths = [re.split(r"[/\\-]", path) for path in (short if len(set(short)) == len(short) else whole)]
+    common = min(len(os.path.commonprefix(paths)), *(len(path) - 1 for path in paths))
+    return ["-".join(path[common:]) for path in paths]
 
 
 def _read_columns(path: Path) -> dict[str, list[str]]:

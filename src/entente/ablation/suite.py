@@ -31,36 +31,27 @@ import yaml
 from annotated_types import Ge, Interval, MinLen, doc
 from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
-from rich.console import Console
-from rich.live import Live
-from torch.utils.tensorboard import SummaryWriter
 
 from entente import checkpoint, files
 from entente.ablation import variants as ablations
 from entente.ablation.comparison import Compare
 from entente.ablation.page import report
-from entente.ablation.runs import DIAGNOSTICS, Settings, Status, read
+from entente.ablation.runs import Settings, Status, read
 from entente.config import schema
 from entente.config.command_line import key_of, quote_value
 from entente.console.endings import Stopped
+from entente.console.log import Task, clock
 from entente.errors import InputError, Interrupted
 from entente.files import Folder, Name
 from entente.process import PARENT, prepare_process
 from entente.training import run_directory, train
-from entente.training.progress import clock
 
 log = logging.getLogger("entente")
 
 # The state of a run by exit code (see entente.console.endings); -N: signal N arrived before the run could handle it.
 STATES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted", 130: "interrupted", 143: "interrupted"}
 STATES |= {-signal.SIGINT: "interrupted", -signal.SIGTERM: "interrupted"}
-LOG_INTERVAL = 120  # seconds between progress lines if there is no terminal
 RESERVED_SETTINGS = ("ablation", "variant", "seed", "resume")  # settings that the suite chooses for each run
-# Custom charts that overlay tags and runs; TensorBoard's own page of scalars draws a chart per tag.
-LAYOUT = {
-    "How well": {name: ["Multiline", [name]] for name in ("valid/bleu", "valid/nll", "train/loss")},
-    "Why": {aspect.replace("_", " "): ["Multiline", [f"why/{aspect}/.*"]] for aspect in DIAGNOSTICS},
-}
 
 
 def check_suite_name(suite: object, suites: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
@@ -160,8 +151,11 @@ def ablate(config: Mapping[str, Any]) -> None:
     if wrong := [one for one in given if key_of(one) in RESERVED_SETTINGS]:
         raise InputError(*(f"{one}: a suite sets it for each of its runs; leave it out, see suite and seeds" for one in wrong))
     ablations.refuse_unusable(variants)
-    overrides = [*chosen.get("overrides", []), *(one for one in given if key_of(one) != "trainer.threads")]
-    folder = own.name or named
+    overrides = [
+        *ablations.without_debug_settings(chosen.get("overrides", [])),
+        *(one for one in given if key_of(one) != "trainer.threads"),
+    ]
+    folder = own.name or f"{named}{config['trainer']['suffix']}"
     root = files.path_of(config["output_dir"]) / folder
     jobs = plan_jobs(root, folder, variants, seeds, overrides)
     prepare_process(None)
@@ -214,9 +208,6 @@ def open_suite(root: Path, variants: list[str], seeds: list[int], overrides: lis
         try:
             with FileLock(root / ".lock", timeout=0):
                 files.write_text(root / "suite.yaml", yaml.safe_dump(plan.model_dump(), sort_keys=False))
-                if not any(root.glob("events.out.tfevents.*")):
-                    with SummaryWriter(str(root)) as writer:
-                        writer.add_custom_scalars(LAYOUT)
                 yield
         except Timeout:
             raise InputError(f"{root}: another process is training this suite; wait for it or stop it") from None
@@ -246,18 +237,18 @@ def wait_for_others(directory: Path) -> None:
         lock.acquire(timeout=0)
     except Timeout:
         log.info("%s: another process is training this run; waiting for it", directory)
-        lock.acquire()
+        with Task(f"waiting for the process that trains {directory}"):
+            lock.acquire()
     lock.release()
 
 
 def train_all(root: Path, jobs: Sequence[Job], states: Mapping[str, Status], at_once: int, threads: int) -> None:
     """Trains until every run has ended. On a signal, makes the current runs save and stop, and raises Interrupted."""
-    console = Console(markup=False, emoji=False)
-    began = said = time.monotonic()
+    began = time.monotonic()
     first = sum(job.step for job in jobs)
     kept = sum(not job.to_do for job in jobs)
     log.info("%s: %d runs%s", root, len(jobs), f", {kept} of which have already ended" if kept else "")
-    with Live(console=console, auto_refresh=False, transient=True) as live:
+    with Task(lambda: f"{root.name}: {progress(jobs, first, began)}"):
         try:
             while to_do := [job for job in jobs if job.to_do]:
                 for job in to_do:
@@ -265,17 +256,13 @@ def train_all(root: Path, jobs: Sequence[Job], states: Mapping[str, Status], at_
                     if job.process and (code := job.process.poll()) is not None:
                         job.end(code)
                         outcome = ", ".join(filter(None, (job.status.state, job.status.message)))
-                        log.info("%s: %s (%s)", job.directory, outcome, progress(jobs, first, began))
+                        log.info("%s: %s; %s", job.directory, outcome, progress(jobs, first, began))
                     elif not job.process and sum(bool(one.process) for one in jobs) < at_once:
                         job.start(threads)
+                        log.info("%s: %s", job.directory, "resuming" if job.step else "training")
                     else:
                         continue
                     write_status(root, states)
-                text = f"{root.name}: {progress(jobs, first, began)}"
-                live.update(text, refresh=True)
-                if not console.is_interactive and time.monotonic() - said > LOG_INTERVAL:
-                    said = time.monotonic()
-                    log.info(text)
                 time.sleep(0.5)
         except Stopped:
             running = [(job, job.process) for job in jobs if job.process]
@@ -298,6 +285,6 @@ def progress(jobs: Sequence[Job], first: int, began: float) -> str:
     elapsed = time.monotonic() - began
     to_do = [job for job in jobs if job.to_do]
     done, left = sum(job.step for job in jobs) - first, sum(job.budget - job.step for job in to_do)
-    text = f"{len(jobs) - len(to_do)} of {len(jobs)} ended, {clock(elapsed)}"
-    time_left = [f"{clock(elapsed / done * left)} left"] if done and left else []
-    return ", ".join([text, *time_left, *(f"{job.directory.name} {job.step}/{job.budget}" for job in to_do if job.process)])
+    time_left = f", {clock(elapsed / done * left)} left" if done and left else ""
+    running = (f"{job.directory.name} step {job.step}/{job.budget}" for job in to_do if job.process)
+    return "  ".join([f"{len(jobs) - len(to_do)} of {len(jobs)} runs ended", f"{clock(elapsed)}{time_left}", *running])

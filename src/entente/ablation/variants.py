@@ -8,7 +8,7 @@ import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 
-from entente.config.command_line import plain
+from entente.config.command_line import key_of, plain
 from entente.config.schema import flat, suggestion
 from entente.errors import InputError
 from entente.files import read_yaml
@@ -38,20 +38,27 @@ def chosen_ablation() -> str:
     return str(HydraConfig.get().runtime.choices.get("ablation", BASELINE))
 
 
-def ablation_file(ablation: str) -> Path:
+def option_file(name: str, group: str = "ablation") -> Path:
     folders = [Path(source.path) for source in HydraConfig.get().runtime.config_sources if source.schema == "file"]
-    return next(path for folder in folders if (path := folder / "ablation" / f"{ablation}.yaml").exists())
+    return next(path for folder in folders if (path := folder / group / f"{name}.yaml").exists())
 
 
-def changes(ablation: str) -> dict[str, object]:
-    """Returns the settings that an ablation's file changes, by dotted key."""
-    content = flat(read_yaml(ablation_file(ablation)))
+def changes(name: str, group: str = "ablation") -> dict[str, object]:
+    """Returns the settings that the file of an ablation, or of another option, changes, by dotted key."""
+    content = flat(read_yaml(option_file(name, group)))
     return {key: value for key, value in content if not isinstance(value, Mapping) and key not in ("variant", "defaults")}
+
+
+def without_debug_settings(overrides: Sequence[str]) -> list[str]:
+    """Returns a suite's overrides, without those that would undo trainer=debug if the user has chosen it."""
+    if HydraConfig.get().runtime.choices.get("trainer") != "debug":
+        return list(overrides)
+    return [one for one in overrides if key_of(one) not in changes("debug", "trainer/last")]
 
 
 def header(ablation: str) -> str:
     """Returns the comments in an ablation's file: its claim, definition and outcome."""
-    lines = ablation_file(ablation).read_text(encoding="utf-8").splitlines()
+    lines = option_file(ablation).read_text(encoding="utf-8").splitlines()
     return "\n".join(line.removeprefix("#").strip() for line in lines if line.startswith("#") and line != FIRST_LINE)
 
 
@@ -65,7 +72,7 @@ def refuse_unusable(ablations: Sequence[str]) -> None:
 def _problem_of(ablation: str, known: Sequence[str]) -> str:
     if ablation not in known:
         return f"{ablation}: not a file of configs/ablation{suggestion(ablation, known)}"
-    file = ablation_file(ablation)
+    file = option_file(ablation)
     try:
         content, text = read_yaml(file), file.read_text(encoding="utf-8")
     except ValueError as error:

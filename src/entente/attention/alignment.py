@@ -93,7 +93,7 @@ def with_mean(weights: Tensor) -> Tensor:
 
 
 class Agreement(NamedTuple):
-    """The agreement of links A with the sure gold links S and the possible ones P, each from 0 to 1."""
+    """Scores from 0 to 1 that compare links A with the sure gold links S and the possible gold links P."""
 
     precision: float  # |A and P| / |A|
     recall: float  # |A and S| / |S|
@@ -171,6 +171,11 @@ class Alignments:
 
     def agreement(self, head: Head) -> Agreement:
         return links_agreement(zip(self.links(head), self.gold, strict=True))
+
+    def error_rates(self) -> Tensor:
+        """Returns the alignment error rate of every head at the producing step, without layer means: (L, H)."""
+        heads = [head for head in self.heads() if head.step == "produced" and head.head is not None]
+        return torch.tensor([self.agreement(head).aer for head in heads]).reshape(heads[-1].layer + 1, -1)
 
     def oracle(self) -> Agreement:
         return links_agreement((oracle_links(gold), gold) for gold in self.gold)

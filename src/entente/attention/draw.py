@@ -9,13 +9,16 @@ Lengths are in inches, font sizes in points (1/72 inch). Shapes: L layers, H hea
 import textwrap
 from collections.abc import Mapping
 from functools import cache
+from itertools import chain, product
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.patches import Rectangle
+from torch import Tensor
 
 from entente.attention.alignment import with_mean
 from entente.attention.record import AttentionMap, sides_of
@@ -29,17 +32,25 @@ LETTER = 0.62 / 72  # average width of a letter per point of font size, rounded 
 LINE = 1.4 / 72  # height of a line of text per point of font size
 GAP = 0.12  # space between the panels of a map
 MIN_PANEL_SIDE = 1.1
+HEAD_CELL = (0.42, 0.26)  # width and height of a head's cell
+ASPECTS = {  # what `draw_heads` calls the aspects that `entente.attention.numbers` measures
+    "entropy": "entropy (1: uniform)",
+    "end": "weight on </s> or <s>",
+    "punctuation": "weight on punctuation",
+    "diagonal": "distance from diagonal",
+    "aer": "alignment error rate",
+}
 Marks = Mapping[tuple[int, int], bool]  # gold links: (row, column) -> True if sure, False if only possible
 
 
 def draw(map: AttentionMap, title: str) -> Figure:
-    """Draws one kind of attention: layers as rows of panels, heads as columns. title: shown below a description."""
+    """Draws one kind of attention: a row of panels per layer, a column per head. title: below the first line of text."""
     _, n_heads, n_rows, n_columns = map.weights.shape
     # Few panels are drawn large; for long sentences, cells and labels shrink to limit the size of the picture.
     cell = min(max(0.2, 6 / (n_heads * n_columns)), 0.32, 6 / max(n_rows, n_columns))
     row, column = sides_of(map.kind)
     seen = f"{map.unit} read so far" if column == "read" else f"source {map.unit}"
-    what = f"{map.kind.capitalize()}: which {seen} (column) each {row} {map.unit} (row) looks at"
+    what = f"{map.kind.capitalize()}: how much each {row} {map.unit} (row) attends to each {seen} (column)"
     return _figure({"": map}, f"{what}\n{title}", cell, min(10, 44 * cell), {})
 
 
@@ -63,6 +74,41 @@ def _name(name: str, map: AttentionMap, layer: int, head: int | None) -> str:
     which = f"mean of {n_heads} heads" if head is None else f"head {head + 1}"
     words = (name, f"layer {layer + 1}" if n_layers > 1 else "", which if n_heads > 1 else "")
     return ", ".join(filter(None, words))
+
+
+def draw_heads(values: Mapping[str, Mapping[str, Tensor]], title: str) -> Figure:
+    """Draws values of every head, from 0 to 1, as one heat map: a panel for each kind of attention (side by side) and aspect
+    (below one another), with layers as rows and heads as columns. values: by kind and aspect, (L, H)."""
+    aspects = list(dict.fromkeys(chain.from_iterable(values.values())))
+    n_layers, n_heads = (max(of.size(i) for of_kind in values.values() for of in of_kind.values()) for i in (0, 1))
+    wide, high = max(n_heads, 4) + 1, n_layers + 1  # size of a panel in cells, with numbers on the left and a heading above
+    columns, rows = wide * len(values), high * len(aspects)
+    lines = textwrap.wrap(title, int(columns * HEAD_CELL[0] / (10 * LETTER)))
+    above = len(lines) + 2.5  # space for the title and the names of the kinds
+    figure = Figure(((columns + 0.5) * HEAD_CELL[0], (above + rows + 0.4) * HEAD_CELL[1]), DPI)
+    ax = figure.add_axes((0, 0, 1, 1))
+    cells = np.full((rows, columns), np.nan)
+    ax.text(0.3, 0.3 - above, "\n".join(lines), size=10, family=FONT, va="top")
+    for (j, (kind, of_kind)), (i, aspect) in product(enumerate(values.items()), enumerate(aspects)):
+        left, top = j * wide + 1, i * high + 1
+        if i == 0:
+            name = "\n".join(textwrap.wrap(kind, 20, break_on_hyphens=False))
+            ax.text(left, -0.3, name, size=9, family=FONT, weight="bold")
+        if aspect not in of_kind:
+            continue
+        _write(ax, left, top - 0.3, ASPECTS.get(aspect, aspect), 9)
+        layers, heads = of_kind[aspect].shape
+        cells[top : top + layers, left : left + heads] = of_kind[aspect]
+        for layer in range(layers):
+            _write(ax, left - 0.15, top + layer + 0.5, f"{layer + 1}", 8, ha="right", va="center_baseline")
+        for (layer, head), value in np.ndenumerate(of_kind[aspect].numpy()):
+            color = "white" if value > 0.6 else "black"
+            _write(ax, left + head + 0.5, top + layer + 0.5, f"{value:.2f}", 8, color=color, ha="center", va="center_baseline")
+    ax.imshow(cells, COLORS, vmin=0, vmax=1, interpolation="nearest", aspect="auto", extent=(0, columns, rows, 0))
+    ax.set(xlim=(0, columns + 0.5), ylim=(rows + 0.4, -above))
+    ax.set_axis_off()
+    FigureCanvasAgg(figure)
+    return figure
 
 
 def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: float, marks: Marks) -> Figure:

@@ -5,7 +5,7 @@ Shapes: L layers, H heads, G heads plus their mean, W source words, E target wor
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,10 +15,14 @@ from torch.nn import functional as F
 
 from entente.attention import record
 from entente.attention.alignment import Alignments, Head, Pair, Words, heads_of, merge_pieces, predicted_links, with_mean
+from entente.console.log import show_progress
 from entente.data.alignments import Link
-from entente.data.module import TranslationData, split_of
+from entente.data.batches import split_of
 from entente.data.tokenizer import BOS, EOS, SPECIAL, Vocabulary
 from entente.models.seq2seq import Seq2Seq, pad
+
+if TYPE_CHECKING:
+    from entente.data.module import TranslationData  # imports Lightning, which takes 2 seconds
 
 NEAR_UNIFORM = 0.95  # a head with at least this share of the maximum entropy counts as near-uniform
 BATCH = 32  # sentences recorded in one pass
@@ -59,6 +63,7 @@ def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tu
     links: dict[int, Tensor] = {}
     order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))  # by length, to reduce padding
     for start in range(0, len(order), BATCH):
+        show_progress(f"sentence {start + 1:,} of {len(order):,}")
         chosen = order[start : start + BATCH]
         batch = record.record_batch(model, vocabulary, [pairs[i].src for i in chosen], [pairs[i].tgt for i in chosen])
         for i, maps in zip(chosen, batch, strict=True):
@@ -118,7 +123,8 @@ def by_head(found: Tensor) -> list[dict[str, Any]]:
 def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     """Returns the correlations of each head: means over the target words of all sentences."""
     found: list[Tensor] = []  # each sentence's correlations, once per target word, so that all words count equally
-    for pair in pairs:
+    for number, pair in enumerate(pairs, start=1):
+        show_progress(f"leaving out each word of sentence {number:,} of {len(pairs):,}")
         source, target = pair.words(vocabulary)
         if len(source.labels) > 1 and target.labels:
             maps = record.record_batch(model, vocabulary, [pair.src], [pair.tgt])[0]
@@ -192,7 +198,7 @@ def _table(title: str, rows: Sequence[Mapping[str, Any]], caption: str | None = 
     return table
 
 
-def pairs_of(data: TranslationData, split: str, n: int | None = None) -> list[Pair]:
+def pairs_of(data: "TranslationData", split: str, n: int | None = None) -> list[Pair]:
     """Returns the pairs of a split, or the first n, with their gold links if the corpus has any."""
     src, tgt = data.ids(split)
     gold = data.corpus.gold.get(split_of(split))

@@ -43,7 +43,7 @@ class Operation(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call of a module. operations: the torch functions called in it, but not in captured submodules, if requested."""
+    """One call of a module. operations: the torch functions it called outside captured submodules; empty unless requested."""
 
     module: Any
     inputs: tuple[Any, ...]
@@ -114,7 +114,7 @@ class AttentionMap(NamedTuple):
     weights: Tensor  # (L, H, rows, columns), float32 on the CPU
     rows: list[str]
     columns: list[str]
-    unit: str = "piece"  # what each row or column stands for: piece or word
+    unit: str = "piece"  # what each row or column is: a piece or a word
     as_decoded: bool = True  # False: rows depend on later target pieces, not yet known when decoding
     allowed: Tensor | None = None  # (rows, columns), True for the keys that a row may see; None: all
 

@@ -1,7 +1,10 @@
 """Shows the attention of trained checkpoints for one sentence. `entente attention` draws all attention of one checkpoint, or
 compares several side by side. `entente trace` prints one attention step by step, with its numbers."""
 
+import hashlib
 import logging
+import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +20,12 @@ from entente.attention import draw, numbers, record
 from entente.attention.alignment import Pair, merge_pieces, with_mean
 from entente.attention.record import AttentionMap
 from entente.attention.trace import Labels, examples, show, trace
-from entente.commands.trained import OutputDir, TrustData, load_run, stored_corpus
+from entente.commands.trained import OutputDir, TrustData
 from entente.commands.translate import standard_output
+from entente.console.log import Task
 from entente.data.alignments import Gold
+from entente.data.batches import split_of
 from entente.data.files import clean
-from entente.data.module import split_of
 from entente.data.tokenizer import BOS, EOS
 from entente.decoding.search import Search
 from entente.errors import InputError
@@ -35,6 +39,12 @@ FOLDER_FORMATS = (".png", ".svg")  # written for each picture if `output` is a f
 FRAMES = "Frames: the gold links; solid lines are sure links, dashed lines possible ones."
 SENTENCE = "Il n'est pas aussi grand que son père."
 Kind = Literal["encoder", "decoder", "cross", "alignment"]
+
+
+def check_occlusion_kind(occlusion: bool, kind: str | None) -> None:
+    """Raises ValueError if attention within one sentence is to be compared with leaving out source words."""
+    if occlusion and kind in ("encoder", "decoder"):
+        raise ValueError(f"kind={kind}: occlusion=true needs attention to the source; leave kind out, or give kind=cross")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +62,13 @@ class Attention:
     layer: Annotated[Annotated[int, Ge(1)] | None, doc("layer of the large picture, from 1; null: the last")] = None
     head: Annotated[Annotated[int, Ge(1)] | None, doc("head of the large picture, from 1; null: mean of all heads")] = None
     occlusion: Annotated[bool, doc("add the effect of leaving out each source word, and its agreement with attention")] = False
-    output: Annotated[str, doc("a folder for PNG and SVG files, or one picture: .png, .svg, .pdf")] = "outputs/attention"
+    output: Annotated[
+        str, doc("a folder, in which each sentence gets a folder of PNG and SVG files; or one picture: .png, .svg, .pdf")
+    ] = "outputs/attention"
     output_dir: OutputDir = "outputs"
     threads: Threads = None
+
+    relations = (check_occlusion_kind,)
 
 
 @dataclass(frozen=True)
@@ -102,22 +116,28 @@ def picture_attention(settings: Attention) -> None:
         if settings.words or settings.occlusion or gold:  # gold links are between words
             maps = [merge_pieces(map, *words) for map in maps]
         if settings.kind or output.suffix or together:
-            maps = [_of_kind(None if settings.occlusion else settings.kind, name, maps)]
+            maps = [_of_kind(settings.kind, name, maps)]
         shown += [(name, map) for map in maps]
         if settings.occlusion:
             [map] = maps
             # Drop the end symbols, since occlusion leaves out only words.
             map = map._replace(weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1])
-            change = numbers.occlusion(model, src, tgt, *words)
+            with Task("leaving out each source word"):
+                change = numbers.occlusion(model, src, tgt, *words)
             shown[-1:] = [(name, map), (f"{name}: change when left out", map._replace(weights=change[None, None]))]
             found = numbers.by_head(numbers.correlations(with_mean(map.weights), change))
             Console().print(*numbers.tables({"occlusion": found}, name))
     read = [f"given, not translated: {target}"] if target else translations
-    title = "\n".join([source, *read, *([FRAMES] if gold else [])])
+    sentences = [source, *read]
+    for sentence in sentences:
+        log.info(sentence)
+    title = "\n".join([*sentences, *([FRAMES] if gold else [])])
+    if not output.suffix:
+        output /= _folder_name(source, title)
     links = {(row, column): (column, row) in gold.sure for column, row in gold.possible} if gold else {}
     for picture, figure in _figures(shown, links, title, settings, together):
         for file in [output] if output.suffix else [output / f"{picture}{suffix}" for suffix in FOLDER_FORMATS]:
-            with writable(f"output={settings.output}"), open_atomic(file) as opened:
+            with Task(f"drawing {file}"), writable(f"output={settings.output}"), open_atomic(file) as opened:
                 figure.savefig(opened, format=file.suffix[1:].lower())
             log.info("%s", file)
         if output.suffix:
@@ -132,14 +152,23 @@ def _output(path: str) -> Path:
     if output.suffix and output.is_dir():
         raise InputError(f"output={path}: this is a folder; give a file")
     if output.suffix and not output.parent.is_dir():
-        raise InputError(f"output={path}: cannot be written, {output.parent} is not a folder; create it, or give another")
+        raise InputError(f"output={path}: there is no folder {output.parent}; create it, or give another")
     return output
+
+
+def _folder_name(source: str, title: str) -> str:
+    """Returns the name of the folder for the pictures of a sentence: its words, as far as they are ASCII without their accents,
+    and a digest of the title, so that other sentences and other translations get other folders."""
+    ascii_words = re.findall(r"[a-z0-9]+", unicodedata.normalize("NFKD", source.casefold()).encode("ascii", "ignore").decode())
+    return "-".join([*ascii_words[:10], hashlib.sha256(title.encode()).hexdigest()[:6]])[-100:]
 
 
 def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | None]:
     """Returns the source, target (None: to be translated) and any gold links. path: the checkpoint whose corpus has `pair`."""
     if settings.pair is None:
         return clean(settings.sentence), clean(settings.target or "") or None, None
+    from entente.commands.stored import load_run, stored_corpus  # imports Lightning, which takes 2 seconds
+
     split, _, number = settings.pair.partition("/")
     corpus = stored_corpus(load_run(path, "cpu"), path, settings.trust_data)
     rows = corpus.split(split_of(split))

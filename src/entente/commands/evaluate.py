@@ -11,16 +11,20 @@ from rich.console import Console
 
 from entente import checkpoint
 from entente.attention.numbers import Measured, measure_split, pairs_of, tables
-from entente.commands.trained import Decoding, TrustData, load_decoder, stored_corpus
+from entente.commands.stored import load_run, stored_corpus
+from entente.commands.trained import Decoding, TrustData, search_and_engine
+from entente.console.log import Task
 from entente.data.alignments import pharaoh, read_pharaoh
+from entente.data.batches import split_of
 from entente.data.corpora import Corpus
 from entente.data.files import read_parallel
-from entente.data.module import TranslationData, split_of
+from entente.data.module import TranslationData
 from entente.data.pairs import Pair, Pairs
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.evaluation import evaluate, show, write_translations
 from entente.files import file_in, is_split, is_stream, path_of, scratch, writable, write_json, write_text
+from entente.process import prepare_process
 from entente.training.train import on_accelerator
 
 log = logging.getLogger("entente")
@@ -36,8 +40,9 @@ def check_alignment_files(src: str | None, alignments: str | None) -> None:
 
 def check_attention_enabled(attention: bool, alignments: str | None, occlusion: int) -> None:
     """Raises ValueError if a setting that needs attention=true is given without it."""
-    if not attention and (alignments or occlusion):
-        raise ValueError(f"alignments={alignments} occlusion={occlusion} need attention=true; add it, or leave them out")
+    for name, value in (("alignments", alignments), ("occlusion", occlusion)):
+        if value and not attention:
+            raise ValueError(f"{name}={value} needs attention=true; add it, or leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +51,7 @@ class Evaluate(Decoding):
 
     split: Annotated[
         str | Sequence[str],
-        doc("split of the run's corpus; several: split=[valid,test], or all; test@alone, test@mixed: other batches"),
+        doc("a split of the run's corpus, a list, or all; test@alone: in batches of one sentence; test@mixed: of any lengths"),
     ] = "test"
     trust_data: TrustData = False
     src: Annotated[str | None, doc("your own files instead of a split: src=FILE tgt=FILE")] = None
@@ -65,9 +70,11 @@ def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
     """Decodes and scores splits of the corpus a checkpoint was trained on, or the user's own pair of files. Prints the scores
     and, if `output` is given, writes metrics.json and translations there. The NLL is computed by torch, whatever the engine."""
     output = path_of(settings.output) if settings.output else None
-    if output and os.path.exists(output / "config.yaml"):  # metrics.json there marks a run as finished
+    if output and os.path.exists(output / "config.yaml"):  # writing metrics.json would mark it as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
-    run, how, engine = load_decoder(settings)
+    prepare_process(settings.threads)
+    run = load_run(settings.checkpoint, settings.accelerator)
+    how, engine = search_and_engine(run, settings)
     corpus, splits = _own_files(settings, run) if settings.src or settings.tgt else _stored_splits(settings, run)
     data = TranslationData(corpus, run.vocabulary, **run.config["data"]["batch"], seed=run.config["seed"])
     chosen = {split: data.evaluation(split) for split in splits}
@@ -75,34 +82,35 @@ def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
         with writable(f"output={output}"), scratch(output):
             pass  # fails here rather than after decoding
     with on_accelerator(run.model, settings.accelerator, run.config["trainer"]["precision"]):
-        torch_search = ONE_TOKEN if engine else how
-        evaluations = {name: evaluate(run.model, run.vocabulary, split, torch_search) for name, split in chosen.items()}
-    if engine:
-        for split, evaluation in evaluations.items():
-            best = [run.vocabulary.tgt.decode(n_best[0].tokens) for n_best in engine(evaluation.sources)]
-            evaluations[split] = replace(evaluation, hypotheses=best)
-    named = {"engine": engine.name} if engine else {}
-    metrics = {split: {**evaluation.metrics(), **named} for split, evaluation in evaluations.items()}
+        evaluations, metrics, named = {}, {}, {"engine": engine.name} if engine else {}
+        for split in splits:
+            log.info("evaluating %s", split)
+            with Task(f"evaluating {split}"):
+                found = evaluate(run.model, run.vocabulary, chosen[split], ONE_TOKEN if engine else how)
+                if engine:
+                    best = [run.vocabulary.tgt.decode(n_best[0].tokens) for n_best in engine(found.sources)]
+                    found = replace(found, hypotheses=best)
+                evaluations[split], metrics[split] = found, {**found.metrics(), **named}
     measured = _measured(run, data, splits, settings.occlusion) if settings.attention else {}
-    for split, found in measured.items():
-        metrics[split]["attention"] = found.report
+    for split, one in measured.items():
+        metrics[split]["attention"] = one.report
     if output:
         with writable(f"output={output}"):
             write_translations(output, evaluations)
-            for split, found in measured.items():
-                if found.links:
-                    write_text(file_in(output / "alignments", split, ".pharaoh"), pharaoh(found.links))
+            for split, one in measured.items():
+                if one.links:
+                    write_text(file_in(output / "alignments", split, ".pharaoh"), pharaoh(one.links))
             write_json(output / "metrics.json", metrics)
-    show(metrics, ", ".join([settings.checkpoint, f"step {run.step}", f"beam {how.beam}", *named.values()]))
+    show(metrics, ", ".join([settings.checkpoint, f"step {run.step}", how.name(), *named.values()]))
     for split in splits:
-        lengths = ", ".join(f"{row['words']}: {row['bleu']:.1f}" for row in metrics[split]["bleu_by_source_length"])
-        log.info("%s  BLEU by source words  %s", split, lengths)
+        lengths = ", ".join(f"{row['words']} words {row['bleu']:.1f}" for row in metrics[split]["bleu_by_source_length"])
+        log.info("BLEU on %s by source length: %s", split, lengths)
     console = Console(markup=False, emoji=False)
     for split in measured:
         for table in tables(metrics[split]["attention"], split):
             console.print(table)
     for name, signature in metrics[splits[0]]["signature"].items():
-        log.info("%s signature  %s", name, signature)
+        log.info("signature of %s: %s", name, signature)
     return metrics
 
 
@@ -113,8 +121,9 @@ def _measured(run: checkpoint.Run, data: TranslationData, splits: list[str], occ
     known = "valid" in corpus.gold and any(split_of(split) in corpus.gold for split in splits)
     found: dict[str, Measured] = {}
     for split in dict.fromkeys(["valid", *splits] if known or "valid" in splits else splits):
-        log.info("measuring attention: %s", split)
-        found[split] = measure_split(run.model, run.vocabulary, pairs_of(data, split), occluded, found.get("valid"))
+        log.info("measuring the attention on %s", split)
+        with Task(f"measuring the attention on {split}"):
+            found[split] = measure_split(run.model, run.vocabulary, pairs_of(data, split), occluded, found.get("valid"))
     return {split: found[split] for split in splits}
 
 

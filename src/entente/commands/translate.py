@@ -3,25 +3,26 @@
 import io
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import Annotated, TextIO
 
 import torch
 from annotated_types import doc
-from rich.console import Console
-from rich.progress import track
 
 from entente import checkpoint
-from entente.commands.trained import Decoding, load_decoder
+from entente.commands.trained import Decoding, search_and_engine
 from entente.console import escape
+from entente.console.log import Task
 from entente.data.files import clean, read_lines
 from entente.data.tokenizer import Tokenizer
 from entente.decoding.search import Hypothesis, Search
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.files import is_stream, open_output, path_of, writable
+from entente.process import prepare_process
 
 CHUNK = 1000  # lines passed to the engine in one call
 
@@ -39,7 +40,13 @@ class Translate(Decoding):
 def translate_text(settings: Translate) -> None:
     """Translates `input` to `output` line by line; an empty line stays empty. If n_best > 1, writes n lines per input line: the
     number of the input line, the score and the translation, separated by tabs."""
-    run, how, other = load_decoder(settings)
+    prepare_process(settings.threads, log_to_stderr=True)
+    run = checkpoint.load(settings.checkpoint)
+    if settings.accelerator not in ("auto", "cpu"):
+        from entente.commands.stored import refuse_accelerator  # imports Lightning, which takes 2 seconds
+
+        refuse_accelerator(settings.accelerator, {})
+    how, other = search_and_engine(run, settings)
     if torch.cuda.is_available() and settings.accelerator in ("auto", "gpu", "cuda"):
         run.model.cuda()
     engine: Engine = other or partial(translate, run.model, run.vocabulary, how=how)
@@ -49,26 +56,38 @@ def translate_text(settings: Translate) -> None:
     lines, total = _input_lines(settings.input, run.vocabulary.src)
     with open_output(path_of(settings.output)) if settings.output else writable("standard output") as file:
         out = io.TextIOWrapper(file, encoding="utf-8") if file else standard_output()
-        console = Console(stderr=True)
-        chunks = track(_chunks(lines), "sentences", total, console=console, transient=True, disable=not console.is_terminal)
-        for number, n_best in enumerate(chain.from_iterable(map(engine, chunks)), start=1):
-            for hypothesis in n_best:
-                text = run.vocabulary.tgt.decode(hypothesis.tokens).replace("\n", " ")
-                out.write(f"{text}\n" if how.n_best == 1 else f"{number}\t{hypothesis.score:.4f}\t{text}\n")
-            out.flush()
+        first = 1  # number of the first line of the chunk
+        for chunk in _chunks(lines):
+            with Task(f"translating lines {first:,} to {first + len(chunk) - 1:,}{f' of {total:,}' if total else ''}"):
+                found = engine(chunk)
+            for number, n_best in enumerate(found, start=first):
+                for hypothesis in n_best:
+                    text = run.vocabulary.tgt.decode(hypothesis.tokens).replace("\n", " ")
+                    out.write(f"{text}\n" if how.n_best == 1 else f"{number}\t{hypothesis.score:.4f}\t{text}\n")
+                out.flush()
+            first += len(chunk)
 
 
 def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
     """Prompts for sentences and translates them until the end of input (Ctrl-D)."""
+    with suppress(ImportError):  # Windows has no readline
+        import readline  # noqa: F401  gives `input` line editing and a history
     languages = run.config["data"]
+    print(f"{run.summary()}, {how.name()}")
+    print(f"Type a sentence ({languages['src']}) and press Enter. To leave, press Ctrl-D.")
+    print("The arrow keys edit the line and recall earlier ones.")
     try:
         while True:
-            sentence = input(f"{languages['src']}> ")
+            sentence = clean(input(f"{languages['src']}> "))
+            if not sentence:
+                continue
             try:
-                run.vocabulary.src.refuse_too_long(clean(sentence), "sentence")
+                run.vocabulary.src.refuse_too_long(sentence, "sentence")
             except InputError as error:
                 print(error)
                 continue
+            if new := run.new_words(sentence):
+                print(f"not seen in training: {escape.line(', '.join(new))}")
             for hypothesis in engine([sentence])[0]:
                 text = escape.line(run.vocabulary.tgt.decode(hypothesis.tokens))
                 print(f"{languages['tgt']}> {text}" + (f"   ({hypothesis.score:.3f})" if how.n_best > 1 else ""))
@@ -76,9 +95,9 @@ def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
         print()
 
 
-def _input_lines(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str], float | None]:
-    """Returns the lines of a file or of standard input, and how many chunks they fill (None for a stream). A file is first read
-    to check and count its lines, so that nothing is translated if one is too long; a stream is translated up to such a line."""
+def _input_lines(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str], int | None]:
+    """Returns the lines of a file or of standard input, and how many there are (None for a stream). A file is first read to
+    check and count its lines, so that nothing is translated if one is too long; a stream is translated up to such a line."""
     path = path_of(given) if given else None
     if not path and not sys.stdin:
         raise InputError("standard input is closed: give input=FILE")
@@ -88,7 +107,10 @@ def _input_lines(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str]
             tokenizer.refuse_too_long(line, f"{given or 'standard input'}, line {number}")
             yield line
 
-    return short_enough(), sum(1 for _ in short_enough()) / CHUNK if path and not is_stream(path) else None
+    if not path or is_stream(path):
+        return short_enough(), None
+    with Task(f"checking {given}"):
+        return short_enough(), sum(1 for _ in short_enough())
 
 
 def standard_output() -> TextIO:

@@ -1,27 +1,19 @@
-"""Starts commands: composes the configuration with Hydra, and reports all of the user's mistakes at once.
-
-The defaults, comments and allowed values of all settings are read from `schema.json`, so that help and suggestions for misspelt
-keys import neither torch nor the code that uses the settings. `python scripts/schema.py` generates that file from signatures.
-Each table in it is registered in Hydra's ConfigStore: "train" as `_train`, and "model/birnn" as `_birnn` in the group `model`.
-The files in configs/ refer to these tables in their `defaults` lists, and set only the values that differ.
-"""
+"""Starts commands: composes the configuration with Hydra, and reports all of the user's mistakes at once."""
 
 import argparse
-import json
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from itertools import islice, takewhile
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, NoReturn
 
 import hydra
 import yaml
 from hydra._internal.utils import get_args_parser  # Hydra has no public API for its flags
-from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
@@ -29,7 +21,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
 
+from entente.config.help import help_text
 from entente.config.schema import MISSING, flat, nearest, suggestion, unknown, unset
+from entente.config.tables import is_surely_valid
 from entente.console.endings import StopSignals, endings, occupy_standard_streams
 from entente.errors import InputError, reason
 from entente.files import path_of, read_yaml
@@ -38,9 +32,6 @@ Command = Callable[[dict[str, Any]], None]
 Check = Callable[[dict[str, Any]], Sequence[str]]
 
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)  # also raised by commands that compose configs
-FILE = Path(__file__).with_name("schema.json")
-Table = dict[str, dict[str, Any]]  # by dotted key: `allowed`, `comment`, and `default` unless a parent's default contains it
-TABLES: dict[str, Table] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
 MOST_VALUES = 10_000  # limit on the values of one override in a sweep, since Hydra lists them all
 HYDRA_ERRORS = Exception  # Hydra raises errors of many types for a bad command line: KeyError, OSError, ...
 
@@ -51,8 +42,10 @@ def run(command: Command, configs: Path, name: str, check: Check = lambda config
     occupy_standard_streams()
     with endings(), StopSignals():
         sys.argv[1:] = usable_arguments()
+        wanted = [one for one in sys.argv[1:] if one not in ("-h", "--help", "help")]  # help is given wherever it is asked for
+        is_help, sys.argv[1:] = len(wanted) < len(sys.argv) - 1, wanted
         line = CommandLine(configs, name, check)
-        if line.flags.help:
+        if is_help:
             print(line.help())
         else:
             line.call(command)
@@ -140,16 +133,21 @@ def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[
     return {**stored, "resume": str(path.parent)}
 
 
+def refuse(message: str) -> NoReturn:
+    raise InputError(f"{message}; --help lists the flags, which go before the settings")
+
+
+def flags_parser() -> argparse.ArgumentParser:
+    """Returns Hydra's parser of the command line, which raises InputError for a flag that it does not know."""
+    parser = get_args_parser()
+    parser.error = refuse  # type: ignore[method-assign]
+    return parser
+
+
 def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line as Hydra does. Raises InputError for an unknown flag and for --experimental-rerun, which reads a
     pickle and could therefore run any code."""
-
-    def refuse(message: str) -> NoReturn:
-        raise InputError(f"{message}; --help lists the flags, which go before the settings")
-
-    parser = get_args_parser()
-    parser.error = refuse  # type: ignore[method-assign]
-    flags = parser.parse_args(arguments)
+    flags = flags_parser().parse_args(arguments)
     if flags.experimental_rerun:
         refuse(f"--experimental-rerun={flags.experimental_rerun}: a pickle can run any code; leave it out")
     return flags
@@ -163,8 +161,11 @@ class CommandLine:
     """
 
     def __init__(self, configs: Path, name: str, check: Check) -> None:
-        self.flags = parse_flags()
-        self.configs, self.verb, self.check = configs, name, check
+        self.configs, self.verb, self.name, self.check = configs, name, name, check
+        try:
+            self.flags = parse_flags()
+        except InputError as error:
+            raise InputError(*(self._settings_with_dashes() or error.problems)) from error
         self.name = self.flags.config_name or name
         self.elsewhere = bool(self.flags.config_path or self.flags.config_dir)  # whether other folders may define settings
         self.overrides: list[str] = []
@@ -193,6 +194,25 @@ class CommandLine:
         if len(found) > MOST_VALUES:
             raise ValueError(f"more than {MOST_VALUES:,} values; give fewer")
         return [f"{key}={value}" for value in found]
+
+    def _settings_with_dashes(self) -> list[str]:
+        """Returns a line for each argument that is a setting written as a flag, --model birnn or --model=birnn."""
+        arguments, lines = sys.argv[1:], list[str]()
+        unknown_flags = {one for one in flags_parser().parse_known_args(arguments)[1] if one.startswith("-")}
+        with self._composing():
+            config = hydra.compose(self.verb)
+        known = self._known(config)
+        for one, following in zip_longest(arguments, arguments[1:], fillvalue=""):
+            key, equals, value = one.lstrip("-").replace("-", "_").partition("=")
+            if one in unknown_flags and (meant := nearest(key, known)):
+                value = one.partition("=")[2] if equals else "" if following.startswith("-") or "=" in following else following
+                given = one if equals else f"{one} {value}".strip()
+                lines.append(f"{given}: settings are written without dashes; write {meant}={value or 'VALUE'}")
+        return lines
+
+    def _known(self, config: DictConfig) -> list[str]:
+        """Returns the keys of the settings and config groups in a configuration."""
+        return list(dict.fromkeys([*(key for key, _ in flat(OmegaConf.to_container(config))), *self.choices]))
 
     @cached_property
     def choices(self) -> dict[str, list[str]]:
@@ -230,19 +250,13 @@ class CommandLine:
             raise InputError(*(self.problems() or [why(error)])) from error
 
     def help(self) -> str:
-        """Returns the help text: the command's purpose, its flags, its config groups and their options, and all settings."""
+        """Returns the help text, with the settings and values that the overrides given choose."""
         try:
             with self._composing():
                 config: Any = OmegaConf.to_container(hydra.compose(self.verb, self.flags.overrides))
         except HYDRA_ERRORS as error:
             raise InputError(*(self.problems() or [why(error)])) from error
-        lines = (self.configs / f"{self.verb}.yaml").read_text(encoding="utf-8").splitlines()
-        header = [line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
-        chosen = [f"  {group}={'|'.join(names)}" for group, names in self.choices.items()]
-        more = "--cfg job shows the configuration, -m runs once per value (KEY=1,2), --hydra-help lists the other flags"
-        parts = ["\n".join(header), f"Flags, before the settings: {more}."]
-        parts += ["\n".join(["Config groups and their options, GROUP=OPTION:", *chosen])] if chosen else []
-        return "\n\n".join([*parts, "Settings, KEY=VALUE or PART.KEY=VALUE:", annotated_yaml(self.verb, config)])
+        return help_text(self.configs / f"{self.verb}.yaml", config, self.choices)
 
     def unused_by_resume(self) -> list[str]:
         """Returns a line for each override that would be ignored, since a run that is resumed keeps its own settings."""
@@ -264,8 +278,9 @@ class CommandLine:
         with self._composing():
             lines, good, config = self._composed_one_by_one()
             values, found = plain(config)
-        # The check takes seconds and cannot fail on our own files, so it runs only if the user has set some value.
-        checked = self.check(values) if lines and values and good - groups else []
+        # The check takes seconds, and it cannot fail on our own files.
+        unsure = not all(is_surely_valid(key, self.verb, values) for key in good - groups)
+        checked = self.check(values) if lines and values and unsure else []
         return list(dict.fromkeys([*lines, *found, *checked]))
 
     def _composed_one_by_one(self) -> tuple[list[str], set[str], DictConfig]:
@@ -279,6 +294,10 @@ class CommandLine:
         for one in sorted(self.overrides, key=lambda one: key_of(one) not in self.choices):
             key, value = key_of(one), one.partition("=")[2]
             if key.partition(".")[0] in unclear or not unclear <= config.keys():  # a group such as `experiment` may set any key
+                continue
+            ours = one.startswith(key) and not key.startswith("hydra") and not key[-1:].isdigit()
+            if ours and read_override(one) and key not in self._known(config):
+                lines.append(unknown(key, value, self._known(config)))  # a composition, which takes 0.1 s, would fail
                 continue
             try:
                 config = hydra.compose(self.name, [*{**good, key: one}.values()])
@@ -299,14 +318,17 @@ class CommandLine:
         """Explains in one line why an override does not compose. config: the configuration without it."""
         key, value, one = key_of(override), override.partition("=")[2], read_override(override)
         if one is None:
+            groups = [group for group, options in self.choices.items() if override in options]
+            if len(groups) == 1 or override in self._known(config):
+                meant = f"{override}=VALUE" if override in self._known(config) else f"{groups[0]}={override}"
+                return f"{override}: not an override; write KEY=VALUE; did you mean {meant}?"
             return f"{override}: not an override; write KEY=VALUE, with quotes around special characters"
         if one.is_sweep_override():
             return f"{override}: to try several values, add -m; a list is written {key}=[...]"
         if key in self.choices and value not in self.choices[key]:
             return f"{override}: choose one of {', '.join(self.choices[key])}{suggestion(value, self.choices[key])}"
         if "Could not override" in str(error):
-            settings = [key for key, _ in flat(OmegaConf.to_container(config))]
-            return unknown(key, value, list(dict.fromkeys([*settings, *self.choices])))
+            return unknown(key, value, self._known(config))
         return f"{override}: {why(error)}"
 
 
@@ -320,33 +342,3 @@ def why(error: BaseException) -> str:
         return f"there is no {error}"
     key = error.full_key if isinstance(error, OmegaConfBaseException) else None
     return f"{key}: {reason(error)}" if key else reason(error)
-
-
-def register() -> None:
-    """Stores the defaults of each table in Hydra's ConfigStore."""
-    for name, settings in TABLES.items():
-        group, _, last = name.rpartition("/")
-        node = OmegaConf.create()
-        for key, setting in settings.items():
-            if "default" in setting:
-                OmegaConf.update(node, key, setting["default"])
-        ConfigStore.instance().store(f"_{last}", node, group or None)
-
-
-def annotated_yaml(command: str, config: Mapping[str, Any]) -> str:
-    """Formats a composed configuration as YAML, with the comment and the allowed values of each setting."""
-    known = TABLES.get("train", {}) | TABLES.get(command, {})
-    lines = []
-    for key, value in flat(config):
-        if isinstance(value, Mapping):  # a part's `name` selects the table that describes its settings, if any
-            known |= {f"{key}.{inner}": setting for inner, setting in TABLES.get(f"{key}/{value.get('name')}", {}).items()}
-        setting = known.get(key, {})
-        words = "; ".join(filter(None, (setting.get("comment"), setting.get("allowed"))))
-        text = yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=10_000).strip()[1:-1]
-        line = f"{'  ' * key.count('.')}{key.rpartition('.')[2]}:"
-        line += "" if isinstance(value, Mapping) and value else f" {text}"
-        lines.append(f"{line}  # {words}" if words else line)
-    return "\n".join(lines)
-
-
-register()

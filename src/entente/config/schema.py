@@ -171,7 +171,7 @@ def _value_problems(annotation: Any, key: str, value: Any) -> list[str]:
         return odd or [line for name in value for line in _value_problems(item, _key(key, name), value[name])]
     if part is not annotation and _accepts(annotation, value):
         return []
-    words, choices = allowed(annotation), list(_choices(TypeAdapter(annotation).json_schema()))
+    words, choices = allowed(annotation), list(_choices(json_schema(annotation)))
     given = map(str, value if isinstance(value, list | tuple) else [value])
     near = next(filter(None, (suggestion(one, choices) for one in given if one not in choices)), "")
     return [f"{key}={to_text(value)}: {'choose' if 'one of' in words else 'give'} {words}{near}"]
@@ -195,8 +195,12 @@ def _accepts(annotation: Any, value: object) -> bool:
 
 def allowed(annotation: Any) -> str:
     """Describes in words the values that an annotation allows."""
-    schema = TypeAdapter(annotation).json_schema()
+    schema = json_schema(annotation)
     return _words(schema, schema.get("$defs", {}))
+
+
+def json_schema(annotation: Any) -> dict[str, Any]:
+    return TypeAdapter(annotation).json_schema()
 
 
 def _words(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
@@ -213,10 +217,10 @@ def _words(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
             return f"one of {', '.join(_choices(schema))}"
         case {"type": "array", "items": items}:
             choices, least = ", ".join(_choices(items)), schema.get("minItems")
-            size = f" of at least {least}" if least else ""
-            return f"a list of {choices}" if choices else f"a list{size}, each {_words(items, parts)}"
+            size = f" of length {least} or more" if least else ""
+            return f"a list of {choices}" if choices else f"a list{size} in which each item is {_words(items, parts)}"
         case {"type": "object", "additionalProperties": items}:
-            return f"settings by name, each {'any value' if items is True else _words(items, parts)}"
+            return f"settings by name, where each value is {'any value' if items is True else _words(items, parts)}"
         case {"minimum": low, "maximum": high}:
             return f"{TYPES[schema['type']]} from {low} to {high}"
         case {"type": kind}:

@@ -81,7 +81,7 @@ def occupy_standard_streams() -> None:
 
 @contextmanager
 def endings() -> Iterator[None]:
-    """Turns the exceptions that a user is meant to read into lines on standard error and exit codes."""
+    """Prints exceptions meant for the user on standard error, one line per problem, and exits with the matching code."""
     try:
         yield
         if sys.stdout:

@@ -37,8 +37,9 @@ def read_pharaoh(path: Path, sources: Sequence[str], targets: Sequence[str]) -> 
     """Returns each pair's alignment, with words split at spaces. Raises InputError if the file does not match the pairs."""
     lines = [*islice(read_lines(path), len(sources) + 1)]
     if len(lines) != len(sources):
+        given = min(len(lines), len(sources))
         raise InputError(
-            f"{path}: {'more than ' * (len(lines) > len(sources))}{min(len(lines), len(sources))} lines of links for "
+            f"{path}: {'more than ' * (len(lines) > given)}{given} line{'s' * (given != 1)} of links for "
             f"{len(sources)} pairs of sentences; give one for each pair that has text on both sides"
         )
     return [

@@ -7,6 +7,7 @@ Shapes: B batch, S source length, T target length.
 import logging
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, count, islice
 from typing import Literal, NamedTuple
 
@@ -49,7 +50,7 @@ class Batch(NamedTuple):
     src: Tensor  # (B, S) source ids ending in EOS, then PAD
     tgt: Tensor  # (B, T) BOS ... EOS, then PAD
     index: Tensor  # type: ignore[assignment]  # (B,) rows in the split; shadows tuple.index, which is unused
-    step_tokens: int | None = None  # target tokens without padding in all batches of the training step; None: it has one batch
+    step_tokens: int | None = None  # number of real target tokens in the whole training step; None: it has one batch
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
@@ -86,8 +87,8 @@ def rows_within(longest: np.ndarray, max_tokens: int) -> np.ndarray:
     rows = np.flatnonzero(longest <= max_tokens)
     if not len(rows):
         raise InputError(
-            f"data.batch.max_tokens={max_tokens}: no training pair is that short, the shortest has "
-            f"{longest.min()} tokens on its longer side; give more"
+            f"data.batch.max_tokens={max_tokens}: every training pair is longer; the shortest has "
+            f"{longest.min()} tokens on its longer side, so give at least as many"
         )
     return rows
 
@@ -168,3 +169,26 @@ class EvaluationBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         return (collate(self._src, self._tgt, rows) for rows in self._batches)
+
+
+def split_of(name: str) -> str:
+    """Returns the name of a split without the grouping: "test" for "test@alone"."""
+    return name.partition("@")[0]
+
+
+@dataclass(frozen=True)
+class EvaluationSplit:
+    """A split to evaluate. A batch's `index` points into `sources` and `references`. limit: number or share of batches used."""
+
+    name: str
+    batches: EvaluationBatches
+    sources: list[str]
+    references: list[str]
+    limit: int | float = 1.0
+
+    def __len__(self) -> int:
+        n = len(self.batches)
+        return min(n, self.limit) if isinstance(self.limit, int) else int(self.limit * n)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return islice(self.batches, len(self))

@@ -20,6 +20,7 @@ from datasets import Dataset, DownloadConfig, DownloadManager
 from typing_extensions import TypedDict
 
 from entente.config.schema import flat
+from entente.console.log import Task
 from entente.data.alignments import Gold
 from entente.data.files import Columns, clean, pairs_of, read_pairs, read_parallel, rows_of
 from entente.data.pairs import Pair, Pairs, count_overlap, hold_out
@@ -220,7 +221,9 @@ CORPORA: dict[str, Callable[..., Corpus]] = {corpus.__name__: corpus for corpus 
 
 def read_corpus(data: Mapping[str, Any]) -> Corpus:
     """Returns the corpus that a configuration's `data` section names. The tokenizer and batch settings are not used."""
-    return CORPORA[data["name"]](**{key: value for key, value in data.items() if key not in ("name", "tokenizer", "batch")})
+    log.info("reading the corpus: %s", data["name"])
+    with Task("reading the corpus"):
+        return CORPORA[data["name"]](**{key: value for key, value in data.items() if key not in ("name", "tokenizer", "batch")})
 
 
 def describe_sources(data: Mapping[str, Any]) -> str:

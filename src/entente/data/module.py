@@ -1,8 +1,8 @@
 """The LightningDataModule: a corpus, encoded by a vocabulary, in batches."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, islice
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import Annotated, Any, get_args
 
 import lightning as L
@@ -11,33 +11,21 @@ import torch
 from annotated_types import doc
 from datasets import Dataset
 
-from entente.data.batches import Batch, EvaluationBatches, Grouping, Rows, TrainingBatches, collate, rows_within, to_device
+from entente.data.batches import (
+    Batch,
+    EvaluationBatches,
+    EvaluationSplit,
+    Grouping,
+    Rows,
+    TrainingBatches,
+    collate,
+    rows_within,
+    split_of,
+    to_device,
+)
 from entente.data.corpora import AtLeastOne, Corpus
 from entente.data.tokenizer import BOS, Vocabulary, texts
 from entente.errors import InputError
-
-
-def split_of(name: str) -> str:
-    """Returns the name of a split without the grouping: "test" for "test@alone"."""
-    return name.partition("@")[0]
-
-
-@dataclass(frozen=True)
-class EvaluationSplit:
-    """A split to evaluate. A batch's `index` points into `sources` and `references`. limit: number or share of batches used."""
-
-    name: str
-    batches: EvaluationBatches
-    sources: list[str]
-    references: list[str]
-    limit: int | float = 1.0
-
-    def __len__(self) -> int:
-        n = len(self.batches)
-        return min(n, self.limit) if isinstance(self.limit, int) else int(self.limit * n)
-
-    def __iter__(self) -> Iterator[Batch]:
-        return islice(self.batches, len(self))
 
 
 class TranslationData(L.LightningDataModule):

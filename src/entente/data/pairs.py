@@ -4,14 +4,18 @@ import hashlib
 import uuid
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from datasets import Dataset
 
+from entente.console.log import show_progress
 from entente.errors import InputError
 from entente.process import memory
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 Pair = tuple[str, str]  # source, target
 
@@ -51,6 +55,8 @@ class Pairs:
                 block.append(pair)
                 numbers.append(self.read)
                 size += len(pair[0]) + len(pair[1])
+            if self.read % 1000 == 0:
+                show_progress(f"{self.read:,} pairs of {self.where}")
             if len(block) >= MAX_BLOCK_PAIRS or size > LONGEST_BLOCK:
                 yield block
                 block, size = [], 0
@@ -69,11 +75,13 @@ class Pairs:
         self._table = pc.filter(self._table, pa.array(mask), memory_pool=POOL)
         self.numbers = self.numbers[mask]
 
-    def dataset(self) -> Dataset:
+    def dataset(self) -> "Dataset":
         """Returns the pairs as a Dataset, without a copy. Its fingerprint is random, because `datasets` would pickle all the
         text to compute one. Raises InputError if there are no pairs."""
         if not len(self):
             raise InputError(f"{self.where}: no sentence pair left after dropping empty and over-long ones")
+        from datasets import Dataset  # here, since it takes half a second, and translation needs no Dataset
+
         return Dataset(self._table, fingerprint=uuid.uuid4().hex)
 
 

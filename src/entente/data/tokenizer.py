@@ -13,12 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import sentencepiece
 import torch
 from annotated_types import Interval, doc
-from datasets import Dataset
 from torch import Tensor
 
 from entente.data.pairs import MAX_BLOCK_PAIRS
@@ -55,6 +54,13 @@ RESERVED = re.compile("[\0\t\n\r\u2581\u2585]")
 log = logging.getLogger("entente")
 
 
+class Sentences(Protocol):
+    """The part of a `datasets.Dataset` that training reads. Importing that package takes half a second."""
+
+    def __len__(self) -> int: ...
+    def with_format(self, type: str | None = None) -> Any: ...
+
+
 class Tokenizer:
     """The pieces of one or both languages, with the serialised SentencePiece model that defines them."""
 
@@ -66,11 +72,11 @@ class Tokenizer:
         except RuntimeError:
             raise InputError("the tokenizer is damaged: its bytes are not a SentencePiece model") from None
         if tuple(self._processor.id_to_piece(i) for i in range(min(len(self), len(SPECIAL)))) != SPECIAL:
-            raise InputError(f"the tokenizer is not one of ours: its first pieces are not {' '.join(SPECIAL)}")
+            raise InputError(f"the tokenizer was not trained by this program: its first pieces are not {' '.join(SPECIAL)}")
 
     @classmethod
     def train(cls, lines: Iterable[str], vocab_size: int, type: Type = "bpe") -> "Tokenizer":
-        """Returns a tokenizer of at most `vocab_size` pieces; few lines yield fewer. The same lines give the same pieces."""
+        """Returns a tokenizer of `vocab_size` pieces, or fewer if there is little text. The same lines give the same pieces."""
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
@@ -138,7 +144,7 @@ class Vocabulary:
     @classmethod
     def train(
         cls,
-        corpus_train: Dataset,
+        corpus_train: Sentences,
         vocab_size: Annotated[Size, doc("maximum number of pieces")] = 8000,
         type: Annotated[Type, doc("algorithm that learns the pieces")] = "bpe",
         joint: Annotated[bool, doc("one vocabulary for both sides, which tied embeddings need")] = True,
@@ -171,14 +177,14 @@ class Vocabulary:
         return cls(src, src if state["joint"] else tgt, bool(state["joint"]))
 
 
-def texts(pairs: Dataset, *sides: str) -> Iterator[list[str]]:
+def texts(pairs: Sentences, *sides: str) -> Iterator[list[str]]:
     """Yields the sentences of each given side in turn, in blocks."""
     for side in sides:
         for block in pairs.with_format("arrow").iter(MAX_BLOCK_PAIRS):
             yield block[side].to_pylist()
 
 
-def digest(pairs: Dataset, *sides: str) -> str:
+def digest(pairs: Sentences, *sides: str) -> str:
     """Returns the SHA-256 of the sentences on the given sides, in order, one per line; no sentence contains a line end."""
     found = hashlib.sha256()
     for block in texts(pairs, *sides):
@@ -186,7 +192,7 @@ def digest(pairs: Dataset, *sides: str) -> str:
     return found.hexdigest()
 
 
-def _load_or_train(pairs: Dataset, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path | None) -> Tokenizer:
+def _load_or_train(pairs: Sentences, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path | None) -> Tokenizer:
     """Returns the tokenizer of these sides. Its file name in the cache contains a digest of everything that training depends
     on and a digest of the content, so a new tokenizer is trained if the file is missing, damaged or unreadable."""
     options = (sentencepiece.__version__, vocab_size, type, sorted(OPTIONS.items()), RESERVED.pattern, SAMPLE)

@@ -50,6 +50,9 @@ class Search:
 
     relations = (check_n_best,)
 
+    def name(self) -> str:
+        return f"beam {self.beam}" if self.beam > 1 else "greedy search"
+
     def limits(self, lengths: Tensor) -> Tensor:
         """Returns the length limits (B,) of the translations, in tokens, for source lengths (B,)."""
         return (lengths * self.length_factor).long() + self.length_offset

@@ -31,9 +31,9 @@ from lightning.fabric.plugins import TorchCheckpointIO
 
 from entente.checkpoint import ENTRY, read, write
 from entente.console.endings import Stopped, StopSignals
+from entente.console.log import LineFormatter
 from entente.errors import InputError, Interrupted, reason, shortage
 from entente.files import path_of, read_yaml, scratch, write_json, write_text
-from entente.process import LineFormatter
 
 log = logging.getLogger("entente")
 
@@ -297,10 +297,10 @@ class ResumePoint:
 
     def remaining_work(self, max_steps: int) -> str:
         if self.trained:
-            return f"has trained its {self.step} steps; only its evaluation is left"
+            return f"training is complete after {self.step} steps; only the evaluation is left"
         if self.path is None:
-            return f"has no checkpoint; starts again from step 0 of {max_steps}"
-        return f"resumes from step {self.step} of {max_steps}"
+            return f"there is no checkpoint yet; starting again at step 0 of {max_steps}"
+        return f"resuming at step {self.step} of {max_steps}"
 
 
 def find_resume_point(run_dir: Path, settings: CheckpointSettings, last: int | None = None) -> ResumePoint:

@@ -1,4 +1,4 @@
-"""The configuration of a run as typed objects; only `model` and `data` stay mappings. Each part is described by
+"""The configuration of a run as typed objects; only `model` and `data` remain plain mappings. Each part is described by
 the signature of the class or function that it configures."""
 
 from collections.abc import Collection, Mapping, Sequence
@@ -74,7 +74,7 @@ class RunSettings:
     def of(cls, config: Mapping[str, Any]) -> "RunSettings":
         """Returns the settings of a configuration, with defaults added. Raises InputError with all problems."""
         if missing := [part for part in (*PARTS, "model", "data") if part not in config]:
-            raise InputError(f"{', '.join(missing)}: no such part in the configuration; leave it in")
+            raise InputError(f"{', '.join(missing)}: missing from the configuration; do not remove it")
         found = problems(cls, "", {**config, "model": {}, "data": {}})
         if found := found + _problems_by_name(MODELS, "model", config["model"], RUNTIME) + data_problems(config["data"]):
             raise InputError(*found)

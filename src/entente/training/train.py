@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,18 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 
 from entente import checkpoint
+from entente.console.log import Task, clock
 from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
-from entente.data.tokenizer import Vocabulary
+from entente.data.tokenizer import Vocabulary, texts
+from entente.data.words import known_words
 from entente.errors import InputError, reason
 from entente.evaluation import show, write_translations
 from entente.files import path_of, write_json
 from entente.models.seq2seq import parameter_count
-from entente.process import prepare_process
+from entente.process import prepare_process, silence_lightning
 from entente.training import run_directory, views
-from entente.training.progress import TrainingProgress, clock
+from entente.training.progress import TrainingProgress
 from entente.training.run_directory import Checkpoints, LogFile, ResumePoint
 from entente.training.settings import RunSettings, TrainerSettings
 from entente.training.translator import Translator
@@ -57,7 +60,7 @@ def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
     stored = settings.stored_config()
     run_dir = run_directory.run_to_resume(settings.resume, root, name, stored)
     if run_dir and run_directory.is_finished(run_dir):
-        log.info("%s: has finished; nothing is left to do", run_dir)
+        log.info("%s: this run has finished; nothing is left to do", run_dir)
         return run_dir
     L.seed_everything(settings.seed, verbose=False)
     resumed = run_dir is not None
@@ -66,7 +69,8 @@ def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
             stack.enter_context(run_directory.open_run(run_dir))
         data, translator = prepare_run(settings)
         if not run_dir:
-            proof = prove(stored, data) if prove else None
+            with Task("comparing the ablation with the baseline before training"):
+                proof = prove(stored, data) if prove else None
             run_dir = run_directory.new_run_directory(root, name, stored, proof)
             stack.enter_context(run_directory.open_run(run_dir))
         stack.enter_context(closing(LogFile(run_dir)))
@@ -101,7 +105,7 @@ def usable_settings(config: Mapping[str, Any]) -> RunSettings:
 
 def lightning_problems(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
     """Returns a line if Lightning cannot use the accelerator or precision on this machine; signatures cannot check this."""
-    prepare_process(None)  # keeps Lightning quiet
+    silence_lightning()
     for key, tried in (("accelerator", replace(settings, precision="32-true")), ("precision", settings)):
         try:
             build_trainer(tried, None)
@@ -112,11 +116,12 @@ def lightning_problems(settings: TrainerSettings, part: str = "trainer.") -> lis
 
 def prepare_run(settings: RunSettings) -> tuple[TranslationData, Translator]:
     """Returns the data of a run and its untrained model. Raises InputError if the model cannot be trained on the data."""
-    log.info("reading the corpus: %s", settings.data["name"])
     corpus = read_corpus(settings.data)
-    text = corpus.digest()
-    cache = Path(settings.output_dir) / "cache" / "tokenizer"
-    vocabulary = Vocabulary.train(corpus.train, **settings.data["tokenizer"], cache_dir=cache)
+    with Task("training the tokenizer, or reading it from the cache"):
+        text = corpus.digest()
+        cache = Path(settings.output_dir) / "cache" / "tokenizer"
+        vocabulary = Vocabulary.train(corpus.train, **settings.data["tokenizer"], cache_dir=cache)
+        words = known_words(chain.from_iterable(texts(corpus.train, "src")))
     data = TranslationData(
         corpus,
         vocabulary,
@@ -125,10 +130,17 @@ def prepare_run(settings: RunSettings) -> tuple[TranslationData, Translator]:
         overfit=settings.overfit,
         limit_batches=settings.trainer.limit_batches,
     )
-    data.check(decoded=["valid", *corpus.tests])
+    if settings.overfit:
+        pairs = len(data.pairs("train"))
+        log.info(
+            "overfit=true: memorises one batch of %d pairs; the scores of valid are those of this batch, ideally BLEU 100",
+            pairs,
+        )
+    with Task("splitting the sentences into pieces"):
+        data.check(decoded=["valid", *corpus.tests])
     checkpoint.plan(settings.model, vocabulary, copies=4)  # weights, gradients, and Adam's two moments
     model = checkpoint.build(settings.model, vocabulary, settings.seed)
-    entry = checkpoint.entry(settings.stored_config(), vocabulary, text)
+    entry = checkpoint.entry(settings.stored_config(), vocabulary, text, words)
     steps, log_every = settings.trainer.max_steps, settings.trainer.log_every
     return data, Translator(model, vocabulary, settings.optim, settings.search, steps, log_every, entry)
 
@@ -142,9 +154,8 @@ def fit(settings: RunSettings, data: TranslationData, translator: Translator, sa
     log.info("pairs read: %s; dropped: %s", read, dropped)
     chosen = [saving, *callbacks(settings.views, settings.trainer.patience, settings.data["src"])]
     budget = replace(settings.trainer, max_steps=point.step) if point.trained else settings.trainer
-    splits = evaluation_splits(settings, data.corpus)
     trainer = build_trainer(budget, saving.run_dir, chosen, purge_step=point.step + 1)
-    views.log_settings(trainer, settings.stored_config(), splits)
+    views.log_settings(trainer, settings.stored_config())
     try:
         trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
     finally:
@@ -187,7 +198,9 @@ def callbacks(chosen: views.Views, patience: int | None, language: str) -> list[
 
 
 def evaluation_splits(settings: RunSettings, corpus: Corpus) -> list[str]:
-    """Returns the splits of the final evaluation."""
+    """Returns the splits of the final evaluation. With `overfit`, all splits are the same batch, so only one is evaluated."""
+    if settings.overfit:
+        return ["valid"]
     return ["valid", *corpus.tests, *(f"{split}@{how}" for split in [*corpus.tests][:1] for how in settings.also_evaluate)]
 
 
@@ -200,9 +213,13 @@ def finish(settings: RunSettings, data: TranslationData, translator: Translator,
         if saving.best is None:  # trained by a version that did not always validate
             saving.write_best(translator)
         translator.load_state_dict(checkpoint.read(saving.folder / "best.ckpt")["state_dict"])
-        evaluations = {split: translator.evaluate(data.evaluation(split)) for split in evaluation_splits(settings, data.corpus)}
+        evaluations, metrics = {}, {}
+        for split in evaluation_splits(settings, data.corpus):
+            log.info("evaluating %s", split)
+            with Task(f"evaluating {split}"):
+                evaluations[split] = translator.evaluate(data.evaluation(split))
+                metrics[split] = evaluations[split].metrics()
     write_translations(saving.run_dir, evaluations)
-    metrics = {split: evaluation.metrics() for split, evaluation in evaluations.items()}
     report = {
         "steps": translator.global_step,
         "seconds": round(saving.seconds, 1),
@@ -215,8 +232,10 @@ def finish(settings: RunSettings, data: TranslationData, translator: Translator,
     views.log_final(translator.trainer, metrics)
     write_json(saving.run_dir / run_directory.FINISHED, metrics)  # written last, since a run with this file is finished
     times = (clock(saving.seconds), clock(time.perf_counter() - started))
+    if translator.global_step < settings.trainer.max_steps:
+        log.info("stopped early: no better validation BLEU in the last %s validations", settings.trainer.patience)
     log.info("trained %d steps in %s, evaluated in %s (minutes:seconds)", translator.global_step, *times)
-    show(metrics, str(saving.run_dir))
+    show(metrics, f"scores of {saving.run_dir}")
 
 
 @contextmanager
@@ -233,10 +252,12 @@ def keep_mean_if_better(data: TranslationData, translator: Translator, saving: C
     averaged = saving.settings.steps_of_mean(translator.global_step)
     paths = [saving.folder / f"step-{step}.ckpt" for step in averaged]
     translator.load_state_dict(checkpoint.average(paths))
-    bleu = translator.evaluate(data.evaluation("valid")).metrics()["bleu"]
+    with Task(f"evaluating the mean of the last {len(paths)} checkpoints"):
+        bleu = translator.evaluate(data.evaluation("valid")).metrics()["bleu"]
     chosen = saving.best is None or bleu >= saving.best
     if chosen:
         saving.write_best(translator)
     report = {"of": [path.stem for path in paths], "bleu": bleu, "best_single_bleu": saving.best, "chosen": chosen}
-    log.info("mean of %s: validation BLEU %.2f; best single checkpoint: %.2f", ", ".join(report["of"]), bleu, saving.best or 0)
+    scores = f"validation BLEU {bleu:.2f} with their mean, {saving.best or 0:.2f} with the best single one"
+    log.info("last %d checkpoints: %s; keeping the %s", len(paths), scores, "mean" if chosen else "single one")
     return report

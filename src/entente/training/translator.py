@@ -12,12 +12,11 @@ from annotated_types import Interval, doc
 from torch import Tensor
 
 from entente.checkpoint import ENTRY
-from entente.data.batches import Batch
-from entente.data.module import EvaluationSplit
+from entente.data.batches import Batch, EvaluationSplit
 from entente.data.tokenizer import Vocabulary
 from entente.decoding.search import Search
 from entente.errors import Diverged
-from entente.evaluation import Evaluation, Progress, batch_loss, corpus_scores, evaluate
+from entente.evaluation import Evaluation, batch_loss, corpus_scores, evaluate
 from entente.models import Seq2Seq
 
 TRAINED = "trained"  # our key for the tokens and seconds of training in Lightning's checkpoint
@@ -80,7 +79,6 @@ class Translator(L.LightningModule):
         self.max_steps = max_steps
         self.log_every = log_every
         self.checkpoint_entry = checkpoint_entry or {}
-        self.on_progress: Progress | None = None  # reports the progress of a validation
         self.tokens_per_second = 0.0  # target tokens per second over the last `log_every` steps
         self.tokens = 0  # target tokens trained on so far
         self.seconds = 0.0  # training time without validation, up to the last checkpoint
@@ -161,7 +159,7 @@ class Translator(L.LightningModule):
         self.write(metrics, step=self.global_step)
 
     def evaluate(self, split: EvaluationSplit) -> Evaluation:
-        return evaluate(self.model, self.vocabulary, split, self.search, self.on_progress)
+        return evaluate(self.model, self.vocabulary, split, self.search)
 
     def write(self, metrics: dict[str, float], step: int) -> None:
         """Writes metrics to the loggers directly: Lightning's `log` would record a validation one step too early."""

@@ -1,24 +1,32 @@
-"""Writes what TensorBoard shows besides curves: settings, final scores, attention maps, measurements of heads, translations."""
+"""Writes what TensorBoard shows besides the curves of training: settings, scores, attention, translations and diagnoses.
+
+TensorBoard sorts the groups of tags, the parts before the first "/", by name: train/ and valid/, whose curves come first, then
+weights/ (attention), "when finished/" and why/. Tags that describe validation contain "valid", so that a filter finds them.
+"""
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import lightning as L
 import numpy as np
+import torch
 from annotated_types import Ge, doc
 from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+from torch import Tensor
 from torch.utils.tensorboard.summary import hparams
 
 from entente.attention.diagnose import diagnose, gradient_norms
-from entente.attention.draw import draw
+from entente.attention.draw import draw, draw_heads
 from entente.attention.numbers import measure, pairs_of
-from entente.attention.record import NAME_OF_KIND, has_attention, record
+from entente.attention.record import NAME_OF_KIND, TO_SOURCE, has_attention, record
 from entente.config.schema import flat
 from entente.console import escape
 from entente.console.escape import table
@@ -26,12 +34,21 @@ from entente.data.batches import to_device
 from entente.data.files import clean
 from entente.data.module import TranslationData
 from entente.decoding.translate import translate
-from entente.evaluation import Evaluation
+from entente.evaluation import Evaluation, table_of
 from entente.training.translator import Translator
 
 EVENTS = "events.out.tfevents."  # prefix of TensorBoard's files, followed by the time in seconds, host, process and a count
-SCORES = ("bleu", "chrf", "ter", "nll")  # the scores of the final evaluation
-HEADLINE_SETTINGS = ("model.name", "seed", "variant")  # the settings that distinguish runs
+TEST_BLEU = "when finished/test bleu"  # BLEU on the first test split
+# The settings that distinguish runs. TensorBoard's HParams table hides all but the first five until they are chosen.
+HEADLINE_SETTINGS = ("variant", "model.name", "seed", "trainer.max_steps", "optim.lr")
+# The charts of Custom Scalars. Every run writes the same, and TensorBoard merges them.
+LAYOUT = {
+    "All runs": {
+        "training loss": ["Multiline", ["train/loss$"]],
+        "validation BLEU": ["Multiline", ["valid/bleu$"]],
+        "target tokens per second": ["Multiline", ["train/tokens_per_second$"]],
+    }
+}
 
 
 @dataclass(frozen=True)
@@ -56,32 +73,35 @@ class Board(TensorBoardLogger):
         self.experiment.flush()
 
 
-def log_settings(trainer: L.Trainer, config: Mapping[str, Any], splits: Iterable[str]) -> None:
-    """Writes every setting to TensorBoard's HParams table, and names the scalars that the table shows as metrics. Called before
-    training, so that the table also has a row for an unfinished run, with the metrics logged so far."""
-    writer = _board(trainer).experiment.file_writer
+def log_settings(trainer: L.Trainer, config: Mapping[str, Any]) -> None:
+    """Writes the layout of Custom Scalars, and every setting to TensorBoard's HParams table, with test BLEU as its metric.
+    Called before training, so that the table also has a row for an unfinished run. The table shows only scalars as metrics."""
+    board = _board(trainer).experiment
+    board.add_custom_scalars(LAYOUT)
     settings = {
         key: value if isinstance(value, bool | int | float | str) else str(value)
         for key, value in flat(config)
         if not isinstance(value, Mapping)
     }
-    tests_first = sorted(splits, key=lambda split: split == "valid")
-    metrics = [*(f"final/{split}/{name}" for name in SCORES for split in tests_first), "valid/bleu", "valid/nll", "train/loss"]
-    experiment, start, _ = hparams(settings, dict.fromkeys(metrics, 0.0))  # TensorBoard reads the values from the scalars
+    experiment, start, _ = hparams(settings, {TEST_BLEU: 0.0})  # TensorBoard reads the value from the scalar
     described = experiment.value[0].metadata.plugin_data
     content = HParamsPluginData.FromString(described.content)
+    content.experiment.metric_infos[0].display_name = "test BLEU"
     for info in content.experiment.hparam_infos:
         info.differs = info.name in HEADLINE_SETTINGS  # TensorBoard shows these first
     described.content = content.SerializeToString()
     for summary in (experiment, start):
-        writer.add_summary(summary)
+        board.file_writer.add_summary(summary)
 
 
 def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
     """Writes the final scores to TensorBoard, at a step after all others, so that a repeated evaluation replaces them."""
     board = _board(trainer)
-    final = {f"final/{split}/{name}": m[name] for split, m in metrics.items() for name in SCORES}
-    board.log_metrics(final, trainer.global_step + 1)
+    step = trainer.global_step + 1
+    head, *rows = [list(map(escape.markdown, row)) for row in table_of(metrics)]
+    board.experiment.add_text("scores/when finished", table(head, rows, left=1), step)
+    if first := next((split for split in metrics if split != "valid"), None):
+        board.log_metrics({TEST_BLEU: metrics[first]["bleu"]}, step)
     board.finalize("success")
 
 
@@ -99,9 +119,9 @@ def _board(trainer: L.Trainer) -> Board:
 
 
 class TensorBoardViews(L.Callback):
-    """Logs the chosen views after each validation. At step 1 and every `diagnosis` steps, logs scalars "why/ASPECT/PLACE" that
-    may explain why a model fails: the norm of each part's gradient before clipping, and what `diagnose` measures on the first
-    validation sentences. fixed: sentences to draw attention for, in addition to the first validation sentence."""
+    """Logs the chosen views after each validation. At step 1 and every `diagnosis` steps, logs what may explain why a model
+    fails: the norm of each part's gradient before clipping, and what `diagnose` measures on the first validation sentences.
+    fixed: sentences to draw attention for, in addition to the first validation sentence."""
 
     def __init__(self, chosen: Views, fixed: Sequence[str] = ()) -> None:
         self.chosen, self.fixed = chosen, fixed
@@ -116,14 +136,13 @@ class TensorBoardViews(L.Callback):
         if self.chosen.diagnosis and (step % self.chosen.diagnosis == 0 or step == 1):
             self._due = step
             norms = gradient_norms(pl_module.model)
-            pl_module.write({f"why/gradient_norm/{place}": norm for place, norm in norms.items()}, step)
+            log_diagnosis(trainer, {f"gradient_norm/{place}": norm for place, norm in norms.items()}, step)
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
         if trainer.global_step == self._due:
             self._due = None  # so that it runs only once: when batches are accumulated, the next also have this global_step
             batch = to_device(trainer.datamodule.sample(16), pl_module.device)  # type: ignore[attr-defined]
-            found = diagnose(pl_module.model, batch.src, batch.tgt[:, :-1])
-            pl_module.write({f"why/{name}": value for name, value in found.items()}, trainer.global_step)
+            log_diagnosis(trainer, diagnose(pl_module.model, batch.src, batch.tgt[:, :-1]), trainer.global_step)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         if not isinstance(board := trainer.logger, TensorBoardLogger):
@@ -136,7 +155,7 @@ class TensorBoardViews(L.Callback):
             for tag, image in attention_images(pl_module, sentences):
                 board.experiment.add_image(tag, image, step, dataformats="HWC")
         if self.chosen.heads:
-            board.log_metrics(head_numbers(pl_module, trainer.datamodule, self.chosen.heads), step)  # type: ignore[attr-defined]
+            log_heads(board, pl_module, trainer.datamodule, self.chosen.heads, step)  # type: ignore[attr-defined]
         if self.chosen.translations:
             board.experiment.add_text("translations/valid", sample_translations(valid, self.chosen.translations), step)
 
@@ -153,29 +172,58 @@ def attention_images(translator: Translator, sentences: Sequence[tuple[str, str]
             caption += " (stopped at its length limit)"
         [src] = vocabulary.encode_src([clean(text)])
         for map in record(translator.model, vocabulary, src, hypothesis.tokens):
-            canvas = FigureCanvasAgg(draw(map, caption))
-            canvas.draw()
-            yield f"attention/{map.kind}/{title}", np.asarray(canvas.buffer_rgba())[..., :3]
+            yield f"weights/{title}/{map.kind}", pixels(draw(map, caption))
 
 
-def head_numbers(translator: Translator, data: TranslationData, n: int) -> dict[str, float]:
-    """Returns measurements of each head on the first n validation pairs, as "heads/ASPECT/KIND LAYER.HEAD"; the share of heads
-    that are near-uniform, as "heads/near_uniform/KIND"; and alignment error rates if the corpus has gold links."""
-    values: dict[str, float] = {}
+def pixels(figure: Figure) -> np.ndarray:
+    """Returns a figure as a picture, uint8 (height, width, 3)."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3]
+
+
+def log_heads(board: TensorBoardLogger, translator: Translator, data: TranslationData, n: int, step: int) -> None:
+    """Measures each head on the first n validation pairs. Logs all values as one picture, and as scalars the share of
+    near-uniform heads and, if the corpus has gold links, the lowest alignment error rate of a head. A kind of attention with a
+    single head, such as the BiRNN's, needs no picture: its values are scalars."""
     if not has_attention(translator.model):
-        return values
-    numbers, alignments = measure(translator.model, translator.vocabulary, pairs_of(data, "valid", n))
+        return
+    pairs = pairs_of(data, "valid", n)
+    numbers, alignments = measure(translator.model, translator.vocabulary, pairs)
+    drawn: dict[str, dict[str, Tensor]] = {}  # by kind and aspect, (L, H)
+    scalars: dict[str, float] = {}
     for kind, found in numbers.items():
         name = NAME_OF_KIND[kind]
-        values[f"heads/near_uniform/{name}"] = found.near_uniform()
-        for aspect, of_heads in found._asdict().items():
-            for (i, j), value in np.ndenumerate(of_heads.numpy()):
-                values[f"heads/{aspect}/{name} {i + 1}.{j + 1}"] = float(value)
-    for head in alignments.heads() if alignments.gold else []:
-        if head.step == "produced":
-            which = "mean" if head.head is None else head.head + 1
-            values[f"heads/aer/{head.layer + 1}.{which}"] = alignments.agreement(head).aer
-    return values
+        if found.entropy.numel() > 1:
+            drawn[kind] = found._asdict()
+            scalars[f"near_uniform {name}"] = found.near_uniform()
+        else:
+            scalars |= {f"{aspect} {name}": float(value) for aspect, value in found._asdict().items()}
+    if alignments.gold:
+        rates = alignments.error_rates()
+        scalars["aer best head"] = float(rates.min())
+        for kind in drawn.keys() & TO_SOURCE:
+            drawn[kind]["aer"] = rates
+    board.log_metrics({f"weights/valid {name}": value for name, value in scalars.items()}, step)
+    if drawn:
+        picture = pixels(
+            draw_heads(drawn, f"Every layer (row) and head (column): means over {len(pairs)} validation sentences")
+        )
+        board.experiment.add_image("weights/valid heads", picture, step, dataformats="HWC")
+
+
+def log_diagnosis(trainer: L.Trainer, found: Mapping[str, float], step: int) -> None:
+    """Logs each "ASPECT/PLACE" as a tensor, which TensorBoard does not show but the comparison of a suite draws. Logs the
+    smallest and the largest value of each aspect as scalars."""
+    if not isinstance(board := trainer.logger, TensorBoardLogger):
+        return
+    aspects: defaultdict[str, list[float]] = defaultdict(list)
+    for name, value in found.items():
+        board.experiment.add_tensor(f"why/{name}", torch.tensor(value), step)
+        aspects[name.partition("/")[0]].append(value)
+    extremes = {"smallest": np.fmin.reduce, "largest": np.fmax.reduce}  # both ignore NaN
+    scalars = {f"why/{aspect} {which}": of(values) for aspect, values in aspects.items() for which, of in extremes.items()}
+    board.log_metrics(scalars, step)
 
 
 def sample_translations(valid: Evaluation, n: int) -> str:

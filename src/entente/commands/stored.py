@@ -1,0 +1,46 @@
+"""Reads what a checkpoint's configuration says beside its model: the corpus, its batches and the precision. It imports
+Lightning, which takes 2 seconds, so commands that only decode do not import this module."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from entente import checkpoint
+from entente.config.schema import problems
+from entente.data.corpora import Corpus, describe_sources, read_corpus
+from entente.errors import InputError
+from entente.training.settings import PARTS, TrainerSettings, add_defaults, data_problems
+from entente.training.train import lightning_problems
+
+log = logging.getLogger("entente")
+
+
+def stored_corpus(run: checkpoint.Run, path: str, trusted: bool, setting: str = "trust_data") -> Corpus:
+    """Reads the corpus that a checkpoint names. The checkpoint's author chose its files and addresses, so they are read or
+    fetched only if the user allows it (`trusted`). setting: the name of the setting that allows it."""
+    if places := describe_sources(run.config["data"]):
+        if not trusted:
+            raise InputError(f"checkpoint={path}: add {setting}=true to read the corpus that this checkpoint names: {places}")
+        log.info("reading the corpus that %s names: %s", path, places)
+    return read_corpus(run.config["data"])
+
+
+def load_run(path: str, accelerator: str) -> checkpoint.Run:
+    """Loads a checkpoint and completes its configuration. Raises InputError if a setting or the accelerator cannot be used."""
+    run = checkpoint.load(path)
+    if missing := ", ".join(part for part in ("data", "search", "trainer") if part not in run.config):
+        raise InputError(f"{path}: its configuration lacks {missing}; give a checkpoint that this program wrote")
+    wrong = data_problems(run.config["data"])
+    for part in ("search", "trainer"):
+        wrong += problems(PARTS[part], part, run.config[part])
+    if wrong:
+        raise InputError(*(f"{path}: in its configuration, {problem}" for problem in wrong))
+    run.config.update(add_defaults(run.config))
+    refuse_accelerator(accelerator, run.config["trainer"])
+    return run
+
+
+def refuse_accelerator(accelerator: str, trainer: Mapping[str, Any]) -> None:
+    """Raises InputError unless Lightning can use the accelerator on this machine. trainer: the run's other trainer settings."""
+    if refused := lightning_problems(TrainerSettings(**{**trainer, "accelerator": accelerator}), part=""):
+        raise InputError(*refused)

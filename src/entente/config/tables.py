@@ -1,0 +1,73 @@
+"""The defaults, comments and allowed values of all settings, read from `schema.json`, so that help and the check of a misspelt
+key import neither torch nor the code that uses the settings. `python scripts/schema.py` generates that file from signatures.
+
+Each table in it is registered in Hydra's ConfigStore: "train" as `_train`, and "model/birnn" as `_birnn` in the group `model`.
+The files in configs/ refer to these tables in their `defaults` lists, and set only the values that differ.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
+
+from entente.config.schema import flat
+
+# By dotted key: `allowed` and `comment` in words; `values` as a JSON schema, unless the value must also fit other settings or
+# the machine; and `default`, unless a parent's default contains it.
+Table = dict[str, dict[str, Any]]
+FILE = Path(__file__).with_name("schema.json")
+TABLES: dict[str, Table] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+PLAIN_NAME = re.compile(r"\w[\w-]{0,99}")  # allowed wherever a setting is a name of any kind
+
+
+def table_of(command: str, config: Mapping[str, Any]) -> Table:
+    """Returns the table of a command's configuration. A part's `name` selects the table of its settings, if there is one."""
+    table = TABLES.get("train", {}) | TABLES.get(command, {})
+    for key, value in config.items():
+        chosen = TABLES.get(f"{key}/{value.get('name')}", {}) if isinstance(value, Mapping) else {}
+        table |= {f"{key}.{inner}": setting for inner, setting in chosen.items()}
+    return table
+
+
+def is_surely_valid(key: str, command: str, config: Mapping[str, Any]) -> bool:
+    """Returns whether a setting is valid whatever the others are. If not, only the command's own check can tell."""
+    setting = table_of(command, config).get(key, {})
+    return "values" in setting and _fits(dict(flat(config)).get(key), setting["values"])
+
+
+def _fits(value: Any, form: Mapping[str, Any]) -> bool:
+    """Returns whether a value fits a JSON schema; False for a schema of another kind than those of single values."""
+    match form:
+        case {"anyOf": forms}:
+            return any(_fits(value, one) for one in forms)
+        case {"enum": values}:
+            return value in values
+        case {"description": _}:  # of one of the names in entente.files
+            return isinstance(value, str) and PLAIN_NAME.fullmatch(value) is not None
+        case {"type": "integer" | "number" as kind}:
+            if isinstance(value, bool) or not isinstance(value, int if kind == "integer" else int | float):
+                return False
+            above = form.get("minimum", -inf) <= value and form.get("exclusiveMinimum", -inf) < value
+            return above and value <= form.get("maximum", inf) and value < form.get("exclusiveMaximum", inf)
+        case {"type": "string" | "boolean" | "null" as kind}:
+            return isinstance(value, {"string": str, "boolean": bool, "null": type(None)}[kind])
+    return False
+
+
+def register() -> None:
+    """Stores the defaults of each table in Hydra's ConfigStore."""
+    for name, settings in TABLES.items():
+        group, _, last = name.rpartition("/")
+        node = OmegaConf.create()
+        for key, setting in settings.items():
+            if "default" in setting:
+                OmegaConf.update(node, key, setting["default"])
+        ConfigStore.instance().store(f"_{last}", node, group or None)
+
+
+register()

@@ -1,0 +1,132 @@
+"""The log, and what the program is doing at the moment.
+
+On a terminal, each task in progress is a live line below the log. Elsewhere (a pipe, a CI log), the line of the innermost task
+is logged whenever nothing else has been printed for some seconds, so that a slow program can be told from one that hangs.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event, Thread
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from entente.console import escape
+
+log = logging.getLogger("entente")
+
+QUIET = 4.0  # seconds without output after which a task is logged
+LONG = 600.0  # after this many seconds of work, it is logged only every LONG_QUIET, so that the log of a night stays readable
+LONG_QUIET = 60.0
+PAUSE = 1.0  # tasks that follow one another within this many seconds are one piece of work
+
+
+def clock(seconds: float) -> str:
+    """Formats a duration as minutes and seconds, with hours only if there are any: 2:10, 1:02:10."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+class LineFormatter(logging.Formatter):
+    """Formats each record as one line, using `escape.line`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape.line(super().format(record))
+
+
+class Display(logging.Handler):
+    """Prints the log and shows the tasks in progress, on standard output, or on standard error if `stderr` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(LineFormatter())
+        self.stderr = False
+        self.tasks: list[Task] = []  # the outermost first
+        self._live: Live | None = None
+        self._ticker: Thread | None = None
+        self._ended = Event()
+        self._printed = self._began = self._idle = 0.0  # time.monotonic() of the last line, and of the work's begin and end
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._printed = time.monotonic()
+        line = self.format(record)
+        with suppress(OSError):  # a closed pipe does not stop the work; printing the result raises the error again
+            if self._live:
+                self._live.console.print(Text(line), soft_wrap=True)
+            else:  # to the current `sys.stdout`, which tests replace
+                print(line, file=sys.stderr if self.stderr else sys.stdout, flush=True)
+
+    def add(self, task: "Task") -> None:
+        self.tasks.append(task)
+        if len(self.tasks) == 1:
+            if task.began - self._idle > PAUSE:
+                self._began = task.began
+            console = Console(stderr=self.stderr)
+            if console.is_interactive:
+                self._live = Live(console=console, get_renderable=self._lines, refresh_per_second=4, transient=True)
+                self._live.start(refresh=True)
+            else:
+                self._ended.clear()
+                self._ticker = Thread(target=self._tick, daemon=True)
+                self._ticker.start()
+        elif self._live:
+            self._live.refresh()
+
+    def remove(self, task: "Task") -> None:
+        if task in self.tasks:
+            self.tasks.remove(task)
+        self._idle = time.monotonic()
+        if not self.tasks and self._live:
+            self._live.stop()
+            self._live = None
+        if not self.tasks and self._ticker:
+            self._ended.set()
+            self._ticker.join()
+            self._ticker = None
+
+    def _lines(self) -> Group:
+        return Group(*(Text(task.line(), no_wrap=True, overflow="ellipsis") for task in self.tasks))
+
+    def _tick(self) -> None:
+        """Logs the innermost task whenever nothing has been printed for a while, until there are no more tasks."""
+        while not self._ended.wait(0.5):
+            if self.is_due(time.monotonic()) and (innermost := self.tasks[-1:]):
+                log.info(innermost[0].line())
+
+    def is_due(self, now: float) -> bool:
+        """Returns whether nothing has been printed for so long that a task should be logged. now: time.monotonic()"""
+        return now - max(self._printed, self._began) >= (LONG_QUIET if now - self._began > LONG else QUIET)
+
+
+display = Display()
+
+
+class Task:
+    """Something that takes time, shown from `with` to its end. said: what it is, or a function that returns its whole line."""
+
+    def __init__(self, said: str | Callable[[], str]) -> None:
+        self.said, self.progress, self.began = said, "", 0.0
+
+    def line(self) -> str:
+        if callable(self.said):
+            return self.said()
+        return "  ".join(filter(None, (self.said, self.progress, clock(time.monotonic() - self.began))))
+
+    def __enter__(self) -> "Task":
+        self.began = time.monotonic()
+        display.add(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        display.remove(self)
+
+
+def show_progress(text: str) -> None:
+    """Shows how far the innermost task has come, if there is a task."""
+    if display.tasks:
+        display.tasks[-1].progress = text

@@ -1,0 +1,23 @@
+"""The words of the training text, which a checkpoint keeps, so that the prompt can name the words that are new to the model."""
+
+import re
+from collections.abc import Iterable
+
+MOST = 200_000  # words kept; of a text with more, none are kept, so that a checkpoint stays small
+# A run of letters and digits; a Chinese or Japanese character is a word of its own, since these languages do not use spaces.
+WORD = re.compile(r"[\u2e80-\u9fff]|[^\W\u2e80-\u9fff]+")
+
+
+def words_of(text: str) -> list[str]:
+    """Returns the words of a text without regard to case, in order and without repetition: "L'Afrique" has l and afrique."""
+    return list(dict.fromkeys(WORD.findall(text.casefold())))
+
+
+def known_words(texts: Iterable[str]) -> str:
+    """Returns the words of all texts, sorted, one per line; an empty string if they are more than MOST."""
+    known: set[str] = set()
+    for text in texts:
+        known.update(words_of(text))
+        if len(known) > MOST:
+            return ""
+    return "\n".join(sorted(known))

@@ -1,0 +1,201 @@
+"""Tests comparing finished runs that are not of a suite: how they differ and are paired, and the analysis of their errors."""
+
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from entente.ablation import analysis
+from entente.ablation.analysis import analyse, by_frequency, most_different, training_words, words_of
+from entente.ablation.comparison import Compare, compare
+from entente.ablation.page import page, report, terminal
+from entente.ablation.runs import Translations, read_runs
+from entente.errors import InputError
+from test_comparison import write_run
+
+BASE: dict[str, Any] = {
+    "seed": 1,
+    "name": "base",
+    "output_dir": "outputs",
+    "variant": "baseline",
+    "model": {"name": "transformer", "dropout": 0.1, "residual": ["self", "cross"], "n_heads": 4},
+    "optim": {"lr": 0.003},
+    "trainer": {"max_steps": 300, "threads": None},
+    "data": {"name": "grammar", "train": 30},
+}
+
+
+def write(folder: Path, name: str, damage: float = 0.1, **changes: Any) -> Path:
+    """Writes a finished run whose configuration has the changes, each named as PART__KEY, and returns its directory."""
+    config = yaml.safe_load(yaml.safe_dump(BASE)) | {"name": name}
+    for key, value in changes.items():
+        part, _, last = key.rpartition("__")
+        (config[part] if part else config)[last] = value
+    write_run(folder / name, config["seed"], damage)
+    (folder / name / "config.yaml").write_text(yaml.safe_dump(config))
+    return folder / name
+
+
+def read(folder: Path, *runs: Path) -> Any:
+    return read_runs(runs, folder / "out")
+
+
+def test_runs_that_differ_only_in_the_seed_are_one_row(tmp_path: Path) -> None:
+    bases = [write(tmp_path, f"x-base-seed{seed}", 0.1 + seed / 100, seed=seed, trainer__threads=seed) for seed in (2, 1)]
+    others = [write(tmp_path, f"x-wide-seed{seed}", 0.5, seed=seed, model__n_heads=8) for seed in (1, 2)]
+    suite = read(tmp_path, *bases, *others)
+    assert [(run.variant, run.seed) for run in suite.runs] == [("base", 1), ("base", 2), ("wide", 1), ("wide", 2)]
+    assert suite.differences() == {"model.n_heads": [4, 8]} and suite.warnings() == []
+    rows = compare(suite, 200).rows
+    assert [(row["variant"], row["finished"], row["runs"], row["verdict"]) for row in rows] == [
+        ("base", 2, 2, "baseline"),
+        ("wide", 2, 2, "worse"),
+    ]
+    alone = compare(read(tmp_path, *bases), 200)
+    assert [row["verdict"] for row in alone.rows] == ["baseline"] and alone.rows[0]["test bleu_sd"] > 0
+    assert "There is no other to compare it with." in page(alone, read(tmp_path, *bases))
+
+
+def test_settings_that_differ_are_listed_and_more_than_one_gets_a_warning(tmp_path: Path) -> None:
+    base = write(tmp_path, "a-transformer")
+    cut = write(tmp_path, "a-cut", model__residual=[], variant="no_residual")
+    two = write(tmp_path, "a-two", model__dropout=0.3, optim__lr=0.1)
+    model = {"name": "birnn", "dropout": 0.1, "d_hidden": 7}
+    other = write(tmp_path, "a-birnn", model=model, seed=3)
+    suite = read(tmp_path, base, cut, two, other)
+    assert suite.settings.variants == ["transformer", "cut", "two", "birnn"] and suite.name == "transformer and 3 others"
+    assert suite.differences() == {
+        "seed": [1, 1, 1, 3],
+        "model.name": ["transformer", "transformer", "transformer", "birnn"],
+        "model.dropout": [0.1, 0.1, 0.3, 0.1],
+        "model.residual": [["self", "cross"], [], ["self", "cross"], "???"],
+        "optim.lr": [0.003, 0.003, 0.1, 0.003],
+    }  # n_heads and d_hidden have one value each, since only one model has them
+    assert [warning.partition(";")[0] for warning in suite.warnings()] == [
+        "two differs from transformer in 2 settings (model.dropout, optim.lr)",
+        "birnn differs from transformer in 2 settings (seed, model.name)",
+    ]
+
+
+def test_a_run_without_a_baseline_of_its_seed_is_compared_with_the_first(tmp_path: Path) -> None:
+    base, other = write(tmp_path, "base", 0.1), write(tmp_path, "other", 0.6, seed=2, optim__lr=0.1)
+    found = compare(read(tmp_path, base, other), 200).rows[1]
+    assert found["verdict"] == "worse" and found["test difference"] < -20 and found["steps"] is None
+
+
+def test_equal_settings_and_seeds_are_two_rows(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    suite = read(tmp_path, write(tmp_path / "one", "x-seed1"), write(tmp_path / "two", "x-seed1", 0.2))
+    assert suite.settings.variants == ["one-x", "two-x"] and suite.differences() == {}
+
+
+def test_words_by_frequency_by_hand() -> None:
+    reference, one, other = Counter("the cat saw the dog".split()), Counter("the the the cat".split()), Counter(["dog", "emu"])
+    trained = Counter({"the": 1000, "cat": 7, "saw": 4, "dog": 1})
+    rows = by_frequency(trained, reference, one, other, reference & one, reference & other)
+    numbers = {row["frequency"]: (row["words"], row["right"], row["precision"], row["recall"], row["f"]) for row in rows}
+    assert numbers == {
+        "0": (0, [0, 0], [0, 0], [0, 0], [0, 0]),  # the emu
+        "1": (1, [0, 1], [0, 1], [0, 1], [0, 1]),
+        "4": (1, [0, 0], [0, 0], [0, 0], [0, 0]),
+        "5-9": (1, [1, 0], [1, 0], [1, 0], [1, 0]),
+        "1000+": (2, [2, 0], [pytest.approx(2 / 3), 0], [1, 0], [pytest.approx(4 / 5), 0]),  # one of the three is too many
+    }
+
+
+def test_words_have_their_punctuation_split_off() -> None:
+    assert words_of("The dog's bone, the dog.") == Counter(
+        {"The": 1, "dog's": 1, "bone": 1, ",": 1, "the": 1, "dog": 1, ".": 1}
+    )
+
+
+def test_the_sentences_that_differ_most_come_first() -> None:
+    references = ["one two three", "four five six", "seven eight nine"]
+    one = Translations(source=["a", "b", "c"], reference=references, translation=["one two three", "four", "seven"])
+    other = Translations(source=["a", "b", "c"], reference=references, translation=["one two", "four five six", "seven"])
+    found = most_different([one, other])
+    assert [row["source"] for row in found] == ["b", "a"]  # the third pair is equal
+    assert found[0]["translations"] == ["four", "four five six"] and found[0]["chrf"][1] == pytest.approx(100)
+
+
+def files_of(folder: Path, lines: Mapping[str, str]) -> dict[str, Any]:
+    """Writes the parallel files of a corpus and returns the part `data` of a configuration."""
+    for name, text in lines.items():
+        (folder / name).write_text(text)
+    sides = {part: {"src": f"{part}.fr", "tgt": f"{part}.en"} for part in ("train", "valid")}
+    return {"name": "files", "src": "fr", "tgt": "en", "root": str(folder), **sides}
+
+
+def test_the_errors_of_two_runs_are_analysed(tmp_path: Path) -> None:
+    lines = {"train.fr": "a\nb\n", "train.en": "the dog.\nThe dog, the cat\n", "valid.fr": "a\n", "valid.en": "b\n"}
+    data = files_of(tmp_path, lines)
+    suite = read(tmp_path, write(tmp_path, "base", 0.05, data=data), write(tmp_path, "other", 0.5, data=data))
+    untrusted = analyse(suite, "test", trusted=False)
+    assert untrusted.frequencies == [] and "add trust_data=true" in untrusted.unknown and str(tmp_path) in untrusted.unknown
+    assert training_words(suite.runs[0], trusted=True) == Counter({"the": 2, "dog": 2, ".": 1, "The": 1, ",": 1, "cat": 1})
+    found = analyse(suite, "test", trusted=True)
+    one, other = suite.translations("test", suite.runs)
+    words = [word for line in one.reference for word in line.split()]
+    assert sum(row["words"] for row in found.frequencies) == len(words)
+    assert {row["frequency"]: row["words"] for row in found.frequencies}["2"] == words.count("the") + words.count("dog")
+    gains = [
+        sum((Counter(r.split()) & Counter(t.split())).total() for r, t in zip(s.reference, s.translation, strict=True))
+        for s in (one, other)
+    ]
+    assert [sum(row["right"][i] for row in found.frequencies) for i in (0, 1)] == gains
+    assert sum(row["sentences"] for row in found.lengths) == len(one.reference) and len(found.sentences) == 20
+    assert found.only[0] and found.only[0] == sorted(found.only[0], key=lambda pair: -pair[1])
+    (tmp_path / "train.en").unlink()
+    assert "train.en" in analyse(suite, "test", trusted=True).unknown
+
+
+def test_an_unusable_configuration_leaves_the_frequencies_out(tmp_path: Path) -> None:
+    suite = read(tmp_path, write(tmp_path, "base", data=[1]), write(tmp_path, "other", data={"name": "grammar", "train": -1}))
+    for run in suite.runs:
+        with pytest.raises(InputError, match=r"config\.yaml: data"):
+            training_words(run, trusted=True)
+
+
+def test_the_terminal_shows_the_differences_and_names_the_columns_it_leaves_out(tmp_path: Path) -> None:
+    suite = read(tmp_path, write(tmp_path, "base"), write(tmp_path, "no_residual", 0.5, model__residual=[], optim__lr=0.1))
+    console = Console(width=80, markup=False)
+    with console.capture() as captured:
+        console.print(*terminal(compare(suite, 200), suite))
+        analysis.show(analyse(suite, "test", trusted=False), console)
+    shown = captured.get()
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "[self, cross]" in shown and "warning: no_residual differs from base in 2 settings" in " ".join(shown.split())
+    assert "long, NLL, parameters, tokens/s, steps to 90%" in " ".join(shown.split())
+    assert "Words that only base has right: " in shown
+
+
+def test_the_command_compares_runs_and_leaves_them_as_they_are(tmp_path: Path) -> None:
+    generator = random.Random(3)
+    data = files_of(
+        tmp_path, {f"{part}.{language}": f"{generator.random()}\n" for part in ("train", "valid") for language in ("fr", "en")}
+    )
+    runs = [write(tmp_path, "a base, 1", data=data), write(tmp_path, "no_residual", 0.5, model__residual=[], data=data)]
+    before = {path: path.read_bytes() for run in runs for path in run.rglob("*") if path.is_file()}
+    command = [sys.executable, "-m", "entente", "compare", *(run.name for run in runs), "samples=50"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    folder = tmp_path / "outputs" / "comparison-a-base,-1-and-no_residual"
+    assert done.stderr == "" and done.stdout.splitlines()[-1] == str((folder / "comparison.html").relative_to(tmp_path))
+    assert sorted(path.name for path in folder.iterdir()) == ["comparison.csv", "comparison.html", "comparison.md"]
+    html = (folder / "comparison.html").read_text()
+    assert "Settings that differ" in html and "The 20 sentences that differ most" in html and "add trust_data=true" in html
+    assert {path: path.read_bytes() for run in runs for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_the_training_text_is_read_if_it_is_trusted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = files_of(tmp_path, {"train.fr": "a\n", "train.en": "the dog\n", "valid.fr": "b\n", "valid.en": "c\n"})
+    runs = [str(write(tmp_path, name, damage, data=data)) for name, damage in (("base", 0.1), ("other", 0.4))]
+    report(Compare(runs, output=str(tmp_path / "out"), samples=50, trust_data=True))
+    assert "times in training" in capsys.readouterr().out

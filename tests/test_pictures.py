@@ -1,0 +1,51 @@
+"""Tests the command `attention`: it prints what the model read and wrote, and keeps the pictures of each sentence apart."""
+
+from pathlib import Path
+
+import pytest
+
+from bad_inputs import prepare, run
+from entente import checkpoint
+from entente.attention.record import read_sentence
+from entente.commands import attention
+from entente.commands.attention import _folder_name
+from entente.console import escape
+from entente.decoding.search import Search
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare(tmp_path_factory.mktemp("pictures") / "folder")
+
+
+def test_each_sentence_has_its_own_pictures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "FOLDER_FORMATS", (".png",))
+    printed: list[str] = []
+    for sentence in ("Le chat voit l'oiseau.", "le chat voit l oiseau"):
+        ended = run(f'attention checkpoint=run kind=cross output=maps sentence="{sentence}" target="The cat."', folder)
+        assert ended.code == 0, ended.err
+        source, target, *files = ended.out.splitlines()
+        assert source == sentence and target == "given, not translated: The cat."
+        assert all(file.startswith("maps/le-chat-voit-l-oiseau-") for file in files)
+        printed += files
+    assert len({*printed}) == len(printed) == len([path for path in (folder / "maps").rglob("*") if path.is_file()])
+
+
+def test_the_translation_is_printed(folder: Path) -> None:
+    ended = run("attention checkpoint=run layer=1 output=map.png sentence='Le chat.'", folder)
+    trained = checkpoint.load(str(folder / "run"))
+    _, target = read_sentence(trained.model, trained.vocabulary, "Le chat.", None, Search())
+    translation = escape.line(f"transformer: {trained.vocabulary.tgt.decode(target)}")
+    assert ended.out.rstrip("\n").split("\n") == ["Le chat.", translation, "map.png"]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"), [("Élève-t-il l'œuf ?", "eleve-t-il-l-uf-"), ("今天", ""), ("../x", "x-"), ("a " * 99, "a-" * 10)]
+)
+def test_a_folder_is_named_by_its_sentence(source: str, words: str) -> None:
+    name = _folder_name(source, source)
+    assert name[:-6] == words and name != _folder_name(source, source + "other translation")
+
+
+def test_a_folder_name_is_short() -> None:
+    assert len(_folder_name("x" * 5000, "")) <= 100

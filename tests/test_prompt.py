@@ -1,0 +1,100 @@
+"""Tests the prompt of `entente translate` in a real terminal, and the words that it calls new."""
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from bad_inputs import ROOT, prepare
+from entente import checkpoint
+from entente.checkpoint import ENTRY, read, write
+from entente.data import words
+from entente.data.files import read_lines
+from entente.data.words import known_words, words_of
+
+UP, ERASE, LEAVE = "\x1b[A", "\x7f", "\x04"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare(tmp_path_factory.mktemp("prompt") / "folder")
+
+
+def type_keys(folder: Path, *keys: str) -> str:
+    """Opens the prompt in a pseudo-terminal, presses some keys each time it waits for a sentence, and returns what it shows.
+    While the program waits, the last line is the prompt and nothing else."""
+    terminal, its_side = pty.openpty()
+    command = [sys.executable, str(ROOT / "scripts" / "translate.py"), "checkpoint=run", "accelerator=cpu"]
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, cwd=folder, env=env, stdin=its_side, stdout=its_side, stderr=its_side)
+    os.close(its_side)
+    shown, left = b"", list(keys)
+    try:
+        while select.select([terminal], [], [], 100)[0] and (more := os.read(terminal, 1 << 16)):
+            shown += more
+            if left and shown.endswith(b"\nfr> "):
+                os.write(terminal, left.pop(0).encode())
+                shown += b"\n"  # so that the same prompt is not taken for the next one
+    except OSError:
+        pass  # Linux reports the end of a pseudo-terminal as an error
+    finally:
+        os.close(terminal)
+    assert process.wait(timeout=100) == 0 and not left, shown
+    return shown.decode().replace("\r", "")
+
+
+def test_a_session(folder: Path) -> None:
+    shown = type_keys(
+        folder,
+        "\r",
+        "  \r",
+        "Le chat voit le zorglub ☂.\r",
+        f"{UP}{ERASE * 10}chien.\r",
+        "Le chat" + " le chat" * 600 + "\r",
+        LEAVE,
+    )
+    banner, _, session = shown.partition("fr> ")
+    assert re.match(r"Transformer fr -> en, [\d,]+ parameters, trained \d+ steps, beam 5\n", banner)
+    assert "To leave, press Ctrl-D." in banner and max(map(len, banner.splitlines())) <= 80
+    assert session.count("en> ") == 2, "an empty line has no translation"
+    assert session.count("not seen in training: zorglub\n") == session.count("not seen in training") == 1
+    assert "pieces, more than the 1,024 allowed" in session
+    assert shown.count("fr> ") == 6 and shown.endswith("\n")
+
+
+def test_words_are_those_of_the_training_text(folder: Path) -> None:
+    run = checkpoint.load(str(folder / "run"))
+    assert run.words == set(chain.from_iterable(map(words_of, read_lines(folder / "train.fr"))))
+    assert run.new_words("LE CHAT, le garçon et l'Élan; l'élan") == ["et", "l", "élan"]
+
+
+def test_a_checkpoint_without_words_calls_none_new(folder: Path, tmp_path: Path) -> None:
+    content = read(folder / "run" / "checkpoints" / "best.ckpt")
+    del content[ENTRY]["words"]
+    write(content, tmp_path / "old.ckpt")
+    assert checkpoint.load(str(tmp_path / "old.ckpt")).new_words("zorglub") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("L'Afrique, aujourd'hui !", ["l", "afrique", "aujourd", "hui"]),
+        ("2 × 2 = 4", ["2", "4"]),
+        ("今天, Anna 来了", ["今", "天", "anna", "来", "了"]),
+        ("...", []),
+    ],
+)
+def test_words(text: str, expected: list[str]) -> None:
+    assert words_of(text) == expected
+
+
+def test_the_words_of_a_large_text_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "MOST", 3)
+    assert known_words(["b a", "a c"]) == "a\nb\nc"
+    assert known_words(["b a", "a c d"]) == ""
