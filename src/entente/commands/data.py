@@ -1,39 +1,26 @@
 """Prints what a corpus is like before anyone trains on it, and what to do about it."""
 
-import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice, product
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 from annotated_types import doc
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.console import Console
 from rich.table import Column, Table
 
 from entente.commands.trained import OutputDir
 from entente.console import escape
+from entente.console.log import Task
 from entente.data.corpora import Corpus, read_corpus
-from entente.data.inspection import Inspection, inspect
+from entente.data.inspection import SUSPECT, Finding, find, measure
 from entente.data.tokenizer import Vocabulary
 from entente.errors import InputError
 from entente.files import path_of, scratch, writable, write_text
 from entente.process import prepare_process
 from entente.training.settings import data_problems
 
-log = logging.getLogger("entente")
-
-TEMPLATES = Environment(loader=PackageLoader("entente.commands", "."), undefined=StrictUndefined, trim_blocks=True)
-TABLES = {  # the columns of each table, by its title
-    "Sizes; lengths of sentences in words (separated by spaces)": ("pairs", "words", "characters", "median", "95%", "longest"),
-    "Words per word of the other side; pieces per word; % bytes, % unseen words": (
-        *("ratio 5%", "ratio 50%", "ratio 95%", "pieces", "bytes", "unseen"),
-    ),
-}
-MISALIGNED = "Misalignment score (0: a typical pair; 1: one put together at random)"
-WORST, EXAMPLES = 200, 10  # pairs in misalignment.tsv, and kinds of each list that are printed
-SUSPECT = 0.75  # a score that hardly any pair reaches in a corpus of careful translations
+KINDS, EXAMPLES = 10, 3  # how much of each list is printed
 
 
 def check_data(data: Mapping[str, Any]) -> None:
@@ -56,79 +43,63 @@ class InspectData:
 def inspect_data(settings: InspectData) -> None:
     """Reads a corpus, prints tables, examples and advice, and writes the full lists if `output` is given."""
     prepare_process(None)
-    data, output = settings.data, path_of(settings.output) if settings.output else None
+    output = path_of(settings.output) if settings.output else None
     if output:
         with writable(f"output={output}"), scratch(output):
             pass  # fails here rather than after minutes
-    log.info("reading the corpus: %s", data["name"])
-    corpus = read_corpus(data)
-    log.info("learning the vocabulary, or loading it from the cache")
-    cache = path_of(settings.output_dir) / "cache" / "tokenizer"
-    found = inspect(corpus, Vocabulary.train(corpus.train, **data["tokenizer"], cache_dir=cache))
-    scored: dict[str, list[int]] = {}
-    for row in np.argsort(-found.score, kind="stable")[: WORST * found.score.any()]:
-        scored.setdefault(f"{found.score[row]:.3f}", []).append(row)
-    lists = {**found.findings, MISALIGNED: {score: np.array(rows) for score, rows in scored.items()}}
+    corpus = read_corpus(settings.data)
+    with Task("inspecting the pairs"):
+        cache = path_of(settings.output_dir) / "cache" / "tokenizer"
+        numbers = measure(corpus, Vocabulary.train(corpus.train, **settings.data["tokenizer"], cache_dir=cache))
+        lists = find(corpus)
     console = Console(markup=False, emoji=False, highlight=False)
-    for title, columns in TABLES.items():
-        head = (Column(name, justify="right") for name in columns)
-        table = Table(
-            Column("split", no_wrap=True),
-            "side",
-            *head,
-            title=title,
-            title_justify="left",
-            title_style="bold",
-            box=None,
-            pad_edge=False,
-        )
-        for place in product(found.splits, ("src", "tgt")):
-            values = (found.sides[place][name] for name in columns)
-            table.add_row(*place, *(f"{n:,.2f}" if isinstance(n, float) else f"{n:,}" for n in values))
-        console.print(table, "")
-    for title, kinds in lists.items():
-        console.print(title if any(map(len, kinds.values())) else f"{title}: none", style="bold")
-        for kind, rows in islice(((kind, rows) for kind, rows in kinds.items() if len(rows)), EXAMPLES):
-            counts = {split: int(((at.start <= rows) & (rows < at.stop)).sum()) for split, at in found.splits.items()}
-            console.print(f"  {kind}: {', '.join(f'{n:,} in {split}' for split, n in counts.items() if n)}")
-            for split, number, *pair in locate(corpus, found.splits, rows[:3]):
-                for where, text in zip((f"{split} {number}:", ""), pair, strict=True):
-                    console.print(f"    {where:{len(split) + 9}}{text}", no_wrap=True, overflow="ellipsis")
-        console.print()
-    console.print("Advice", style="bold")
-    for line in advice(data, corpus, found, str(output or "")) or ["Nothing stands out: train on it as it is."]:
+    table = Table("", *(Column(split, justify="right", overflow="fold") for split in corpus.splits), box=None, pad_edge=False)
+    for what in numbers["train"]:
+        values = [measured[what] for measured in numbers.values()]
+        table.add_row(what, *(f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" for value in values))
+    console.print(table)
+    console.print("\nPairs are numbered from 1 in each split, without those that reading drops or holds out.")
+    console.print("Misalignment is scored 0 for a typical pair, and 1 for one put together at random.")
+    for name, items in lists.items():
+        console.print(f"\n{name.capitalize()}{'' if items else ': none'}", style="bold")
+        for kind, count in list(Counter(what for what, *_ in items).items())[:KINDS]:
+            console.print(f"  {kind}" + f": {count:,}" * (count > 1))
+            for _, split, number, *pair in rows(corpus, [item for item in items if item[0] == kind][:EXAMPLES]):
+                console.print(f"    {split} {number}:", "\n     ".join(pair), no_wrap=True, overflow="ellipsis")
+        if output:
+            with writable(f"output={output}"):
+                lines = ["what\tsplit\tpair\tsrc\ttgt", *map("\t".join, rows(corpus, items)), ""]
+                write_text(output / f"{name}.tsv", "\n".join(lines))
+    console.print("\nAdvice", style="bold")
+    for line in advice(corpus, numbers["train"], lists) or ["Nothing stands out: train on it as it is."]:
         console.print(f"- {line}")
-    if output:
-        with writable(f"output={output}"):
-            for title, kinds in lists.items():
-                lines = ("\t".join([kind, *one]) for kind, rows in kinds.items() for one in locate(corpus, found.splits, rows))
-                text = "\n".join(["what\tsplit\tline\tsrc\ttgt", *lines, ""])
-                write_text(output / f"{title.partition(' ')[0].lower()}.tsv", text)
+    console.print(f"The full lists are in {output}." if output else "output=FOLDER writes the full lists.")
 
 
-def locate(corpus: Corpus, splits: Mapping[str, slice], rows: np.ndarray) -> Iterator[list[str]]:
-    """Yields the split of each pair, its line in the file that it was read from, and its sentences."""
-    for row in rows:
-        split, at = next((split, int(row - at.start)) for split, at in splits.items() if row < at.stop)
-        line = corpus.numbers[split][at] if split in corpus.numbers else at + 1
-        yield [split, str(line), *(escape.line(corpus.splits[split][at][side]) for side in ("src", "tgt"))]
+def rows(corpus: Corpus, items: Iterable[Finding]) -> Iterator[list[str]]:
+    """Yields what was found, the split, the number of the pair in it, and its sentences."""
+    for what, split, row in items:
+        yield [what, split, str(row + 1), *map(escape.line, corpus.splits[split][row].values())]
 
 
-def advice(data: Mapping[str, Any], corpus: Corpus, found: Inspection, output: str) -> list[str]:
+def advice(corpus: Corpus, numbers: Mapping[str, float], lists: Mapping[str, list[Finding]]) -> list[str]:
     """Returns sentences that say what to do."""
-
-    def count(kind: str) -> int:
-        return sum(len(rows) for kinds in found.findings.values() for name, rows in kinds.items() if name.startswith(kind))
-
-    train = found.splits["train"]
-    shorter, longer = np.sort(found.words[:, train], axis=0)
-    numbers = {
-        "train": train.stop,
-        "leaked": len(np.unique(np.concatenate([*found.findings["Leaks between splits"].values()]))),
-        "uneven": int((longer > 3 * shorter).sum()),
-        "limit": SUSPECT,
-        "suspect": int((found.score[train] > SUSPECT).sum()),
+    n = Counter(what for items in lists.values() for what, *_ in items)
+    again, equal, wrong, hidden = n["pair already in train"], n["equal sides"], n["wrong encoding"], n["invisible character"]
+    train, leaked = len(corpus.train), len({(split, row) for _, split, row in lists["leaks"]})
+    suspect = sum(float(score) > SUSPECT for score, *_ in lists["misalignment"])
+    pieces = max(number for what, number in numbers.items() if what.endswith("pieces per word"))
+    dropped = ", ".join(f"{count:,} {reason}" for reason, count in corpus.dropped.items())
+    rules = {
+        f"Reading dropped pairs: {dropped}. Check empty ones; data.max_words and data.max_ratio limit the others.": dropped,
+        f"With only {train:,} training pairs, start with a small model, such as model.n_layers=2.": train < 10_000,
+        f"Pairs that repeat an earlier one: {again:,}. Remove them unless they should count more.": again > train / 100,
+        f"Pairs with a sentence of an earlier split: {leaked:,}. This raises scores: take it out of that split.": leaked,
+        f"Pairs with equal sides: {equal:,}. Unless they are names, remove them: they teach the model to copy.": equal,
+        f"Pairs read in a wrong encoding: {wrong:,}. Convert the original to UTF-8 again, or remove them.": wrong,
+        f"Pairs with invisible characters: {hidden:,}. Take these characters out of the files.": hidden,
+        f"Words have up to {pieces:.1f} pieces. A larger data.tokenizer.vocab_size shortens the sentences.": pieces > 2,
+        f"Pairs with a misalignment score above {SUSPECT}: {suspect:,}. Read the worst, and remove the wrong ones.": suspect,
+        "No pair looks better than a random one: too few pairs, or shifted lines. Read some.": not lists["misalignment"],
     }
-    template = TEMPLATES.get_template("data.j2")
-    text = template.render(data=data, dropped=corpus.dropped, sides=found.sides, count=count, output=output, **numbers)
-    return [line for line in text.splitlines() if line.strip()]
+    return [sentence for sentence, condition in rules.items() if condition]

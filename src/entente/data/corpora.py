@@ -84,9 +84,6 @@ class Corpus:
     dropped: dict[str, int] = field(default_factory=dict)  # number of pairs by split and reason ("train: over-long"), no zeros
     read: dict[str, int] = field(default_factory=dict)  # number of pairs read, by split, before any were held out or dropped
     gold: dict[str, list[Gold]] = field(default_factory=dict)  # only for splits with known word alignments
-    numbers: dict[str, np.ndarray] = field(
-        default_factory=dict
-    )  # by split, (N,): see Pairs.numbers; only of corpora from files
 
     @property
     def splits(self) -> dict[str, Dataset]:
@@ -247,8 +244,7 @@ def _corpus(name: str, parts: dict[str, Pairs], max_words: int, max_ratio: float
     for part, count in count_overlap(train, given).items():
         log.info("%s: %d of %d pairs have a sentence that is also in train", part, count, len(given[part]))
     splits = {part: pairs.dataset() for part, pairs in {**parts, **made}.items()}
-    numbers = {part: pairs.numbers for part, pairs in {**parts, **made}.items()}
-    return Corpus(name, splits.pop("train"), splits.pop("valid"), splits, dropped, read, numbers=numbers)
+    return Corpus(name, splits.pop("train"), splits.pop("valid"), splits, dropped, read)
 
 
 def _take_held_out(pairs: Pairs, split: Split | None, with_test: bool) -> dict[str, Pairs]:
@@ -266,8 +262,6 @@ def _take_held_out(pairs: Pairs, split: Split | None, with_test: bool) -> dict[s
     log.info("%d pairs, split at random: %s", len(pairs), ", ".join(f"{part} {mask.sum()}" for part, mask in rows.items()))
     train = rows.pop("train")
     made = {part: Pairs(compress(pairs, mask), f"{pairs.where}, {part}") for part, mask in rows.items()}
-    for part, mask in rows.items():
-        made[part].numbers = pairs.numbers[mask]
     pairs.keep(train)
     return made
 

@@ -1,139 +1,94 @@
-"""Measures what a corpus is like before a model is trained on it. Arrays hold the N pairs of all splits in order."""
+"""Measures what a corpus is like before a model is trained on it. N pairs: those of all splits, in order."""
 
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterator
 from itertools import chain
-from zlib import crc32
 
 import numpy as np
+from datasets import Dataset, concatenate_datasets
 
-from entente.console.progress import track
-from entente.data.batches import Rows
+from entente.console import escape
 from entente.data.corpora import Corpus
 from entente.data.misalignment import misalignment
-from entente.data.pairs import sentence_hashes
+from entente.data.pairs import match_key
 from entente.data.tokenizer import BYTES, SPECIAL, Vocabulary, texts
+from entente.data.words import words_of
 
 SIDES = ("src", "tgt")
-WORD = re.compile(r"\w+")
-LONGEST, STEM, TYPES = 256, 5, 4999  # the lexical score reads the first 256 words, and the first 5 letters of each
-END = 1  # ends each row, so that none is empty
+WORST = 200  # minimum number of pairs listed as misaligned; all that are suspect are listed
+SUSPECT = 0.75  # a score that hardly any pair reaches in a corpus of careful translations
 SAMPLE = 20_000  # maximum number of sentences of a split that are encoded
-CONTINUATION = re.escape("".join(bytes(range(0x80, 0xC0)).decode(code, "ignore") for code in ("cp1252", "latin-1")))
-MOJIBAKE = re.compile(f"[ÂÃÐÑ][{CONTINUATION}]|â[{CONTINUATION}]{{2}}")  # UTF-8 of Latin, Cyrillic and punctuation
-INVISIBLE = {"Cc", "Cf", "Co", "Cn", "Zl", "Zp"}  # Unicode categories: control, format, private, unassigned, line ends
+WRONG = re.compile("\ufffd|[ÂÃÐÑ][\x80-¿Œ-ſƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]")  # UTF-8 read as Windows-1252 or Latin-1
+Found = list[tuple[str, int]]  # what was found, and the row among the N
+Finding = tuple[str, str, int]  # what was found, the split and the row in it
 
 
-@dataclass(frozen=True)
-class Inspection:
-    """The measurements of a corpus. sides: by split and side, numbers by heading. findings: by list (duplicates, leaks,
-    odd text) and kind, the rows of the pairs."""
-
-    splits: dict[str, slice]  # rows
-    words: np.ndarray  # (2, N) lengths in words separated by spaces
-    sides: dict[tuple[str, str], dict[str, float]]
-    findings: dict[str, dict[str, np.ndarray]]
-    score: np.ndarray  # (N,), see misalignment
-
-
-def inspect(corpus: Corpus, vocabulary: Vocabulary) -> Inspection:
-    ends = np.cumsum([len(part) for part in corpus.splits.values()]).tolist()
-    splits = {name: slice(start, end) for name, start, end in zip(corpus.splits, [0, *ends], ends, strict=False)}
-    split = np.repeat(np.arange(len(ends), dtype=np.uint64), np.diff([0, *ends]))
-
-    def sentences(side: str, *names: str) -> Iterator[str]:
-        blocks = chain.from_iterable(texts(corpus.split(name), side) for name in names or splits)
-        return track(chain.from_iterable(blocks), f"reading {side}, sentence", ends[-1])
-
-    words = np.stack([np.fromiter((len(text.split()) for text in sentences(side)), np.int64) for side in SIDES])
-    keys = np.stack([sentence_hashes(sentences(side)) for side in SIDES])
-    rows = [Rows([END, *map(_word_type, words_in(text)[:LONGEST])] for text in sentences(side)) for side in SIDES]
-    odd, sides = {"equal sides": np.flatnonzero(keys[0] == keys[1])}, {}
-    for side, lengths, foreign in zip(SIDES, words, foreign_rows(*rows), strict=True):
-        odd[f"words of the other language in {side}"] = np.setdiff1d(foreign, odd["equal sides"])
-        rules = odd_text(Counter(chain.from_iterable(sentences(side))))
-        found = [(kind, i) for i, text in enumerate(sentences(side)) for kind, rule in rules.items() if rule.search(text)]
-        odd |= {f"{kind} in {side}": np.array([i for other, i in found if other == kind], int) for kind in rules}
-        seen = set(chain.from_iterable(map(words_in, sentences(side, "train"))))
-        ratios = lengths / words[::-1][SIDES.index(side)]
-        for name, at in splits.items():
-            new = (
-                [word not in seen for text in sentences(side, name) for word in words_in(text)] if name != "train" else [False]
-            )
-            every = slice(None, None, -(-(at.stop - at.start) // SAMPLE))
-            pieces = np.concatenate(getattr(vocabulary, side).encode_all(corpus.split(name)[every][side]))
-            median, high, longest = np.percentile(lengths[at], (50, 95, 100), method="lower").tolist()
-            low_ratio, ratio, high_ratio = np.percentile(ratios[at], (5, 50, 95)).tolist()
-            sides[name, side] = {
-                "pairs": at.stop - at.start,
-                "words": int(lengths[at].sum()),
-                "characters": sum(map(len, sentences(side, name))),
-                **{"median": median, "95%": high, "longest": longest},
-                **{"ratio 5%": low_ratio, "ratio 50%": ratio, "ratio 95%": high_ratio},
-                "pieces": len(pieces) / float(lengths[at][every].sum()),
-                "bytes": 100 * float(((pieces >= len(SPECIAL)) & (pieces < len(SPECIAL) + BYTES)).mean()),
-                "unseen": 100 * float(np.mean(new or [False])),
+def measure(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, dict[str, float]]:
+    """Returns numbers by split and by what they count."""
+    numbers: dict[str, dict[str, float]] = {name: {"pairs": len(part)} for name, part in corpus.splits.items()}
+    for side, opposite in zip(SIDES, SIDES[::-1], strict=True):
+        known = set(chain.from_iterable(map(words_of, _sentences(corpus.train, side))))
+        for name, part in corpus.splits.items():
+            own, other = (np.array([len(text.split()) for text in _sentences(part, one)]) for one in (side, opposite))
+            sample = slice(None, None, -(-len(part) // SAMPLE))
+            pieces = np.concatenate(getattr(vocabulary, side).encode_all(part[sample][side]))
+            words = Counter(chain.from_iterable(map(words_of, _sentences(part, side))))
+            length, ratio = np.percentile(own, (50, 95, 100)), np.percentile(own / other, (5, 50, 95))
+            numbers[name] |= {
+                f"{side} words": int(own.sum()),
+                f"{side} characters": sum(map(len, _sentences(part, side))),
+                **{f"{side} length in words, {p}": int(n) for p, n in zip(("median", "95 %", "longest"), length, strict=True)},
+                **{f"{side} / {opposite} words, {p}": float(n) for p, n in zip(("5 %", "median", "95 %"), ratio, strict=True)},
+                f"{side} pieces per word": len(pieces) / float(own[sample].sum()),
+                f"{side} % unknown pieces": 100 * float(((pieces >= len(SPECIAL)) & (pieces < len(SPECIAL) + BYTES)).mean()),
+                f"{side} % words not in train": 100 * sum(words[word] for word in words.keys() - known) / max(1, words.total()),
             }
-    findings = {"Duplicates": duplicates(keys + split), "Leaks between splits": leaks(keys, splits), "Odd text": odd}
-    return Inspection(splits, words, sides, findings, misalignment(rows[0], rows[1], ends[0]))
+    return numbers
 
 
-def words_in(text: str) -> list[str]:
-    return WORD.findall(text.casefold())
-
-
-@cache
-def _word_type(word: str) -> int:
-    return END + 1 + crc32(word[:STEM].encode()) % TYPES
-
-
-def duplicates(keys: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns the pairs with a repeated sentence, given a hash of each sentence and its split, (2, N)."""
-    first = np.unique(keys[0] * np.uint64(3) + keys[1], return_index=True)[1]
-    found = {"the same pair again": np.setdiff1d(np.arange(keys.shape[1]), first)}
-    for side, kind in enumerate(("one src, several tgt", "one tgt, several src")):
-        _, group, size = np.unique(keys[side, first], return_inverse=True, return_counts=True)
-        found[kind] = np.sort(first[size[group] > 1])
-    return found
-
-
-def leaks(keys: np.ndarray, splits: dict[str, slice]) -> dict[str, np.ndarray]:
-    """Returns the pairs that have a sentence of an earlier split."""
-    found: dict[str, np.ndarray] = {}
-    for name in splits:
-        for side, key in zip(SIDES, keys, strict=True):
-            later = np.arange(len(key)) >= splits[name].stop
-            found[f"{side} also in {name}"] = np.flatnonzero(later & np.isin(key, key[splits[name]]))
-    return found
-
-
-def odd_text(counts: Counter[str]) -> dict[str, re.Pattern[str]]:
-    """Returns a pattern for each kind of odd text, given how often each character occurs on a side."""
-    letters, scripts = Counter[str](), Counter[str]()
-    for character in filter(str.isalpha, counts):
-        letters[character.casefold()] += counts[character]
-        scripts[_script(character)] += counts[character]
-    kinds: dict[str, Iterable[str]] = {
-        "control or invisible character": (c for c in counts if unicodedata.category(c) in INVISIBLE),
-        "replacement character U+FFFD": "\ufffd",
-        "letter of another script": (c for c in counts if c.isalpha() and scripts[_script(c)] < scripts.total() / 100),
-        "rare letter": (c for c in counts if c.isalpha() and letters[c.casefold()] < letters.total() / 100_000),
+def find(corpus: Corpus) -> dict[str, list[Finding]]:
+    """Returns duplicates, leaks, odd text and misalignment: what was found, the split, and the row in it."""
+    pairs, sizes = concatenate_datasets([*corpus.splits.values()]), [len(part) for part in corpus.splits.values()]
+    split = np.repeat(np.arange(len(sizes)), sizes)
+    keys = np.array([[hash(match_key(text)) for text in _sentences(pairs, side)] for side in SIDES])
+    score = misalignment(_sentences(pairs, "src"), _sentences(pairs, "tgt"), sizes[0])
+    worst = np.argsort(-score)[: max(WORST, (score > SUSPECT).sum())] if score.any() else ()
+    duplicates, leaks = repeats(keys, split, [*corpus.splits])
+    lists: dict[str, Found] = {
+        "duplicates": duplicates,
+        "leaks": leaks,
+        "odd": odd(pairs) + [("equal sides", row) for row in np.flatnonzero(keys[0] == keys[1]).tolist()],
+        "misalignment": [(f"{score[row]:.3f}", row) for row in worst],
     }
-    patterns = {kind: re.compile(f"[{re.escape(found)}]") for kind, of in kinds.items() if (found := "".join(of))}
-    return {"wrongly decoded text (Ã©)": MOJIBAKE, **patterns}
+    places = [(name, row) for name, part in corpus.splits.items() for row in range(len(part))]
+    return {name: [(what, *places[row]) for what, row in found] for name, found in lists.items()}
 
 
-def _script(letter: str) -> str:
-    return unicodedata.name(unicodedata.normalize("NFKC", letter)[0], "unknown").partition(" ")[0]
+def _sentences(pairs: Dataset, *sides: str) -> Iterator[str]:
+    return chain.from_iterable(texts(pairs, *sides))
 
 
-def foreign_rows(src: Rows, tgt: Rows) -> Iterator[np.ndarray]:
-    """Yields, for each side, the rows of at least 3 words that are on average e times as frequent on the other side."""
-    own, other = (np.log((np.bincount(rows.values, minlength=END + 1 + TYPES) + 1) / len(rows.values)) for rows in (src, tgt))
-    for rows, tilt in ((src, own - other), (tgt, other - own)):
-        total = np.bincount(np.repeat(np.arange(len(rows)), rows.lengths), tilt[rows.values])
-        yield np.flatnonzero((total < -rows.lengths) & (rows.lengths > 3))
+def repeats(keys: np.ndarray, split: np.ndarray, names: list[str]) -> tuple[Found, Found]:
+    """Returns the pairs with a sentence, or both, that occur earlier, in their own split and in another one. keys: a hash of
+    each sentence, (2, N)."""
+    duplicates, leaks = Found(), Found()
+    for what, key in zip(("pair", *SIDES), (3 * keys[0] + keys[1], *keys), strict=True):
+        _, first, group = np.unique(key, return_index=True, return_inverse=True)
+        for row in np.flatnonzero(first[group] < np.arange(len(key))).tolist():
+            earlier = split[first[group[row]]]
+            (duplicates if earlier == split[row] else leaks).append((f"{what} already in {names[earlier]}", row))
+    return duplicates, leaks
+
+
+def odd(pairs: Dataset) -> Found:
+    """Returns the pairs with characters that may not belong in the text."""
+    counts = Counter(chain.from_iterable(map(str.casefold, _sentences(pairs, *SIDES))))
+    few = sum(counts[one] for one in counts if one.isalpha()) / 100_000
+    kinds = {one: "rare letter" for one in counts if one.isalpha() and counts[one] < few}
+    kinds |= {one: "invisible character" for one in counts if unicodedata.category(one) in escape.CONTROL}
+    every = enumerate(_sentences(pairs, *SIDES))
+    found = {(kinds[one], i % len(pairs)) for i, text in every for one in kinds.keys() & text.casefold()}
+    wrong = {("wrong encoding", i % len(pairs)) for i, text in enumerate(_sentences(pairs, *SIDES)) if WRONG.search(text)}
+    return sorted(found | wrong)

@@ -2,7 +2,6 @@
 
 import hashlib
 import uuid
-from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -26,15 +25,13 @@ POOL = pa.system_memory_pool()  # Arrow's default pool takes 1.5 times the memor
 
 
 class Pairs:
-    """The pairs read from `where` that have text on both sides; they can be iterated over repeatedly. `numbers` (N,) are their
-    places among all pairs read, from 1: line numbers, unless a file has a heading. Raises InputError if the pairs take more
-    than half of the machine's memory, since token ids and the model need the other half."""
+    """The pairs read from `where` that have text on both sides; they can be iterated over repeatedly. Raises InputError if they
+    take more than half of the machine's memory, since token ids and the model need the other half."""
 
     def __init__(self, pairs: Iterable[Pair], where: str = "these pairs") -> None:
         self.where, self.read = where, 0
         blocks, size, most = list[pa.RecordBatch](), 0, memory() // 2
-        numbers = array("i")
-        for block in self._blocks(pairs, numbers):
+        for block in self._blocks(pairs):
             sides = [pa.array(side, pa.string(), memory_pool=POOL) for side in zip(*block, strict=True)]
             blocks.append(pa.record_batch(sides, schema=ARROW_SCHEMA))
             size += blocks[-1].nbytes
@@ -43,17 +40,14 @@ class Pairs:
                     f"{where}: more text than fits in half of this machine's memory ({most / 1e9:.1f} GB); give less text"
                 )
         self._table = pa.Table.from_batches(blocks, ARROW_SCHEMA)
-        self.numbers = np.asarray(numbers)
         self.empty = self.read - len(self)
 
-    def _blocks(self, pairs: Iterable[Pair], numbers: "array[int]") -> Iterator[list[Pair]]:
-        """Yields the pairs with text on both sides, in blocks that fit in memory however long their sentences are. Appends the
-        number of each of them to `numbers`."""
+    def _blocks(self, pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+        """Yields the pairs with text on both sides, in blocks that fit in memory however long their sentences are."""
         block, size = list[Pair](), 0
         for self.read, pair in enumerate(pairs, start=1):
             if all(pair):
                 block.append(pair)
-                numbers.append(self.read)
                 size += len(pair[0]) + len(pair[1])
             if self.read % 1000 == 0:
                 show_progress(f"{self.read:,} pairs of {self.where}")
@@ -73,7 +67,6 @@ class Pairs:
     def keep(self, mask: np.ndarray) -> None:
         """Drops the pairs at which `mask` (N,) is false. Briefly needs memory for the old and the new table."""
         self._table = pc.filter(self._table, pa.array(mask), memory_pool=POOL)
-        self.numbers = self.numbers[mask]
 
     def dataset(self) -> "Dataset":
         """Returns the pairs as a Dataset, without a copy. Its fingerprint is random, because `datasets` would pickle all the
@@ -88,11 +81,6 @@ class Pairs:
 def match_key(sentence: str) -> str:
     """Returns a key that is equal for sentences that differ only in case or white space; these count as the same sentence."""
     return " ".join(sentence.casefold().split())
-
-
-def sentence_hashes(sentences: Iterable[str]) -> np.ndarray:
-    """Returns a hash of each sentence, (N,) uint64, that is equal for sentences that count as the same."""
-    return np.fromiter((_hash(match_key(sentence)) for sentence in sentences), np.uint64)
 
 
 def hold_out(pairs: Iterable[Pair], sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
@@ -145,7 +133,7 @@ def _hash(text: str) -> int:
 def _groups(pairs: Iterable[Pair]) -> np.ndarray:
     """Returns the group of each pair, (N,), counted from 0: the connected components of the graph whose nodes are sentences and
     whose edges are pairs. Sentences are represented by their hashes, since their text takes much memory."""
-    hashes = sentence_hashes(sentence for pair in pairs for sentence in pair)
+    hashes = np.fromiter((_hash(match_key(sentence)) for pair in pairs for sentence in pair), np.uint64)
     known = np.unique(hashes)
     src, tgt = np.searchsorted(known, hashes).reshape(-1, 2).T
     label = np.arange(len(known))  # (sentences,): the first sentence found so far in the same component
