@@ -13,6 +13,7 @@ from entente.ablation.comparison import Compare
 from entente.ablation.suite import SuiteSettings
 from entente.checkpoint import RUNTIME
 from entente.commands.attention import Attention, Trace
+from entente.commands.data import InspectData
 from entente.commands.evaluate import Evaluate
 from entente.commands.translate import Translate
 from entente.config.schema import MISSING, REQUIRED, allowed, json_schema, part_of, settings_of
@@ -33,6 +34,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "trace": Trace,
     "ablate": SuiteSettings,
     "compare": Compare,
+    "data": InspectData,
     "corpus": Show,
 }
 
@@ -40,7 +42,7 @@ VERBS: dict[str, Callable[..., Any]] = {
 def schema() -> str:
     """Returns the content of schema.json, with one line per setting."""
     tables = {"train": _table(RunSettings, ("model", "data"))}
-    tables |= {verb: _table(kind, ("search", "suites")) for verb, kind in VERBS.items()}
+    tables |= {verb: _table(kind, ("search", "suites", "data")) for verb, kind in VERBS.items()}
     tables |= {f"model/{name}": {"name": {"default": name}} | _table(model, RUNTIME) for name, model in MODELS.items()}
     cut = _table(Vocabulary.train, TOKENIZER_GIVEN, "tokenizer.") | _table(TranslationData, BATCH_GIVEN, "batch.")
     tables |= {f"data/{name}": {"name": {"default": name}} | _table(reader) | cut for name, reader in CORPORA.items()}

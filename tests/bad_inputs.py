@@ -1086,6 +1086,22 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case("shell completion without a shell", "train --shell-completion", "Expecting one subcommand .+"),
     Case("an unset variable", "train hydra.job.env_copy=[NO_SUCH]", r"hydra\.job\.env_copy=\[NO_SUCH\]: there is no 'NO_SUCH'"),
     Case("an unknown launcher", "train -m hydra/launcher=x seed=1,2", "hydra/launcher=x: .+Could not find.+"),
+    # What a corpus is like.
+    Case(
+        "data without files", "data data=files", r"data\.train\.src is not set: .+" + "\n" + r"data\.train\.tgt is not set: .+"
+    ),
+    Case(
+        "data with wrong settings",
+        f"data data=files {TRAIN} data.max_words=0 data.batch.max_tokens=x output=3",
+        "output=3: give text or null\ndata\\.max_words=0: .+\ndata\\.batch\\.max_tokens=x: .+",
+    ),
+    Case("data of a missing file", "data data=files data.train=pairs.tsv output=lists", r"pairs\.tsv: no such file"),
+    Case("data with a setting of training", "data optim.lr=1", r"optim\.lr=1: no such setting; .+"),
+    Case(
+        "data written below a file",
+        f"data data=files {TRAIN} {VALID} output=in.txt/lists",
+        r"output=in\.txt/lists: cannot be written \(Not a directory\); give another place",
+    ),
     # The embedded corpus.
     Case("a negative number of sentences", "show_corpus n=-1", "n=-1: give a whole number from 0 to 1000", real=True),
     Case(

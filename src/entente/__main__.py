@@ -28,6 +28,7 @@ VERBS = {
     "trace": ("entente.commands.attention:Trace", "entente.commands.attention:trace_attention"),
     "ablate": ("entente.ablation.suite:check", "entente.ablation.suite:ablate"),
     "compare": ("entente.ablation.comparison:Compare", "entente.ablation.page:report"),
+    "data": ("entente.commands.data:InspectData", "entente.commands.data:inspect_data"),
     "corpus": ("entente_grammar.show:Show", "entente_grammar.show:show"),
 }
 HERE = Path(__file__).resolve().parent

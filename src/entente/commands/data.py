@@ -1,0 +1,105 @@
+"""Prints what a corpus is like before anyone trains on it, and what to do about it."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import doc
+from rich.console import Console
+from rich.table import Column, Table
+
+from entente.commands.trained import OutputDir
+from entente.console import escape
+from entente.console.log import Task
+from entente.data.corpora import Corpus, read_corpus
+from entente.data.inspection import SUSPECT, Finding, find, measure
+from entente.data.tokenizer import Vocabulary
+from entente.errors import InputError
+from entente.files import path_of, scratch, writable, write_text
+from entente.process import prepare_process
+from entente.training.settings import data_problems
+
+KINDS, EXAMPLES = 10, 3  # how much of each list is printed
+
+
+def check_data(data: Mapping[str, Any]) -> None:
+    """Raises InputError with every problem in the part `data`."""
+    if found := data_problems(data):
+        raise InputError(*found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectData:
+    """The settings of `entente data`."""
+
+    data: Mapping[str, Any]
+    output: Annotated[str | None, doc("a folder for lists as TSV: misalignment.tsv, duplicates.tsv, leaks.tsv, odd.tsv")] = None
+    output_dir: OutputDir = "outputs"
+
+    relations: ClassVar[tuple[Callable[..., None], ...]] = (check_data,)
+
+
+def inspect_data(settings: InspectData) -> None:
+    """Reads a corpus, prints tables, examples and advice, and writes the full lists if `output` is given."""
+    prepare_process(None)
+    output = path_of(settings.output) if settings.output else None
+    if output:
+        with writable(f"output={output}"), scratch(output):
+            pass  # fails here rather than after minutes
+    corpus = read_corpus(settings.data)
+    with Task("inspecting the pairs"):
+        cache = path_of(settings.output_dir) / "cache" / "tokenizer"
+        numbers = measure(corpus, Vocabulary.train(corpus.train, **settings.data["tokenizer"], cache_dir=cache))
+        lists = find(corpus)
+    console = Console(markup=False, emoji=False, highlight=False)
+    table = Table("", *(Column(split, justify="right", overflow="fold") for split in corpus.splits), box=None, pad_edge=False)
+    for what in numbers["train"]:
+        values = [measured[what] for measured in numbers.values()]
+        table.add_row(what, *(f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" for value in values))
+    console.print(table)
+    console.print("\nPairs are numbered from 1 in each split, without those that reading drops or holds out.")
+    console.print("Misalignment is scored 0 for a typical pair, and 1 for one put together at random.")
+    for name, items in lists.items():
+        console.print(f"\n{name.capitalize()}{'' if items else ': none'}", style="bold")
+        for kind, count in list(Counter(what for what, *_ in items).items())[:KINDS]:
+            console.print(f"  {kind}" + f": {count:,}" * (count > 1))
+            for _, split, number, *pair in rows(corpus, [item for item in items if item[0] == kind][:EXAMPLES]):
+                console.print(f"    {split} {number}:", "\n     ".join(pair), no_wrap=True, overflow="ellipsis")
+        if output:
+            with writable(f"output={output}"):
+                lines = ["what\tsplit\tpair\tsrc\ttgt", *map("\t".join, rows(corpus, items)), ""]
+                write_text(output / f"{name}.tsv", "\n".join(lines))
+    console.print("\nAdvice", style="bold")
+    for line in advice(corpus, numbers["train"], lists) or ["Nothing stands out: train on it as it is."]:
+        console.print(f"- {line}")
+    console.print(f"The full lists are in {output}." if output else "output=FOLDER writes the full lists.")
+
+
+def rows(corpus: Corpus, items: Iterable[Finding]) -> Iterator[list[str]]:
+    """Yields what was found, the split, the number of the pair in it, and its sentences."""
+    for what, split, row in items:
+        yield [what, split, str(row + 1), *map(escape.line, corpus.splits[split][row].values())]
+
+
+def advice(corpus: Corpus, numbers: Mapping[str, float], lists: Mapping[str, list[Finding]]) -> list[str]:
+    """Returns sentences that say what to do."""
+    n = Counter(what for items in lists.values() for what, *_ in items)
+    again, equal, wrong, hidden = n["pair already in train"], n["equal sides"], n["wrong encoding"], n["invisible character"]
+    train, leaked = len(corpus.train), len({(split, row) for _, split, row in lists["leaks"]})
+    suspect = sum(float(score) > SUSPECT for score, *_ in lists["misalignment"])
+    pieces = max(number for what, number in numbers.items() if what.endswith("pieces per word"))
+    dropped = ", ".join(f"{count:,} {reason}" for reason, count in corpus.dropped.items())
+    rules = {
+        f"Reading dropped pairs: {dropped}. Check empty ones; data.max_words and data.max_ratio limit the others.": dropped,
+        f"With only {train:,} training pairs, start with a small model, such as model.n_layers=2.": train < 10_000,
+        f"Pairs that repeat an earlier one: {again:,}. Remove them unless they should count more.": again > train / 100,
+        f"Pairs with a sentence of an earlier split: {leaked:,}. This raises scores: take it out of that split.": leaked,
+        f"Pairs with equal sides: {equal:,}. Unless they are names, remove them: they teach the model to copy.": equal,
+        f"Pairs read in a wrong encoding: {wrong:,}. Convert the original to UTF-8 again, or remove them.": wrong,
+        f"Pairs with invisible characters: {hidden:,}. Take these characters out of the files.": hidden,
+        f"Words have up to {pieces:.1f} pieces. A larger data.tokenizer.vocab_size shortens the sentences.": pieces > 2,
+        f"Pairs with a misalignment score above {SUSPECT}: {suspect:,}. Read the worst, and remove the wrong ones.": suspect,
+        "No pair looks better than a random one: too few pairs, or shifted lines. Read some.": not lists["misalignment"],
+    }
+    return [sentence for sentence, condition in rules.items() if condition]

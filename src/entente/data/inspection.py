@@ -1,0 +1,94 @@
+"""Measures what a corpus is like before a model is trained on it. N pairs: those of all splits, in order."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+
+import numpy as np
+from datasets import Dataset, concatenate_datasets
+
+from entente.console import escape
+from entente.data.corpora import Corpus
+from entente.data.misalignment import misalignment
+from entente.data.pairs import match_key
+from entente.data.tokenizer import BYTES, SPECIAL, Vocabulary, texts
+from entente.data.words import words_of
+
+SIDES = ("src", "tgt")
+WORST = 200  # minimum number of pairs listed as misaligned; all that are suspect are listed
+SUSPECT = 0.75  # a score that hardly any pair reaches in a corpus of careful translations
+SAMPLE = 20_000  # maximum number of sentences of a split that are encoded
+WRONG = re.compile("\ufffd|[ÂÃÐÑ][\x80-¿Œ-ſƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]")  # UTF-8 read as Windows-1252 or Latin-1
+Found = list[tuple[str, int]]  # what was found, and the row among the N
+Finding = tuple[str, str, int]  # what was found, the split and the row in it
+
+
+def measure(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, dict[str, float]]:
+    """Returns numbers by split and by what they count."""
+    numbers: dict[str, dict[str, float]] = {name: {"pairs": len(part)} for name, part in corpus.splits.items()}
+    for side, opposite in zip(SIDES, SIDES[::-1], strict=True):
+        known = set(chain.from_iterable(map(words_of, _sentences(corpus.train, side))))
+        for name, part in corpus.splits.items():
+            own, other = (np.array([len(text.split()) for text in _sentences(part, one)]) for one in (side, opposite))
+            sample = slice(None, None, -(-len(part) // SAMPLE))
+            pieces = np.concatenate(getattr(vocabulary, side).encode_all(part[sample][side]))
+            words = Counter(chain.from_iterable(map(words_of, _sentences(part, side))))
+            length, ratio = np.percentile(own, (50, 95, 100)), np.percentile(own / other, (5, 50, 95))
+            numbers[name] |= {
+                f"{side} words": int(own.sum()),
+                f"{side} characters": sum(map(len, _sentences(part, side))),
+                **{f"{side} length in words, {p}": int(n) for p, n in zip(("median", "95 %", "longest"), length, strict=True)},
+                **{f"{side} / {opposite} words, {p}": float(n) for p, n in zip(("5 %", "median", "95 %"), ratio, strict=True)},
+                f"{side} pieces per word": len(pieces) / float(own[sample].sum()),
+                f"{side} % unknown pieces": 100 * float(((pieces >= len(SPECIAL)) & (pieces < len(SPECIAL) + BYTES)).mean()),
+                f"{side} % words not in train": 100 * sum(words[word] for word in words.keys() - known) / max(1, words.total()),
+            }
+    return numbers
+
+
+def find(corpus: Corpus) -> dict[str, list[Finding]]:
+    """Returns duplicates, leaks, odd text and misalignment: what was found, the split, and the row in it."""
+    pairs, sizes = concatenate_datasets([*corpus.splits.values()]), [len(part) for part in corpus.splits.values()]
+    split = np.repeat(np.arange(len(sizes)), sizes)
+    keys = np.array([[hash(match_key(text)) for text in _sentences(pairs, side)] for side in SIDES])
+    score = misalignment(_sentences(pairs, "src"), _sentences(pairs, "tgt"), sizes[0])
+    worst = np.argsort(-score)[: max(WORST, (score > SUSPECT).sum())] if score.any() else ()
+    duplicates, leaks = repeats(keys, split, [*corpus.splits])
+    lists: dict[str, Found] = {
+        "duplicates": duplicates,
+        "leaks": leaks,
+        "odd": odd(pairs) + [("equal sides", row) for row in np.flatnonzero(keys[0] == keys[1]).tolist()],
+        "misalignment": [(f"{score[row]:.3f}", row) for row in worst],
+    }
+    places = [(name, row) for name, part in corpus.splits.items() for row in range(len(part))]
+    return {name: [(what, *places[row]) for what, row in found] for name, found in lists.items()}
+
+
+def _sentences(pairs: Dataset, *sides: str) -> Iterator[str]:
+    return chain.from_iterable(texts(pairs, *sides))
+
+
+def repeats(keys: np.ndarray, split: np.ndarray, names: list[str]) -> tuple[Found, Found]:
+    """Returns the pairs with a sentence, or both, that occur earlier, in their own split and in another one. keys: a hash of
+    each sentence, (2, N)."""
+    duplicates, leaks = Found(), Found()
+    for what, key in zip(("pair", *SIDES), (3 * keys[0] + keys[1], *keys), strict=True):
+        _, first, group = np.unique(key, return_index=True, return_inverse=True)
+        for row in np.flatnonzero(first[group] < np.arange(len(key))).tolist():
+            earlier = split[first[group[row]]]
+            (duplicates if earlier == split[row] else leaks).append((f"{what} already in {names[earlier]}", row))
+    return duplicates, leaks
+
+
+def odd(pairs: Dataset) -> Found:
+    """Returns the pairs with characters that may not belong in the text."""
+    counts = Counter(chain.from_iterable(map(str.casefold, _sentences(pairs, *SIDES))))
+    few = sum(counts[one] for one in counts if one.isalpha()) / 100_000
+    kinds = {one: "rare letter" for one in counts if one.isalpha() and counts[one] < few}
+    kinds |= {one: "invisible character" for one in counts if unicodedata.category(one) in escape.CONTROL}
+    every = enumerate(_sentences(pairs, *SIDES))
+    found = {(kinds[one], i % len(pairs)) for i, text in every for one in kinds.keys() & text.casefold()}
+    wrong = {("wrong encoding", i % len(pairs)) for i, text in enumerate(_sentences(pairs, *SIDES)) if WRONG.search(text)}
+    return sorted(found | wrong)

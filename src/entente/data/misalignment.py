@@ -1,0 +1,48 @@
+"""Scores how likely the sides of a pair are not translations of each other, from the words that usually occur together."""
+
+from collections.abc import Iterable
+from zlib import crc32
+
+import numpy as np
+
+from entente.console.log import show_progress
+from entente.data.batches import Rows
+from entente.data.words import words_of
+
+WORDS, STEM, TYPES = 256, 5, 4999  # the first 256 words of a sentence are read, and the first 5 letters of each
+PRIOR = 1.0  # added to observed and expected counts, so that a few rare words say little
+CONTROLS = 2000  # pairs put together at random, with which the others are compared
+
+
+def misalignment(src: Iterable[str], tgt: Iterable[str], n_train: int) -> np.ndarray:
+    """Returns a score for each pair, (N,): 0 for a typical one, 1 for the median of pairs put together at random. All are 0 if
+    those are like the others, as in a tiny corpus or if all lines are shifted. The first n_train pairs are those of train.
+
+    The score is by how much less than usual each word is explained by one word of the other side, the one with the highest
+    pointwise mutual information in the other pairs of train (Church & Hanks 1990).
+    """
+    one, other = (
+        Rows(sorted({first + crc32(word[:STEM].encode()) % TYPES for word in words_of(text)[:WORDS]}) for text in side)
+        for first, side in ((0, src), (TYPES, tgt))
+    )
+    some = np.arange(0, n_train, -(-n_train // CONTROLS))
+    pairs = [(row, row) for row in range(len(one))] + list(zip(some, np.roll(some, len(some) // 2), strict=True))
+    together, alone, usual = np.zeros((TYPES, TYPES), np.float32), np.zeros(2 * TYPES), np.zeros(2 * TYPES)
+    for row in range(n_train):
+        together[np.ix_(one[row], other[row] - TYPES)] += 1
+        alone[np.append(one[row], other[row])] += 1
+    score = np.zeros(len(pairs))
+    for at, (i, j) in enumerate(pairs):
+        show_progress(f"scoring pair {at:,} of {len(pairs):,}")
+        own = int(at < n_train)  # a pair's own counts are left out, since they let rare words explain each other
+        expected = np.outer(alone[one[i]] - own, alone[other[j]] - own) / n_train
+        information = np.log((together[np.ix_(one[i], other[j] - TYPES)] - own + PRIOR) / (expected + PRIOR))
+        gain = np.append(information.max(1, initial=0), information.max(0, initial=0))
+        usual[np.append(one[i], other[j])] += own * gain
+        score[at] = -gain.sum()
+    usual /= np.maximum(alone, 1)
+    for at, (i, j) in enumerate(pairs):
+        score[at] += usual[one[i]].sum() + usual[other[j]].sum()
+        score[at] /= max(1, len(one[i]) + len(other[j])) ** 0.5
+    score, typical = score[: len(one)], np.median(score[len(one) :])
+    return score / typical if typical > np.percentile(score, 75) else np.zeros(len(one))

@@ -1,0 +1,128 @@
+"""A corpus is measured before training: repeated and shared sentences, odd text, coverage, and misaligned pairs."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from datasets import Dataset
+
+from bad_inputs import run
+from entente.data.corpora import Corpus
+from entente.data.inspection import WRONG, find, measure, odd
+from entente.data.misalignment import misalignment
+from entente.data.tokenizer import Vocabulary
+from tiny import write_corpus
+
+Texts = list[tuple[str, str]]
+
+
+def corpus_of(train: Texts, valid: Texts, *tests: Texts) -> Corpus:
+    parts = [Dataset.from_dict({"src": [a for a, _ in part], "tgt": [b for _, b in part]}) for part in (train, valid, *tests)]
+    return Corpus("own", parts[0], parts[1], {f"test{i}": part for i, part in enumerate(parts[2:])})
+
+
+def test_repeated_sentences_are_duplicates_within_a_split_and_leaks_between_splits() -> None:
+    train = [("un", "one"), ("UN ", "one"), ("deux", "two"), ("deux", "both"), ("le deux", "two")]
+    found = find(
+        corpus_of(train, [("trois", "three"), ("Un", "1"), ("trois", "3")], [("x", "BOTH"), ("trois", "y"), ("z", "z")])
+    )
+    assert sorted(found["duplicates"]) == [
+        ("pair already in train", "train", 1),
+        ("src already in train", "train", 1),
+        ("src already in train", "train", 3),
+        ("src already in valid", "valid", 2),
+        ("tgt already in train", "train", 1),
+        ("tgt already in train", "train", 4),
+    ]
+    assert sorted(found["leaks"]) == [
+        ("src already in train", "valid", 1),
+        ("src already in valid", "test0", 1),
+        ("tgt already in train", "test0", 0),
+    ]
+
+
+def test_odd_text_is_found() -> None:
+    plain = [("le chat noir dort ici", "the black cat sleeps here")] * 97
+    strange = [
+        ("le chat\u200b dort", "the cat sleeps"),
+        ("le chat", "the \ufffd cat"),
+        ("Ã©tÃ©", "summer itâ€™s"),
+        ("Jane  Austen", "jane austen"),
+    ]
+    assert find(corpus_of(plain, [("été « café »", "it’s 1 º"), *strange]))["odd"] == [
+        ("invisible character", "valid", 1),
+        ("wrong encoding", "valid", 2),
+        ("wrong encoding", "valid", 3),
+        ("equal sides", "valid", 4),
+    ]
+
+
+def test_a_letter_is_rare_below_one_in_100000() -> None:
+    for n, rare in ((49_990, []), (100_003, [("rare letter", 1), ("rare letter", 2)])):
+        assert odd(Dataset.from_dict({"src": ["e" * n, "Ñ", "7"], "tgt": ["E" * n, "!", "ÿ"]})) == rare
+
+
+@pytest.mark.parametrize("character", ["é", "à", "ç", "É", "À", "Ñ", "’", "…", "€", "я", "“"])
+def test_text_decoded_as_windows_1252_is_found(character: str) -> None:
+    damaged = "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in character.encode())
+    assert WRONG.search(f"un {damaged} mot") and WRONG.search(character.encode().decode("latin-1"))
+    assert not WRONG.search(f"un {character} mot")
+
+
+def test_lengths_and_coverage() -> None:
+    corpus = corpus_of([("un deux trois", "one two"), ("quatre", "four")], [("un mot", "one two four five seven")])
+    numbers = measure(corpus, Vocabulary.train(corpus.train, 400))
+    train, valid = numbers["train"], numbers["valid"]
+    counts = ("pairs", "src words", "src characters", "src length in words, longest")
+    assert [train[name] for name in counts] == [2, 4, 19, 3] and [valid[name] for name in counts] == [1, 2, 6, 2]
+    assert (valid["src / tgt words, median"], valid["tgt / src words, median"]) == pytest.approx((2 / 5, 5 / 2))
+    assert (train["src % words not in train"], valid["src % words not in train"]) == pytest.approx((0, 50))
+    assert valid["tgt % words not in train"] == pytest.approx(40)
+    assert valid["src pieces per word"] >= 1 and 0 < valid["tgt % unknown pieces"] < 100  # "v" does not occur in train
+
+
+def pairs_of_words(n: int, seed: int) -> tuple[list[str], list[str]]:
+    """Returns pairs in which word i is translated by word i + 101, after an unrelated frequent word."""
+    generator = random.Random(seed)
+    sources = [generator.choices(range(3, 80), k=generator.randint(5, 11)) for _ in range(n)]
+    src = [" ".join(map(str, [1, 2, *one])) for one in sources]
+    return src, [" ".join(map(str, [1, *(word + 101 for word in one), 2])) for one in sources]
+
+
+def test_shifted_pairs_score_worst_whichever_side_is_the_source() -> None:
+    src, tgt = pairs_of_words(307, seed=5)
+    wrong = [7, 101, 202, 211, 305]
+    shifted = {row: tgt[other] for row, other in zip(wrong, [*wrong[1:], wrong[0]], strict=True)}
+    tgt = [shifted.get(row, words) for row, words in enumerate(tgt)]
+    score = misalignment(src, tgt, 293)  # the last are of other splits
+    assert sorted(np.argsort(-score)[:5].tolist()) == wrong
+    assert abs(np.median(score)) < 0.1 and score[wrong].min() > 0.6 > np.sort(score)[-6]
+    assert misalignment(tgt, src, 293) == pytest.approx(score, rel=0.01)  # other random pairs
+
+
+def test_a_corpus_without_a_clear_correspondence_is_not_judged() -> None:
+    src, tgt = pairs_of_words(307, seed=5)
+    assert not misalignment(src[1:], tgt[:-1], 306).any()  # every line is shifted
+    assert not misalignment(["un deux"] * 11, ["one two"] * 11, 7).any()
+    assert find(corpus_of([("un", "one")], [("!", "?")]))["misalignment"] == []
+
+
+def test_the_command_prints_advice_and_writes_lists(tmp_path: Path) -> None:
+    overrides = write_corpus(tmp_path)
+    lines = (tmp_path / "train.en").read_text().splitlines()
+    (tmp_path / "train.en").write_text("\n".join(["", *lines[1:]]) + "\n")
+    (tmp_path / "train.fr").write_text((tmp_path / "train.fr").read_text().replace("Le ", "\u200bLe ", 3))
+    command = " ".join(["data", *(o.replace(str(tmp_path), ".") for o in overrides), "output=lists", "output_dir=out"])
+    ended = run(command, tmp_path)
+    assert ended.code == 0 and "Traceback" not in ended.err
+    assert max(map(len, ended.out.splitlines())) <= 80
+    advice = ended.out.partition("\nAdvice\n")[2]
+    assert "1 train: empty." in advice and "Pairs with invisible characters: 2." in advice and "are in lists." in advice
+    names = ["duplicates.tsv", "leaks.tsv", "misalignment.tsv", "odd.tsv"]
+    assert sorted(path.name for path in (tmp_path / "lists").iterdir()) == names
+    table = [line.split("\t") for line in (tmp_path / "lists" / "odd.tsv").read_text().splitlines()]
+    fr = (tmp_path / "train.fr").read_text().splitlines()
+    kept = [(fr[i].replace("\u200b", "\\u200b"), lines[i]) for i in (1, 2)]  # the pair of line 1 is dropped
+    assert table[0] == ["what", "split", "pair", "src", "tgt"]
+    assert table[1:] == [["invisible character", "train", str(i), *pair] for i, pair in enumerate(kept, start=1)]
