@@ -71,7 +71,7 @@ def inspect_data(settings: InspectData) -> None:
                 lines = ["what\tsplit\tpair\tsrc\ttgt", *map("\t".join, rows(corpus, items)), ""]
                 write_text(output / f"{name}.tsv", "\n".join(lines))
     console.print("\nAdvice", style="bold")
-    for line in advice(corpus, numbers["train"], lists) or ["Nothing stands out: train on it as it is."]:
+    for line in advice(corpus, numbers["train"], lists) or ["Nothing is unusual: train on it as it is."]:
         console.print(f"- {line}")
     console.print(f"The full lists are in {output}." if output else "output=FOLDER writes the full lists.")
 

@@ -1,4 +1,4 @@
-"""Reads what a checkpoint's configuration says beside its model: the corpus, its batches and the precision. It imports
+"""Reads what a checkpoint's configuration says about everything but its model: corpus, batches and precision. It imports
 Lightning, which takes 2 seconds, so commands that only decode do not import this module."""
 
 import logging
