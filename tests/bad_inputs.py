@@ -452,7 +452,7 @@ CASES = [
     Case("a key with no value", "train seed", r"seed: not an override; write KEY=VALUE; did you mean seed=VALUE\?"),
     Case("an equals sign without a key and a value", "train =", "=: .+"),
     Case("a mistyped configuration name", "train --config-name trian", "Cannot find primary config 'trian'.+", real=True),
-    Case("a removed part", "train ~search", "search: missing from the configuration; do not remove it"),
+    Case("a removed part", "train ~search", "search: required, but missing from the configuration"),
     Case(
         "a removed part that other settings refer to",
         "train ~model",
@@ -578,7 +578,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "half a config.yaml",
         "train resume=run",
-        r"run/config\.yaml: .*model.*: missing from the configuration; do not remove it",
+        r"run/config\.yaml: .*model.*: required, but missing from the configuration",
         keep_lines("run/config.yaml", 20),
     ),
     Case(
@@ -866,7 +866,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "occlusion without attention",
         "evaluate checkpoint=run occlusion=5",
-        "occlusion=5 needs attention=true; add it, or leave it out",
+        "occlusion=5 needs attention=true; add it, or leave out occlusion",
     ),
     # Suites and their comparison.
     Case(
@@ -899,7 +899,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     ),
     Case("another model's variant", "ablate suite=[baseline,no_attention]", r"ablation=no_attention: model\.score=none: .+"),
     Case("a mistyped setting of a suite", "ablate trainer.max_stepz=3", ".+did you mean trainer.max_steps\\?"),
-    Case("a removed part in a suite", "ablate suite=[baseline] ~search", ".*search: missing from the configuration.*"),
+    Case("a removed part in a suite", "ablate suite=[baseline] ~search", ".*search: required, but missing from the configuration.*"),
     Case(
         "a setting that contradicts the ablation",
         "train FILES ablation=no_dropout model.dropout=0.5",
@@ -1024,7 +1024,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             (
                 "of a run with one that was tested on another split",
                 "compare one other",
-                "other: not evaluated on test, as one is; compare runs on one corpus",
+                "other: not evaluated on test, unlike one; compare runs on one corpus",
                 [put("other/metrics.json", '{"test_long": {"bleu": 1}}')],
             ),
             (
@@ -1075,7 +1075,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a configuration without the config groups",
         "train --config-dir=own --config-name=own",
-        "optim, trainer, checkpoint, search, views, model, data: missing from the configuration; do not remove it",
+        "optim, trainer, checkpoint, search, views, model, data: required, but missing from the configuration",
         put("own/own.yaml", "defaults: [_self_, quiet]\na: 3\n"),
     ),
     Case("an unknown flag", "train --nosuch", "unrecognized arguments: --nosuch; --help lists the flags, .+"),

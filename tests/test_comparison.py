@@ -202,8 +202,8 @@ def test_only_seeds_that_have_a_baseline_are_compared(tmp_path: Path) -> None:
     assert other["test baseline"] == baseline and other["test difference"] == pytest.approx(own - baseline)
     assert other["verdict"] == "worse; 1 of 2 without a same-seed baseline"
     text = page(compared, suite)
-    said = f"baseline has BLEU {baseline:.1f} on test. other: worse; 1 of 2 without a same-seed baseline, "
-    assert f"{said}−{baseline - own:.1f} BLEU (other)." in text
+    said = f"baseline has BLEU {baseline:.1f} on test. −{baseline - own:.1f} BLEU (other): worse; "
+    assert f"{said}1 of 2 without a same-seed baseline." in text
 
 
 def test_a_run_that_went_wrong_is_not_as_good(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tests the prompt of `entente translate` in a real terminal, and the words that it calls new."""
+"""Tests the prompt of `entente translate` in a pseudo-terminal, and the words that it calls new."""
 
 import os
 import pty

@@ -55,7 +55,7 @@ class Benchmark:
 def check(config: Mapping[str, Any]) -> list[str]:
     """Returns all problems of the configuration, one line each."""
     if not isinstance(own := config.get("benchmark"), Mapping):
-        return ["benchmark: missing from the configuration; do not remove it"]
+        return ["benchmark: required, but missing from the configuration"]
     run = {key: value for key, value in config.items() if key != "benchmark"}
     if isinstance(run.get("model"), Mapping) and run["model"].get("name") == "birnn":
         return ["model=birnn: give a transformer; the BiRNN is set under benchmark.birnn"]

@@ -69,7 +69,7 @@ class Run:
         return f"{type(self.model).__name__} {data['src']} -> {data['tgt']}, {count:,} parameters, trained {self.step:,} steps"
 
     def new_words(self, source: str) -> list[str]:
-        """Returns the words of a sentence that the training text does not have; none if its words are not known."""
+        """Returns the words of a sentence that are not in the training text; none if `words` is empty."""
         return [word for word in words_of(source) if self.words and word not in self.words]
 
 
@@ -84,7 +84,7 @@ def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2S
 
 
 class NoNormalValues(TorchFunctionMode):
-    """Leaves out `nn.init.normal_`, which meta tensors do not need, and for which torch imports its compiler (a second)."""
+    """Skips `nn.init.normal_`: meta tensors do not need it, and it makes torch import its compiler, which takes a second."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return kwargs["tensor"] if function is nn.init.normal_ else function(*args, **(kwargs or {}))

@@ -1,7 +1,7 @@
 """Compares the errors of two runs on one split, by sentence and by word, after compare-mt (Neubig et al. 2019).
 
-Words are those of sacreBLEU's tokenizer 13a, with their case. A word of the reference is right if the translation has it, as
-often as the translation has it: matches are clipped within each sentence. Values of both runs are pairs, the baseline's first.
+Words are those of sacreBLEU's tokenizer 13a, with their case. A word of the reference is right if
+the translation has it, too; counts are clipped within each sentence. Values of both runs are pairs, the baseline's first.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ from entente.errors import InputError
 from entente.evaluation import corpus_scores, length_buckets
 from entente.training.settings import data_problems
 
-FREQUENCIES = (0, 1, 2, 3, 4, 5, 10, 100, 1000)  # the lowest of each range of frequencies in training, as in compare-mt
+FREQUENCIES = (0, 1, 2, 3, 4, 5, 10, 100, 1000)  # lower bounds of the ranges of training frequency, as in compare-mt
 TOKENIZE = Tokenizer13a()
 MOST_WORDS, MOST_SENTENCES = 20, 20  # shown on the page
 FEW_WORDS, FEW_SENTENCES = 8, 3  # shown in the terminal
@@ -33,7 +33,7 @@ Words = Counter[str]
 @dataclass(frozen=True)
 class Analysis:
     """How the translations of two runs differ. names: the runs. lengths: rows of scores by source length. frequencies: rows of
-    right words by frequency in training; empty if these are unknown, for the reason `unknown`. only: for each run, the words
+    right words by frequency in training; empty if these are unknown (`unknown` says why). only: for each run, the words
     of the reference that only this run has right, and how often. sentences: rows with the largest differences in chrF."""
 
     split: str

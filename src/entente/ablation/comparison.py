@@ -52,7 +52,7 @@ class Compare:
     ] = None
     # The limit bounds memory: all samples are drawn at once, and each is as long as the test set.
     samples: Annotated[int, Interval(ge=1, le=100_000), doc("number of bootstrap samples")] = 2000
-    output_dir: Annotated[str, doc("folder of the runs")] = "outputs"
+    output_dir: Annotated[str, doc("folder for new comparisons")] = "outputs"
     trust_data: Annotated[
         bool, doc("for two runs: read the training text that the first one names, to count words; not needed for grammar")
     ] = False

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # Mostly Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLORS = {verdicts.WORSE: "#d55e00", verdicts.STUCK: "#7a0c1e", verdicts.DIVERGED: "#cc79a7"}
 COLORS |= {verdicts.BETTER: "#009e73", verdicts.AS_GOOD: "#56b4e9"}
-PHRASES = {verdicts.AS_GOOD: "without a difference shown"}  # how the page's summary says a verdict
+PHRASES = {verdicts.AS_GOOD: "without a difference shown"}  # the words for a verdict in the page's summary
 OTHER, GREY = "#333333", "#b5b5b5"
 # Colours that the page's style sheet changes in dark mode.
 VARIABLES = {"#000000": "currentColor", COLORS[verdicts.STUCK]: "var(--stuck)", OTHER: "var(--other)", GREY: "var(--grey)"}
@@ -153,7 +153,7 @@ def terminal(comparison: Comparison, suite: Suite) -> Iterator[Table | str]:
 
 
 def _differences(suite: Suite) -> list[list[str]]:
-    """Returns the settings in which runs that are not of a suite differ: lines of the setting and its value in each variant."""
+    """Returns the settings in which runs that are not of a suite differ, each as a row: its name, then its values."""
     found = suite.differences() if suite.given else {}
     return [[key, *("–" if value == MISSING else to_text(value) for value in values)] for key, values in found.items()]
 
@@ -210,7 +210,9 @@ def summary(comparison: Comparison) -> str:
 
     text = f"{base['variant']} has BLEU {number(base[f'{split} bleu'], 1)} on {split}. " if split else ""
     if len(others) == 1:
-        return ", ".join([f"{text}{others[0]['variant']}: {others[0]['verdict']}", *map(difference, known)]) + "."
+        return (
+            "".join([text, *map(difference, known)] if known else [text, others[0]["variant"]]) + f": {others[0]['verdict']}."
+        )
     verdict_counts = Counter(row["verdict"].partition(";")[0] for row in others).most_common()
     counted = ", ".join(f"{count} {PHRASES.get(verdict, verdict)}" for verdict, count in verdict_counts)
     text += f"Verdicts on the other {len(others)}: {counted}." if others else "There is nothing to compare it with."

@@ -34,8 +34,8 @@ DIGITS = 6  # significant digits kept in a curve's values, because events store 
 # The aspects logged as tensors why/ASPECT/PLACE, which may explain a failure; those in LOGARITHMIC have a logarithmic axis.
 DIAGNOSTICS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", "attention_entropy", "score_variance")
 LOGARITHMIC = ("gradient_norm", "score_variance")
-# Settings that only name or show a run, or say how it computes; runs are compared without them. The seed is compared apart.
-ASIDE: tuple[str, ...] = (
+# Settings that comparisons ignore: names, output, logging and hardware. The seed is compared separately.
+IGNORED: tuple[str, ...] = (
     "seed",
     "name",
     "output_dir",
@@ -45,7 +45,7 @@ ASIDE: tuple[str, ...] = (
     "checkpoint.every",
     "checkpoint.keep",
 )
-ASIDE += ("trainer.suffix", "trainer.accelerator", "trainer.threads", "trainer.log_every")
+IGNORED += ("trainer.suffix", "trainer.accelerator", "trainer.threads", "trainer.log_every")
 
 
 class Bucket(BaseModel):
@@ -142,8 +142,8 @@ class Run:
         return curves
 
     def measured(self, aspect: str) -> Curves:
-        """Returns the curves of one of DIAGNOSTICS by place in the model, without values that cannot be drawn and places that
-        have no others."""
+        """Returns the curves of one of DIAGNOSTICS by place in the model, without values that cannot be drawn, and
+        without places that have only such values."""
         lowest = 0.0 if aspect in LOGARITHMIC else -math.inf
         curves = {tag.split("/")[2]: points for tag, points in self.history.items() if tag.startswith(f"why/{aspect}/")}
         found = {place: [(step, v) for step, v in points if lowest < v < math.inf] for place, points in curves.items()}
@@ -188,7 +188,7 @@ class Suite:
 
     def differences(self) -> dict[str, list[Any]]:
         """Returns the settings in which variants differ, by dotted key: the value of each variant, or MISSING if it has no such
-        setting. Settings that only one model or corpus has are left out: its name says that they differ."""
+        setting. A setting is left out if all variants that have it agree."""
         each = [_learning_settings(self.of(variant)[0]) for variant in self.settings.variants]
         seeds = [[run.seed for run in self.of(variant)] for variant in self.settings.variants]
         found = {key: [own.get(key, MISSING) for own in each] for key in dict.fromkeys(chain.from_iterable(each))}
@@ -245,7 +245,7 @@ def read_runs(directories: Sequence[Path], output: Path) -> Suite:
             if not splits and run is found[0]:
                 problems.append(f"{directory}: has no scores on a test set; give a run of a corpus that has one")
             elif splits and splits[0] not in run.metrics:
-                problems.append(f"{directory}: not evaluated on {splits[0]}, as {base} is; compare runs on one corpus")
+                problems.append(f"{directory}: not evaluated on {splits[0]}, unlike {base}; compare runs on one corpus")
     if problems:
         raise InputError(*problems)
     rows: dict[tuple[str, int], list[Run]] = {}  # by settings; a run with the settings and seed of another has a row of its own
@@ -272,7 +272,7 @@ def _read_run(directory: Path, variant: str, seed: int, status: Status) -> Run:
 def _learning_settings(run: Run) -> dict[str, Any]:
     """Returns the settings that determine what a run learns, by dotted key, except the seed."""
     settings = {key: value for key, value in flat(run.config) if not isinstance(value, Mapping)}
-    return {key: value for key, value in settings.items() if not key.startswith(ASIDE)}
+    return {key: value for key, value in settings.items() if not key.startswith(IGNORED)}
 
 
 def _names(directories: Sequence[Path]) -> list[str]:

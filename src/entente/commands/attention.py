@@ -157,8 +157,8 @@ def _output(path: str) -> Path:
 
 
 def _folder_name(source: str, title: str) -> str:
-    """Returns the name of the folder for the pictures of a sentence: its words, as far as they are ASCII without their accents,
-    and a digest of the title, so that other sentences and other translations get other folders."""
+    """Returns the name of the folder for the pictures of a sentence: its first 10 words in ASCII, without
+    accents, and a digest of the title, so that other sentences and other translations get other folders."""
     ascii_words = re.findall(r"[a-z0-9]+", unicodedata.normalize("NFKD", source.casefold()).encode("ascii", "ignore").decode())
     return "-".join([*ascii_words[:10], hashlib.sha256(title.encode()).hexdigest()[:6]])[-100:]
 

@@ -59,11 +59,11 @@ def inspect_data(settings: InspectData) -> None:
         table.add_row(what, *(f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" for value in values))
     console.print(table)
     console.print("\nPairs are numbered from 1 in each split, without those that reading drops or holds out.")
-    console.print("Misalignment is scored 0 for a typical pair, and 1 for one put together at random.")
+    console.print("Misalignment is about 0 for a typical pair and 1 for a mismatched one; it can exceed 1.")
     for name, items in lists.items():
         console.print(f"\n{name.capitalize()}{'' if items else ': none'}", style="bold")
         for kind, count in list(Counter(what for what, *_ in items).items())[:KINDS]:
-            console.print(f"  {kind}" + f": {count:,}" * (count > 1))
+            console.print(f"  {kind}" + f": {count:,}")
             for _, split, number, *pair in rows(corpus, [item for item in items if item[0] == kind][:EXAMPLES]):
                 console.print(f"    {split} {number}:", "\n     ".join(pair), no_wrap=True, overflow="ellipsis")
         if output:
@@ -71,7 +71,7 @@ def inspect_data(settings: InspectData) -> None:
                 lines = ["what\tsplit\tpair\tsrc\ttgt", *map("\t".join, rows(corpus, items)), ""]
                 write_text(output / f"{name}.tsv", "\n".join(lines))
     console.print("\nAdvice", style="bold")
-    for line in advice(corpus, numbers["train"], lists) or ["Nothing is unusual: train on it as it is."]:
+    for line in advice(corpus, numbers["train"], lists) or ["Nothing unusual: the corpus can be used as it is."]:
         console.print(f"- {line}")
     console.print(f"The full lists are in {output}." if output else "output=FOLDER writes the full lists.")
 
@@ -91,15 +91,15 @@ def advice(corpus: Corpus, numbers: Mapping[str, float], lists: Mapping[str, lis
     pieces = max(number for what, number in numbers.items() if what.endswith("pieces per word"))
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in corpus.dropped.items())
     rules = {
-        f"Reading dropped pairs: {dropped}. Check empty ones; data.max_words and data.max_ratio limit the others.": dropped,
+        f"Dropped pairs: {dropped}. Check empty ones; data.max_words and data.max_ratio limit the others.": dropped,
         f"With only {train:,} training pairs, start with a small model, such as model.n_layers=2.": train < 10_000,
         f"Pairs that repeat an earlier one: {again:,}. Remove them unless they should count more.": again > train / 100,
-        f"Pairs with a sentence of an earlier split: {leaked:,}. This raises scores: take it out of that split.": leaked,
+        f"Pairs with a sentence of an earlier split: {leaked:,}. Remove the earlier copies, which raise scores.": leaked,
         f"Pairs with equal sides: {equal:,}. Unless they are names, remove them: they teach the model to copy.": equal,
-        f"Pairs read in a wrong encoding: {wrong:,}. Convert the original to UTF-8 again, or remove them.": wrong,
+        f"Pairs in a wrong encoding: {wrong:,}. Convert the original to UTF-8 again, or remove them.": wrong,
         f"Pairs with invisible characters: {hidden:,}. Take these characters out of the files.": hidden,
-        f"Words have up to {pieces:.1f} pieces. A larger data.tokenizer.vocab_size shortens the sentences.": pieces > 2,
+        f"Words average up to {pieces:.1f} pieces. A larger data.tokenizer.vocab_size shortens the sentences.": pieces > 2,
         f"Pairs with a misalignment score above {SUSPECT}: {suspect:,}. Read the worst, and remove the wrong ones.": suspect,
-        "No pair looks better than a random one: too few pairs, or shifted lines. Read some.": not lists["misalignment"],
+        "Pairs look no better than mismatched ones: too few pairs, or shifted lines. Read some.": not lists["misalignment"],
     }
     return [sentence for sentence, condition in rules.items() if condition]

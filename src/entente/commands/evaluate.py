@@ -42,7 +42,7 @@ def check_attention_enabled(attention: bool, alignments: str | None, occlusion: 
     """Raises ValueError if a setting that needs attention=true is given without it."""
     for name, value in (("alignments", alignments), ("occlusion", occlusion)):
         if value and not attention:
-            raise ValueError(f"{name}={value} needs attention=true; add it, or leave it out")
+            raise ValueError(f"{name}={value} needs attention=true; add it, or leave out {name}")
 
 
 @dataclass(frozen=True, kw_only=True)

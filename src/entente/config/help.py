@@ -33,7 +33,7 @@ def help_text(file: Path, config: Mapping[str, Any], choices: Mapping[str, Seque
         lines += ["", "Groups of settings, GROUP=OPTION:"]
         for group, options in choices.items():
             lines += wrap(", ".join(options), WIDTH, initial_indent=f"  {group:12}", subsequent_indent=" " * 14)
-    lines += ["", "Settings, KEY=VALUE, with the values that they have now:"]
+    lines += ["", "Settings, KEY=VALUE, with their current values:"]
     table = table_of(file.stem, config)
     parts = {key: {key: value} for key, value in config.items() if isinstance(value, Mapping)}
     for part, settings in {"": {key: value for key, value in config.items() if key not in parts}, **parts}.items():

@@ -35,19 +35,19 @@ def table_of(command: str, config: Mapping[str, Any]) -> Table:
 
 
 def is_surely_valid(key: str, command: str, config: Mapping[str, Any]) -> bool:
-    """Returns whether a setting is valid whatever the others are. If not, only the command's own check can tell."""
+    """Returns whether a setting is valid whatever the others are. If False, only the command's own check can tell."""
     setting = table_of(command, config).get(key, {})
     return "values" in setting and _fits(dict(flat(config)).get(key), setting["values"])
 
 
 def _fits(value: Any, form: Mapping[str, Any]) -> bool:
-    """Returns whether a value fits a JSON schema; False for a schema of another kind than those of single values."""
+    """Returns whether a value fits a JSON schema; False for a schema of anything but a single value."""
     match form:
         case {"anyOf": forms}:
             return any(_fits(value, one) for one in forms)
         case {"enum": values}:
             return value in values
-        case {"description": _}:  # of one of the names in entente.files
+        case {"description": _}:  # a type of name from entente.files
             return isinstance(value, str) and PLAIN_NAME.fullmatch(value) is not None
         case {"type": "integer" | "number" as kind}:
             if isinstance(value, bool) or not isinstance(value, int if kind == "integer" else int | float):

@@ -20,7 +20,7 @@ from entente.console import escape
 log = logging.getLogger("entente")
 
 QUIET = 4.0  # seconds without output after which a task is logged
-LONG = 600.0  # after this many seconds of work, it is logged only every LONG_QUIET, so that the log of a night stays readable
+LONG = 600.0  # after this many seconds of work, tasks are logged only every LONG_QUIET, to keep long logs readable
 LONG_QUIET = 60.0
 PAUSE = 1.0  # tasks that follow one another within this many seconds are one piece of work
 
@@ -50,7 +50,7 @@ class Display(logging.Handler):
         self._live: Live | None = None
         self._ticker: Thread | None = None
         self._ended = Event()
-        self._printed = self._began = self._idle = 0.0  # time.monotonic() of the last line, and of the work's begin and end
+        self._printed = self._began = self._idle = 0.0  # time.monotonic() of the last line, and of the work's start and end
 
     def emit(self, record: logging.LogRecord) -> None:
         self._printed = time.monotonic()
@@ -107,7 +107,7 @@ display = Display()
 
 
 class Task:
-    """Something that takes time, shown from `with` to its end. said: what it is, or a function that returns its whole line."""
+    """Work in progress, shown while its `with` block runs. said: what it is, or a function that returns its whole line."""
 
     def __init__(self, said: str | Callable[[], str]) -> None:
         self.said, self.progress, self.began = said, "", 0.0

@@ -71,8 +71,8 @@ def _sentences(pairs: Dataset, *sides: str) -> Iterator[str]:
 
 
 def repeats(keys: np.ndarray, split: np.ndarray, names: list[str]) -> tuple[Found, Found]:
-    """Returns the pairs with a sentence, or both, that occur earlier, in their own split and in another one. keys: a hash of
-    each sentence, (2, N)."""
+    """Returns duplicates and leaks: the pairs with one side or both seen earlier, in the same split and in another one.
+    keys: a hash of each sentence, (2, N)."""
     duplicates, leaks = Found(), Found()
     for what, key in zip(("pair", *SIDES), (3 * keys[0] + keys[1], *keys), strict=True):
         _, first, group = np.unique(key, return_index=True, return_inverse=True)

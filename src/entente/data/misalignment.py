@@ -9,17 +9,17 @@ from entente.console.log import show_progress
 from entente.data.batches import Rows
 from entente.data.words import words_of
 
-WORDS, STEM, TYPES = 256, 5, 4999  # the first 256 words of a sentence are read, and the first 5 letters of each
-PRIOR = 1.0  # added to observed and expected counts, so that a few rare words say little
-CONTROLS = 2000  # pairs put together at random, with which the others are compared
+WORDS, STEM, TYPES = 256, 5, 4999  # limits: words per sentence, letters per word, word types per side
+PRIOR = 1.0  # pseudocount of observed and expected counts, which damps rare words
+CONTROLS = 2000  # mismatched pairs, with which the others are compared
 
 
 def misalignment(src: Iterable[str], tgt: Iterable[str], n_train: int) -> np.ndarray:
-    """Returns a score for each pair, (N,): 0 for a typical one, 1 for the median of pairs put together at random. All are 0 if
-    those are like the others, as in a tiny corpus or if all lines are shifted. The first n_train pairs are those of train.
+    """Returns a score for each pair, (N,): 0 for a typical one, 1 for the median of mismatched pairs. All are 0 if mismatched
+    pairs score no worse, as in a tiny corpus or if all lines are shifted. The first n_train pairs are those of train.
 
-    The score is by how much less than usual each word is explained by one word of the other side, the one with the highest
-    pointwise mutual information in the other pairs of train (Church & Hanks 1990).
+    The score is how much worse than usual each word is explained by its best match on the other side, by pointwise mutual
+    information in the other pairs of train (Church & Hanks 1990).
     """
     one, other = (
         Rows(sorted({first + crc32(word[:STEM].encode()) % TYPES for word in words_of(text)[:WORDS]}) for text in side)
@@ -33,7 +33,7 @@ def misalignment(src: Iterable[str], tgt: Iterable[str], n_train: int) -> np.nda
         alone[np.append(one[row], other[row])] += 1
     score = np.zeros(len(pairs))
     for at, (i, j) in enumerate(pairs):
-        show_progress(f"scoring pair {at:,} of {len(pairs):,}")
+        show_progress(f"scoring pairs, {at / len(pairs):.0%}")
         own = int(at < n_train)  # a pair's own counts are left out, since they let rare words explain each other
         expected = np.outer(alone[one[i]] - own, alone[other[j]] - own) / n_train
         information = np.log((together[np.ix_(one[i], other[j] - TYPES)] - own + PRIOR) / (expected + PRIOR))

@@ -55,7 +55,7 @@ log = logging.getLogger("entente")
 
 
 class Sentences(Protocol):
-    """The part of a `datasets.Dataset` that training reads. Importing that package takes half a second."""
+    """The part of a `datasets.Dataset` that training reads. It saves importing that package, which takes half a second."""
 
     def __len__(self) -> int: ...
     def with_format(self, type: str | None = None) -> Any: ...

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-MOST = 200_000  # words kept; of a text with more, none are kept, so that a checkpoint stays small
+MOST = 200_000  # maximum number of words; if there are more, none are kept, so that checkpoints stay small
 # A run of letters and digits; a Chinese or Japanese character is a word of its own, since these languages do not use spaces.
 WORD = re.compile(r"[\u2e80-\u9fff]|[^\W\u2e80-\u9fff]+")
 
@@ -14,7 +14,7 @@ def words_of(text: str) -> list[str]:
 
 
 def known_words(texts: Iterable[str]) -> str:
-    """Returns the words of all texts, sorted, one per line; an empty string if they are more than MOST."""
+    """Returns the words of all texts, sorted, one per line; an empty string if there are more than MOST."""
     known: set[str] = set()
     for text in texts:
         known.update(words_of(text))

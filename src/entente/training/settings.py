@@ -74,7 +74,7 @@ class RunSettings:
     def of(cls, config: Mapping[str, Any]) -> "RunSettings":
         """Returns the settings of a configuration, with defaults added. Raises InputError with all problems."""
         if missing := [part for part in (*PARTS, "model", "data") if part not in config]:
-            raise InputError(f"{', '.join(missing)}: missing from the configuration; do not remove it")
+            raise InputError(f"{', '.join(missing)}: required, but missing from the configuration")
         found = problems(cls, "", {**config, "model": {}, "data": {}})
         if found := found + _problems_by_name(MODELS, "model", config["model"], RUNTIME) + data_problems(config["data"]):
             raise InputError(*found)
