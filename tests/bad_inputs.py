@@ -899,7 +899,11 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     ),
     Case("another model's variant", "ablate suite=[baseline,no_attention]", r"ablation=no_attention: model\.score=none: .+"),
     Case("a mistyped setting of a suite", "ablate trainer.max_stepz=3", ".+did you mean trainer.max_steps\\?"),
-    Case("a removed part in a suite", "ablate suite=[baseline] ~search", ".*search: required, but missing from the configuration.*"),
+    Case(
+        "a removed part in a suite",
+        "ablate suite=[baseline] ~search",
+        ".*search: required, but missing from the configuration.*",
+    ),
     Case(
         "a setting that contradicts the ablation",
         "train FILES ablation=no_dropout model.dropout=0.5",
@@ -1018,7 +1022,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             (
                 "of runs with different test sets",
                 "compare one other",
-                "other: test has other references than in one; compare runs on one corpus",
+                "other: test has other sentences than in one; compare runs on one corpus",
                 [put("other/translations/test.tsv", "source\treference\ttranslation\na\td\tc\n")],
             ),
             (

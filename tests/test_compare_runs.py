@@ -86,8 +86,24 @@ def test_settings_that_differ_are_listed_and_more_than_one_gets_a_warning(tmp_pa
 
 def test_a_run_without_a_baseline_of_its_seed_is_compared_with_the_first(tmp_path: Path) -> None:
     base, other = write(tmp_path, "base", 0.1), write(tmp_path, "other", 0.6, seed=2, optim__lr=0.1)
-    found = compare(read(tmp_path, base, other), 200).rows[1]
+    suite = read(tmp_path, base, other)
+    comparison = compare(suite, 200)
+    found = comparison.rows[1]
     assert found["verdict"] == "worse" and found["test difference"] < -20 and found["steps"] is None
+    text = page(comparison, suite)
+    assert "why-1" in text and "One seed only" in text and "range over seeds" not in text and "±" not in text
+
+
+def test_each_set_of_runs_has_its_own_folder(tmp_path: Path) -> None:
+    base, *others = (write(tmp_path, f"a-name-that-is-rather-long-for-a-folder-{i}", 0.1, optim__lr=i / 7) for i in (1, 2, 3))
+    folders = {read(tmp_path, base, *given).directory for given in ([others[0]], [others[1]], others, others[::-1])}
+    assert len(folders) == 4
+
+
+def test_runs_whose_short_names_are_equal_have_their_whole_paths(tmp_path: Path) -> None:
+    (tmp_path / "quick").mkdir()
+    one, two = write(tmp_path / "quick", "base-seed1"), write(tmp_path, "quick-base-seed1", 0.2, optim__lr=0.1)
+    assert read(tmp_path, one, two).settings.variants == [str(one.resolve()), str(two.resolve())]
 
 
 def test_equal_settings_and_seeds_are_two_rows(tmp_path: Path) -> None:
@@ -186,7 +202,7 @@ def test_the_command_compares_runs_and_leaves_them_as_they_are(tmp_path: Path) -
     before = {path: path.read_bytes() for run in runs for path in run.rglob("*") if path.is_file()}
     command = [sys.executable, "-m", "entente", "compare", *(run.name for run in runs), "samples=50"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    folder = tmp_path / "outputs" / "comparison-a-base,-1-and-no_residual"
+    [folder] = (tmp_path / "outputs").glob("comparison-a-base,-1-and-no_residual-??????")
     assert done.stderr == "" and done.stdout.splitlines()[-1] == str((folder / "comparison.html").relative_to(tmp_path))
     assert sorted(path.name for path in folder.iterdir()) == ["comparison.csv", "comparison.html", "comparison.md"]
     html = (folder / "comparison.html").read_text()

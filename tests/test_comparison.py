@@ -25,7 +25,7 @@ from torch.utils.tensorboard import SummaryWriter
 from browser import new_page
 from entente.ablation.comparison import Compare, Comparison, Row, compare, has_failed, holm
 from entente.ablation.page import csv, markdown, notes, page, report, terminal
-from entente.ablation.runs import read_suite
+from entente.ablation.runs import Translations, read, read_suite
 from entente.config.schema import problems, unset
 from entente.errors import InputError
 from entente.evaluation import Evaluation, write_translations
@@ -396,6 +396,13 @@ def test_on_a_narrow_terminal_verdicts_stay_readable(comparison: Comparison, roo
     assert all(row["variant"] in captured.get() and row["verdict"] in captured.get() for row in comparison.rows)
 
 
+def test_line_ends_and_tabs_in_a_translation_do_not_break_its_table(tmp_path: Path) -> None:
+    odd = Evaluation(["un\tmot", "b"], ["a word", "b"], ["a\nword", "\tb"], nll=1.0)
+    write_translations(tmp_path, {"test": odd})
+    found = read(tmp_path / "translations" / "test.tsv", Translations)
+    assert found is not None and (found.source, found.translation) == (["un mot", "b"], ["a word", " b"])
+
+
 def test_a_single_seed_is_said_to_be_one(tmp_path: Path) -> None:
     suite = read_suite(write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {"damage": 0.5}}))
     compared = compare(suite, SAMPLES)
@@ -600,5 +607,5 @@ def test_runs_on_other_sentences_are_not_compared(tmp_path: Path) -> None:
     root = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {}})
     path = root / "other-seed1" / "translations" / "test.tsv"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(InputError, match="other-seed1: test has other references than in .*baseline-seed1"):
+    with pytest.raises(InputError, match="other-seed1: test has other sentences than in .*baseline-seed1"):
         compare(read_suite(root), SAMPLES)

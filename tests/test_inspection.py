@@ -8,6 +8,7 @@ import pytest
 from datasets import Dataset
 
 from bad_inputs import run
+from entente.commands.data import advice
 from entente.data.corpora import Corpus
 from entente.data.inspection import WRONG, find, measure, odd
 from entente.data.misalignment import misalignment
@@ -106,6 +107,13 @@ def test_a_corpus_without_a_clear_correspondence_is_not_judged() -> None:
     assert not misalignment(src[1:], tgt[:-1], 306).any()  # every line is shifted
     assert not misalignment(["un deux"] * 11, ["one two"] * 11, 7).any()
     assert find(corpus_of([("un", "one")], [("!", "?")]))["misalignment"] == []
+
+
+def test_a_leak_is_not_called_a_repetition() -> None:
+    pairs = [(f"mot {i}", f"word {i}") for i in range(11)]
+    corpus = corpus_of(pairs, pairs[:3])
+    said = " ".join(advice(corpus, {"src pieces per word": 1.0, "tgt pieces per word": 1.0}, find(corpus)))
+    assert "earlier split: 3." in said and "repeat" not in said
 
 
 def test_the_command_prints_advice_and_writes_lists(tmp_path: Path) -> None:

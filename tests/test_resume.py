@@ -21,6 +21,8 @@ from filelock import FileLock
 from hydra import compose, initialize_config_dir
 from sacrebleu.metrics.bleu import BLEUScore
 
+from entente.ablation.runs import Run as History
+from entente.ablation.runs import Status
 from entente.checkpoint import read, write
 from entente.config.command_line import plain
 from entente.errors import InputError, Interrupted
@@ -178,18 +180,23 @@ def test_a_run_that_died_loses_no_more_than_since_its_last_checkpoint(
 
 
 def test_tensorboard_shows_every_point_once(run: Run, at_batch: AtBatch, tmp_path: Path) -> None:
+    views = ["views.attention=true", "views.attention_every=0", "views.diagnosis=1"]
     at_batch(12, die)
     with pytest.raises(Killed):
-        run("birnn", "died", "views.attention=true", "views.attention_every=0")
+        run("birnn", "died", *views)
     assert [step for step, _ in points(tmp_path / "died")["train/loss"]][-2:] == [10, 11]
     at_batch(0, die)
-    shown = points(run("birnn", "died", "views.attention=true", "views.attention_every=0", resume="auto"))
+    shown = points(run("birnn", "died", *views, resume="auto"))
     assert [step for step, _ in shown["train/loss"]] == list(range(1, STEPS + 1))
     assert {tag: [step for step, _ in shown[tag]] for tag in shown if "valid/" in tag} == {
         tag: [5, 10, 15, STEPS] for tag in ("valid/bleu", "valid/chrf", "valid/nll", "translations/valid/text_summary")
     }
     images = [tag for tag in shown if tag.startswith("weights/valid 1/")]
     assert images and all([step for step, _ in shown[tag]] == [5, 10, 15, STEPS] for tag in images)
+    diagnoses = {
+        tag: curve for tag, curve in History("", 1, tmp_path / "died", Status()).history.items() if tag.startswith("why/")
+    }
+    assert diagnoses and all([step for step, _ in curve] == list(range(1, STEPS + 1)) for curve in diagnoses.values())
 
 
 def test_patience_comes_back(run: Run, unstopped: Run, interrupt: Run, tmp_path: Path) -> None:

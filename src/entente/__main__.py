@@ -67,7 +67,7 @@ def run_verb(verb: str, configs: Path = CONFIGS) -> None:
     """Runs a verb with the overrides in `sys.argv`."""
     os.environ["ENTENTE_CONFIGS"] = str(configs)
     sys.argv[0] = f"entente {verb}"  # recorded in checkpoints and suites, however the program was called
-    if verb == "compare":  # the arguments before the first flag or setting are directories
+    if verb == "compare" and "help" not in sys.argv[1:]:  # the arguments before the first flag or setting are directories
         places = list(takewhile(lambda argument: "=" not in argument and not argument.startswith("-"), sys.argv[1:]))
         sys.argv[1 : 1 + len(places)] = [f"runs={json.dumps(places, ensure_ascii=False)}"] * bool(places)
     given, command = VERBS[verb]

@@ -115,7 +115,7 @@ def write_translations(directory: Path, evaluations: Mapping[str, Evaluation]) -
     """Writes translations/SPLIT.tsv for each split, with a header line."""
     for split, evaluation in evaluations.items():
         lines = zip(evaluation.sources, evaluation.references, evaluation.hypotheses, strict=True)
-        text = "".join("\t".join(part.replace("\t", " ") for part in line) + "\n" for line in lines)
+        text = "".join("\t".join(part.replace("\t", " ").replace("\n", " ") for part in line) + "\n" for line in lines)
         write_text(file_in(directory / "translations", split, ".tsv"), "source\treference\ttranslation\n" + text)
 
 

@@ -79,7 +79,7 @@ class Comparison:
     rows: list[Row]
 
 
-def compare(suite: Suite, samples: int = 1000) -> Comparison:
+def compare(suite: Suite, samples: int) -> Comparison:
     """Returns the comparison of a suite. samples: number of bootstrap samples."""
     settings = suite.settings
     splits = list(dict.fromkeys(split for run in suite.runs for split in run.test_splits))

@@ -256,7 +256,7 @@ def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
         return Markup()
     splits = comparison.splits
     worst = min(measured, key=lambda run: next((run.metrics[split].bleu for split in splits if split in run.metrics), -1.0))
-    baseline = next(run for run in suite.of(suite.settings.variants[0]) if run.seed == worst.seed)
+    baseline = suite.base_of(worst)
     aspects = {aspect: lines for aspect in DIAGNOSTICS if (lines := worst.measured(aspect))}
     places = list(dict.fromkeys(place for lines in aspects.values() for place in lines))
     scale = np.linspace(0.07, 0.93, len(places))  # without the darkest shades

@@ -5,6 +5,7 @@ SUITE/suite.yaml       variants (the first is the baseline), seeds, and how the 
       VARIANT-seedN/   a run's directory as training writes it; incomplete or absent if the run did not finish
 """
 
+import hashlib
 import json
 import logging
 import math
@@ -137,8 +138,9 @@ class Run:
         tags = events.Tags()
         curves = {tag: [(event.step, _rounded(event.value)) for event in events.Scalars(tag)] for tag in tags["scalars"]}
         for tag in tags["tensors"]:
-            if tag.startswith("why/"):
-                curves[tag] = [(event.step, _rounded(make_ndarray(event.tensor_proto).item())) for event in events.Tensors(tag)]
+            if tag.startswith("why/"):  # TensorBoard does not purge tensors when a run resumes, so the last of each step counts
+                last = {event.step: make_ndarray(event.tensor_proto).item() for event in events.Tensors(tag)}
+                curves[tag] = [(step, _rounded(last[step])) for step in sorted(last)]
         return curves
 
     def measured(self, aspect: str) -> Curves:
@@ -173,16 +175,16 @@ class Suite:
         return next((base for base in runs if base.seed == run.seed), runs[0])
 
     def translations(self, split: str, runs: Sequence[Run]) -> list[Translations]:
-        """Returns the translations of a split by each of the runs. Raises InputError if their references differ."""
+        """Returns the translations of a split by each of the runs. Raises InputError if their sentences differ."""
         found: list[Translations] = []
         for run in runs:
             path = run.directory / "translations" / f"{split}.tsv"
             if (own := read(path, Translations)) is None:
                 raise InputError(f"{path}: no such file; restore it, or remove {run.directory} and run again")
             found.append(own)
-            if own.reference != found[0].reference:
+            if (own.source, own.reference) != (found[0].source, found[0].reference):
                 raise InputError(
-                    f"{run.directory}: {split} has other references than in {runs[0].directory}; compare runs on one corpus"
+                    f"{run.directory}: {split} has other sentences than in {runs[0].directory}; compare runs on one corpus"
                 )
         return found
 
@@ -260,7 +262,8 @@ def read_runs(directories: Sequence[Path], output: Path) -> Suite:
             run.variant = name
     settings = Settings.model_construct(variants=names, seeds=sorted({run.seed for run in found}))
     name = " and ".join([names[0], *([f"{len(names) - 1} others"] if len(names) > 2 else names[1:])])
-    folder = f"comparison-{name.replace(' ', '-')}"[: LONGEST_NAME // 4]
+    given = "\n".join(str(directory.resolve()) for directory in directories)  # other runs get another folder
+    folder = f"comparison-{name.replace(' ', '-')}"[: LONGEST_NAME // 4] + f"-{hashlib.sha256(given.encode()).hexdigest()[:6]}"
     return Suite(output / folder, settings, [*chain.from_iterable(rows.values())], given=name)
 
 
@@ -282,7 +285,8 @@ def _names(directories: Sequence[Path]) -> list[str]:
     short = [re.sub(r"-seed\d+(-\d+)?$", "", path) for path in whole]
     paths = [re.split(r"[/\\-]", path) for path in (short if len(set(short)) == len(short) else whole)]
     common = min(len(os.path.commonprefix(paths)), *(len(path) - 1 for path in paths))
-    return ["-".join(path[common:]) for path in paths]
+    names = ["-".join(path[common:]) for path in paths]
+    return names if len(set(names)) == len(names) else whole
 
 
 def _read_columns(path: Path) -> dict[str, list[str]]:

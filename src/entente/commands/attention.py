@@ -174,7 +174,7 @@ def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | N
     rows = corpus.split(split_of(split))
     if not number.isdecimal() or not 1 <= int(number) <= len(rows):
         raise InputError(f"pair={settings.pair}: give SPLIT/NUMBER, a number from 1 to {len(rows)}")
-    row, gold = rows[int(number) - 1], corpus.gold.get(split)
+    row, gold = rows[int(number) - 1], corpus.gold.get(split_of(split))
     return row["src"], row["tgt"], gold[int(number) - 1] if gold else None
 
 

@@ -85,7 +85,8 @@ def rows(corpus: Corpus, items: Iterable[Finding]) -> Iterator[list[str]]:
 def advice(corpus: Corpus, numbers: Mapping[str, float], lists: Mapping[str, list[Finding]]) -> list[str]:
     """Returns sentences that say what to do."""
     n = Counter(what for items in lists.values() for what, *_ in items)
-    again, equal, wrong, hidden = n["pair already in train"], n["equal sides"], n["wrong encoding"], n["invisible character"]
+    equal, wrong, hidden = n["equal sides"], n["wrong encoding"], n["invisible character"]
+    again = sum(what == "pair already in train" for what, *_ in lists["duplicates"])
     train, leaked = len(corpus.train), len({(split, row) for _, split, row in lists["leaks"]})
     suspect = sum(float(score) > SUSPECT for score, *_ in lists["misalignment"])
     pieces = max(number for what, number in numbers.items() if what.endswith("pieces per word"))

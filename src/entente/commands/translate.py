@@ -50,7 +50,7 @@ def translate_text(settings: Translate) -> None:
     if torch.cuda.is_available() and settings.accelerator in ("auto", "gpu", "cuda"):
         run.model.cuda()
     engine: Engine = other or partial(translate, run.model, run.vocabulary, how=how)
-    if not settings.input and sys.stdin and sys.stdin.isatty():
+    if not settings.input and not settings.output and sys.stdin and sys.stdin.isatty():
         _prompt(run, how, engine)
         return
     lines, total = _input_lines(settings.input, run.vocabulary.src)

@@ -69,8 +69,10 @@ def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
             stack.enter_context(run_directory.open_run(run_dir))
         data, translator = prepare_run(settings)
         if not run_dir:
-            with Task("comparing the ablation with the baseline before training"):
-                proof = prove(stored, data) if prove else None
+            proof = None
+            if prove:
+                with Task("comparing the ablation with the baseline before training"):
+                    proof = prove(stored, data)
             run_dir = run_directory.new_run_directory(root, name, stored, proof)
             stack.enter_context(run_directory.open_run(run_dir))
         stack.enter_context(closing(LogFile(run_dir)))
