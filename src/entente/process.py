@@ -17,7 +17,7 @@ from typing import Annotated
 import torch
 from annotated_types import Interval, doc
 
-from entente.console.log import display, log
+from entente.console.log import start_log
 
 Threads = Annotated[Annotated[int, Interval(ge=1, le=4096)] | None, doc("number of CPU threads; null: one per core")]
 PARENT = "ENTENTE_PARENT"  # environment variable with the id of the process that trains a suite
@@ -55,10 +55,7 @@ def prepare_process(threads: int | None, log_to_stderr: bool = False) -> None:
     keep_freed_memory()
     if threads:
         torch.set_num_threads(threads)
-    log.setLevel(logging.INFO)
-    log.propagate = False
-    display.stderr = log_to_stderr
-    log.addHandler(display)  # once, however often it is called
+    start_log(log_to_stderr)
     silence_lightning()
 
 

@@ -28,6 +28,7 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
 from entente.ablation.runs import Run, Suite, Translations
+from entente.console.log import show_progress
 
 ALPHA = 0.05  # family-wise error rate of the verdicts "worse" and "better" on a split
 REACHED = 0.9  # share of the baseline's BLEU that counts as reaching it
@@ -142,6 +143,7 @@ def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float
             run for run in suite.runs if run.variant != base.variant and suite.base_of(run) is base and split in run.metrics
         ]
         if others and split in base.metrics:
+            show_progress(split)
             ps = paired_bootstrap(suite.translations(split, [base, *others]), samples)
             for run, p in zip(others, ps, strict=True):
                 compared[run.variant].append((p, run.metrics[split].bleu, base.metrics[split].bleu))

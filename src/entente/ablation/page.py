@@ -36,6 +36,7 @@ from entente.ablation.runs import DIAGNOSTICS, LOGARITHMIC, Run, Suite, read_run
 from entente.config.schema import MISSING, to_text
 from entente.console import escape
 from entente.console.escape import table as markdown_table
+from entente.console.log import Task, start_log
 from entente.errors import InputError
 
 if TYPE_CHECKING:
@@ -71,18 +72,20 @@ def report(settings: Compare) -> None:
     if suite.given and os.path.exists(folder / "suite.yaml"):
         raise InputError(f"output={folder}: a suite, which keeps its own comparison; give another folder")
     console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # wide enough if piped
-    console.print(f"comparing {len(suite.runs)} runs with {settings.samples:,} bootstrap samples ...")
-    comparison = compare(suite, settings.samples)
+    start_log()
+    with Task(f"comparing {len(suite.runs)} runs with {settings.samples:,} bootstrap samples"):
+        comparison = compare(suite, settings.samples)
     for table in terminal(comparison, suite):
         console.print(table)
     analysis = None
     if suite.given and comparison.splits and len(suite.runs) == len(suite.settings.variants) == 2:
-        from entente.ablation import analysis as errors  # imports torch, which takes seconds
+        with Task("comparing their errors, and counting the words of the training text"):
+            from entente.ablation import analysis as errors  # imports torch, which takes seconds
 
-        console.print("comparing their errors, and counting the words of the training text ...")
-        analysis = errors.analyse(suite, comparison.splits[0], settings.trust_data)
+            analysis = errors.analyse(suite, comparison.splits[0], settings.trust_data)
         errors.show(analysis, console)
-    forms = {"md": markdown(comparison), "csv": csv(comparison), "html": page(comparison, suite, analysis)}
+    with Task("drawing the page"):
+        forms = {"md": markdown(comparison), "csv": csv(comparison), "html": page(comparison, suite, analysis)}
     with files.writable(f"output={folder}", "folder"):
         for ending, text in forms.items():
             files.write_text(folder / f"comparison.{ending}", text)

@@ -106,6 +106,14 @@ class Display(logging.Handler):
 display = Display()
 
 
+def start_log(to_stderr: bool = False) -> None:
+    """Logs to standard output, or to standard error if the output is the command's result. Has no effect if done before."""
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    display.stderr = to_stderr
+    log.addHandler(display)
+
+
 class Task:
     """Work in progress, shown while its `with` block runs. said: what it is, or a function that returns its whole line."""
 
