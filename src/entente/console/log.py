@@ -19,7 +19,7 @@ from entente.console import escape
 
 log = logging.getLogger("entente")
 
-QUIET = 4.0  # seconds without output after which a task is logged
+QUIET = 3.5  # seconds without output after which a task is logged
 LONG = 600.0  # after this many seconds of work, tasks are logged only every LONG_QUIET, to keep long logs readable
 LONG_QUIET = 60.0
 PAUSE = 1.0  # tasks that follow one another within this many seconds are one piece of work
