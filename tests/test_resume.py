@@ -199,6 +199,18 @@ def test_tensorboard_shows_every_point_once(run: Run, at_batch: AtBatch, tmp_pat
     assert diagnoses and all([step for step, _ in curve] == list(range(1, STEPS + 1)) for curve in diagnoses.values())
 
 
+def test_the_proof_of_an_ablation_does_not_change_training(settings: list[str], unstopped: Run, tmp_path: Path) -> None:
+    """A run resumed before its first checkpoint repeats no proof, but draws the same random numbers as a run that did."""
+
+    def prove(*_: object) -> dict[str, Any]:
+        return {"drawn": [torch.rand(7).sum().item(), np.random.rand(), random.random()]}
+
+    config = composed(*settings, "model=birnn", *SMALL["birnn"])
+    proved = train({**deepcopy(config), "output_dir": str(tmp_path), "name": "proved"}, prove)
+    (proved / "proof.json").unlink()
+    assert differences(unstopped("birnn"), proved) == []
+
+
 def test_patience_comes_back(run: Run, unstopped: Run, interrupt: Run, tmp_path: Path) -> None:
     more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # without progress, it stops at validation 3
     whole = unstopped("birnn", *more)

@@ -22,6 +22,7 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import Callback, EarlyStopping
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch import nn
 
 from entente import checkpoint
@@ -71,7 +72,8 @@ def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
         if not run_dir:
             proof = None
             if prove:
-                with Task("comparing the ablation with the baseline before training"):
+                # A resumed run repeats no proof, so the proof must leave the random states as they are.
+                with isolate_rng(), Task("comparing the ablation with the baseline before training"):
                     proof = prove(stored, data)
             run_dir = run_directory.new_run_directory(root, name, stored, proof)
             stack.enter_context(run_directory.open_run(run_dir))
