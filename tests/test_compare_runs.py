@@ -13,7 +13,7 @@ import yaml
 from rich.console import Console
 
 from entente.ablation import analysis
-from entente.ablation.analysis import analyse, by_frequency, most_different, training_words, words_of
+from entente.ablation.analysis import analyse, by_frequency, count_words, most_different, training_words
 from entente.ablation.comparison import Compare, compare
 from entente.ablation.page import page, report, terminal
 from entente.ablation.runs import Translations, read_runs
@@ -128,7 +128,7 @@ def test_words_by_frequency_by_hand() -> None:
 
 
 def test_words_have_their_punctuation_split_off() -> None:
-    assert words_of("The dog's bone, the dog.") == Counter(
+    assert count_words("The dog's bone, the dog.") == Counter(
         {"The": 1, "dog's": 1, "bone": 1, ",": 1, "the": 1, "dog": 1, ".": 1}
     )
 

@@ -1,5 +1,6 @@
 """Tests the prompt of `entente translate` in a pseudo-terminal, and the words that it calls new."""
 
+import dataclasses
 import os
 import pty
 import re
@@ -16,7 +17,8 @@ from entente import checkpoint
 from entente.checkpoint import ENTRY, read, write
 from entente.data import words
 from entente.data.files import read_lines
-from entente.data.words import known_words, words_of
+from entente.data.words import distinct_words, known_words
+from entente.errors import InputError
 
 UP, ERASE, LEAVE = "\x1b[A", "\x7f", "\x04"
 
@@ -70,7 +72,7 @@ def test_a_session(folder: Path) -> None:
 
 def test_words_are_those_of_the_training_text(folder: Path) -> None:
     run = checkpoint.load(str(folder / "run"))
-    assert run.words == set(chain.from_iterable(map(words_of, read_lines(folder / "train.fr"))))
+    assert run.words == set(chain.from_iterable(map(distinct_words, read_lines(folder / "train.fr"))))
     assert run.new_words("LE CHAT, le garçon et l'Élan; l'élan") == ["et", "l", "élan"]
 
 
@@ -79,6 +81,14 @@ def test_a_checkpoint_without_words_calls_none_new(folder: Path, tmp_path: Path)
     del content[ENTRY]["words"]
     write(content, tmp_path / "old.ckpt")
     assert checkpoint.load(str(tmp_path / "old.ckpt")).new_words("zorglub") == []
+
+
+def test_a_checkpoint_without_languages_is_refused_in_one_line(folder: Path) -> None:
+    run = checkpoint.load(str(folder / "run"))
+    assert run.languages == ("fr", "en")
+    for data in (None, {}, {"src": "fr"}, {"src": "fr", "tgt": None}):
+        with pytest.raises(InputError, match=r"lacks data\.src or data\.tgt; give one"):
+            dataclasses.replace(run, config={"data": data}).summary()
 
 
 @pytest.mark.parametrize(
@@ -91,7 +101,7 @@ def test_a_checkpoint_without_words_calls_none_new(folder: Path, tmp_path: Path)
     ],
 )
 def test_words(text: str, expected: list[str]) -> None:
-    assert words_of(text) == expected
+    assert distinct_words(text) == expected
 
 
 def test_the_words_of_a_large_text_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

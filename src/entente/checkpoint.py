@@ -29,7 +29,7 @@ from torch.overrides import TorchFunctionMode
 from entente.config.schema import fill, to_text
 from entente.console import escape
 from entente.data.tokenizer import PAD, Vocabulary
-from entente.data.words import words_of
+from entente.data.words import distinct_words
 from entente.errors import Diverged, InputError, disk_error, reason
 from entente.fast.attach import attach
 from entente.files import open_atomic, path_of
@@ -64,13 +64,21 @@ class Run:
     step: int
     words: frozenset[str] = frozenset()  # the source words of the training text; empty if the checkpoint does not have them
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The names of the source and the target language. Raises InputError if the configuration does not have them."""
+        match self.config.get("data"):
+            case {"src": str(src), "tgt": str(tgt)}:
+                return src, tgt
+        raise InputError("the checkpoint's configuration lacks data.src or data.tgt; give one that this program wrote")
+
     def summary(self) -> str:
-        data, count = self.config["data"], parameter_count(self.model)
-        return f"{type(self.model).__name__} {data['src']} -> {data['tgt']}, {count:,} parameters, trained {self.step:,} steps"
+        (src, tgt), count = self.languages, parameter_count(self.model)
+        return f"{type(self.model).__name__} {src} -> {tgt}, {count:,} parameters, trained {self.step:,} steps"
 
     def new_words(self, source: str) -> list[str]:
         """Returns the words of a sentence that are not in the training text; none if `words` is empty."""
-        return [word for word in words_of(source) if self.words and word not in self.words]
+        return [word for word in distinct_words(source) if self.words and word not in self.words]
 
 
 def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2Seq:

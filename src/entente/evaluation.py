@@ -119,7 +119,7 @@ def write_translations(directory: Path, evaluations: Mapping[str, Evaluation]) -
         write_text(file_in(directory / "translations", split, ".tsv"), "source\treference\ttranslation\n" + text)
 
 
-def table_of(metrics: Mapping[str, Any]) -> list[list[str]]:
+def scores_table(metrics: Mapping[str, Any]) -> list[list[str]]:
     """Returns the metrics of each split as a table: the headings, then one row per split."""
     rows = [["split", "sentences", "BLEU", "chrF", "TER", "NLL"]]
     for split, m in metrics.items():
@@ -127,11 +127,16 @@ def table_of(metrics: Mapping[str, Any]) -> list[list[str]]:
     return rows
 
 
+def rich_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Returns a table for a terminal, with the first column aligned left and the others, numbers, aligned right."""
+    table = Table(*(Column(name, justify="right" if i else "left") for i, name in enumerate(headings)))
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
 def show(metrics: Mapping[str, Any], title: str) -> None:
     """Logs a title and prints a table of the metrics of each split."""
     logging.getLogger("entente").info("%s", title)
-    [first, *headings], *rows = table_of(metrics)
-    table = Table(first, *(Column(name, justify="right") for name in headings))
-    for row in rows:
-        table.add_row(*row)
-    Console(markup=False, emoji=False).print(table)
+    headings, *rows = scores_table(metrics)
+    Console(markup=False, emoji=False).print(rich_table(headings, rows))

@@ -11,7 +11,6 @@ from math import inf
 from typing import Any
 
 from rich.console import Console
-from rich.table import Column, Table
 from sacrebleu.metrics import CHRF
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
@@ -19,7 +18,7 @@ from entente.ablation.runs import Run, Suite, Translations
 from entente.console import escape
 from entente.data.corpora import describe_sources, read_corpus
 from entente.errors import InputError
-from entente.evaluation import corpus_scores, length_buckets
+from entente.evaluation import corpus_scores, length_buckets, rich_table
 from entente.training.settings import data_problems
 
 FREQUENCIES = (0, 1, 2, 3, 4, 5, 10, 100, 1000)  # lower bounds of the ranges of training frequency, as in compare-mt
@@ -48,7 +47,7 @@ class Analysis:
 def analyse(suite: Suite, split: str, trusted: bool) -> Analysis:
     """Analyses a split for a suite of two runs. trusted: whether the corpus that the first run names may be read or fetched."""
     both = suite.translations(split, suite.runs)
-    references, *written = [[*map(words_of, lines)] for lines in (both[0].reference, *(one.translation for one in both))]
+    references, *written = [[*map(count_words, lines)] for lines in (both[0].reference, *(one.translation for one in both))]
     right = [[reference & own for reference, own in zip(references, one, strict=True)] for one in written]
     lost = [total(one - other for one, other in zip(*pair, strict=True)) for pair in (right, right[::-1])]
     frequencies, unknown = [], ""
@@ -68,7 +67,7 @@ def analyse(suite: Suite, split: str, trusted: bool) -> Analysis:
     )
 
 
-def words_of(line: str) -> Words:
+def count_words(line: str) -> Words:
     return Counter(TOKENIZE(line).split())
 
 
@@ -86,7 +85,7 @@ def training_words(run: Run, trusted: bool) -> Words:
         raise InputError(f"{run.directory / 'config.yaml'}: {wrong[0]}")
     if (places := describe_sources(data)) and not trusted:
         raise InputError(f"add trust_data=true to read the corpus that {run.directory} names: {places}")
-    return total(map(words_of, read_corpus(data).train["tgt"]))
+    return total(map(count_words, read_corpus(data).train["tgt"]))
 
 
 def by_frequency(trained: Words, reference: Words, one: Words, other: Words, right: Words, right_of_other: Words) -> list[Row]:
@@ -137,10 +136,10 @@ def show(found: Analysis, console: Console) -> None:
 
     console.print(f"\nErrors on {escape.line(found.split)}: {names[0]} → {names[1]}")
     rows = [[r["words"], f"{r['sentences']:,}", pair(r["bleu"], ".1f"), pair(r["chrf"], ".1f")] for r in found.lengths]
-    console.print(_table(["source words", "sentences", "BLEU", "chrF"], rows))
+    console.print(rich_table(["source words", "sentences", "BLEU", "chrF"], rows))
     if found.frequencies:
         rows = [[r["frequency"], f"{r['words']:,}", pair(r["right"], ","), pair(r["f"], ".3f")] for r in found.frequencies]
-        console.print(_table(["times in training", "words", "right", "F-measure"], rows))
+        console.print(rich_table(["times in training", "words", "right", "F-measure"], rows))
     else:
         console.print(f"Words by frequency in training: left out; {escape.line(found.unknown)}")
     for name, words in zip(names, found.only, strict=True):
@@ -150,10 +149,3 @@ def show(found: Analysis, console: Console) -> None:
         console.print(f"\nsource: {escape.line(row['source'])}\nreference: {escape.line(row['reference'])}")
         for name, text, score in zip(names, row["translations"], row["chrf"], strict=True):
             console.print(f"{name} (chrF {score:.1f}): {escape.line(text)}")
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(*(Column(name, justify="right" if i else "left") for i, name in enumerate(headings)))
-    for row in rows:
-        table.add_row(*row)
-    return table

@@ -213,9 +213,7 @@ def summary(comparison: Comparison) -> str:
 
     text = f"{base['variant']} has BLEU {number(base[f'{split} bleu'], 1)} on {split}. " if split else ""
     if len(others) == 1:
-        return (
-            "".join([text, *map(difference, known)] if known else [text, others[0]["variant"]]) + f": {others[0]['verdict']}."
-        )
+        return f"{text}{difference(known[0]) if known else others[0]['variant']}: {others[0]['verdict']}."
     verdict_counts = Counter(row["verdict"].partition(";")[0] for row in others).most_common()
     counted = ", ".join(f"{count} {PHRASES.get(verdict, verdict)}" for verdict, count in verdict_counts)
     text += f"Verdicts on the other {len(others)}: {counted}." if others else "There is nothing to compare it with."

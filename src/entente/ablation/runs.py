@@ -36,16 +36,8 @@ DIGITS = 6  # significant digits kept in a curve's values, because events store 
 DIAGNOSTICS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", "attention_entropy", "score_variance")
 LOGARITHMIC = ("gradient_norm", "score_variance")
 # Settings that comparisons ignore: names, output, logging and hardware. The seed is compared separately.
-IGNORED: tuple[str, ...] = (
-    "seed",
-    "name",
-    "output_dir",
-    "variant",
-    "also_evaluate",
-    "views.",
-    "checkpoint.every",
-    "checkpoint.keep",
-)
+IGNORED: tuple[str, ...] = ("seed", "name", "output_dir", "variant", "also_evaluate", "views.")
+IGNORED += ("checkpoint.every", "checkpoint.keep")
 IGNORED += ("trainer.suffix", "trainer.accelerator", "trainer.threads", "trainer.log_every")
 
 

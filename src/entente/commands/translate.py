@@ -72,13 +72,13 @@ def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
     """Prompts for sentences and translates them until the end of input (Ctrl-D)."""
     with suppress(ImportError):  # Windows has no readline
         import readline  # noqa: F401  gives `input` line editing and a history
-    languages = run.config["data"]
+    src, tgt = run.languages
     print(f"{run.summary()}, {how.name()}")
-    print(f"Type a sentence ({languages['src']}) and press Enter. To leave, press Ctrl-D.")
+    print(f"Type a sentence ({src}) and press Enter. To leave, press Ctrl-D.")
     print("The arrow keys edit the line and recall earlier ones.")
     try:
         while True:
-            sentence = clean(input(f"{languages['src']}> "))
+            sentence = clean(input(f"{src}> "))
             if not sentence:
                 continue
             try:
@@ -90,7 +90,7 @@ def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
                 print(f"not seen in training: {escape.line(', '.join(new))}")
             for hypothesis in engine([sentence])[0]:
                 text = escape.line(run.vocabulary.tgt.decode(hypothesis.tokens))
-                print(f"{languages['tgt']}> {text}" + (f"   ({hypothesis.score:.3f})" if how.n_best > 1 else ""))
+                print(f"{tgt}> {text}" + (f"   ({hypothesis.score:.3f})" if how.n_best > 1 else ""))
     except EOFError:
         print()
 

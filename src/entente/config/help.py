@@ -8,7 +8,7 @@ from textwrap import wrap
 from typing import Any
 
 from entente.config.schema import MISSING, flat, to_text
-from entente.config.tables import table_of
+from entente.config.tables import table_for
 
 WIDTH, COLUMN = 80, 34  # of the text, and where the explanations of settings start
 FLAGS = (
@@ -34,7 +34,7 @@ def help_text(file: Path, config: Mapping[str, Any], choices: Mapping[str, Seque
         for group, options in choices.items():
             lines += wrap(", ".join(options), WIDTH, initial_indent=f"  {group:12}", subsequent_indent=" " * 14)
     lines += ["", "Settings, KEY=VALUE, with their current values:"]
-    table = table_of(file.stem, config)
+    table = table_for(file.stem, config)
     parts = {key: {key: value} for key, value in config.items() if isinstance(value, Mapping)}
     for part, settings in {"": {key: value for key, value in config.items() if key not in parts}, **parts}.items():
         lines += ["", f"{part}:"] if part else [""]

@@ -22,10 +22,10 @@ from entente.config.schema import flat
 Table = dict[str, dict[str, Any]]
 FILE = Path(__file__).with_name("schema.json")
 TABLES: dict[str, Table] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
-PLAIN_NAME = re.compile(r"\w[\w-]{0,99}")  # allowed wherever a setting is a name of any kind
+PLAIN_NAME = re.compile(r"\w[\w-]{0,99}", re.ASCII)  # allowed wherever a setting is a name of any kind
 
 
-def table_of(command: str, config: Mapping[str, Any]) -> Table:
+def table_for(command: str, config: Mapping[str, Any]) -> Table:
     """Returns the table of a command's configuration. A part's `name` selects the table of its settings, if there is one."""
     table = TABLES.get("train", {}) | TABLES.get(command, {})
     for key, value in config.items():
@@ -36,7 +36,7 @@ def table_of(command: str, config: Mapping[str, Any]) -> Table:
 
 def is_surely_valid(key: str, command: str, config: Mapping[str, Any]) -> bool:
     """Returns whether a setting is valid whatever the others are. If False, only the command's own check can tell."""
-    setting = table_of(command, config).get(key, {})
+    setting = table_for(command, config).get(key, {})
     return "values" in setting and _fits(dict(flat(config)).get(key), setting["values"])
 
 

@@ -14,7 +14,7 @@ from entente.data.corpora import Corpus
 from entente.data.misalignment import misalignment
 from entente.data.pairs import match_key
 from entente.data.tokenizer import BYTES, SPECIAL, Vocabulary, texts
-from entente.data.words import words_of
+from entente.data.words import distinct_words
 
 SIDES = ("src", "tgt")
 WORST = 200  # minimum number of pairs listed as misaligned; all that are suspect are listed
@@ -29,12 +29,12 @@ def measure(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, dict[str, float
     """Returns numbers by split and by what they count."""
     numbers: dict[str, dict[str, float]] = {name: {"pairs": len(part)} for name, part in corpus.splits.items()}
     for side, opposite in zip(SIDES, SIDES[::-1], strict=True):
-        known = set(chain.from_iterable(map(words_of, _sentences(corpus.train, side))))
+        known = set(chain.from_iterable(map(distinct_words, _sentences(corpus.train, side))))
         for name, part in corpus.splits.items():
             own, other = (np.array([len(text.split()) for text in _sentences(part, one)]) for one in (side, opposite))
             sample = slice(None, None, -(-len(part) // SAMPLE))
             pieces = np.concatenate(getattr(vocabulary, side).encode_all(part[sample][side]))
-            words = Counter(chain.from_iterable(map(words_of, _sentences(part, side))))
+            words = Counter(chain.from_iterable(map(distinct_words, _sentences(part, side))))
             length, ratio = np.percentile(own, (50, 95, 100)), np.percentile(own / other, (5, 50, 95))
             numbers[name] |= {
                 f"{side} words": int(own.sum()),

@@ -7,7 +7,7 @@ import numpy as np
 
 from entente.console.log import show_progress
 from entente.data.batches import Rows
-from entente.data.words import words_of
+from entente.data.words import distinct_words
 
 WORDS, STEM, TYPES = 256, 5, 4999  # limits: words per sentence, letters per word, word types per side
 PRIOR = 1.0  # pseudocount of observed and expected counts, which damps rare words
@@ -22,7 +22,7 @@ def misalignment(src: Iterable[str], tgt: Iterable[str], n_train: int) -> np.nda
     information in the other pairs of train (Church & Hanks 1990).
     """
     one, other = (
-        Rows(sorted({first + crc32(word[:STEM].encode()) % TYPES for word in words_of(text)[:WORDS]}) for text in side)
+        Rows(sorted({first + crc32(word[:STEM].encode()) % TYPES for word in distinct_words(text)[:WORDS]}) for text in side)
         for first, side in ((0, src), (TYPES, tgt))
     )
     some = np.arange(0, n_train, -(-n_train // CONTROLS))

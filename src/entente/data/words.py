@@ -8,7 +8,7 @@ MOST = 200_000  # maximum number of words; if there are more, none are kept, so 
 WORD = re.compile(r"[\u2e80-\u9fff]|[^\W\u2e80-\u9fff]+")
 
 
-def words_of(text: str) -> list[str]:
+def distinct_words(text: str) -> list[str]:
     """Returns the words of a text without regard to case, in order and without repetition: "L'Afrique" has l and afrique."""
     return list(dict.fromkeys(WORD.findall(text.casefold())))
 
@@ -17,7 +17,7 @@ def known_words(texts: Iterable[str]) -> str:
     """Returns the words of all texts, sorted, one per line; an empty string if there are more than MOST."""
     known: set[str] = set()
     for text in texts:
-        known.update(words_of(text))
+        known.update(distinct_words(text))
         if len(known) > MOST:
             return ""
     return "\n".join(sorted(known))

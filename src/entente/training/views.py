@@ -34,7 +34,7 @@ from entente.data.batches import to_device
 from entente.data.files import clean
 from entente.data.module import TranslationData
 from entente.decoding.translate import translate
-from entente.evaluation import Evaluation, table_of
+from entente.evaluation import Evaluation, scores_table
 from entente.training.translator import Translator
 
 EVENTS = "events.out.tfevents."  # prefix of TensorBoard's files, followed by the time in seconds, host, process and a count
@@ -98,7 +98,7 @@ def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
     """Writes the final scores to TensorBoard, at a step after all others, so that a repeated evaluation replaces them."""
     board = _board(trainer)
     step = trainer.global_step + 1
-    head, *rows = [list(map(escape.markdown, row)) for row in table_of(metrics)]
+    head, *rows = [list(map(escape.markdown, row)) for row in scores_table(metrics)]
     board.experiment.add_text("scores/when finished", table(head, rows, left=1), step)
     if first := next((split for split in metrics if split != "valid"), None):
         board.log_metrics({TEST_BLEU: metrics[first]["bleu"]}, step)
