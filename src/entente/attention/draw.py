@@ -107,6 +107,7 @@ def draw_heads(values: Mapping[str, Mapping[str, Tensor]], title: str) -> Figure
     ax.imshow(cells, COLORS, vmin=0, vmax=1, interpolation="nearest", aspect="auto", extent=(0, columns, rows, 0))
     ax.set(xlim=(0, columns + 0.5), ylim=(rows + 0.4, -above))
     ax.set_axis_off()
+    FigureCanvasAgg(figure)
     return figure
 
 
