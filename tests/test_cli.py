@@ -26,9 +26,9 @@ from entente.console.endings import endings
 from entente.decoding.search import Search
 from entente.errors import InputError, Interrupted
 from entente.process import prepare_process
+from entente.training.optimiser import Optim
 from entente.training.run_directory import LogFile
 from entente.training.settings import RunSettings
-from entente.training.translator import Optim
 
 ROOT = Path(__file__).parents[1]
 

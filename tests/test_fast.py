@@ -194,7 +194,7 @@ def test_the_fused_attention_of_training_equals_the_steps(
 # Arguments of attention that the fused kernel does not support, each with values other than its default.
 NOT_FUSED: dict[str, list[Any]] = {
     "d_k": [3, 5],  # not 4, because the default, None, means 4 in this layer
-    "score": ["additive", "bilinear"],
+    "score": ["additive", "bilinear", "cosine"],
     "scale": ["none", "n_keys"],
     "projections": [[], ["query", "value"]],
     "softmax": ["queries", "batch"],
@@ -221,9 +221,10 @@ def test_attention_other_than_the_standard_one_is_never_fused(name: str, value: 
 
 def test_every_argument_of_attention_is_passed_to_the_kernel_or_prevents_fusion(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = inspect.signature(MultiHeadAttention).parameters
-    assert set(arguments) == {"d_model", "n_heads", "dropout", *NOT_FUSED}
+    assert set(arguments) == {"d_model", "n_heads", "dropout", "rotary", *NOT_FUSED}
     assert all(arguments[name].default not in values for name, values in NOT_FUSED.items())
     assert fused_calls(MultiHeadAttention(12, 3, dropout=0.25), monkeypatch) == [{"dropout_p": 0.25}]
+    assert fused_calls(MultiHeadAttention(12, 3, dropout=0.25, rotary=True), monkeypatch) == [{"dropout_p": 0.25}]
 
 
 @pytest.mark.parametrize(

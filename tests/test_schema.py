@@ -21,8 +21,8 @@ from entente.config.tables import FILE, TABLES
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.models import MODELS
+from entente.training.optimiser import Optim
 from entente.training.settings import add_defaults
-from entente.training.translator import Optim
 from schema import schema
 
 CONFIGS = Path(__file__).parents[1] / "configs"

@@ -22,9 +22,9 @@ from entente.config.command_line import plain
 from entente.config.schema import fill
 from entente.data.alignments import read_pharaoh
 from entente.errors import InputError
+from entente.training.optimiser import Optim
 from entente.training.run_directory import new_run_directory
 from entente.training.train import check_run, train
-from entente.training.translator import Optim
 from tiny import SMALL, write_corpus
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -129,7 +129,7 @@ def test_without_warm_up_only_the_rates_of_the_warm_up_change(file: str) -> None
     assert rates["baseline"][warmup:] == pytest.approx([DECAYS[file](step, 5003) for step in range(warmup, 5003)])
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "inverse_sqrt", "constant"])
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "inverse_sqrt", "constant"])
 @pytest.mark.parametrize("decay_from", [1, 7, 300])
 def test_only_a_warm_up_longer_than_decay_from_postpones_the_decay(schedule: Any, decay_from: int) -> None:
     def rates(warmup: int, decay_from: int) -> list[float]:

@@ -1,5 +1,6 @@
 """Each ablation computes what its definition says, and breaks the laws that broken_laws.py lists for it and no others."""
 
+import cmath
 import math
 import re
 from collections.abc import Callable
@@ -13,9 +14,9 @@ from torch.nn import functional as F
 from broken_laws import ABLATION_FILES, BREAKS, BROKEN, KEEPS_ALL, model_settings
 from conftest import LENGTHS, PAD, TGT_VOCAB, T, real_ids, small, sources
 from entente.models import MODELS, BiRNN, Seq2Seq, Transformer
-from entente.models.attention import AXIS, PROJECTIONS, AttentionWeights, MultiHeadAttention, SoftmaxOver
+from entente.models.attention import AXIS, PROJECTIONS, AttentionWeights, CosineScore, MultiHeadAttention, SoftmaxOver, rotate
 from entente.models.seq2seq import select
-from entente.models.transformer import LEARNED_POSITIONS, DecoderBlock, EncoderBlock, sinusoids
+from entente.models.transformer import LEARNED_POSITIONS, NORM_EPSILON, DecoderBlock, EncoderBlock, sinusoids
 from numerics import FUTURE, REAL, B, S, close, disturb, logits, logits_in_chunks, loss_of, normal, recorded, tensors
 
 each_variant = pytest.mark.parametrize(("name", "variant"), sorted(BROKEN))
@@ -148,12 +149,14 @@ SAME_MODEL = {"baseline", "no_dropout", "no_label_smoothing", "no_warmup"}
 def test_every_variant_starts_from_the_baseline_and_computes_something_else(
     name: str, variant: str, src: Tensor, tgt: Tensor
 ) -> None:
-    sizes = {"n_layers": 3} if name == "transformer" else {}
-    baseline, model = small(name, **sizes), small(name, **{**sizes, **model_settings(variant)})
+    sizes, settings = {"n_layers": 3} if name == "transformer" else {}, model_settings(variant)
+    baseline, model = small(name, **sizes), small(name, **{**sizes, **settings})
     theirs, ours = dict(baseline.named_parameters()), dict(model.named_parameters())
     both = [path for path in ours if path in theirs and ours[path].shape == theirs[path].shape]
     assert any(ours[path].dim() > 1 for path in both)
-    assert all(torch.equal(ours[path], theirs[path]) for path in both)
+    other = {path for path in both if not torch.equal(ours[path], theirs[path])}
+    zeros = {path for path in both if path.endswith(("out.weight", "ff.2.weight"))} if "zero_init" in settings else set()
+    assert other == zeros
     distance = max_difference(logits(model, src, tgt), logits(baseline, src, tgt))
     assert distance == 0 if variant in SAME_MODEL else distance > 1e-6
 
@@ -173,13 +176,16 @@ def has_no_effect(name: str, variant: str, path: str) -> bool:
     """Returns whether a parameter cannot change the loss: either it is not used (the encoder without cross-attention), or it
     only adds a constant to all inputs of a softmax. In a softmax over keys, the bias of the key projection is such a parameter.
     In a softmax over queries, the bias of the query projection is one, and so is the bias of the norm before cross-attention.
-    With a softmax over the batch, additive scores or a finite mask value, there is no such parameter."""
+    With a softmax over the batch, additive or cosine scores or a finite mask value, there is no such parameter. If keys are
+    rotated by their positions, their biases differ."""
     if variant == "no_cross_attention" and path.startswith(("src_", "encoder")):
         return True
-    if name == "birnn" or variant in {"additive_score", "softmax_batch", "weak_mask"}:
+    if name == "birnn" or variant in {"additive_score", "cosine_score", "modern", "softmax_batch", "weak_mask"}:
         return False
     if variant == "softmax_queries":
         return path.endswith(("attention.query.bias", "before.cross.bias"))
+    if variant == "rotary":
+        return path.endswith("cross_attention.key.bias")
     return path.endswith("attention.key.bias")
 
 
@@ -203,6 +209,7 @@ SCORES: dict[str, Callable[[Any, list[float], list[float]], float]] = {  # funct
     "additive": lambda v, q, k: sum(v[i] * math.tanh(q[i] + k[i]) for i in range(len(q))),
     "bilinear": lambda m, q, k: sum(q[i] * m[i][j] * k[j] for i in range(len(q)) for j in range(len(k))),
     "dot": lambda _, q, k: sum(q[i] * k[i] for i in range(len(q))),
+    "cosine": lambda f, q, k: f[0][0] * sum(q[i] * k[i] for i in range(len(q))) * len(q) / math.hypot(*q) / math.hypot(*k),
 }
 MASKS: dict[str, tuple[int, int, Tensor | None]] = {  # the numbers of queries and keys, and the mask
     "none": (2, 5, None),
@@ -227,7 +234,7 @@ def test_each_score_and_scale_equals_its_scalars_head_by_head(score: Any, scale:
     x, source = normal(2, queries, 21, seed=1), normal(2, keys, 21, seed=2)
     actual = layer(x, layer.project(source), allowed)
     seen = torch.ones(2, 1, queries, keys, dtype=torch.bool) if allowed is None else allowed.expand(2, 1, queries, keys)
-    learned = [None] * 3 if score == "dot" else layer.score.weight.tolist()
+    learned = [None] * 3 if score == "dot" else next(layer.score.parameters()).tolist()
     q, k, v = (part.unflatten(-1, (3, width)) for part in (layer.query(x), layer.key(source), layer.value(source)))
     for b in range(2):
         for t in range(queries):
@@ -367,6 +374,77 @@ def test_without_positions_reordered_source_words_only_reorder_the_memory() -> N
     close(model(src, tgt), decode_by_blocks(model, x, y, None, ~FUTURE))
 
 
+@pytest.mark.parametrize("width", [2, 7, 12])
+def test_rotated_vectors_equal_points_turned_in_the_complex_plane(width: int) -> None:
+    x, half = normal(2, 3, 11, width), width // 2
+    actual = rotate(x, start=5)
+    for t in range(11):
+        for i in range(half):
+            turned = torch.complex(x[..., t, i], x[..., t, i + half]) * cmath.exp(1j * (5 + t) / 10_000 ** (i / half))
+            close(torch.view_as_real(turned), torch.stack([actual[..., t, i], actual[..., t, i + half]], -1))
+    close(actual[..., 2 * half :], x[..., 2 * half :])
+    close(actual.norm(dim=-1), x.norm(dim=-1))
+
+
+def test_scores_of_rotated_vectors_depend_on_distances_only() -> None:
+    query, key = normal(2, 3, 5, 7, seed=1), normal(2, 3, 11, 7, seed=2)
+    near, far = (rotate(query, start + 6) @ rotate(key, start).mT for start in (0, 1009))
+    close(near, far)
+    assert (near - rotate(query, 7) @ rotate(key, 0).mT).abs().max() > 0.1  # other distances
+
+
+def test_rotary_positions_are_in_self_attention_alone() -> None:
+    model = small("transformer", positions="rotary")
+    found = {name.split(".")[-1] for name, module in model.named_modules() if getattr(module, "rotary", False)}
+    assert found == {"self_attention"}
+    assert isinstance(model, Transformer)
+    ids = torch.full((1, 4), 5)
+    close(model.encode(ids).source.memory[0].value[:, :, 1:], model.encode(ids).source.memory[0].value[:, :, :-1])
+
+
+@pytest.mark.parametrize("side", ["query", "key"])
+def test_cosine_scores_ignore_lengths_and_are_bounded(side: str) -> None:
+    score = CosineScore(3, "d_k").double()
+    close(score.factor, torch.ones(3, 1, 1, dtype=torch.float64))
+    disturb(score)
+    query, key = 1e3 * normal(2, 3, 5, 7, seed=1), normal(2, 3, 11, 7, seed=2)
+    longer = (3 * query, key) if side == "query" else (query, 3 * key)
+    close(score(*longer, None), score(query, key, None))
+    assert bool((score(query, key, None).abs() <= score.factor.abs() * 7**0.5 + 1e-10).all())
+    close(score(query, query, None).diagonal(dim1=-2, dim2=-1), (score.factor * 7**0.5).expand(2, 3, 5, 1)[..., 0])
+
+
+def test_swiglu_is_the_product_of_a_linear_layer_and_a_gate() -> None:
+    block = EncoderBlock(lambda _: MultiHeadAttention(21, 3), 21, 29, 0.0, activation="swiglu").double()
+    disturb(block)
+    x = normal(2, 5, 21)
+    (v, c), (w, b) = zip(block.ff[0].weight.chunk(2), block.ff[0].bias.chunk(2), strict=True)
+    gate = x @ w.T + b
+    close(block.ff(x), (x @ v.T + c) * gate / (1 + torch.exp(-gate)) @ block.ff[2].weight.T + block.ff[2].bias)
+
+
+def test_rms_norm_divides_by_the_root_mean_square() -> None:
+    model = small("transformer", norm="rms")
+    norms = [module for module in model.modules() if isinstance(module, nn.RMSNorm)]
+    assert len(norms) == 2 * 5 + 2 and not any(isinstance(module, nn.LayerNorm) for module in model.modules())
+    for module in norms:
+        disturb(module)
+        x = normal(5, 21)
+        close(module(x), x / (x.square().mean(-1, keepdim=True) + NORM_EPSILON).sqrt() * module.weight)
+
+
+def test_with_zero_init_every_block_starts_as_the_identity(src: Tensor, tgt: Tensor) -> None:
+    model, usual = small("transformer", zero_init=True), small("transformer")
+    assert isinstance(model, Transformer)
+    x = model._embed("src", src, start=0)
+    memory = model.encode(src).source.memory[0]
+    close(memory.value, model.decoder[0].cross_attention.project(model.encoder_norm(x)).value)
+    close(model(src, tgt), model.decoder_norm(model._embed("tgt", tgt, start=0)))
+    changed = {name for name, p in model.named_parameters() if not torch.equal(p, usual.get_parameter(name))}
+    assert changed == {name for name, _ in model.named_parameters() if name.endswith(("out.weight", "ff.2.weight"))}
+    assert not any(model.get_parameter(name).any() for name in changed)
+
+
 @pytest.mark.parametrize(("padding", "future"), [(False, True), (True, False), (False, False)])
 def test_a_mask_taken_away_hides_nothing(src: Tensor, tgt: Tensor, padding: bool, future: bool) -> None:
     model = small("transformer", spread=0.3, mask_padding=padding, mask_future=future)
@@ -381,7 +459,7 @@ def test_a_mask_taken_away_hides_nothing(src: Tensor, tgt: Tensor, padding: bool
 @pytest.mark.parametrize("sublayers", [["self"], ["self", "ff"], ["cross", "self"], ["self", "cross", "ff"]], ids=str)
 @pytest.mark.parametrize("kind", [EncoderBlock, DecoderBlock])
 def test_a_block_applies_its_sublayers_one_after_the_other(kind: type[EncoderBlock | DecoderBlock], sublayers: Any) -> None:
-    block = kind(lambda: MultiHeadAttention(21, 3), 21, 29, 0.0, sublayers=sublayers).double()
+    block = kind(lambda _: MultiHeadAttention(21, 3), 21, 29, 0.0, sublayers=sublayers).double()
     disturb(block)
     names = {"self": "self_attention", "cross": "cross_attention", "ff": "ff"}
     has = [n for n in names if n in sublayers and n in kind.names]

@@ -21,7 +21,10 @@ ATTENTION, TRANSFORMER, BIRNN = "models/attention.py", "models/transformer.py", 
 # For each model and setting: the file whose code reads the setting, and how the line of code begins.
 READ: dict[tuple[str, str], tuple[str, str]] = {
     ("transformer", "model.residual"): (TRANSFORMER, "self.residual = nn.ModuleDict({n: Residual(keep=n in residual"),
-    ("transformer", "model.norm"): (TRANSFORMER, 'self.before = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "pre"'),
+    ("transformer", "model.norm"): (TRANSFORMER, "self.before = nn.ModuleDict({n: norm_before(norm, d_model)"),
+    ("transformer", "model.activation"): (TRANSFORMER, 'gated = activation == "swiglu"'),
+    ("transformer", "model.d_ff"): (TRANSFORMER, "first = nn.Linear(d_model, 2 * d_ff if gated else d_ff)"),
+    ("transformer", "model.zero_init"): (TRANSFORMER, "if zero_init:"),
     ("transformer", "model.n_layers"): (TRANSFORMER, "self.encoder = nn.ModuleList("),
     ("transformer", "model.n_heads"): (ATTENTION, "self.d_k = width = d_model // n_heads"),
     ("transformer", "model.d_k"): (ATTENTION, "self.d_k = width = d_model // n_heads"),

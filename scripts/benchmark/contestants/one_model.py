@@ -16,7 +16,7 @@ from entente.fast.attach import attach, packed
 from entente.models import MODELS
 from entente.models.seq2seq import evaluating, parameter_count
 from entente.process import prepare_process
-from entente.training.translator import Optim
+from entente.training.optimiser import Optim
 
 IMPOSSIBLE_ID = -1  # an end symbol that no model produces, so that every sentence is decoded to its limit
 
@@ -45,7 +45,7 @@ def main() -> None:
     sizes = {"src_vocab": spec["vocabulary"], "tgt_vocab": spec["vocabulary"], "shared_vocab": True}
     model = attach(MODELS[spec["model"].pop("name")](**spec["model"], **sizes, pad_id=PAD, seed=1))
     optim, how = Optim(), Search(length_factor=0, length_offset=spec["length"])
-    adam = optim.adamw(model.parameters(), fused=True)
+    adam = optim.build(model, fused=True)
     src, tgt = random_batch(spec["length"], spec["vocabulary"], spec["tokens"])
 
     def step() -> None:

@@ -90,18 +90,22 @@ class Behaviour:
         return self.model.output(self.model(self.batch.src, self.batch.tgt[:, :-1])[real])
 
     def steps(self) -> Tensor:
-        """Returns the weights after each of seven optimiser steps at a learning rate of 1, (7, 7). The initial weights and the
-        gradients, with norms from 0.01 to 10,000, are the same for every configuration."""
-        weights = nn.Parameter(torch.linspace(-1, 1, 7, dtype=torch.float64))
-        optimiser = replace(self.settings.optim, lr=1.0).adamw([weights])
+        """Returns a 5 x 7 matrix and a bias after each of seven optimiser steps at a learning rate of 1, (7, 40). The initial
+        values and the gradients, with norms from 0.01 to 10,000, are the same for every configuration."""
+        layer = nn.Linear(7, 5, dtype=torch.float64)
+        with torch.no_grad():
+            layer.weight.copy_(torch.linspace(-1, 1, 35).view(5, 7))
+            layer.bias.copy_(torch.linspace(-1, 1, 5))
+        optimiser = replace(self.settings.optim, lr=1.0).build(layer)
         after = []
         for power in range(-2, 5):
-            direction = torch.cos(power + torch.arange(7, dtype=torch.float64))
-            weights.grad = 10.0**power * direction / direction.norm()
+            direction = torch.cos(power + torch.arange(40, dtype=torch.float64))
+            direction *= 10.0**power / direction.norm()
+            layer.weight.grad, layer.bias.grad = direction[:35].view(5, 7), direction[35:].clone()
             if self.settings.trainer.gradient_clip:
-                nn.utils.clip_grad_norm_([weights], self.settings.trainer.gradient_clip)
+                nn.utils.clip_grad_norm_(layer.parameters(), self.settings.trainer.gradient_clip)
             optimiser.step()
-            after.append(weights.detach().clone())
+            after.append(torch.cat([p.detach().flatten() for p in layer.parameters()]))
         return torch.stack(after)
 
     def amounts(self) -> str:

@@ -24,8 +24,9 @@ from entente.models import Transformer
 from entente.models.transformer import Block
 
 TOKENS_PER_BATCH = 1024  # source tokens that one worker translates together
-# Transformer arguments for which CTranslate2 supports any value; of the others it supports only the default, and norm=post.
-ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout", "tied", "positions"}
+# Transformer arguments for which CTranslate2 supports any value. Of the others, it supports only the default, or the values
+# listed in `refuse_other_models`.
+ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout", "tied", "zero_init"}
 
 
 def import_ctranslate2() -> Any:
@@ -48,6 +49,7 @@ def refuse_other_models(config: Mapping[str, Any]) -> None:
     usual = defaults(Transformer)
     complete = {**usual, **config}
     allowed = {name: [comparable(value)] for name, value in usual.items()}
+    allowed["positions"] = ["sinusoidal", "learned", "none"]
     allowed |= {"name": ["transformer"], "norm": ["pre", "post"], "d_k": [None, complete["d_model"] // complete["n_heads"]]}
     names = config if config["name"] == "transformer" else ["name"]
     wrong = [name for name in names if name not in ANY_VALUE and comparable(config[name]) not in allowed.get(name, [])]

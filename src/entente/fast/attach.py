@@ -46,14 +46,15 @@ def attend(layer: MultiHeadAttention, query: Tensor, kv: KV, mask: Tensor | None
     uses separate steps, so that hooks see the weights. So does training on a CPU, where the fused kernel is slower."""
     if not layer.training or query.device.type in UNFUSED_DEVICES:
         return MultiHeadAttention.attend(layer, query, kv, mask)
-    return F.scaled_dot_product_attention(query, kv.key, kv.value, mask, dropout_p=layer.dropout.p)
+    query, key = layer.turn(query, kv.key)
+    return F.scaled_dot_product_attention(query, key, kv.value, mask, dropout_p=layer.dropout.p)
 
 
 def is_standard(layer: MultiHeadAttention) -> bool:
-    """Returns whether the layer equals one built from `d_model`, `n_heads` and `dropout` alone: the fused kernel can
+    """Returns whether the layer equals one built from `d_model`, `n_heads`, `dropout` and `rotary` alone: the fused kernel can
     replace only such layers. Any other argument that changes the layer, even one added in the future, makes it non-standard."""
     with torch.device("meta"):  # allocates no memory
-        standard = MultiHeadAttention(layer.out.out_features, layer.n_heads, layer.dropout.p)
+        standard = MultiHeadAttention(layer.out.out_features, layer.n_heads, layer.dropout.p, rotary=layer.rotary)
     return _fingerprint(layer) == _fingerprint(standard)
 
 

@@ -3,8 +3,8 @@
 A *score* compares queries with keys, `AttentionWeights` turns scores into a distribution over the keys, and the weights average
 the values. These steps are equation 1 of Vaswani et al. 2017, which has no parameters: the learned projections W_q, W_k, W_v
 and W_o belong to the surrounding layer (section 3.2.2). The Transformer's layer is `MultiHeadAttention`, which contains a
-DotProductScore, BilinearScore or AdditiveScore. The layer of a recurrent decoder is DotProductAttention, BilinearAttention or
-AdditiveAttention. Layers of both kinds compute dot-product and bilinear scores with `dot_product_scores`.
+DotProductScore, BilinearScore, CosineScore or AdditiveScore. The layer of a recurrent decoder is DotProductAttention,
+BilinearAttention or AdditiveAttention. Both kinds compute all but additive scores with `dot_product_scores`.
 
 Every layer is called in two steps, `kv = layer.project(source)` and `layer(query, kv, mask)`. Self-attention projects its own
 input and cross-attention projects the encoder's output; the decoder's cache is the `kv` of the target tokens read so far.
@@ -20,10 +20,11 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from entente.models.initialise import refuse_unknown
 
-Score = Literal["dot", "additive", "bilinear"]
+Score = Literal["dot", "additive", "bilinear", "cosine"]
 Scale = Literal["d_k", "none", "n_keys"]
 Projection = Literal["query", "key", "value"]
 PROJECTIONS: tuple[Projection, ...] = get_args(Projection)
@@ -81,6 +82,19 @@ class BilinearScore(DotProductScore):
         return super().forward(query @ self.weight, key, mask)
 
 
+class CosineScore(DotProductScore):
+    """Dot product of queries and keys normalised to a root mean square of 1, times a learned factor per head that starts at 1
+    (query-key normalisation, Henry et al. 2020): scores stay within the factor times sqrt(K), however long the vectors are."""
+
+    def __init__(self, n_heads: int, scale: Scale) -> None:
+        super().__init__(scale)
+        self.factor = nn.Parameter(torch.ones(n_heads, 1, 1))
+
+    def forward(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+        width = query.shape[-1:]
+        return super().forward(F.rms_norm(query, width) * self.factor, F.rms_norm(key, width), mask)
+
+
 class AdditiveScore(nn.Module):
     """Additive score v^T tanh(q + k), with one learned vector v (K) per head. The layer has already projected q and k: they are
     W q and U k of Bahdanau et al. 2015, A.1.2. The score is not scaled, because tanh bounds each term."""
@@ -129,6 +143,19 @@ class AttentionWeights(nn.Module):
         return everything if mask is None or not takes_effect else everything & mask
 
 
+def rotate(x: Tensor, start: int) -> Tensor:
+    """Returns x (..., T, K), rotated by the positions start .. start + T - 1. Components i and i + K / 2 are the coordinates of
+    a point that turns by position * 10,000^(-2 i / K) (Su et al. 2021, section 3.2.2), so the dot product of two rotated
+    vectors depends only on the distance between their positions. If K is odd, the last component does not change."""
+    half = x.size(-1) // 2
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    position = torch.arange(start, start + x.size(-2), device=x.device, dtype=dtype)
+    angle = position[:, None] * torch.exp(torch.arange(half, device=x.device, dtype=dtype) * (-math.log(10_000.0) / half))
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)  # (T, K / 2)
+    a, b, rest = x.split([half, half, x.size(-1) - 2 * half], dim=-1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1)
+
+
 def check_head_count(d_model: int, n_heads: int) -> None:
     if d_model % n_heads:
         raise ValueError(f"d_model={d_model} is not divisible by n_heads={n_heads}")
@@ -145,7 +172,7 @@ class MultiHeadAttention(nn.Module):
 
     d_k: K, the width of queries, keys and values; None means D / H. score, scale: how queries and keys are compared; `additive`
     ignores `scale`. projections: which of W_q, W_k and W_v are learned; the others are the identity. softmax, mask_value: see
-    AttentionWeights.
+    AttentionWeights. rotary: see `rotate`; only for self-attention, where queries and keys are positions of the same sentence.
     """
 
     # Each check raises ValueError if constructor arguments, matched by name, conflict. config/schema.py calls the checks too.
@@ -162,12 +189,13 @@ class MultiHeadAttention(nn.Module):
         projections: Sequence[Projection] = PROJECTIONS,
         softmax: SoftmaxOver = "keys",
         mask_value: float | None = None,
+        rotary: bool = False,
     ) -> None:
         super().__init__()
         check_head_count(d_model, n_heads)
         check_head_width(d_k, projections)
         refuse_unknown(score=(score, Score), projections=(projections, Projection))
-        self.n_heads = n_heads
+        self.n_heads, self.rotary = n_heads, rotary
         self.d_k = width = d_model // n_heads if d_k is None else d_k  # K
         self.query, self.key, self.value = (  # W_q, W_k, W_v
             nn.Linear(d_model, n_heads * width) if name in projections else nn.Identity() for name in PROJECTIONS
@@ -175,6 +203,7 @@ class MultiHeadAttention(nn.Module):
         self.score: nn.Module = {
             "dot": lambda: DotProductScore(scale),
             "bilinear": lambda: BilinearScore(n_heads, width, scale),
+            "cosine": lambda: CosineScore(n_heads, scale),
             "additive": lambda: AdditiveScore(n_heads, width),
         }[score]()
         self.weights = AttentionWeights(softmax=softmax, mask_value=mask_value)
@@ -193,9 +222,16 @@ class MultiHeadAttention(nn.Module):
         heads = self.attend(self._split(self.query(query)), kv, mask)  # (B, H, T, K)
         return self.out(heads.transpose(1, 2).flatten(-2))
 
+    def turn(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns query and key, rotated if the layer is rotary. The T queries are those of the last of the S tokens."""
+        if not self.rotary:
+            return query, key
+        return rotate(query, start=key.size(-2) - query.size(-2)), rotate(key, start=0)
+
     def attend(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
         """Returns softmax(scores) V, by default equation 1, with shape (B, H, T, K), for query (B, H, T, K)."""
-        scores = self.score(query, kv.key, mask)  # (B, H, T, S)
+        query, key = self.turn(query, kv.key)
+        scores = self.score(query, key, mask)  # (B, H, T, S)
         weights = self.dropout(self.weights(scores, mask))  # (B, H, T, S)
         return weights @ kv.value
 

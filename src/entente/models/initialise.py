@@ -36,7 +36,7 @@ def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
     owners = dict(model.named_modules())
     for name, parameter in model.named_parameters():
         owner = owners[name.rpartition(".")[0]]
-        if isinstance(owner, nn.LayerNorm) or parameter.is_meta:  # meta tensors have no values
+        if isinstance(owner, nn.LayerNorm | nn.RMSNorm) or parameter.is_meta:  # meta tensors have no values
             continue
         digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))  # 8 bytes, read as int64
@@ -47,7 +47,9 @@ def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
 
 
 def _fill(values: Tensor, leaf: str, owner: nn.Module, generator: torch.Generator, embedding_std: float) -> None:
-    if values.dim() < 2:
+    if leaf == "factor":
+        nn.init.ones_(values)
+    elif values.dim() < 2:
         nn.init.zeros_(values)
         if isinstance(owner, nn.LSTM | nn.LSTMCell) and leaf.startswith("bias_ih"):  # bias_hh, added to it by torch, stays 0
             nn.init.ones_(values.chunk(GATES[type(owner)])[FORGET_GATE])

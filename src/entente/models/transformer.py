@@ -27,6 +27,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 import torch
 from annotated_types import Interval, Le, doc
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from entente.models.attention import KV, PROJECTIONS, MultiHeadAttention, Projection, Scale, Score, SoftmaxOver
 from entente.models.initialise import DropoutRate, Seed, TokenId, VocabularySize, Width, initialise, refuse_unknown
@@ -34,10 +35,28 @@ from entente.models.seq2seq import Residual, Seq2Seq, Source, State, causal_mask
 
 Sublayer = Literal["self", "cross", "ff"]
 SUBLAYERS: tuple[Sublayer, ...] = get_args(Sublayer)
-Norm = Literal["pre", "post", "none"]
-Positions = Literal["sinusoidal", "learned", "none"]
+Norm = Literal["pre", "post", "rms", "none"]
+Positions = Literal["sinusoidal", "learned", "rotary", "none"]
+Activation = Literal["relu", "swiglu"]
 Side = Literal["src", "tgt"]
+NORM_EPSILON = 1e-6  # added to the mean square by RMSNorm
 LEARNED_POSITIONS = 512  # rows of the table of learned positions; all later positions share the last row
+
+
+def norm_before(norm: Norm, d_model: int) -> nn.Module:
+    """Returns the norm of a sublayer's input, which also follows the last block: the identity for `post` and `none`."""
+    if norm == "pre":
+        return nn.LayerNorm(d_model)
+    return nn.RMSNorm(d_model, eps=NORM_EPSILON) if norm == "rms" else nn.Identity()
+
+
+class SwiGLU(nn.Module):
+    """Maps (..., 2 F), computed by one linear layer, to (..., F): the first half times the SiLU of the second (Shazeer 2020,
+    equation 6)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        linear, gate = x.chunk(2, dim=-1)
+        return linear * F.silu(gate)
 
 
 class Block(nn.Module):
@@ -48,25 +67,32 @@ class Block(nn.Module):
 
     def __init__(
         self,
-        make_attention: Callable[[], MultiHeadAttention],
+        make_attention: Callable[[Sublayer], MultiHeadAttention],
         d_model: int,
         d_ff: int,
         dropout: float,
         residual: Sequence[Sublayer] = SUBLAYERS,
         norm: Norm = "pre",
         sublayers: Sequence[Sublayer] = SUBLAYERS,
+        activation: Activation = "relu",
     ) -> None:
         super().__init__()
         self.present = tuple(name for name in self.names if name in sublayers)
-        self.before = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "pre" else nn.Identity() for n in self.present})
+        self.before = nn.ModuleDict({n: norm_before(norm, d_model) for n in self.present})
         self.after = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "post" else nn.Identity() for n in self.present})
         self.residual = nn.ModuleDict({n: Residual(keep=n in residual, dropout=dropout) for n in self.present})
         if "ff" in self.present:
-            self.ff = nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model))  # section 3.3
+            gated = activation == "swiglu"
+            first = nn.Linear(d_model, 2 * d_ff if gated else d_ff)
+            self.ff = nn.Sequential(first, SwiGLU() if gated else nn.ReLU(), nn.Linear(d_ff, d_model))  # section 3.3
         if "self" in self.present:
-            self.self_attention = make_attention()
+            self.self_attention = make_attention("self")
         if "cross" in self.present:
-            self.cross_attention = make_attention()
+            self.cross_attention = make_attention("cross")
+
+    def last_layers(self) -> list[Any]:
+        """Returns the last linear layer of each sublayer."""
+        return [self.ff[-1] if name == "ff" else getattr(self, f"{name}_attention").out for name in self.present]
 
     def sublayer(self, name: Sublayer, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
         """Applies sublayer f to x (B, T, D). If the block lacks this sublayer, returns x and does not call f."""
@@ -132,8 +158,11 @@ def check_self_attention(sublayers: Sequence[Sublayer]) -> None:
 
 class Transformer(Seq2Seq):
     """Encoder-decoder Transformer. residual, sublayers: `self` means encoder and decoder self-attention. norm: `pre` is before
-    each sublayer (Xiong et al. 2020), `post` after each residual connection (Vaswani et al. 2017). tied: see Press & Wolf
-    2017. positions: see Vaswani et al. 2017, section 3.5. The last six arguments are passed to MultiHeadAttention."""
+    each sublayer (Xiong et al. 2020), `post` after each residual connection (Vaswani et al. 2017), and `rms` is RMSNorm before
+    each sublayer (Zhang & Sennrich 2019). activation: ReLU (Vaswani et al. 2017, section 3.3), or SwiGLU (Shazeer 2020).
+    zero_init: each block starts as the identity (Goyal et al. 2017, section 5.1). tied: see Press & Wolf 2017. positions:
+    `sinusoidal` and `learned` are added to the embeddings (Vaswani et al. 2017, section 3.5); `rotary` rotates the queries and
+    keys of self-attention (Su et al. 2021). The last six arguments are passed to MultiHeadAttention."""
 
     relations = (*MultiHeadAttention.relations, check_self_attention)  # read by config/schema.py
 
@@ -151,7 +180,9 @@ class Transformer(Seq2Seq):
         dropout: Annotated[DropoutRate, doc("dropout on embeddings and sublayer outputs")] = 0.1,
         attention_dropout: Annotated[DropoutRate, doc("dropout on attention weights")] = 0.0,
         residual: Annotated[Sequence[Sublayer], doc("sublayers that have a residual connection")] = SUBLAYERS,
-        norm: Annotated[Norm, doc("where layer normalisation is applied")] = "pre",
+        norm: Annotated[Norm, doc("where layer normalisation is applied; rms: as pre, with RMSNorm")] = "pre",
+        activation: Annotated[Activation, doc("between the two layers of the feed-forward network")] = "relu",
+        zero_init: Annotated[bool, doc("start the last layer of each sublayer at zero")] = False,
         tied: Annotated[bool, doc("output projection = target embedding (= source embedding with a joint vocabulary)")] = True,
         positions: Annotated[Positions, doc("how positions are encoded")] = "sinusoidal",
         sublayers: Annotated[Sequence[Sublayer], doc("sublayers of each layer")] = SUBLAYERS,
@@ -166,7 +197,7 @@ class Transformer(Seq2Seq):
     ) -> None:
         super().__init__()
         refuse_unknown(residual=(residual, Sublayer), sublayers=(sublayers, Sublayer))
-        refuse_unknown(norm=(norm, Norm), positions=(positions, Positions))
+        refuse_unknown(norm=(norm, Norm), positions=(positions, Positions), activation=(activation, Activation))
         check_self_attention(sublayers)
         self.pad_id, self.d_model, self.n_heads = pad_id, d_model, n_heads
         self.positions: Positions = positions
@@ -177,30 +208,38 @@ class Transformer(Seq2Seq):
             self.src_position = nn.Embedding(LEARNED_POSITIONS, d_model)
             self.tgt_position = nn.Embedding(LEARNED_POSITIONS, d_model)
         self.dropout = nn.Dropout(dropout)
-        heads = partial(MultiHeadAttention, d_model, n_heads, attention_dropout, d_k=d_k, projections=projections)
-        make_attention = partial(heads, score=score, scale=scale, softmax=softmax, mask_value=mask_value)
-        options: dict[str, Any] = {"residual": residual, "norm": norm, "sublayers": sublayers}
+
+        def make_attention(sublayer: Sublayer) -> MultiHeadAttention:
+            heads = partial(MultiHeadAttention, d_model, n_heads, attention_dropout, d_k=d_k, projections=projections)
+            rotary = positions == "rotary" and sublayer == "self"
+            return heads(score=score, scale=scale, softmax=softmax, mask_value=mask_value, rotary=rotary)
+
+        options: dict[str, Any] = {"residual": residual, "norm": norm, "sublayers": sublayers, "activation": activation}
         self.encoder = nn.ModuleList(EncoderBlock(make_attention, d_model, d_ff, dropout, **options) for _ in range(n_layers))
-        self.encoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
+        self.encoder_norm = norm_before(norm, d_model)
         self.decoder = nn.ModuleList(DecoderBlock(make_attention, d_model, d_ff, dropout, **options) for _ in range(n_layers))
-        self.decoder_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
+        self.decoder_norm = norm_before(norm, d_model)
         self.output = nn.Linear(d_model, tgt_vocab, bias=False)
         if tied:
             self.output.weight = self.tgt_embedding.weight
         # `_embed` multiplies by sqrt(D), so embeddings have variance 1/2, like the sinusoids, and neither dominates the sum.
         initialise(self, seed, embedding_std=(2 * d_model) ** -0.5)
+        if zero_init:
+            for block in [*self.encoder, *self.decoder]:
+                for layer in cast(Block, block).last_layers():
+                    nn.init.zeros_(layer.weight)
 
     def _embed(self, side: Side, ids: Tensor, start: int) -> Tensor:
         """Returns the embeddings (B, T, D) of ids (B, T) at positions start .. start + T - 1."""
         embedding = self.src_embedding if side == "src" else self.tgt_embedding
         x = embedding(ids) * math.sqrt(self.d_model)  # section 3.4
-        if self.positions != "none":
+        if self.positions in ("sinusoidal", "learned"):
             x = x + self.position_vectors(side, start, ids.size(1))
         return self.dropout(x)
 
     def position_vectors(self, side: Side, start: int, length: int) -> Tensor:
         """Returns the vectors (length, D) that are added to the embeddings at positions start .. start + length - 1."""
-        if self.positions == "none":
+        if self.positions in ("rotary", "none"):
             return torch.zeros(length, self.d_model)
         if self.positions == "sinusoidal":
             return sinusoids(start, length, self.d_model, like=self.tgt_embedding.weight)

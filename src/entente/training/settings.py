@@ -17,8 +17,8 @@ from entente.errors import InputError
 from entente.files import Folder
 from entente.models import MODELS
 from entente.process import Threads
+from entente.training.optimiser import Optim
 from entente.training.run_directory import CheckpointSettings
-from entente.training.translator import Optim
 from entente.training.views import Views
 
 TOKENIZER_GIVEN = {"corpus_train", "cache_dir"}  # arguments supplied by the program, not by the configuration

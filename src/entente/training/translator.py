@@ -2,13 +2,10 @@
 
 import math
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import lightning as L
 import torch
-from annotated_types import Interval, doc
 from torch import Tensor
 
 from entente.checkpoint import ENTRY
@@ -18,44 +15,10 @@ from entente.decoding.search import Search
 from entente.errors import Diverged
 from entente.evaluation import Evaluation, batch_loss, corpus_scores, evaluate
 from entente.models import Seq2Seq
+from entente.training.optimiser import Optim
 
 TRAINED = "trained"  # our key for the tokens and seconds of training in Lightning's checkpoint
 DIVERGENCE_FACTOR = 10  # a loss above this many times that of a uniform guess ends training; no run has recovered from one
-
-
-@dataclass(frozen=True)
-class Optim:
-    """Settings of Adam (Kingma & Ba 2015), its learning rate, and label smoothing (Szegedy et al. 2016, section 7).
-
-    lr is the peak learning rate, reached after `warmup` steps and kept until step `decay_from`. From there, `inverse_sqrt`
-    decays it as 1 / sqrt(step) (Vaswani et al. 2017, section 5.3), `cosine` decays it to zero at the last step of the budget
-    (Loshchilov & Hutter 2017), and `constant` keeps it. A warm-up of at most `decay_from` steps does not affect the learning
-    rates after it; a longer one postpones the start of the decay to the end of the warm-up.
-    """
-
-    lr: Annotated[float, Interval(gt=0), doc("peak learning rate")] = 3e-3
-    beta1: Annotated[float, Interval(ge=0, lt=1), doc("decay rate of the running mean of gradients")] = 0.9
-    beta2: Annotated[float, Interval(ge=0, lt=1), doc("decay rate of the running mean of squared gradients")] = 0.98
-    weight_decay: Annotated[float, Interval(ge=0), doc("decoupled from the gradient, as in AdamW")] = 0.0
-    warmup: Annotated[int, Interval(ge=0), doc("steps of the linear warm-up")] = 200
-    schedule: Annotated[Literal["inverse_sqrt", "cosine", "constant"], doc("shape of the decay")] = "cosine"
-    decay_from: Annotated[int, Interval(ge=0), doc("step at which the decay starts; a short run needs an earlier one")] = 200
-    label_smoothing: Annotated[float, Interval(ge=0, lt=1), doc("target probability spread over the vocabulary")] = 0.1
-
-    def adamw(self, parameters: Iterable[Tensor], fused: bool = False) -> torch.optim.Optimizer:
-        betas = (self.beta1, self.beta2)
-        return torch.optim.AdamW(parameters, self.lr, betas, eps=1e-9, weight_decay=self.weight_decay, fused=fused)
-
-    def factor(self, step: int, max_steps: int) -> float:
-        """Returns the factor by which lr is multiplied at `step`, counted from 0."""
-        if step < self.warmup:
-            return (step + 1) / self.warmup
-        start = max(self.warmup, self.decay_from)
-        if step < start or self.schedule == "constant":
-            return 1.0
-        if self.schedule == "inverse_sqrt":
-            return math.sqrt(max(start, 1) / (step + 1))
-        return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - start) / max(1, max_steps - start))))  # cosine
 
 
 class Translator(L.LightningModule):
@@ -99,9 +62,9 @@ class Translator(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         fused = str(self.trainer.precision) != "16-mixed"  # a fused step would unscale float16 gradients only after clipping
-        adam = self.optim.adamw(self.parameters(), fused)
-        schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: self.optim.factor(step, self.max_steps))
-        return {"optimizer": adam, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        optimiser = self.optim.build(self.model, fused)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: self.optim.factor(step, self.max_steps))
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
