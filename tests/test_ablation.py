@@ -482,6 +482,7 @@ def test_an_ablation_takes_precedence_over_the_settings_of_its_suite(project: Pa
         v: yaml.safe_load((project / "outputs/heads" / f"{v}-seed1/config.yaml").read_text()) for v in ("baseline", "one_head")
     }
     assert {variant: config["model"]["n_heads"] for variant, config in configs.items()} == {"baseline": 2, "one_head": 1}
+    assert "experiment=ablation_baseline" in yaml.safe_load((project / "outputs/heads/suite.yaml").read_text())["overrides"]
     assert yaml.safe_load((project / "outputs/heads/suite.yaml").read_text())["seeds"] == [1]
     done = run(shlex.join(["train", *base, "ablation=one_head", "model.n_heads=2"]), project)
     assert (done.code, done.err) == (

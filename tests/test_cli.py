@@ -82,7 +82,8 @@ def refused(command: Command, name: str, *overrides: str, **options: Any) -> lis
         (["modle.d_model=3"], "did you mean model.d_model?"),
         (["seed.x=3"], "seed.x=3: no such setting"),
         (["model.foo=3"], "model.foo=3: no such setting; there are name, d_model, n_heads"),
-        (["optim=null"], "optim=null: choose one of cosine, inverse_sqrt"),
+        (["trainer=null"], "trainer=null: choose one of debug, default"),
+        (["optim=cosine"], "optim=cosine: give settings, each as optim.KEY=VALUE"),
         (["model=transfomer"], "model=transfomer: choose one of birnn, transformer; did you mean transformer?"),
         (["+model.d_model=3"], "An item is already at 'model.d_model'"),
         (["~model.foo"], "'model.foo' does not exist"),
@@ -184,7 +185,7 @@ def test_a_checkpoint_must_be_given(name: str, command: Command) -> None:
             [
                 "optim.lr=0: give a number greater than 0",
                 "optim.beta1=1: give a number of at least 0 and less than 1",
-                "optim.schedule=cosin: choose one of inverse_sqrt, cosine, constant; did you mean cosine?",
+                "optim.schedule=cosin: choose one of inverse_sqrt, cosine, linear, constant; did you mean cosine?",
             ],
         ),
         (["~optim", "search.beam=0"], ["search.beam=0: give a whole number from 1 to 1000"]),

@@ -318,7 +318,7 @@ def test_a_resumed_run_keeps_the_old_meaning_of_a_setting_that_it_did_not_store(
         (
             "optim",
             {"schedule": "cosin"},
-            "part.schedule=cosin: choose one of inverse_sqrt, cosine, constant; did you mean cosine?",
+            "part.schedule=cosin: choose one of inverse_sqrt, cosine, linear, constant; did you mean cosine?",
         ),
         ("search", {"beam": 2, "n_best": 3}, "part.n_best=3 and part.beam=2: n_best must be between 1 and beam"),
     ],

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,14 @@ from entente.commands.attention import Attention, picture_attention
 from entente.commands.evaluate import Evaluate, evaluate_checkpoint
 from entente.commands.translate import Translate, translate_text
 from entente.config.command_line import plain
-from entente.config.schema import fill
+from entente.config.schema import defaults, fill, flat
 from entente.data.alignments import read_pharaoh
 from entente.errors import InputError
+from entente.files import read_yaml
+from entente.models import MODELS
 from entente.training.optimiser import Optim
 from entente.training.run_directory import new_run_directory
+from entente.training.settings import PARTS
 from entente.training.train import check_run, train
 from tiny import SMALL, write_corpus
 
@@ -107,18 +110,18 @@ def test_a_run_writes_all_its_files(base: list[str]) -> None:
 
 
 # The published learning rates after warm-up, divided by their peak, as functions of the step (from 0) and the number of steps.
-DECAYS: dict[str, Callable[[int, int], float]] = {
-    "cosine": lambda step, steps: (1 + math.cos(math.pi * (step - 200) / (steps - 200))) / 2,  # Loshchilov & Hutter 2017
-    "inverse_sqrt": lambda step, steps: 400**0.5 * (step + 1) ** -0.5,  # Vaswani et al. 2017, section 5.3
+DECAYS: dict[str, Callable[[int, int], float]] = {  # by what chooses the schedule; Loshchilov & Hutter 2017
+    "optim.schedule=cosine": lambda step, steps: (1 + math.cos(math.pi * (step - 200) / (steps - 200))) / 2,
+    "optim.schedule=inverse_sqrt": lambda step, steps: 200**0.5 * (step + 1) ** -0.5,  # Vaswani et al. 2017, section 5.3
     "experiment=transformer_base": lambda step, steps: 4000**0.5 * (step + 1) ** -0.5,
     "experiment=multi30k_transformer": lambda step, steps: (1 + math.cos(math.pi * (step - 400) / (steps - 400))) / 2,
     "experiment=multi30k_birnn": lambda step, steps: (1 + math.cos(math.pi * (step - 400) / (steps - 400))) / 2,
 }
 
 
-@pytest.mark.parametrize("file", DECAYS)
-def test_without_warm_up_only_the_rates_of_the_warm_up_change(file: str) -> None:
-    choice = [file if "=" in file else f"optim={file}", "trainer.max_steps=5003", "++data.root=."]
+@pytest.mark.parametrize("chosen", DECAYS)
+def test_without_warm_up_only_the_rates_of_the_warm_up_change(chosen: str) -> None:
+    choice = [chosen, "trainer.max_steps=5003", "++data.root=."]
     settings = {name: configuration("train", [*choice, *more])["optim"] for name, more in ABLATED.items()}
     assert [key for key in settings["baseline"] if settings["baseline"][key] != settings["no_warmup"][key]] == ["warmup"]
     warmup = settings["baseline"]["warmup"]
@@ -126,7 +129,7 @@ def test_without_warm_up_only_the_rates_of_the_warm_up_change(file: str) -> None
     assert rates["baseline"][:warmup] == pytest.approx([(step + 1) / warmup for step in range(warmup)])
     assert rates["no_warmup"][:warmup] == [1.0] * warmup
     assert rates["no_warmup"][warmup:] == rates["baseline"][warmup:]
-    assert rates["baseline"][warmup:] == pytest.approx([DECAYS[file](step, 5003) for step in range(warmup, 5003)])
+    assert rates["baseline"][warmup:] == pytest.approx([DECAYS[chosen](step, 5003) for step in range(warmup, 5003)])
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "inverse_sqrt", "constant"])
@@ -141,6 +144,33 @@ def test_only_a_warm_up_longer_than_decay_from_postpones_the_decay(schedule: Any
     for warmup in {1, decay_from // 2, decay_from}:
         assert rates(warmup, decay_from)[warmup:] == without[warmup:]
     assert rates(decay_from + 3, decay_from) == rates(decay_from + 3, decay_from + 3)
+
+
+def leaves(config: object) -> dict[str, object]:
+    return {key: value for key, value in flat(config) if not isinstance(value, Mapping)}
+
+
+@pytest.mark.parametrize("model", sorted(SMALL))
+def test_the_baseline_of_ablations_has_the_defaults_of_the_code(model: str) -> None:
+    config = configuration("train", [f"model={model}", "experiment=ablation_baseline"])
+    for part, kind in {**PARTS, "model": MODELS[model]}.items():
+        expected = {key: [*value] if isinstance(value, tuple) else value for key, value in defaults(kind).items()}
+        assert {key: value for key, value in config[part].items() if key != "name"} == expected, part
+    assert config["optim"]["optimizer"] == "adam"
+
+
+RECIPES = sorted(path.stem for path in CONFIGS.glob("experiment/recipe/*.yaml"))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_is_chosen_by_data_and_model_and_changes_what_it_says(recipe: str) -> None:
+    _, data, model = recipe.split("_")
+    fast, usual = (
+        leaves(configuration("train", [f"data={data}", f"model={model}", *more]))
+        for more in ([], ["experiment=ablation_baseline"])
+    )
+    changed = {key for key in fast if fast[key] != usual[key]}
+    assert changed == leaves(read_yaml(CONFIGS / "experiment" / "recipe" / f"{recipe}.yaml")).keys()
 
 
 @pytest.mark.parametrize("model", sorted(SMALL))
@@ -286,7 +316,7 @@ def test_a_file_that_is_not_a_checkpoint_is_refused_in_one_line(tmp_path: Path) 
         (["model.n_heads=5"], "n_heads"),
         (["+model.d_modle=5"], "did you mean model.d_model"),
         (["model=birnn", "ablation=no_residual"], "model.residual"),
-        (["model.norm=middle"], "pre, post, none"),
+        (["model.norm=middle"], "pre, post, rms, none"),
         (["model.residual=[slef]"], "slef"),
         (["optim.schedule=linear"], "cosine"),
         (["search.beam=0"], "beam"),

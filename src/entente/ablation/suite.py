@@ -152,8 +152,9 @@ def ablate(config: Mapping[str, Any]) -> None:
         raise InputError(*(f"{one}: a suite sets it for each of its runs; leave it out, see suite and seeds" for one in wrong))
     ablations.refuse_unusable(variants)
     overrides = [
+        f"experiment={HydraConfig.get().runtime.choices['experiment']}",
         *ablations.without_debug_settings(chosen.get("overrides", [])),
-        *(one for one in given if key_of(one) != "trainer.threads"),
+        *(one for one in given if key_of(one) not in ("experiment", "trainer.threads")),
     ]
     folder = own.name or f"{named}{config['trainer']['suffix']}"
     root = files.path_of(config["output_dir"]) / folder
