@@ -103,8 +103,13 @@ class Tokenizer:
         """Returns the piece ids of a text, without BOS and EOS."""
         return self._processor.encode(text)
 
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._processor.encode(list(texts))
+    def encode_all(self, texts: Sequence[str], dropout: float = 0.0, seed: int = 0) -> list[list[int]]:
+        """Returns the piece ids of each text. dropout: the probability with which a merge of two pieces is skipped at each step
+        (BPE dropout, Provilkov et al. 2020); the pieces are then a function of the arguments."""
+        if not dropout:
+            return self._processor.encode(list(texts))
+        sentencepiece.set_random_generator_seed(seed)  # of this process, so only one thread may sample
+        return self._processor.encode(list(texts), enable_sampling=True, nbest_size=-1, alpha=dropout, num_threads=1)
 
     def refuse_too_long(self, sentence: str, where: str) -> None:
         """Raises InputError if a sentence has more than MAX_PIECES pieces."""
@@ -158,13 +163,13 @@ class Vocabulary:
                 log.warning("this text cannot fill a vocabulary of %d pieces; it yields only %d", vocab_size, pieces)
         return cls(learned[0], learned[-1], joint)
 
-    def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_src(self, texts: Sequence[str], dropout: float = 0.0, seed: int = 0) -> list[list[int]]:
         """Returns the ids that an encoder reads: pieces and EOS, so that no source is empty."""
-        return [[*ids, EOS] for ids in self.src.encode_all(texts)]
+        return [[*ids, EOS] for ids in self.src.encode_all(texts, dropout, seed)]
 
-    def encode_tgt(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_tgt(self, texts: Sequence[str], dropout: float = 0.0, seed: int = 0) -> list[list[int]]:
         """Returns the ids that a decoder reads and predicts: BOS, pieces, EOS."""
-        return [[BOS, *ids, EOS] for ids in self.tgt.encode_all(texts)]
+        return [[BOS, *ids, EOS] for ids in self.tgt.encode_all(texts, dropout, seed)]
 
     def state(self) -> dict[str, Tensor | bool]:
         """Returns the serialised models as uint8 tensors, for a checkpoint that loads with `weights_only=True`."""
