@@ -577,6 +577,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case("a weight that is no number", "train FILES data.weight=two", r"data\.weight=two: give a whole number from 1 to 1000"),
     Case("a missing extra file", "train FILES +data.extra.x=gone.tsv", r"gone\.tsv: no such file"),
     Case("extra text without text", "train FILES +data.extra.x=", r"data\.extra\.x is not set: give the file, .+"),
+    Case("the Tatoeba experiment without its file", "train experiment=tatoeba", "data.train is not set: give the file, .+"),
     Case(
         "BPE dropout of 1",
         "train data.batch.bpe_dropout=1",
