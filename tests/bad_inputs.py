@@ -556,6 +556,38 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         f"train FILES +data.test={{{'x' * 260}:{{src:valid.fr,tgt:valid.en}}}}",
         rf"data\.test\.x+\.\.\.: not {NAME}; rename it",
     ),
+    Case(
+        "extra text without its target",
+        "train FILES +data.extra.more.src=train.fr",
+        r"data\.extra\.more\.src=train\.fr: give either data\.extra\.more\.file=FILE, "
+        r"or both data\.extra\.more\.src=FILE and data\.extra\.more\.tgt=FILE",
+    ),
+    Case(
+        "extra text with a weight of 0, a column missing and a key misspelt",
+        "train FILES '+data.extra.x={file:x.tsv,weight:0,columns:{src:2}}' '+data.extra.y={flie:y.tsv}'",
+        r"data\.extra\.x\.columns\.tgt is not set: give it as data\.extra\.x\.columns\.tgt=VALUE"
+        "\n"
+        r"data\.extra\.x\.weight=0: give a whole number from 1 to 1000"
+        "\n"
+        r"data\.extra\.y\.flie=y\.tsv: no such setting; did you mean data\.extra\.y\.file\?"
+        "\n"
+        r"data\.extra\.y\.file=: give either data\.extra\.y\.file=FILE, or both .+",
+    ),
+    Case("extra text that is a list", "train FILES data.extra=[a.tsv]", r"data\.extra=\[a\.tsv\]: give settings by name, .+"),
+    Case("a weight that is no number", "train FILES data.weight=two", r"data\.weight=two: give a whole number from 1 to 1000"),
+    Case("a missing extra file", "train FILES +data.extra.x=gone.tsv", r"gone\.tsv: no such file"),
+    Case("extra text without text", "train FILES +data.extra.x=", r"data\.extra\.x is not set: give the file, .+"),
+    Case("the Tatoeba experiment without its file", "train experiment=tatoeba", "data.train is not set: give the file, .+"),
+    Case(
+        "BPE dropout of 1",
+        "train data.batch.bpe_dropout=1",
+        r"data\.batch\.bpe_dropout=1: give a number of at least 0 and less than 1",
+    ),
+    Case(
+        "BPE dropout of unigram pieces",
+        "train data.batch.bpe_dropout=0.1 data.tokenizer.type=unigram",
+        r"data\.batch\.bpe_dropout=0\.1 and data\.tokenizer\.type=unigram: only type=bpe merges pieces; .+",
+    ),
     Case("a language that is a path", "train FILES data.src=../fr", rf"data\.src=\.\./fr: give {NAME}"),
     Case(
         "resuming something that is not a run",

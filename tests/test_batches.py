@@ -141,6 +141,20 @@ def test_epochs_follow_each_other() -> None:
     assert [batch.index.tolist() for batch in itertools.islice(batches, len(expected))] == expected
 
 
+@settings(max_examples=61, deadline=None)
+@given(lengths=lengths, weight=st.lists(st.integers(1, 3), min_size=61, max_size=61), n=st.integers(0, 3))
+def test_an_epoch_holds_every_pair_as_often_as_its_weight(lengths: list[tuple[int, int]], weight: list[int], n: int) -> None:
+    src, tgt = Rows(rows([a for a, _ in lengths])), Rows(rows([b for _, b in lengths]))
+    weights = np.array(weight[: len(lengths)], np.int16)
+    batches = TrainingBatches(src, tgt, 23, seed=3, weights=weights)
+    epoch = batches.epoch(n)
+    assert len(epoch) == batches.batches_per_epoch
+    assert sorted(itertools.chain(*epoch)) == [row for row, times in enumerate(weights) for _ in range(times)]
+    assert all(max(batch.src.numel(), batch.tgt.numel()) <= 23 for batch in map(batches.batch, epoch))
+    plain, once = TrainingBatches(src, tgt, 23, 3), TrainingBatches(src, tgt, 23, 3, weights=np.ones(len(lengths), np.int16))
+    assert rows_of_epoch(once, n) == rows_of_epoch(plain, n)
+
+
 def test_collate_pads_on_the_right() -> None:
     batch = collate(Rows([[EOS], [1], [5, 6, EOS]]), Rows([[BOS, 9, 8, EOS], [1], [BOS, EOS]]), [2, 0])
     assert batch.src.tolist() == [[5, 6, EOS], [EOS, PAD, PAD]]
@@ -230,6 +244,48 @@ def test_overfit_uses_one_batch_for_every_split(data: TranslationData) -> None:
     assert one.train_dataloader().batches_per_epoch == 1
     for name in ("train", "valid", "test", "other"):
         assert sorted(one.pairs(name)["src"]) == expected
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("joint", [True, False])
+def test_sampled_batches_are_a_function_of_the_seed_and_their_number(
+    data: TranslationData, accumulate: int, joint: bool
+) -> None:
+    vocabulary = Vocabulary.train(data.corpus.train, 331, "bpe", joint)
+
+    def stream(position: int, p: float = 0.3, seed: int = 5) -> Iterator[Batch]:
+        other = TranslationData(data.corpus, vocabulary, 307, seed, 101, bpe_dropout=p)
+        batches = TrainingBatches(*other.ids("train"), 307, seed, accumulate, sample=other._sample if p else None)
+        batches.load_state_dict({"position": position})
+        return iter(batches)
+
+    whole, fixed = (list(itertools.islice(stream(0, p), 29)) for p in (0.3, 0.0))
+    for start in (0, 1, 7, 17, 28):
+        resumed = stream(start)
+        next(stream(start + 1, 0.5))  # another stream, which reseeds the generator, changes nothing
+        assert all(map(same, itertools.islice(resumed, 29 - start), whole[start:]))
+    assert not any(same(one, other) for one, other in zip(whole, itertools.islice(stream(0, seed=6), 29), strict=True))
+    longer = 0
+    for i, (one, usual) in enumerate(zip(whole, fixed, strict=True)):
+        assert torch.equal(one.index, usual.index)  # which pairs make a batch does not depend on the pieces
+        for ids, target, row in zip(one.src, one.tgt, one.index.tolist(), strict=True):
+            assert vocabulary.src.decode(ids.tolist()) == data.pairs("train")[row]["src"]
+            assert vocabulary.tgt.decode(target.tolist()) == data.pairs("train")[row]["tgt"]
+            assert (ids[ids != PAD][-1], target[0], target[target != PAD][-1]) == (EOS, BOS, EOS)
+        step = whole[i - i % accumulate : i - i % accumulate + accumulate]
+        assert len(step) < accumulate or one.step_tokens == sum(int((b.tgt[:, 1:] != PAD).sum()) for b in step)
+        longer += int((one.src != PAD).sum()) > int((usual.src != PAD).sum())
+    assert longer > 25
+
+
+def test_only_training_batches_are_sampled(data: TranslationData) -> None:
+    sampled, never = (TranslationData(data.corpus, data.vocabulary, 307, 5, 101, bpe_dropout=p) for p in (0.9, 0.0))
+    for name in ("valid", "test@mixed", "other"):
+        assert all(map(same, sampled.evaluation(name), never.evaluation(name)))
+    assert same(sampled.sample(7), never.sample(7))
+    first, usual = (next(iter(one.train_dataloader())) for one in (sampled, never))
+    assert torch.equal(first.index, usual.index) and (first.step_tokens or 0) > 1.5 * (usual.step_tokens or 0)
+    assert same(usual, next(iter(data.train_dataloader())))
 
 
 class Recorder(L.LightningModule):

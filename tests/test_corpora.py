@@ -130,8 +130,10 @@ def test_a_wrong_path_is_an_error(read: Callable[..., Corpus], tmp_path: Path) -
 def test_a_missing_path_is_an_error(read: Callable[..., Corpus], missing: str | None) -> None:
     with pytest.raises(InputError, match=r"^data\.valid\.tgt is not set: give the file, data\.valid\.tgt=FILE$"):
         read(valid={"src": "valid.fr", "tgt": missing})
-    with pytest.raises(InputError, match=r"^data\.train\.src is not set"):
+    with pytest.raises(InputError, match=r"^data\.train is not set: give the file, data\.train=FILE$"):
         read(train=missing)
+    with pytest.raises(InputError, match=r"^data\.train\.src is not set: give the file, data\.train\.src=FILE$"):
+        read(train={"src": missing, "tgt": missing})
     with pytest.raises(InputError, match=r"^data\.test\.tgt is not set"):
         read(test={"src": "valid.fr", "tgt": missing})
 
@@ -179,6 +181,54 @@ def test_without_a_validation_set_one_is_held_out(
     for seed in (1, 2):
         again = read(train=numbers, valid=None, split={**SPLIT, "seed": seed})
         assert (again.valid[:] == corpus.valid[:]) == (seed == 1)
+
+
+def test_extra_text_is_trained_on_with_its_weight(
+    read: Callable[..., Corpus], write: Callable[..., Sides], tmp_path: Path
+) -> None:
+    (tmp_path / "x.tsv").write_text("seven\tsept\neight\thuit\n", encoding="utf-8")
+    swapped = {"src": 2, "tgt": 1}
+    corpus = read(
+        extra={"x": {"file": "x.tsv", "columns": swapped, "weight": 3}, "more": write("more", "neuf\n\n", "nine\n\n")}
+    )
+    assert corpus.train["src"][:] == ["un", "deux", "trois", "sept", "huit", "neuf"]
+    assert corpus.train["tgt"][:] == ["one", "two", "three", "seven", "eight", "nine"]
+    assert corpus.weights is not None and corpus.weights.tolist() == [1, 1, 1, 3, 3, 1]
+    assert corpus.read == {"train": 7, "valid": 2} and corpus.dropped == {"train: empty": 1} and is_complete(corpus)
+    light = read(extra={"x": "x.tsv", "more": write("more", "neuf", "nine")}, columns=swapped)  # a path alone: data.columns
+    assert light.train[:] == corpus.train[:] and light.weights is None
+    assert light.digest() != corpus.digest()
+    assert read(extra={"more": write("more", "neuf", "nine")}, weight=2).weights.tolist() == [2, 2, 2, 1]  # type: ignore[union-attr]
+    for wrong, message in {
+        "gone.tsv": "gone.tsv: no such file$",
+        "": r"^data\.extra\.x is not set: give the file, data\.extra\.x=FILE$",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            read(extra={"x": wrong})
+    with pytest.raises(InputError, match="empty.fr and .*empty.en: no sentence pair left"):
+        read(extra={"x": write("empty", "\n", "\n")})
+
+
+def test_extra_text_neither_changes_the_split_nor_repeats_a_held_out_sentence(
+    read: Callable[..., Corpus], write: Callable[..., Sides], numbers: Sides
+) -> None:
+    alone = read(train=numbers, valid=None, split=SPLIT)
+    held, other = alone.valid[0], alone.tests["test"][0]
+    lines = [(held["src"].upper(), "new"), ("new", other["tgt"]), (held["tgt"], "newer"), ("new", "newest"), ("a b c d", "e")]
+    extra = write("extra", *("\n".join(side) for side in zip(*lines, strict=True)))
+    both = read(train=numbers, valid=None, split=SPLIT, extra={"x": extra})
+    assert both.valid[:] == alone.valid[:] and both.tests["test"][:] == alone.tests["test"][:]
+    assert both.train["src"][:] == [*alone.train["src"], "new"]
+    assert both.dropped == {**alone.dropped, "train: held-out sentence": 3, "train: over-long": 2} and is_complete(both)
+
+
+def test_other_test_sets_are_added_to_the_one_held_out(
+    read: Callable[..., Corpus], write: Callable[..., Sides], numbers: Sides
+) -> None:
+    alone = read(train=numbers, valid=None, split=SPLIT)
+    news = read(train=numbers, valid=None, split=SPLIT, test={"src": None, "tgt": None, "news": write("news", "x", "y")})
+    assert {name: part[:] for name, part in news.splits.items() if name != "news"} == {n: p[:] for n, p in alone.splits.items()}
+    assert news.tests["news"].to_dict() == {"src": ["x"], "tgt": ["y"]}
 
 
 def test_an_impossible_split_is_an_error(read: Callable[..., Corpus], write: Callable[..., Sides], numbers: Sides) -> None:

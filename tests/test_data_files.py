@@ -24,6 +24,7 @@ SWAPPED = Columns(("fr", "en"), 2, 1)
 
 def test_clean() -> None:
     assert clean("\u00a0 e\u0301te\u0301\u202f?\u2007!\r") == "été ? !"
+    assert clean("été\u2009?") == "été ?"
     assert clean("a  b\tc") == "a  b\tc"
     assert clean(" \u00a0\t") == ""
 

@@ -146,18 +146,18 @@ def interrupt(run: Run, at_batch: AtBatch) -> Callable[..., None]:
 def test_a_run_stopped_by_signals_ends_with_the_same_bits(
     run: Run, unstopped: Run, model: str, accumulate: int, at_batch: AtBatch, capsys: Capture, tmp_path: Path
 ) -> None:
-    more = f"trainer.accumulate={accumulate}"
-    whole = unstopped(model, more)
+    more = [f"trainer.accumulate={accumulate}", f"data.batch.bpe_dropout={0.1 * (accumulate - 1)}", f"data.weight={accumulate}"]
+    whole = unstopped(model, *more)
     # Runs stop at a validation, one step later, between checkpoints, after the last regular checkpoint, and at the last step.
     stops = {5: signal.SIGTERM, 6: signal.SIGINT, 11: signal.SIGTERM, 16: signal.SIGINT, STEPS: signal.SIGINT}
     for step, number in [*stops.items()][::accumulate]:
         at_batch(step * accumulate - accumulate + 1, send(number))
         name = f"stopped{step}"
         with pytest.raises(Interrupted, match=f"{number.name} after step {step}, which is saved"):
-            run(model, name, more)
+            run(model, name, *more)
         assert find_resume_point(tmp_path / name, CheckpointSettings()).step == step
         at_batch(0, die)
-        stopped = run(model, name, more, resume="auto")
+        stopped = run(model, name, *more, resume="auto")
         assert stopped.name == name
         assert differences(whole, stopped) == []
         said = f"resuming at step {step} of {STEPS}" if step < STEPS else f"complete after {STEPS} steps"

@@ -1,7 +1,9 @@
 """Any text survives encoding and decoding; the same text gives the same tokenizer, whether trained or read from the cache."""
 
+import itertools
 import logging
 import random
+import re
 import unicodedata
 from pathlib import Path
 from typing import get_args
@@ -46,6 +48,43 @@ def test_decoding_restores_any_line(type: str, line: str) -> None:
     assert tokenizer.decode(ids) == line
     assert not {PAD, UNK, BOS, EOS} & set(ids)
     assert tokenizer.encode_all([line, "Le chat"]) == [ids, tokenizer.encode("Le chat")]
+
+
+@settings(max_examples=101, deadline=None)
+@given(some=st.lists(lines, max_size=5), p=st.floats(0.01, 0.99), seed=st.integers(0, 2**32 - 1))
+def test_sampled_pieces_are_a_function_of_the_seed_and_decode_to_the_same_text(some: list[str], p: float, seed: int) -> None:
+    some = [line.replace("\u2581", "") for line in some]
+    tokenizer = TOKENIZERS["bpe"]
+    ids = tokenizer.encode_all(some, p, seed)
+    assert [tokenizer.decode(one) for one in ids] == some
+    assert not {PAD, UNK, BOS, EOS} & {i for one in ids for i in one}
+    tokenizer.encode_all(some, 0.5, 3)
+    assert tokenizer.encode_all(some, p, seed) == ids
+
+
+def test_more_dropout_gives_more_and_shorter_pieces() -> None:
+    tokenizer = TOKENIZERS["bpe"]
+    number = [sum(map(len, tokenizer.encode_all(FRENCH + ENGLISH, p, seed=7))) for p in (0.0, 0.1, 0.3, 0.6, 0.9)]
+    assert all(more > 1.05 * fewer for fewer, more in itertools.pairwise(number))
+    assert tokenizer.encode_all(FRENCH, 0.1, 7) != tokenizer.encode_all(FRENCH, 0.1, 8)
+    assert tokenizer.encode_all(FRENCH, 0.0, 7) == [tokenizer.encode(line) for line in FRENCH]
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_plain_source_is_read_as_people_type_it(tmp_path: Path, joint: bool) -> None:
+    vocabulary = Vocabulary.train(PAIRS, 300, "bpe", joint, plain_source=True, cache_dir=tmp_path)
+    usual = Vocabulary.train(PAIRS, 300, "bpe", joint, cache_dir=tmp_path)
+    restored = Vocabulary.from_state(vocabulary.state())
+    typed, typeset = "Où est l'été? Ici: là; non!", "Où est l’été  ? Ici : là ; non !"
+    for one in (vocabulary, restored):
+        assert one.encode_src([typed, typeset]) == usual.encode_src([typed]) * 2
+        assert one.src.decode(one.src.encode(typeset)) == typed
+        assert one.encode_tgt([typed, typeset]) == usual.encode_tgt([typed, typeset])
+        assert (one.src.model, one.tgt.model) == (usual.src.model, usual.tgt.model)
+    words = [(m.start(), m.end()) for m in re.finditer(r"\S+", typeset)]
+    text, _ = vocabulary.src.spans(vocabulary.src.encode(typeset))
+    assert [text[start:end] for start, end in vocabulary.src.place(typeset, words)] == typeset.replace("’", "'").split()
+    assert usual.src.place(typeset, words) == words
 
 
 @each_type

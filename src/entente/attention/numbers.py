@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from entente.attention import record
 from entente.attention.alignment import Alignments, Head, Pair, Words, heads_of, merge_pieces, predicted_links, with_mean
 from entente.console.log import show_progress
-from entente.data.alignments import Link
+from entente.data.alignments import Gold, Link
 from entente.data.batches import split_of
 from entente.data.tokenizer import BOS, EOS, SPECIAL, Vocabulary
 from entente.models.seq2seq import Seq2Seq, pad
@@ -201,6 +201,9 @@ def _table(title: str, rows: Sequence[Mapping[str, Any]], caption: str | None = 
 def pairs_of(data: "TranslationData", split: str, n: int | None = None) -> list[Pair]:
     """Returns the pairs of a split, or the first n, with their gold links if the corpus has any."""
     src, tgt = data.ids(split)
-    gold = data.corpus.gold.get(split_of(split))
     rows = range(len(src))[:n]
-    return [Pair(src[i].tolist(), tgt[i].tolist()[1:-1], gold[i] if gold else None) for i in rows]
+    gold: Sequence[Gold | None] = [None] * len(rows)
+    if links := data.corpus.gold.get(split_of(split)):
+        sources = zip(links, data.pairs(split)[: len(rows)]["src"], strict=False)
+        gold = [one._replace(src=data.vocabulary.src.place(text, one.src)) for one, text in sources]
+    return [Pair(src[i].tolist(), tgt[i].tolist()[1:-1], gold[i]) for i in rows]

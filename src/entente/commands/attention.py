@@ -112,7 +112,8 @@ def picture_attention(settings: Attention) -> None:
         translations.append(f"{name}: {vocabulary.tgt.decode(tgt)}")
         if not record.has_attention(model):
             raise InputError(f"checkpoint={path}: this model has no attention; give another checkpoint")
-        maps, words = record.record(model, vocabulary, src, tgt), Pair(src, tgt, gold).words(vocabulary)
+        placed = gold and gold._replace(src=vocabulary.src.place(source, gold.src))
+        maps, words = record.record(model, vocabulary, src, tgt), Pair(src, tgt, placed).words(vocabulary)
         if settings.words or settings.occlusion or gold:  # gold links are between words
             maps = [merge_pieces(map, *words) for map in maps]
         if settings.kind or output.suffix or together:

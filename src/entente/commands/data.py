@@ -92,7 +92,7 @@ def advice(corpus: Corpus, numbers: Mapping[str, float], lists: Mapping[str, lis
     pieces = max(number for what, number in numbers.items() if what.endswith("pieces per word"))
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in corpus.dropped.items())
     rules = {
-        f"Dropped pairs: {dropped}. Check empty ones; data.max_words and data.max_ratio limit the others.": dropped,
+        f"Dropped pairs: {dropped}. Check empty ones; data.max_words and data.max_ratio set the limits.": dropped,
         f"With only {train:,} training pairs, start with a small model, such as model.n_layers=2.": train < 10_000,
         f"Pairs that repeat an earlier one: {again:,}. Remove them unless they should count more.": again > train / 100,
         f"Pairs with a sentence of an earlier split: {leaked:,}. Remove the earlier copies, which raise scores.": leaked,

@@ -6,7 +6,7 @@ Shapes: B batch, S source length, T target length.
 
 import logging
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, islice
 from typing import Literal, NamedTuple
@@ -53,6 +53,9 @@ class Batch(NamedTuple):
     step_tokens: int | None = None  # number of real target tokens in the whole training step; None: it has one batch
 
 
+Sample = Callable[[np.ndarray, int], tuple[Rows, Rows]]  # rows, and the number of their batch -> sampled ids of both sides
+
+
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """Copies a batch to a device. Copies to a GPU are asynchronous, from pinned memory."""
     cuda = device.type == "cuda"
@@ -95,12 +98,23 @@ def rows_within(longest: np.ndarray, max_tokens: int) -> np.ndarray:
 
 class TrainingBatches:
     """An endless stream of training batches, epoch after epoch. Pairs with over `max_tokens` tokens on either side are dropped.
+    An epoch contains each pair as many times as `weights` (N,) says (default: once).
 
     Iteration starts at `position`, the number of batches used. Because Lightning prefetches, iteration does not advance it: the
     caller calls `consume` after each batch. An optimiser step takes `accumulate` batches, even if an epoch ends in between.
     """
 
-    def __init__(self, src: Rows, tgt: Rows, max_tokens: int, seed: int, accumulate: int = 1) -> None:
+    def __init__(
+        self,
+        src: Rows,
+        tgt: Rows,
+        max_tokens: int,
+        seed: int,
+        accumulate: int = 1,
+        weights: np.ndarray | None = None,
+        sample: Sample | None = None,
+    ) -> None:
+        self._sample = sample
         self._src, self._tgt, self._seed, self._accumulate = src, tgt, seed, accumulate
         self._lengths = np.stack([src.lengths, tgt.lengths])  # (2, pairs)
         longest = self._lengths.max(axis=0)
@@ -108,32 +122,38 @@ class TrainingBatches:
         self.dropped = len(longest) - len(self._rows)
         if self.dropped:
             log.warning("%d training pairs with more than %d tokens were dropped", self.dropped, max_tokens)
+        if weights is not None:
+            self._rows = self._rows.repeat(weights[self._rows])
         # All epochs use these slices: shuffling only swaps rows of equal length, so each slice always has the same lengths.
         self._parts = _cut(-np.sort(-longest[self._rows]), np.full(len(self._rows), max_tokens))
         self.batches_per_epoch = len(self._parts)
         self.position = 0
 
     def epoch(self, n: int) -> list[np.ndarray]:
-        """Returns the rows of each batch of epoch n: every pair occurs once, in a new order. The rows are arrays, because
-        Python integers would take five times the memory."""
+        """Returns the rows of each batch of epoch n, in a new order. The rows are arrays, because Python integers would take
+        five times the memory."""
         generator = np.random.default_rng([self._seed, n])
         src, tgt = self._lengths[:, self._rows]
         order = self._rows[np.lexsort((generator.random(len(src)), -np.maximum(src, tgt)))]
         return [order[self._parts[i]] for i in generator.permutation(len(self._parts))]
 
-    def batch(self, rows: np.ndarray) -> Batch:
+    def batch(self, rows: np.ndarray, n: int = 0) -> Batch:
+        """Returns the batch of these rows. n: its number in the stream, counted from 0, which determines any sampled pieces."""
         with record_function("TrainingBatches.batch"):  # shows batches by name in profiles, like torch's DataLoader
-            return collate(self._src, self._tgt, rows.tolist())
+            if self._sample is None:
+                return collate(self._src, self._tgt, rows.tolist())
+            return collate(*self._sample(rows, n), range(len(rows)))._replace(index=torch.from_numpy(rows))
 
     def __iter__(self) -> Iterator[Batch]:
         consumed = self.position % self._accumulate  # batches of the current step that were already used
         first, done = divmod(self.position - consumed, self.batches_per_epoch)
         plan = chain.from_iterable(self.epoch(n)[done if n == first else 0 :] for n in count(first))
-        while step := list(islice(plan, self._accumulate)):
-            tokens = sum(int((self._tgt.lengths[rows] - 1).sum()) for rows in step)  # BOS is not a target
-            for rows in step[consumed:]:
-                yield self.batch(rows)._replace(step_tokens=tokens)
-            consumed = 0
+        n = self.position - consumed
+        while step := [self.batch(rows, n + i) for i, rows in enumerate(islice(plan, self._accumulate))]:
+            tokens = sum(int((batch.tgt[:, 1:] != PAD).sum()) for batch in step)  # BOS is not a target
+            for batch in step[consumed:]:
+                yield batch._replace(step_tokens=tokens)
+            consumed, n = 0, n + len(step)
 
     def consume(self) -> None:
         self.position += 1

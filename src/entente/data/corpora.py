@@ -6,24 +6,24 @@ import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import chain, compress
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import datasets
 import numpy as np
 from annotated_types import Ge, Interval, doc
-from datasets import Dataset, DownloadConfig, DownloadManager
+from datasets import Dataset, DownloadConfig, DownloadManager, concatenate_datasets
 from typing_extensions import TypedDict
 
-from entente.config.schema import flat
+from entente.config.schema import flat, to_text
 from entente.console.log import Task
 from entente.data.alignments import Gold
 from entente.data.files import Columns, clean, pairs_of, read_pairs, read_parallel, rows_of
-from entente.data.pairs import Pair, Pairs, count_overlap, hold_out
+from entente.data.pairs import Pair, Pairs, count_overlap, hold_out, match_key
 from entente.data.tokenizer import digest
 from entente.errors import InputError
 from entente.files import Name, is_stream, path_of
@@ -31,7 +31,7 @@ from entente.files import Split as SplitName
 
 log = logging.getLogger("entente")
 
-SOURCE_KEYS = ("root", "path", "subset", "train", "valid", "test", "tests")  # settings that select the text to read
+SOURCE_KEYS = ("root", "path", "subset", "train", "extra", "valid", "test", "tests")  # settings that select the text to read
 MISSING = (None, "", "???")  # "???" is a mandatory config value that has not been set
 MULTI30K = "data/task1/raw"  # the folder of the files in the public repository multi30k/dataset
 
@@ -39,6 +39,7 @@ AtLeastOne = Annotated[int, Ge(1)]
 Seed = Annotated[int, Interval(ge=0, lt=2**32)]
 Sentences = Annotated[int, Interval(ge=1, le=1_000_000)]  # the grammar can derive more, but only a few thousand per second
 Share = Annotated[float, Interval(gt=0, lt=1)]
+Weight = Annotated[int, Interval(ge=1, le=1000)]
 Src = Annotated[Name, doc("source language")]
 Tgt = Annotated[Name, doc("target language")]
 MaxWords = Annotated[AtLeastOne, doc("training pairs with more words on either side are dropped and counted")]
@@ -62,11 +63,31 @@ class Places(TypedDict):
     tgt: str | AtLeastOne | None
 
 
+def check_extra(file: str | None, src: str | None, tgt: str | None) -> None:
+    """Raises ValueError unless the settings name either one file of pairs or two parallel files."""
+    if (bool(file), bool(src), bool(tgt)) not in {(True, False, False), (False, True, True)}:
+        given = " ".join(f"{key}={to_text(path)}" for key, path in (("file", file), ("src", src), ("tgt", tgt)) if path)
+        raise ValueError(f"{given or 'file='}: give either file=FILE, or both src=FILE and tgt=FILE")
+
+
+@dataclass(frozen=True)
+class Extra:
+    """Further training text: one file of pairs, or two parallel files."""
+
+    file: str | None = None
+    src: str | None = None
+    tgt: str | None = None
+    columns: Annotated[Places | None, doc("as data.columns, which is the default")] = None
+    weight: Annotated[Weight, doc("how many times an epoch contains each pair")] = 1
+
+    relations: ClassVar[tuple[Callable[..., None], ...]] = (check_extra,)
+
+
 class Split(TypedDict):
     """How many training pairs to hold out, as numbers or shares, if there is no validation set."""
 
     valid: Annotated[AtLeastOne | Share, doc("a share of the pairs, or a number of pairs")]
-    test: Annotated[Annotated[int, Ge(0)] | Share, doc("a share or number of pairs, if there is no test set; 0: none")]
+    test: Annotated[Annotated[int, Ge(0)] | Share, doc("as valid, unless there is a test set called test; 0: none")]
     seed: Annotated[Seed, doc("seed of the split; the training seed does not change which pairs are held out")]
 
 
@@ -84,6 +105,7 @@ class Corpus:
     dropped: dict[str, int] = field(default_factory=dict)  # number of pairs by split and reason ("train: over-long"), no zeros
     read: dict[str, int] = field(default_factory=dict)  # number of pairs read, by split, before any were held out or dropped
     gold: dict[str, list[Gold]] = field(default_factory=dict)  # only for splits with known word alignments
+    weights: np.ndarray | None = None  # (N,) how many times an epoch contains each pair of train; None: once
 
     @property
     def splits(self) -> dict[str, Dataset]:
@@ -96,9 +118,10 @@ class Corpus:
         return self.splits[name]
 
     def digest(self) -> str:
-        """Returns a SHA-256 of the training and validation pairs. A resumed run needs the same pairs, since validation scores
-        from before and after the resume are compared. Test sets are left out, since they are only scored at the end."""
-        return hashlib.sha256((digest(self.train, "src", "tgt") + digest(self.valid, "src", "tgt")).encode()).hexdigest()
+        """Returns a SHA-256 of the training and validation pairs and their weights. A resumed run needs the same pairs, since
+        validation scores from before and after the resume are compared. Test sets are left out: they are scored at the end."""
+        text = digest(self.train, "src", "tgt") + digest(self.valid, "src", "tgt")
+        return hashlib.sha256(text.encode() + (b"" if self.weights is None else self.weights.tobytes())).hexdigest()
 
 
 def grammar(
@@ -132,6 +155,8 @@ def files(
     tgt: Tgt = "en",
     root: Annotated[str | None, doc("folder that relative paths start from; null: the current one")] = None,
     train: Annotated[TwoFiles | str, doc("two parallel files, src and tgt, or one file of pairs")],
+    weight: Annotated[Weight, doc("how many times an epoch contains each pair of train")] = 1,
+    extra: Annotated[Mapping[SplitName, Extra | str] | None, doc("further training text by name; optional")] = None,
     valid: Annotated[Given, doc("files as for train; null: held out of train, see split")] = None,
     test: Annotated[
         Mapping[SplitName, Given] | str | None, doc("files as for train, or several test sets by name; optional")
@@ -139,7 +164,7 @@ def files(
     max_words: MaxWords = 100,
     max_ratio: MaxRatio = None,
     columns: Annotated[Places | None, doc("for one file of pairs: a column's name, its number from 1, or null")] = None,
-    split: Annotated[Split | None, doc("the pairs to hold out of train if valid is not set")] = None,
+    split: Annotated[Split | None, doc("the pairs to hold out of train, not of extra, if valid is not set")] = None,
 ) -> Corpus:
     """Reads the user's UTF-8 text: two parallel files, plain or gzip, one sentence per line, where line N of one translates
     line N of the other; or one file of pairs, in a format of `files.read_pairs`. `test` may give several such sets by name."""
@@ -154,8 +179,17 @@ def files(
         if (pairs := _read(root, key, given, places)) is not None:
             parts[name] = pairs
     if "train" not in parts:
-        raise InputError("data.train.src is not set: give the file, data.train.src=FILE")
-    return _corpus(f"files-{src}-{tgt}", parts, max_words, max_ratio, split)
+        key = "data.train.src" if isinstance(train, Mapping) else "data.train"
+        raise InputError(f"{key} is not set: give the file, {key}=FILE")
+    further = []
+    entries: Mapping[str, Any] = extra or {}
+    for name, entry in entries.items():
+        more = Extra(file=entry) if isinstance(entry, str) else Extra(**entry)
+        own = Columns(places.languages, more.columns["src"], more.columns["tgt"]) if more.columns else places
+        if (pairs := _read(root, f"data.extra.{name}", more.file or TwoFiles(src=more.src, tgt=more.tgt), own)) is None:
+            raise InputError(f"data.extra.{name} is not set: give the file, data.extra.{name}=FILE")
+        further.append((pairs, more.weight))
+    return _corpus(f"files-{src}-{tgt}", parts, max_words, max_ratio, split, weight, further)
 
 
 def multi30k(
@@ -231,20 +265,43 @@ def describe_sources(data: Mapping[str, Any]) -> str:
     return ", ".join(f"data.{k}={v}" for k, v in places if v not in MISSING and not isinstance(v, Mapping))
 
 
-def _corpus(name: str, parts: dict[str, Pairs], max_words: int, max_ratio: float | None, split: Split | None) -> Corpus:
+def _corpus(
+    name: str,
+    parts: dict[str, Pairs],
+    max_words: int,
+    max_ratio: float | None,
+    split: Split | None,
+    weight: int = 1,
+    extra: Sequence[tuple[Pairs, int]] = (),
+) -> Corpus:
     """Builds the corpus from the pairs that were read: drops unusable pairs, and holds some out if there is no validation set.
-    Long and uneven pairs are dropped from train only, since a score must cover all sentences of its split."""
-    read = {part: pairs.read for part, pairs in parts.items()}
-    dropped = {f"{part}: empty": pairs.empty for part, pairs in parts.items() if pairs.empty}
-    train, given = parts["train"], {part: pairs for part, pairs in parts.items() if part != "train"}
-    made = {} if "valid" in parts else _take_held_out(train, split, with_test=not given)
-    faults = [_fault(pair, max_words, max_ratio or inf) for pair in train]
-    train.keep(np.array([not fault for fault in faults], bool))
-    dropped |= {f"train: {why}": count for why, count in Counter(faults).items() if why}
-    for part, count in count_overlap(train, given).items():
+    Long and uneven pairs are dropped from train only, since a score must cover all sentences of its split. The split depends on
+    the pairs of `parts` alone: `extra` training pairs that have a held-out sentence are dropped."""
+    sources, given = [parts["train"], *(pairs for pairs, _ in extra)], {p: pairs for p, pairs in parts.items() if p != "train"}
+    read, empty, faults = Counter[str](), Counter[str](), Counter[str]()
+    for part, pairs in chain(parts.items(), (("train", pairs) for pairs, _ in extra)):
+        read[part] += pairs.read
+        empty[f"{part}: empty"] += pairs.empty
+    made = {} if "valid" in parts else _take_held_out(parts["train"], split, with_test="test" not in parts)
+    held = {match_key(side) for part in made.values() for pair in part for side in pair} if extra else set()
+    for pairs in sources:
+        found = [_fault(pair, max_words, max_ratio or inf, held) for pair in pairs]
+        pairs.keep(np.array([not fault for fault in found], bool))
+        faults.update(f"train: {fault}" for fault in found if fault)
+    for part, count in count_overlap(chain.from_iterable(sources), given).items():
         log.info("%s: %d of %d pairs have a sentence that is also in train", part, count, len(given[part]))
-    splits = {part: pairs.dataset() for part, pairs in {**parts, **made}.items()}
-    return Corpus(name, splits.pop("train"), splits.pop("valid"), splits, dropped, read)
+    train = [pairs.dataset() for pairs in sources]
+    weights = np.repeat(np.array([weight, *(times for _, times in extra)], np.int16), [*map(len, train)])
+    splits = {part: pairs.dataset() for part, pairs in {**given, **made}.items()}
+    return Corpus(
+        name,
+        concatenate_datasets(train) if extra else train[0],  # without a copy
+        splits.pop("valid"),
+        splits,
+        dict(empty + faults),  # without zeros
+        dict(read),
+        weights=weights if (weights > 1).any() else None,
+    )
 
 
 def _take_held_out(pairs: Pairs, split: Split | None, with_test: bool) -> dict[str, Pairs]:
@@ -266,9 +323,14 @@ def _take_held_out(pairs: Pairs, split: Split | None, with_test: bool) -> dict[s
     return made
 
 
-def _fault(pair: Pair, max_words: float, max_ratio: float) -> str:
+def _fault(pair: Pair, max_words: float, max_ratio: float, held: Set[str]) -> str:
+    """Returns why a pair cannot be trained on, or an empty string. held: the `match_key` of each held-out sentence."""
     fewer, more = sorted(len(side.split()) for side in pair)
-    return "over-long" if more > max_words else "uneven" if more > max_ratio * fewer else ""
+    if more > max_words:
+        return "over-long"
+    if more > max_ratio * fewer:
+        return "uneven"
+    return "held-out sentence" if held and any(match_key(side) in held for side in pair) else ""
 
 
 def _languages(src: str, tgt: str) -> tuple[str, str]:

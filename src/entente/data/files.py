@@ -29,7 +29,7 @@ from entente.files import is_stream, readable
 GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 UTF8_BOM = b"\xef\xbb\xbf"
 LONGEST_LINE = 1_000_000  # bytes, far more than a sentence of MAX_PIECES needs, since a table may have further columns
-NO_BREAK = re.compile("[\u00a0\u2007\u202f]")
+TYPOGRAPHIC_SPACE = re.compile("[\u00a0\u2007\u2009\u202f]")  # three that do not break, and a thin one
 TRANSLATION_COLUMN = "translation"  # in translation data sets on the hub: a dictionary of texts by language
 
 
@@ -62,9 +62,9 @@ class Columns(NamedTuple):
 
 
 def clean(line: str) -> str:
-    """Returns a line in NFC, with ordinary spaces for no-break spaces (U+00A0, U+2007, U+202F), and without leading or trailing
-    white space. All text is cleaned in this way before it is tokenized, in training and in translation."""
-    return NO_BREAK.sub(" ", unicodedata.normalize("NFC", line)).strip()
+    """Returns a line in NFC, with ordinary spaces for typographic ones (U+00A0, U+2007, U+2009, U+202F), and without leading or
+    trailing white space. All text is cleaned in this way before it is tokenized, in training and in translation."""
+    return TYPOGRAPHIC_SPACE.sub(" ", unicodedata.normalize("NFC", line)).strip()
 
 
 def read_lines(path: Path | None) -> Iterator[str]:

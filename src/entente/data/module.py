@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 import lightning as L
 import numpy as np
 import torch
-from annotated_types import doc
+from annotated_types import Interval, doc
 from datasets import Dataset
 
 from entente.data.batches import (
@@ -41,14 +41,18 @@ class TranslationData(L.LightningDataModule):
         eval_max_tokens: Annotated[AtLeastOne, doc("like max_tokens, for the batches of an evaluation")] = 4096,
         overfit: bool = False,
         limit_batches: int | float = 1.0,
+        bpe_dropout: Annotated[
+            float, Interval(ge=0, lt=1), doc("probability of skipping a merge of pieces, in training only; type=bpe")
+        ] = 0.0,
     ) -> None:
         super().__init__()
         self.corpus, self.vocabulary, self.seed = corpus, vocabulary, seed
         self.max_tokens, self.eval_max_tokens, self.limit_batches = max_tokens, eval_max_tokens, limit_batches
+        self.bpe_dropout = bpe_dropout
         self._ids: dict[str, tuple[Rows, Rows]] = {}  # by split
         if overfit:
             one = corpus.train.select(self.train_dataloader().epoch(0)[0])
-            self.corpus = replace(corpus, train=one, valid=one, tests=dict.fromkeys(corpus.tests, one), gold={})
+            self.corpus = replace(corpus, train=one, valid=one, tests=dict.fromkeys(corpus.tests, one), gold={}, weights=None)
             self._ids = {}
 
     def check(self, decoded: Sequence[str]) -> None:
@@ -76,7 +80,16 @@ class TranslationData(L.LightningDataModule):
 
     def train_dataloader(self) -> TrainingBatches:
         accumulate = self.trainer.accumulate_grad_batches if self.trainer else 1
-        return TrainingBatches(*self.ids("train"), self.max_tokens, self.seed, accumulate)
+        sample = self._sample if self.bpe_dropout else None
+        return TrainingBatches(*self.ids("train"), self.max_tokens, self.seed, accumulate, self.corpus.weights, sample)
+
+    def _sample(self, rows: np.ndarray, n: int) -> tuple[Rows, Rows]:
+        """Returns the token ids of training pairs, split into pieces at random for batch n: a function of seed, n and rows."""
+        block = self.pairs("train").with_format("arrow")[rows]
+        seeds = np.random.SeedSequence([self.seed, n]).generate_state(2).tolist()
+        src = self.vocabulary.encode_src(block["src"].to_pylist(), self.bpe_dropout, seeds[0])
+        tgt = self.vocabulary.encode_tgt(block["tgt"].to_pylist(), self.bpe_dropout, seeds[1])
+        return Rows(src), Rows(tgt)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         return to_device(batch, device) if isinstance(batch, Batch) else batch

@@ -1,7 +1,8 @@
 """SentencePiece tokenizers (Kudo & Richardson 2018), which turn text into piece ids and back without loss.
 
 With identity normalisation, unchanged white space and byte fallback, `decode(encode(x)) == x` for any line of text without the
-piece marker U+2581. Text is converted to NFC when it is read (`files.clean`), not here.
+piece marker U+2581. Text is converted to NFC when it is read (`files.clean`), not here. Only a tokenizer that is `plain`
+changes text: it encodes typographic and typed punctuation alike.
 """
 
 import hashlib
@@ -11,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, islice, pairwise
+from itertools import accumulate, chain, islice, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
@@ -49,6 +50,7 @@ OPTIONS: dict[str, Any] = {
 BYTES = 256
 # Characters that the trainer rejects in a line, or uses itself (U+2581 marks a space, U+2585 an unknown, tab ends a piece).
 # In training they become spaces. `encode` spells them in bytes, unless they are pieces.
+TYPOGRAPHIC = re.compile("(?P<apostrophe>[\u2018\u2019\u02bc])| +(?=[?!;:])")  # "l’été ?"; people type "l'été?"
 RESERVED = re.compile("[\0\t\n\r\u2581\u2585]")
 
 log = logging.getLogger("entente")
@@ -62,10 +64,11 @@ class Sentences(Protocol):
 
 
 class Tokenizer:
-    """The pieces of one or both languages, with the serialised SentencePiece model that defines them."""
+    """The pieces of one or both languages, with the serialised SentencePiece model that defines them. plain: whether text is
+    encoded as people type it, with straight apostrophes and without spaces before ? ! ; and :, as in "l'été?"."""
 
-    def __init__(self, model: bytes) -> None:
-        self.model = model
+    def __init__(self, model: bytes, plain: bool = False) -> None:
+        self.model, self.plain = model, plain
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
             self._processor.load_from_serialized_proto(model)
@@ -101,10 +104,22 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Returns the piece ids of a text, without BOS and EOS."""
-        return self._processor.encode(text)
+        return self.encode_all([text])[0]
 
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._processor.encode(list(texts))
+    def encode_all(self, texts: Sequence[str], dropout: float = 0.0, seed: int = 0) -> list[list[int]]:
+        """Returns the piece ids of each text. dropout: the probability with which a merge of two pieces is skipped at each step
+        (BPE dropout, Provilkov et al. 2020); the pieces are then a function of the arguments."""
+        given = [TYPOGRAPHIC.sub(_typed, text) for text in texts] if self.plain else list(texts)
+        if not dropout:
+            return self._processor.encode(given)
+        sentencepiece.set_random_generator_seed(seed)  # of this process, so only one thread may sample
+        return self._processor.encode(given, enable_sampling=True, nbest_size=-1, alpha=dropout, num_threads=1)
+
+    def place(self, text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Returns where spans [start, end) of a text lie in the text of its pieces, which differs if the tokenizer is plain."""
+        gone = [m.span() for m in TYPOGRAPHIC.finditer(text) if not _typed(m)] if self.plain else []
+        lost = [0, *accumulate(any(start <= i < end for start, end in gone) for i in range(len(text)))]
+        return [(start - lost[start], end - lost[end]) for start, end in spans]
 
     def refuse_too_long(self, sentence: str, where: str) -> None:
         """Raises InputError if a sentence has more than MAX_PIECES pieces."""
@@ -135,7 +150,8 @@ class Tokenizer:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokenizers of both sides. If `joint`, both are the same tokenizer, as tied embeddings require."""
+    """The tokenizers of both sides. If `joint`, both have the same pieces, as tied embeddings require. Only `src` may be plain,
+    since translations should have proper typography."""
 
     src: Tokenizer
     tgt: Tokenizer
@@ -149,6 +165,7 @@ class Vocabulary:
         type: Annotated[Type, doc("algorithm that learns the pieces")] = "bpe",
         joint: Annotated[bool, doc("one vocabulary for both sides, which tied embeddings need")] = True,
         cache_dir: Path | None = None,
+        plain_source: Annotated[bool, doc("encode the source as people type it: l'été? for l’été ?")] = False,
     ) -> "Vocabulary":
         """Trains on the training pairs only, or loads an earlier result for the same pairs from `cache_dir`, if given."""
         groups: list[tuple[str, ...]] = [("src", "tgt")] if joint else [("src",), ("tgt",)]
@@ -156,25 +173,33 @@ class Vocabulary:
         for pieces in map(len, learned):
             if pieces < vocab_size:
                 log.warning("this text cannot fill a vocabulary of %d pieces; it yields only %d", vocab_size, pieces)
-        return cls(learned[0], learned[-1], joint)
+        return cls(Tokenizer(learned[0].model, plain=True) if plain_source else learned[0], learned[-1], joint)
 
-    def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_src(self, texts: Sequence[str], dropout: float = 0.0, seed: int = 0) -> list[list[int]]:
         """Returns the ids that an encoder reads: pieces and EOS, so that no source is empty."""
-        return [[*ids, EOS] for ids in self.src.encode_all(texts)]
+        return [[*ids, EOS] for ids in self.src.encode_all(texts, dropout, seed)]
 
-    def encode_tgt(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_tgt(self, texts: Sequence[str], dropout: float = 0.0, seed: int = 0) -> list[list[int]]:
         """Returns the ids that a decoder reads and predicts: BOS, pieces, EOS."""
-        return [[BOS, *ids, EOS] for ids in self.tgt.encode_all(texts)]
+        return [[BOS, *ids, EOS] for ids in self.tgt.encode_all(texts, dropout, seed)]
 
     def state(self) -> dict[str, Tensor | bool]:
         """Returns the serialised models as uint8 tensors, for a checkpoint that loads with `weights_only=True`."""
         src, tgt = (torch.frombuffer(bytearray(side.model), dtype=torch.uint8) for side in (self.src, self.tgt))
-        return {"src": src, "tgt": src if self.joint else tgt, "joint": self.joint}
+        plain: dict[str, Tensor | bool] = {"plain_source": True} if self.src.plain else {}
+        return {"src": src, "tgt": src if self.joint else tgt, "joint": self.joint, **plain}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> "Vocabulary":
         src, tgt = (Tokenizer(state[side].cpu().numpy().tobytes()) for side in ("src", "tgt"))
-        return cls(src, src if state["joint"] else tgt, bool(state["joint"]))
+        one = src if state["joint"] else tgt
+        plain = state.get("plain_source", False)
+        return cls(Tokenizer(src.model, plain=True) if plain else src, one, bool(state["joint"]))
+
+
+def _typed(typographic: re.Match[str]) -> str:
+    """Returns what people type instead of a match of TYPOGRAPHIC: an apostrophe, or nothing instead of a space."""
+    return "'" if typographic["apostrophe"] else ""
 
 
 def texts(pairs: Sentences, *sides: str) -> Iterator[list[str]]:

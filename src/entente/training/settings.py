@@ -103,11 +103,16 @@ def data_problems(data: object) -> list[str]:
     if not isinstance(data, Mapping):
         return problems(dict, "data", data)
     corpus = {key: value for key, value in data.items() if key not in ("tokenizer", "batch")}
-    return [
+    tokenizer, batch = data.get("tokenizer", {}), data.get("batch", {})
+    found = [
         *_problems_by_name(CORPORA, "data", corpus),
-        *problems(Vocabulary.train, "data.tokenizer", data.get("tokenizer", {}), TOKENIZER_GIVEN),
-        *problems(TranslationData, "data.batch", data.get("batch", {}), BATCH_GIVEN),
+        *problems(Vocabulary.train, "data.tokenizer", tokenizer, TOKENIZER_GIVEN),
+        *problems(TranslationData, "data.batch", batch, BATCH_GIVEN),
     ]
+    if not found and batch.get("bpe_dropout") and tokenizer.get("type", "bpe") != "bpe":
+        setting = f"data.batch.bpe_dropout={batch['bpe_dropout']} and data.tokenizer.type={tokenizer['type']}"
+        found.append(f"{setting}: only type=bpe merges pieces; leave out one of the two")
+    return found
 
 
 def _problems_by_name(known: Mapping[str, Any], part: str, values: object, given: Collection[str] = ()) -> list[str]:
