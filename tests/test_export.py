@@ -35,7 +35,8 @@ GREEDY, BEAM = Search(), Search(beam=5)
 # The ablations of the Transformer that CTranslate2 can run.
 SUPPORTED = {
     *("baseline", "layers_1", "layers_2", "layers_4", "one_head", "untied", "post_norm", "learned_positions", "no_positions"),
-    *("no_dropout", "no_label_smoothing", "no_warmup", "zero_init"),
+    *("no_dropout", "no_label_smoothing", "no_warmup"),
+    *("zero_init", "rms_norm", "swiglu", "rotary"),
 }
 VARIANTS = sorted(variant for name, variant in BROKEN if name == "transformer")
 

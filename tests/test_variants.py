@@ -4,10 +4,12 @@ import cmath
 import math
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -34,6 +36,13 @@ def test_the_table_has_every_file_with_each_model_that_its_command_names() -> No
     assert set(BROKEN) == expected
     # No variant is listed twice.
     assert sum(len(variants.split()) for variants in KEEPS_ALL.values()) + len(BREAKS) == len(expected)
+
+
+def test_the_modern_model_is_the_sum_of_its_parts() -> None:
+    modern = yaml.safe_load((Path(__file__).parents[1] / "configs" / "model" / "modern.yaml").read_text())
+    parts = [model_settings(part) for part in ("rms_norm", "swiglu", "rotary", "cosine_score", "zero_init")]
+    together = {key: value for part in parts for key, value in part.items()}
+    assert together == model_settings("modern") == {key: value for key, value in modern.items() if key != "defaults"}
 
 
 # Laws: each function returns how far a model is from obeying the law in its docstring
@@ -209,7 +218,7 @@ SCORES: dict[str, Callable[[Any, list[float], list[float]], float]] = {  # funct
     "additive": lambda v, q, k: sum(v[i] * math.tanh(q[i] + k[i]) for i in range(len(q))),
     "bilinear": lambda m, q, k: sum(q[i] * m[i][j] * k[j] for i in range(len(q)) for j in range(len(k))),
     "dot": lambda _, q, k: sum(q[i] * k[i] for i in range(len(q))),
-    "cosine": lambda f, q, k: f[0][0] * sum(q[i] * k[i] for i in range(len(q))) * len(q) / math.hypot(*q) / math.hypot(*k),
+    "cosine": lambda f, q, k: f * sum(q[i] * k[i] for i in range(len(q))) * len(q) / math.hypot(*q) / math.hypot(*k),
 }
 MASKS: dict[str, tuple[int, int, Tensor | None]] = {  # the numbers of queries and keys, and the mask
     "none": (2, 5, None),
@@ -234,7 +243,7 @@ def test_each_score_and_scale_equals_its_scalars_head_by_head(score: Any, scale:
     x, source = normal(2, queries, 21, seed=1), normal(2, keys, 21, seed=2)
     actual = layer(x, layer.project(source), allowed)
     seen = torch.ones(2, 1, queries, keys, dtype=torch.bool) if allowed is None else allowed.expand(2, 1, queries, keys)
-    learned = [None] * 3 if score == "dot" else next(layer.score.parameters()).tolist()
+    learned = [None] * 3 if score == "dot" else next(layer.score.parameters()).tolist() * (3 if score == "cosine" else 1)
     q, k, v = (part.unflatten(-1, (3, width)) for part in (layer.query(x), layer.key(source), layer.value(source)))
     for b in range(2):
         for t in range(queries):
@@ -404,14 +413,14 @@ def test_rotary_positions_are_in_self_attention_alone() -> None:
 
 @pytest.mark.parametrize("side", ["query", "key"])
 def test_cosine_scores_ignore_lengths_and_are_bounded(side: str) -> None:
-    score = CosineScore(3, "d_k").double()
-    close(score.factor, torch.ones(3, 1, 1, dtype=torch.float64))
+    score = CosineScore("d_k").double()
+    close(score.factor, torch.ones(1, dtype=torch.float64))
     disturb(score)
     query, key = 1e3 * normal(2, 3, 5, 7, seed=1), normal(2, 3, 11, 7, seed=2)
     longer = (3 * query, key) if side == "query" else (query, 3 * key)
     close(score(*longer, None), score(query, key, None))
     assert bool((score(query, key, None).abs() <= score.factor.abs() * 7**0.5 + 1e-10).all())
-    close(score(query, query, None).diagonal(dim1=-2, dim2=-1), (score.factor * 7**0.5).expand(2, 3, 5, 1)[..., 0])
+    close(score(query, query, None).diagonal(dim1=-2, dim2=-1), (score.factor * 7**0.5).expand(2, 3, 5))
 
 
 def test_swiglu_is_the_product_of_a_linear_layer_and_a_gate() -> None:

@@ -6,7 +6,7 @@ filled with our weights, writes the files.
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,23 @@ from entente.decoding.search import Hypothesis, Search, rank
 from entente.decoding.translate import collect_hypotheses, encode_nonempty
 from entente.errors import InputError
 from entente.models import Transformer
-from entente.models.transformer import Block
+from entente.models.attention import MultiHeadAttention
+from entente.models.transformer import NORM_EPSILON, Block, SwiGLU
 
 TOKENS_PER_BATCH = 1024  # source tokens that one worker translates together
-# Transformer arguments for which CTranslate2 supports any value. Of the others, it supports only the default, or the values
-# listed in `refuse_other_models`.
-ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout", "tied", "zero_init"}
+# Transformer arguments of which CTranslate2 supports any value; `refuse_other_models` lists the values of the others.
+ANY_VALUE = {
+    "d_model",
+    "n_heads",
+    "n_layers",
+    "d_ff",
+    "dropout",
+    "attention_dropout",
+    "tied",
+    "positions",
+    "activation",
+    "zero_init",
+}
 
 
 def import_ctranslate2() -> Any:
@@ -49,8 +60,11 @@ def refuse_other_models(config: Mapping[str, Any]) -> None:
     usual = defaults(Transformer)
     complete = {**usual, **config}
     allowed = {name: [comparable(value)] for name, value in usual.items()}
-    allowed["positions"] = ["sinusoidal", "learned", "none"]
-    allowed |= {"name": ["transformer"], "norm": ["pre", "post"], "d_k": [None, complete["d_model"] // complete["n_heads"]]}
+    allowed |= {
+        "name": ["transformer"],
+        "norm": ["pre", "post", "rms"],
+        "d_k": [None, complete["d_model"] // complete["n_heads"]],
+    }
     names = config if config["name"] == "transformer" else ["name"]
     wrong = [name for name in names if name not in ANY_VALUE and comparable(config[name]) not in allowed.get(name, [])]
     if wrong:
@@ -66,33 +80,39 @@ def write_ctranslate2(run: checkpoint.Run, folder: Path, quantization: str | Non
     refuse_other_models(run.config["model"])
     model = run.model
     assert isinstance(model, Transformer)
-    pre = isinstance(model.encoder_norm, nn.LayerNorm)
-    spec = import_ctranslate2().specs.TransformerSpec.from_config(len(model.encoder), model.n_heads, pre_norm=pre)
+    post, rms = (isinstance(model.encoder_norm, kind) for kind in (nn.Identity, nn.RMSNorm))
+    first: Any = model.encoder[0]
+    gated = isinstance(first.ff[1], SwiGLU)
+    options = {"pre_norm": not post, "rms_norm": rms, "ffn_glu": gated}
+    if model.positions == "rotary":
+        options |= {"rotary_dim": first.self_attention.d_k // 2 * 2, "rotary_interleave": False}
+    specs = import_ctranslate2().specs.transformer_spec
+    activation = specs.common_spec.Activation.SWISH if gated else specs.common_spec.Activation.RELU
+    sides = (specs.TransformerEncoderSpec, specs.TransformerDecoderSpec)
+    spec = specs.TransformerSpec(*(side(len(model.encoder), model.n_heads, activation=activation, **options) for side in sides))
     spec.encoder.position_encodings.encodings = _to_numpy(model.position_vectors("src", 0, positions))
-    spec.decoder.position_encodings.encodings = _to_numpy(model.position_vectors("tgt", 0, positions))
+    if model.positions != "rotary":
+        spec.decoder.position_encodings.encodings = _to_numpy(model.position_vectors("tgt", 0, positions))
     spec.encoder.embeddings[0].weight = _to_numpy(model.src_embedding.weight)
     spec.decoder.embeddings.weight = _to_numpy(model.tgt_embedding.weight)
     blocks = zip([*spec.encoder.layer, *spec.decoder.layer], [*model.encoder, *model.decoder], strict=True)
     for layer, block in blocks:
         assert isinstance(block, Block)
-        norms = block.before if pre else block.after
-        attention = block.self_attention
-        _linear(layer.self_attention.linear[0], attention.query, attention.key, attention.value)
-        _linear(layer.self_attention.linear[1], attention.out)
-        _norm(layer.self_attention.layer_norm, norms["self"])
+        norms = block.after if post else block.before
+        _attention(layer.self_attention, [["query", "key", "value"], ["out"]], block.self_attention, norms["self"])
         if "cross" in norms:
-            attention = block.cross_attention
-            _linear(layer.attention.linear[0], attention.query)
-            _linear(layer.attention.linear[1], attention.key, attention.value)
-            _linear(layer.attention.linear[2], attention.out)
-            _norm(layer.attention.layer_norm, norms["cross"])
-        _linear(layer.ffn.linear_0, block.ff[0])
-        _linear(layer.ffn.linear_1, block.ff[2])
+            _attention(layer.attention, [["query"], ["key", "value"], ["out"]], block.cross_attention, norms["cross"])
+        first, last = block.ff[0], block.ff[2]
+        gate = slice(last.in_features, None) if gated else slice(None)
+        _linear(layer.ffn.linear_0, [first], gate)
+        if gated:
+            _linear(layer.ffn.linear_0_noact, [first], slice(last.in_features))
+        _linear(layer.ffn.linear_1, [last])
         _norm(layer.ffn.layer_norm, norms["ff"])
-    if pre:
+    if not post:
         _norm(spec.encoder.layer_norm, model.encoder_norm)
         _norm(spec.decoder.layer_norm, model.decoder_norm)
-    spec.config.layer_norm_epsilon = nn.LayerNorm(1).eps
+    spec.config.layer_norm_epsilon = NORM_EPSILON if rms else nn.LayerNorm(1).eps
     spec.decoder.projection.weight = _to_numpy(model.output.weight)
     # As in our own search, the padding symbol is never produced.
     spec.decoder.projection.bias = np.where(np.arange(model.output.out_features) == model.pad_id, np.float32(-np.inf), 0)
@@ -109,14 +129,22 @@ def _to_numpy(tensor: Any) -> np.ndarray:
     return tensor.detach().float().cpu().numpy().copy()
 
 
-def _linear(spec: Any, *layers: nn.Module) -> None:
-    """Combines several linear layers with the same input into one layer of the spec, concatenating their outputs."""
-    spec.weight = np.concatenate([_to_numpy(layer.weight) for layer in layers])
-    spec.bias = np.concatenate([_to_numpy(layer.bias) for layer in layers])
+def _linear(spec: Any, layers: Iterable[Any], rows: slice = slice(None)) -> None:
+    """Combines linear layers with the same input into one layer of the spec, which has the given rows of their outputs."""
+    spec.weight = np.concatenate([_to_numpy(layer.weight) for layer in layers])[rows]
+    spec.bias = np.concatenate([_to_numpy(layer.bias) for layer in layers])[rows]
+
+
+def _attention(spec: Any, parts: list[list[str]], layer: MultiHeadAttention, norm: nn.Module) -> None:
+    for linear, names in zip(spec.linear, parts, strict=True):
+        _linear(linear, [getattr(layer, name) for name in names])
+    _norm(spec.layer_norm, norm)
 
 
 def _norm(spec: Any, norm: nn.Module) -> None:
-    spec.gamma, spec.beta = _to_numpy(norm.weight), _to_numpy(norm.bias)
+    spec.gamma = _to_numpy(norm.weight)
+    if isinstance(norm, nn.LayerNorm):
+        spec.beta = _to_numpy(norm.bias)
 
 
 def _pieces(tokenizer: Tokenizer) -> list[str]:

@@ -83,12 +83,12 @@ class BilinearScore(DotProductScore):
 
 
 class CosineScore(DotProductScore):
-    """Dot product of queries and keys normalised to a root mean square of 1, times a learned factor per head that starts at 1
-    (query-key normalisation, Henry et al. 2020): scores stay within the factor times sqrt(K), however long the vectors are."""
+    """Scaled dot product of query and key, each divided by its root mean square, times a learned factor that starts at 1
+    (query-key normalisation, Henry et al. 2020). It is their cosine times sqrt(K), so longer vectors give no larger scores."""
 
-    def __init__(self, n_heads: int, scale: Scale) -> None:
+    def __init__(self, scale: Scale) -> None:
         super().__init__(scale)
-        self.factor = nn.Parameter(torch.ones(n_heads, 1, 1))
+        self.factor = nn.Parameter(torch.ones(1))
 
     def forward(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
         width = query.shape[-1:]
@@ -203,7 +203,7 @@ class MultiHeadAttention(nn.Module):
         self.score: nn.Module = {
             "dot": lambda: DotProductScore(scale),
             "bilinear": lambda: BilinearScore(n_heads, width, scale),
-            "cosine": lambda: CosineScore(n_heads, scale),
+            "cosine": lambda: CosineScore(scale),
             "additive": lambda: AdditiveScore(n_heads, width),
         }[score]()
         self.weights = AttentionWeights(softmax=softmax, mask_value=mask_value)

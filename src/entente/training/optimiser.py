@@ -31,7 +31,6 @@ class Optim:
 
     optimizer: Annotated[Literal["adam", "muon"], doc("muon: for the matrices, and adam for the rest")] = "adam"
     lr: Annotated[float, Interval(gt=0), doc("peak learning rate")] = 3e-3
-    matrix_lr: float = 1.0
     momentum: Annotated[float, Interval(ge=0, lt=1), doc("of muon")] = 0.95
     beta1: Annotated[float, Interval(ge=0, lt=1), doc("decay rate of adam's running mean of gradients")] = 0.9
     beta2: Annotated[float, Interval(ge=0, lt=1), doc("decay rate of adam's running mean of squared gradients")] = 0.98
@@ -52,7 +51,7 @@ class Optim:
         if not stacked:
             return adam
         groups = [{"params": group, "stacked": count} for count, group in stacked.items()]
-        return Together(Muon(groups, self.lr * self.matrix_lr, self.momentum, self.weight_decay), adam)
+        return Together(Muon(groups, self.lr, self.momentum, self.weight_decay), adam)
 
     def factor(self, step: int, max_steps: int) -> float:
         """Returns the factor by which lr is multiplied at `step`, counted from 0."""
