@@ -445,9 +445,10 @@ CASES = [
     Case(
         "a mistyped option of a config group",
         "train model=trasnformer",
-        "model=trasnformer: choose one of birnn, transformer; did you mean transformer\\?",
+        "model=trasnformer: choose one of birnn, modern, transformer; did you mean transformer\\?",
     ),
-    Case("no option for a config group", "train model=", "model=: choose one of birnn, transformer"),
+    Case("no option for a config group", "train model=", "model=: choose one of birnn, modern, transformer"),
+    Case("an option for a part that has none", "train optim=cosine", r"optim=cosine: give settings, each as optim\.KEY=VALUE"),
     Case("an unknown key added with +", "train +foo=1", "foo=1: no such setting; there are seed, name, .+"),
     Case("a key with no value", "train seed", r"seed: not an override; write KEY=VALUE; did you mean seed=VALUE\?"),
     Case("an equals sign without a key and a value", "train =", "=: .+"),
@@ -456,7 +457,7 @@ CASES = [
     Case(
         "a removed part that other settings refer to",
         "train ~model",
-        r"name: Interpolation key 'model\.name' not found; correct the reference, or keep what it refers to",
+        "~model: choose one of birnn, modern, transformer",
     ),
     Case("a part that is a number", "train search=3", r"search=3: give settings, each as search\.KEY=VALUE"),
     Case("a removed key", "train ~name", "name is not set: give it as name=VALUE"),

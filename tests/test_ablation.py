@@ -151,6 +151,7 @@ DIFFERENCES = {
     "optim.beta1=0.5": {STEP},
     "optim.beta2=0.9": {STEP},
     "optim.weight_decay=0.1": {STEP},
+    "optim.optimizer=muon": {STEP},
     "trainer.gradient_clip=0": {STEP},
     "trainer.gradient_clip=0.5": {STEP},
     "optim.label_smoothing=0": {"training loss", "gradients"},
@@ -169,6 +170,7 @@ DIFFERENCES = {
 # Changes of one setting after which the proof finds no difference.
 NO_DIFFERENCE = [
     "optim.lr=3e-3",  # the default value in another notation
+    "optim.momentum=0.5",  # of Muon, which the baseline does not use
     "trainer.gradient_clip=1",
     "trainer.precision=32",
     "trainer.limit_batches=101",  # more batches than a split has

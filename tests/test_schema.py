@@ -20,6 +20,7 @@ from entente.config.schema import defaults, fill, nearest, problems, settings_of
 from entente.config.tables import FILE, TABLES
 from entente.decoding.search import Search
 from entente.errors import InputError
+from entente.files import read_yaml
 from entente.models import MODELS
 from entente.training.optimiser import Optim
 from entente.training.settings import add_defaults
@@ -280,10 +281,12 @@ def test_every_setting_has_a_comment_or_a_clear_range(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("model/*.yaml")))
 def test_a_model_is_configured_by_its_signature(name: str) -> None:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        composed = OmegaConf.to_container(compose("train", [f"model={name}"]))
+        composed = OmegaConf.to_container(compose("train", [f"model={name}", "experiment=ablation_baseline"]))
     assert isinstance(composed, dict)
-    usual = {key: list(v) if isinstance(v, tuple) else v for key, v in defaults(MODELS[name]).items()}
-    assert composed["model"] == {"name": name, **usual}
+    model = {key: value for key, value in read_yaml(CONFIGS / "model" / f"{name}.yaml").items() if key != "defaults"}
+    kind = "transformer" if name == "modern" else name
+    usual = {key: list(v) if isinstance(v, tuple) else v for key, v in defaults(MODELS[kind]).items()}
+    assert composed["model"] == {"name": kind, **usual, **model}
 
 
 def test_a_missing_setting_of_a_corpus_has_its_default() -> None:

@@ -121,7 +121,7 @@ DECAYS: dict[str, Callable[[int, int], float]] = {  # by what chooses the schedu
 
 @pytest.mark.parametrize("chosen", DECAYS)
 def test_without_warm_up_only_the_rates_of_the_warm_up_change(chosen: str) -> None:
-    choice = [chosen, "trainer.max_steps=5003", "++data.root=."]
+    choice = [chosen, *["experiment=ablation_baseline"] * ("experiment" not in chosen), "trainer.max_steps=5003", "++data.root=."]
     settings = {name: configuration("train", [*choice, *more])["optim"] for name, more in ABLATED.items()}
     assert [key for key in settings["baseline"] if settings["baseline"][key] != settings["no_warmup"][key]] == ["warmup"]
     warmup = settings["baseline"]["warmup"]
@@ -318,7 +318,7 @@ def test_a_file_that_is_not_a_checkpoint_is_refused_in_one_line(tmp_path: Path) 
         (["model=birnn", "ablation=no_residual"], "model.residual"),
         (["model.norm=middle"], "pre, post, rms, none"),
         (["model.residual=[slef]"], "slef"),
-        (["optim.schedule=linear"], "cosine"),
+        (["optim.schedule=square"], "cosine"),
         (["search.beam=0"], "beam"),
         (["search.beam=two"], "search.beam=two"),
         (["optim.lr=abc"], "optim.lr=abc"),

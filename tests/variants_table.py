@@ -56,7 +56,7 @@ READ: dict[tuple[str, str], tuple[str, str]] = {
             "training/translator.py",
             "loss, tokens = batch_loss(self.model, batch, self.optim.label_smoothing)",
         ),
-        ("optim.warmup", "training/translator.py", "if step < self.warmup"),
+        ("optim.warmup", "training/optimiser.py", "if step < self.warmup"),
     )
 }
 

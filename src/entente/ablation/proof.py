@@ -51,8 +51,8 @@ def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.
     if not any(differs for aspect, (differs, _) in aspects.items() if aspect not in STRUCTURE):
         behaviours = ", ".join(aspect for aspect in aspects if aspect not in STRUCTURE)
         raise InputError(
-            f"ablation {after.variant}: equal to the baseline in {behaviours}, so it has no effect; "
-            "correct its file, or the code that should read its settings"
+            f"ablation {after.variant}: equal to the baseline in {behaviours}, so it has no effect; if the experiment has these "
+            "settings already, add experiment=ablation_baseline, else correct its file, or the code that should read them"
         )
     return {
         "variant": after.variant,
@@ -136,9 +136,11 @@ def _compare_structure(one: nn.Module, two: nn.Module, name: str) -> dict[str, A
     """Compares two models: their parameters by name and shape, and their modules by name and arguments."""
     before, after = dict(one.named_parameters()), dict(two.named_parameters())
     both = [path for path in after if path in before and before[path].shape == after[path].shape]
-    if unequal := [path for path in both if not torch.equal(before[path], after[path])]:  # shared parameters must start equal
-        raise InputError(f"ablation {name}: {unequal[0]} does not start with the baseline's values; leave the seed as it is")
-    counts = f"{parameter_count(one):,}, then {parameter_count(two):,}; {len(both)} matrices and vectors start equal"
+    unequal = [path for path in both if not torch.equal(before[path], after[path])]
+    if other := [path for path in unequal if after[path].any()]:  # shared parameters must start equal, or at zero
+        raise InputError(f"ablation {name}: {other[0]} does not start with the baseline's values; leave the seed as it is")
+    equal = f"{len(both) - len(unequal)} matrices and vectors start equal" + f", {len(unequal)} at zero" * bool(unequal)
+    counts = f"{parameter_count(one):,}, then {parameter_count(two):,}; {equal}"
     sizes = ({path: str([*parameter.shape]) for path, parameter in side.items()} for side in (before, after))
     kinds = ({path: f"{type(m).__name__}({m.extra_repr()})" for path, m in x.named_modules() if path} for x in (one, two))
     differs, how = _compare_named(*sizes)
