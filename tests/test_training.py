@@ -121,7 +121,12 @@ DECAYS: dict[str, Callable[[int, int], float]] = {  # by what chooses the schedu
 
 @pytest.mark.parametrize("chosen", DECAYS)
 def test_without_warm_up_only_the_rates_of_the_warm_up_change(chosen: str) -> None:
-    choice = [chosen, *["experiment=ablation_baseline"] * ("experiment" not in chosen), "trainer.max_steps=5003", "++data.root=."]
+    choice = [
+        chosen,
+        *["experiment=ablation_baseline"] * ("experiment" not in chosen),
+        "trainer.max_steps=5003",
+        "++data.root=.",
+    ]
     settings = {name: configuration("train", [*choice, *more])["optim"] for name, more in ABLATED.items()}
     assert [key for key in settings["baseline"] if settings["baseline"][key] != settings["no_warmup"][key]] == ["warmup"]
     warmup = settings["baseline"]["warmup"]
