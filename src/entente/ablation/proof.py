@@ -51,8 +51,8 @@ def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.
     if not any(differs for aspect, (differs, _) in aspects.items() if aspect not in STRUCTURE):
         behaviours = ", ".join(aspect for aspect in aspects if aspect not in STRUCTURE)
         raise InputError(
-            f"ablation {after.variant}: equal to the baseline in {behaviours}, so it has no effect; if the experiment already has "
-            "these settings, add experiment=ablation_baseline, else correct its file, or the code that should read them"
+            f"ablation {after.variant}: equal to the baseline in {behaviours}, so it has no effect; if the experiment already "
+            "has these settings, add experiment=ablation_baseline, else correct its file, or the code that should read them"
         )
     return {
         "variant": after.variant,
