@@ -147,6 +147,7 @@ def test_a_run_stopped_by_signals_ends_with_the_same_bits(
     run: Run, unstopped: Run, model: str, accumulate: int, at_batch: AtBatch, capsys: Capture, tmp_path: Path
 ) -> None:
     more = [f"trainer.accumulate={accumulate}", f"data.batch.bpe_dropout={0.1 * (accumulate - 1)}", f"data.weight={accumulate}"]
+    more += ["optim.optimizer=muon", "optim.schedule=linear"] * (accumulate - 1)
     whole = unstopped(model, *more)
     # Runs stop at a validation, one step later, between checkpoints, after the last regular checkpoint, and at the last step.
     stops = {5: signal.SIGTERM, 6: signal.SIGINT, 11: signal.SIGTERM, 16: signal.SIGINT, STEPS: signal.SIGINT}
