@@ -48,9 +48,9 @@ OPTIONS: dict[str, Any] = {
     "eos_id": EOS,
 }
 BYTES = 256
+TYPOGRAPHIC = re.compile("(?P<apostrophe>[\u2018\u2019\u02bc])| +(?=[?!;:])")  # "l’été ?"; people type "l'été?"
 # Characters that the trainer rejects in a line, or uses itself (U+2581 marks a space, U+2585 an unknown, tab ends a piece).
 # In training they become spaces. `encode` spells them in bytes, unless they are pieces.
-TYPOGRAPHIC = re.compile("(?P<apostrophe>[\u2018\u2019\u02bc])| +(?=[?!;:])")  # "l’été ?"; people type "l'été?"
 RESERVED = re.compile("[\0\t\n\r\u2581\u2585]")
 
 log = logging.getLogger("entente")

@@ -28,11 +28,12 @@ def refuse_unknown(**arguments: tuple[object, Any]) -> None:
 
 
 def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
-    """Fills each parameter from its own generator, seeded by the SHA-256 of the seed and the parameter's name, so that removing
-    a part of the model leaves all other initial values unchanged. Matrices are Xavier-uniform (Glorot & Bengio 2010), recurrent
-    matrices orthogonal (Bahdanau et al. 2015, B.1), embeddings normal, and biases 0, except that the two biases of an LSTM's
-    forget gate sum to 1 (Jozefowicz et al. 2015). Norms keep ones and zeros. A tied matrix is seeded by its name as an
-    embedding, the first of its names. Small embeddings make a tied output start near uniform, with a loss close to ln V."""
+    """Fills each parameter from its own generator, seeded by the SHA-256 of the seed and the parameter's name, so that
+    removing a part of the model leaves all other initial values unchanged. Matrices are Xavier-uniform (Glorot & Bengio
+    2010), recurrent matrices orthogonal (Bahdanau et al. 2015, B.1), embeddings normal, and biases 0, except that the two
+    biases of an LSTM's forget gate sum to 1 (Jozefowicz et al. 2015). Norms keep ones and zeros, and factors are 1. A tied
+    matrix is seeded by its name as an embedding, the first of its names. Small embeddings make a tied output start near
+    uniform, with a loss close to ln V."""
     owners = dict(model.named_modules())
     for name, parameter in model.named_parameters():
         owner = owners[name.rpartition(".")[0]]

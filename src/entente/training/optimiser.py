@@ -41,8 +41,7 @@ class Optim:
     label_smoothing: Annotated[float, Interval(ge=0, lt=1), doc("target probability spread over the vocabulary")] = 0.1
 
     def build(self, model: nn.Module, fused: bool = False) -> torch.optim.Optimizer:
-        """Returns the optimiser of a model's parameters. fused: Adam updates all of a parameter in one kernel."""
-
+        """Returns the optimiser of a model's parameters. fused: as for torch.optim.AdamW."""
         stacked = matrices(model) if self.optimizer == "muon" else {}
         chosen = {id(parameter) for group in stacked.values() for parameter in group}
         others = {"params": [parameter for parameter in model.parameters() if id(parameter) not in chosen]}
@@ -51,7 +50,7 @@ class Optim:
         if not stacked:
             return adam
         groups = [{"params": group, "stacked": count} for count, group in stacked.items()]
-        return Together(Muon(groups, self.lr, self.momentum, self.weight_decay), adam)
+        return CombinedOptimiser(Muon(groups, self.lr, self.momentum, self.weight_decay), adam)
 
     def factor(self, step: int, max_steps: int) -> float:
         """Returns the factor by which lr is multiplied at `step`, counted from 0."""
@@ -91,6 +90,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Updates every matrix that has a gradient. Does not call `closure`: CombinedOptimiser does, once for all its parts."""
         for group in self.param_groups:
             alike: dict[Sequence[int], list[tuple[Tensor, Tensor]]] = defaultdict(list)  # by shape: matrices, their updates
             for parameter in group["params"]:
@@ -121,7 +121,7 @@ def orthogonalise(x: Tensor) -> Tensor:
     return x
 
 
-class Together(torch.optim.Optimizer):
+class CombinedOptimiser(torch.optim.Optimizer):
     """Several optimisers as one, for Lightning, schedulers and checkpoints, which see the groups and states of all of them."""
 
     def __init__(self, *optimisers: torch.optim.Optimizer) -> None:
