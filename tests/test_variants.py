@@ -425,6 +425,7 @@ def test_cosine_scores_ignore_lengths_and_are_bounded(side: str) -> None:
 
 def test_swiglu_is_the_product_of_a_linear_layer_and_a_gate() -> None:
     block = EncoderBlock(lambda _: MultiHeadAttention(21, 3), 21, 29, 0.0, activation="swiglu").double()
+    assert block.ff[2].in_features == 19  # 3 * 21 * 19 weights, nearly the 2 * 21 * 29 of ReLU
     disturb(block)
     x = normal(2, 5, 21)
     (v, c), (w, b) = zip(block.ff[0].weight.chunk(2), block.ff[0].bias.chunk(2), strict=True)

@@ -23,7 +23,6 @@ READ: dict[tuple[str, str], tuple[str, str]] = {
     ("transformer", "model.residual"): (TRANSFORMER, "self.residual = nn.ModuleDict({n: Residual(keep=n in residual"),
     ("transformer", "model.norm"): (TRANSFORMER, "self.before = nn.ModuleDict({n: norm_before(norm, d_model)"),
     ("transformer", "model.activation"): (TRANSFORMER, 'gated = activation == "swiglu"'),
-    ("transformer", "model.d_ff"): (TRANSFORMER, "first = nn.Linear(d_model, 2 * d_ff if gated else d_ff)"),
     ("transformer", "model.zero_init"): (TRANSFORMER, "if zero_init:"),
     ("transformer", "model.n_layers"): (TRANSFORMER, "self.encoder = nn.ModuleList("),
     ("transformer", "model.n_heads"): (ATTENTION, "self.d_k = width = d_model // n_heads"),

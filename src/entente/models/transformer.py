@@ -83,8 +83,9 @@ class Block(nn.Module):
         self.residual = nn.ModuleDict({n: Residual(keep=n in residual, dropout=dropout) for n in self.present})
         if "ff" in self.present:
             gated = activation == "swiglu"
-            first = nn.Linear(d_model, 2 * d_ff if gated else d_ff)
-            self.ff = nn.Sequential(first, SwiGLU() if gated else nn.ReLU(), nn.Linear(d_ff, d_model))  # section 3.3
+            width = round(2 * d_ff / 3) if gated else d_ff  # with the gate, as many weights as without
+            first = nn.Linear(d_model, 2 * width if gated else width)
+            self.ff = nn.Sequential(first, SwiGLU() if gated else nn.ReLU(), nn.Linear(width, d_model))  # section 3.3
         if "self" in self.present:
             self.self_attention = make_attention("self")
         if "cross" in self.present:
@@ -176,7 +177,7 @@ class Transformer(Seq2Seq):
         d_model: Annotated[Width, doc("width of every layer")] = 128,
         n_heads: Annotated[int, Interval(ge=1, le=128), doc("attention heads per layer")] = 4,
         n_layers: Annotated[int, Interval(ge=1, le=64), doc("number of layers in the encoder, and in the decoder")] = 3,
-        d_ff: Annotated[int, Interval(ge=1, le=65536), doc("width of the feed-forward layers")] = 512,
+        d_ff: Annotated[int, Interval(ge=1, le=65536), doc("width of the feed-forward layers; swiglu has two thirds of it")] = 512,
         dropout: Annotated[DropoutRate, doc("dropout on embeddings and sublayer outputs")] = 0.1,
         attention_dropout: Annotated[DropoutRate, doc("dropout on attention weights")] = 0.0,
         residual: Annotated[Sequence[Sublayer], doc("sublayers that have a residual connection")] = SUBLAYERS,
