@@ -106,6 +106,16 @@ def test_runs_whose_short_names_are_equal_have_their_whole_paths(tmp_path: Path)
     assert read(tmp_path, one, two).settings.variants == [str(one.resolve()), str(two.resolve())]
 
 
+def test_learning_is_drawn_against_minutes_since_the_runs_may_differ_in_speed(tmp_path: Path) -> None:
+    base, other = write(tmp_path, "base", 0.1), write(tmp_path, "other", 0.6, optim__lr=0.1)
+    suite = read(tmp_path, base, other)
+    steps, bleu = zip(*suite.runs[0].history["valid/bleu"], strict=True)
+    minutes, drawn = zip(*suite.runs[0].by_minutes("valid/bleu"), strict=True)
+    assert minutes == pytest.approx([step * 9.5 / 1000 / 60 for step in steps]) and drawn == bleu  # 1,000 steps take 9.5 seconds
+    text = page(compare(suite, 200), suite)
+    assert "against minutes of training" in text and "against training steps" not in text
+
+
 def test_equal_settings_and_seeds_are_two_rows(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()

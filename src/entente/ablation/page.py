@@ -183,6 +183,10 @@ def page(comparison: Comparison, suite: Suite, analysis: "Analysis | None" = Non
     lengths = [split for split in comparison.splits if split in (comparison.splits[0], "test_long")]
     panels = partial(_panels, comparison, suite)
     difference = f"{comparison.splits[0]} difference" if comparison.splits else ""
+
+    def learning(run: Run) -> list[Points]:
+        return [run.by_minutes("valid/bleu") if suite.given else run.history.get("valid/bleu", [])]
+
     with matplotlib.rc_context(STYLE):
         return TEMPLATES.get_template("page.html.j2").render(
             comparison=comparison,
@@ -191,7 +195,7 @@ def page(comparison: Comparison, suite: Suite, analysis: "Analysis | None" = Non
             differences=_differences(suite),
             summary=summary(comparison),
             notes=notes(comparison),
-            learning=panels(lambda run: [run.history.get("valid/bleu", [])], "step", "validation BLEU", "curve"),
+            learning=panels(learning, "minutes" if suite.given else "step", "validation BLEU", "curve"),
             by_harm=sorted(comparison.rows[1:], key=lambda row: (row.get(difference) is None, row.get(difference) or 0.0)),
             proofs={run.variant: run.proof for run in reversed(suite.runs) if run.proof.differs},
             lengths=lengths,

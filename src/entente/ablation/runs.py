@@ -57,6 +57,8 @@ class Scores(BaseModel):
 
 
 class Training(BaseModel):
+    steps: int = 0
+    seconds: float = 0.0
     parameters: int
     tokens_per_second: float
     unigram_nll: float | None = None  # nats per target token of a unigram model, which predicts pieces by frequency
@@ -134,6 +136,13 @@ class Run:
                 last = {event.step: make_ndarray(event.tensor_proto).item() for event in events.Tensors(tag)}
                 curves[tag] = [(step, _rounded(last[step])) for step in sorted(last)]
         return curves
+
+    def by_minutes(self, tag: str) -> list[tuple[float, float]]:
+        """Returns a curve of `history` over minutes of training, at the run's mean speed; empty if the run has not finished."""
+        if self.training is None or not self.training.steps:
+            return []
+        minutes = self.training.seconds / self.training.steps / 60
+        return [(step * minutes, value) for step, value in self.history.get(tag, [])]
 
     def measured(self, aspect: str) -> Curves:
         """Returns the curves of one of DIAGNOSTICS by place in the model, without values that cannot be drawn, and
