@@ -111,7 +111,7 @@ def test_learning_is_drawn_against_minutes_since_the_runs_may_differ_in_speed(tm
     suite = read(tmp_path, base, other)
     steps, bleu = zip(*suite.runs[0].history["valid/bleu"], strict=True)
     minutes, drawn = zip(*suite.runs[0].by_minutes("valid/bleu"), strict=True)
-    assert minutes == pytest.approx([step * 9.5 / 1000 / 60 for step in steps]) and drawn == bleu  # 1,000 steps take 9.5 seconds
+    assert minutes == pytest.approx([step * 9.5 / 1000 / 60 for step in steps]) and drawn == bleu  # 9.5 s for 1,000 steps
     text = page(compare(suite, 200), suite)
     assert "against minutes of training" in text and "against training steps" not in text
 
