@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,6 +91,41 @@ def test_the_order_is_a_function_of_seed_and_epoch() -> None:
         assert sorted(map(sorted, a)) != sorted(map(sorted, b))  # the pairs are grouped differently
     widths = [max(len(tgt[i]) for i in batch) for batch in orders[1, 0]]
     assert widths not in (sorted(widths), sorted(widths)[::-1])  # not sorted by length
+
+
+@settings(max_examples=61, deadline=None)
+@given(lengths=lengths, max_tokens=st.integers(19, 97), seed=st.integers(0, 5), n=st.integers(0, 3), weighted=st.booleans())
+def test_an_epoch_is_sorted_by_length_then_at_random_and_its_batches_are_shuffled(
+    lengths: list[tuple[int, int]], max_tokens: int, seed: int, n: int, weighted: bool
+) -> None:
+    src, tgt = Rows(rows([a for a, _ in lengths])), Rows(rows([b for _, b in lengths]))
+    weights = np.array([1 + i % 3 for i in range(len(lengths))], np.int16) if weighted else None
+    generator = np.random.default_rng([seed, n])
+    chosen = [i for i in range(len(lengths)) for _ in range(1 if weights is None else weights[i])]
+    draws = generator.random(len(chosen)).tolist()
+    order = [i for _, _, i in sorted((-max(lengths[i]), draw, i) for i, draw in zip(chosen, draws, strict=True))]
+    expected: list[list[int]] = []
+    for i in order:
+        if not expected or max(lengths[expected[-1][0]]) * (len(expected[-1]) + 1) > max_tokens:
+            expected.append([])
+        expected[-1].append(i)
+    expected = [expected[i] for i in generator.permutation(len(expected))]
+    assert rows_of_epoch(TrainingBatches(src, tgt, max_tokens, seed, weights=weights), n) == expected
+
+
+def test_the_order_of_an_epoch_takes_four_bytes_a_pair() -> None:
+    pairs = 200_003
+    src = tgt = Rows([[7] * 13] * pairs)
+    tracemalloc.start()
+    try:
+        batches = TrainingBatches(src, tgt, max_tokens=4099, seed=1)
+        kept = tracemalloc.get_traced_memory()[0]
+        epoch = batches.epoch(0)
+        used, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(epoch) == batches.batches_per_epoch == -(-pairs // (4099 // 13))
+    assert kept < 9 * pairs and used - kept < 5 * pairs and peak < 41 * pairs
 
 
 def test_pairs_too_long_to_train_on_are_dropped_and_logged(caplog: pytest.LogCaptureFixture) -> None:

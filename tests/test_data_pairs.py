@@ -1,11 +1,14 @@
 """Pairs are stored in Arrow unchanged, and a corpus is never held as Python strings all at once."""
 
 import gc
-import os
+import hashlib
 import random
+import shutil
+import tempfile
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +21,7 @@ from entente.data import corpora, pairs, tokenizer
 from entente.data.corpora import files
 from entente.data.files import Columns, Pair, read_pairs
 from entente.data.pairs import Pairs
-from entente.data.tokenizer import Tokenizer, Vocabulary, texts
+from entente.data.tokenizer import Tokenizer, Vocabulary, digest, texts
 from entente.errors import InputError
 
 sentence = st.text("aé œ😀\u2028", max_size=5)
@@ -47,7 +50,9 @@ def test_pairs_with_text_are_stored_in_order(rows: list[tuple[Pair, bool]]) -> N
     if not kept:
         return
     dataset = made.dataset()
-    assert [text for block in texts(dataset, "tgt", "src") for text in block] == [*dataset["tgt"], *dataset["src"]]
+    lines = [*dataset["tgt"], *dataset["src"]]
+    assert [text for block in texts(dataset, "tgt", "src") for text in block] == lines
+    assert digest(dataset, "tgt", "src") == hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
 
 def test_a_corpus_is_never_held_as_python_strings_all_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,28 +97,36 @@ def test_a_tokenizer_learns_from_a_sample_of_a_large_corpus(tmp_path: Path, monk
     assert learned[3:] == [both]
 
 
-def test_holding_out_pairs_frees_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_are_not_in_memory_but_in_files_without_a_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(pairs, "MAX_BLOCK_PAIRS", 211)
-    made = Pairs((f"phrase {i} " * 31, f"sentence {i} " * 31) for i in range(1009))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     gc.collect()
-    before, size = pairs.POOL.bytes_allocated(), made.dataset().data.nbytes
+    before = pa.total_allocated_bytes() + pairs.POOL.bytes_allocated()
+    made = Pairs((f"phrase {i} " * 31, f"sentence {i} " * 31) for i in range(1009))
     held = corpora._take_held_out(made, {"valid": 101, "test": 0, "seed": 1}, with_test=True)
     assert len(held["valid"]) == 101 and len(made) == 1009 - 101
-    assert pairs.POOL.bytes_allocated() < before + 0.2 * size
+    assert pa.total_allocated_bytes() + pairs.POOL.bytes_allocated() < before + 0.01 * made.dataset().data.nbytes
+    assert [*tmp_path.iterdir()] == []
 
 
-def test_text_that_needs_more_than_half_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 30}.__getitem__)
+def give_disk(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    """Makes the free space of the disk seem to be `free` bytes."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
+
+
+def test_text_that_needs_more_than_half_of_the_disk_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "MAX_BLOCK_PAIRS", 211)  # since each block takes half a kilobyte more
+    give_disk(monkeypatch, 122_880)
     fits = [("phrase", "sentence")] * 2003
-    assert len(Pairs(fits)) == len(fits)  # about 45 kB
-    with pytest.raises(InputError, match=r"more text than fits in half of this machine's memory \(0\.0 GB\); give less text"):
+    assert len(Pairs(fits)) == len(fits)  # about 50 kB
+    with pytest.raises(InputError, match=r"more text than fits in half of the free space of .+ \(0\.0 GB\); give less text"):
         Pairs(fits * 2)
-    monkeypatch.delattr(os, "sysconf")  # Windows has no sysconf, so there is no limit
+    give_disk(monkeypatch, 245_760)
     assert len(Pairs(fits * 2)) == 2 * len(fits)
 
 
-def test_a_few_bytes_of_parquet_are_not_unpacked_beyond_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 5000}.__getitem__)
+def test_a_few_bytes_of_parquet_do_not_fill_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    give_disk(monkeypatch, 20_480_000)
     monkeypatch.setattr(pairs, "MAX_BLOCK_PAIRS", 10_000)  # so many that only the number of characters ends a block
     monkeypatch.setattr(pairs, "LONGEST_BLOCK", 1 << 23)
     repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 101, pa.int32()), pa.array(["x" * 499_979]))
@@ -128,6 +141,6 @@ def test_a_few_bytes_of_parquet_are_not_unpacked_beyond_memory(monkeypatch: pyte
             read += 1
             yield pair
 
-    with pytest.raises(InputError, match=r"more text than fits in half of this machine's memory"):
+    with pytest.raises(InputError, match="more text than fits in half of the free space"):
         Pairs(counted())
     assert read < 50

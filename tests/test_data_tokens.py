@@ -1,4 +1,10 @@
-"""Texts are encoded into token ids only once, in blocks of any size."""
+"""Texts are encoded into token ids only once, in blocks of any size, and the ids of train are shared by processes and runs."""
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entente.data import tokenizer
-from entente.data.batches import Rows
+from entente.data.batches import Rows, write_rows
 from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
@@ -75,3 +81,90 @@ def test_overfitting_has_ids_of_its_own(data: TranslationData) -> None:
     assert 1 < len(chosen) < len(src)
     for name in ("train", "valid", "test"):
         assert lists(one.ids(name))[0] == [src[row].tolist() for row in chosen]
+
+
+@pytest.fixture
+def corpus(pairs: Dataset) -> Corpus:
+    return Corpus("numbers", pairs, pairs.select(range(7)), {})
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_stored_ids_are_those_in_memory(corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path, plain: bool) -> None:
+    vocabulary = Vocabulary.train(corpus.train, 290, "bpe", plain, plain_source=plain)  # joint or not
+    memory = TranslationData(corpus, vocabulary, 211, seed=3)
+    for _ in range(2):  # the ids are encoded, then read from the cache
+        stored = TranslationData(corpus, vocabulary, 211, seed=3, cache_dir=tmp_path)
+        assert lists(stored.ids("train")) == lists(memory.ids("train")) and len(list(tmp_path.iterdir())) == 2
+        for one, other in zip(stored.ids("train"), memory.ids("train"), strict=True):
+            assert one.values.dtype == np.uint16 and not one.values.flags.writeable and not one.values.flags.owndata
+            assert one.lengths.tolist() == other.lengths.tolist()
+            assert one.counts(307).tolist() == np.bincount(other.values, minlength=307).tolist()
+        assert stored.unigram_nll() == memory.unigram_nll()
+        assert [batch.src.tolist() for batch, _ in zip(stored.train_dataloader(), range(5), strict=False)] == [
+            batch.src.tolist() for batch, _ in zip(memory.train_dataloader(), range(5), strict=False)
+        ]
+    assert lists(stored.ids("valid")) == lists(memory.ids("valid")) and len(list(tmp_path.iterdir())) == 2
+    TranslationData(corpus, vocabulary, 211, seed=3, overfit=True, cache_dir=tmp_path).ids("train")
+    assert len(list(tmp_path.iterdir())) == 2  # the batch that it memorises is not stored
+
+
+@given(
+    expected=st.lists(st.lists(st.integers(0, 2**17), min_size=1, max_size=3), min_size=1, max_size=23), size=st.integers(1, 9)
+)
+def test_rows_are_read_as_they_were_written(expected: Ids, size: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path, dtype = tmp_path_factory.mktemp("rows") / "x.ids", np.dtype(np.uint32)
+    with path.open("wb") as file:
+        write_rows(file, (expected[i : i + size] for i in range(0, len(expected), size)), len(expected), dtype)
+    rows = Rows.stored(path, len(expected), dtype)
+    assert [row.tolist() for row in rows] == expected and rows.lengths.tolist() == list(map(len, expected))
+    assert path.stat().st_size == 8 * len(expected) + 4 * sum(map(len, expected))
+
+
+def test_ids_of_another_text_or_tokenizer_are_not_used(corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path) -> None:
+    other = Corpus("fewer", corpus.train.select(range(3, 31)), corpus.valid, {})
+    for text, pieces in itertools.product((corpus, other), (290, 291)):
+        data = TranslationData(text, Vocabulary.train(corpus.train, pieces, "bpe", True), 211, seed=3, cache_dir=tmp_path)
+        assert lists(data.ids("train"))[0] == data.vocabulary.encode_src(text.train["src"][:])
+    assert len(list(tmp_path.iterdir())) == 8
+
+
+def test_damaged_ids_are_encoded_again(corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path) -> None:
+    def ids() -> tuple[Ids, Ids]:
+        return lists(TranslationData(corpus, vocabulary, 211, seed=3, cache_dir=tmp_path).ids("train"))
+
+    expected, content = ids(), {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for path, good in content.items():
+        for damaged in (b"", good[:101], good + b"\0", bytes([*good[:-3], good[-3] ^ 1, *good[-2:]])):
+            path.write_bytes(damaged)
+            assert ids() == expected
+            assert {path: path.read_bytes() for path in tmp_path.iterdir()} == content
+
+
+# Says when it is ready, and waits for a line, so that two processes begin together.
+PROGRAM = """
+import sys
+from pathlib import Path
+from datasets import Dataset
+from entente.data.corpora import Corpus
+from entente.data.module import TranslationData
+from entente.data.tokenizer import Vocabulary
+pairs = Dataset.from_dict({"src": [f"Le {i} " * 7 for i in range(10_007)], "tgt": [f"The {i} " * 5 for i in range(10_007)]})
+print("ready", flush=True)
+input()
+vocabulary = Vocabulary.train(pairs, 290, "bpe", True, Path(sys.argv[1]) / "tokenizer")
+data = TranslationData(Corpus("numbers", pairs, pairs, {}), vocabulary, 211, 3, cache_dir=Path(sys.argv[1]) / "ids")
+print(*(hash(rows.values.tobytes() + rows.lengths.tobytes()) for rows in data.ids("train")))
+"""
+
+
+def test_processes_that_prepare_the_same_text_at_once_share_their_files(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    both = [subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, text=True, env=environment) for _ in range(2)]
+    assert [process.stdout.readline() for process in both if process.stdout] == ["ready\n"] * 2
+    for process in both:
+        print(file=process.stdin, flush=True)
+    ended = [process.communicate() for process in both]
+    assert [process.returncode for process in both] == [0, 0], ended
+    assert ended[0][0] == ended[1][0] and len(ended[0][0].split()) == 2
+    assert sorted(path.suffix for path in tmp_path.rglob("*") if path.is_file()) == [".ids", ".ids", ".model"]

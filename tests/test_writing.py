@@ -6,10 +6,11 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
-from entente.files import open_atomic, remove_leftovers, scratch, write_json
+from entente.files import cached, open_atomic, remove_leftovers, scratch, write_json
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
@@ -27,7 +28,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_the_files_of_a_dead_writer_are_removed_and_those_of_a_live_one_are_not(tmp_path: Path) -> None:
-    program = "import os, sys; from pathlib import Path; from entente.files import open_atomic, scratch\n"
+    program = "import os, sys; from pathlib import Path; from entente.files import cached, open_atomic, scratch\n"
     program += "with open_atomic(Path('a')), scratch(Path()): os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False).returncode == -signal.SIGKILL
     assert len(list(tmp_path.iterdir())) == 4  # a file, a folder, and a lock for each
@@ -82,3 +83,21 @@ print(len(names))
 def test_the_package_imports_without_modules_that_only_unix_has() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_UNIX], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and int(done.stdout) > 50, done.stderr
+
+
+def test_a_cached_file_is_made_once_for_each_key(tmp_path: Path) -> None:
+    made = []
+
+    def cache(key: object, content: bytes) -> bytes:
+        return cached(tmp_path / "cache", key, ".x", lambda file: (made.append(key), file.write(content))).read_bytes()
+
+    assert [cache("one", b"1"), cache("one", b"2"), cache(("one", 1), b"3"), cache("one", b"")] == [b"1", b"1", b"3", b"1"]
+    assert made == ["one", ("one", 1)]
+    with pytest.raises(RuntimeError):
+        cached(tmp_path / "cache", "two", ".x", fail_after_writing)
+    assert len(os.listdir(tmp_path / "cache")) == 2 and cache("two", b"4") == b"4"
+
+
+def fail_after_writing(file: BinaryIO) -> None:
+    file.write(b"half")
+    raise RuntimeError

@@ -6,6 +6,7 @@ A file is prepared next to its destination, in a folder named `.entente-*.new`. 
 which the system releases if the writer dies. The next writer removes every such folder whose lock it finds released.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -173,6 +174,26 @@ def remove_leftovers(folder: Path) -> None:
             with FileLock(lock, timeout=0):
                 shutil.rmtree(path.with_suffix(".new"), ignore_errors=True)
             lock.unlink(missing_ok=True)
+
+
+def cached(folder: Path, key: object, suffix: str, write: Callable[[BinaryIO], object]) -> Path:
+    """Returns a file of a cache, and calls `write` to make it if it is missing, damaged or unreadable. Its name contains a
+    digest of `key`, which is everything that its content depends on, and a digest of its content. Processes that make it at the
+    same time replace it by an equal file. Raises OSError if it cannot be written."""
+    name = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
+
+    def place(path: Path) -> Path:
+        with path.open("rb") as file:
+            return folder / f"{name}-{hashlib.file_digest(file, 'sha256').hexdigest()[:16]}{suffix}"
+
+    for path in sorted(folder.glob(f"{name}-*{suffix}")):
+        with suppress(OSError):  # the file may belong to another user
+            if path == place(path):
+                return path
+    with scratch(folder) as new:
+        with (new / name).open("wb") as file:
+            write(file)
+        return (new / name).replace(place(new / name))
 
 
 def write_text(path: Path, text: str) -> None:

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import warnings
+from contextlib import suppress
 from typing import Annotated
 
 import torch
@@ -35,6 +36,12 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError, TypeError):  # another C library, without mallopt; or Windows, where CDLL(None) fails
         return False
     return all([mallopt(parameter, value) for parameter, value in MALLOC.items()])
+
+
+def return_freed_memory() -> None:
+    """Makes glibc return the memory that is free now to the kernel, after work that needed more than later work will."""
+    with suppress(AttributeError, OSError, TypeError):  # see `keep_freed_memory`
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def stop_with(parent: int) -> None:

@@ -7,15 +7,18 @@ is logged whenever nothing else has been printed for some seconds, so that a slo
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from threading import Event, Thread
+from typing import TypeVar
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
 from entente.console import escape
+
+T = TypeVar("T")
 
 log = logging.getLogger("entente")
 
@@ -138,3 +141,13 @@ def show_progress(text: str) -> None:
     """Shows how far the innermost task has come, if there is a task."""
     if display.tasks:
         display.tasks[-1].progress = text
+
+
+def show_share(items: Iterable[T], total: int, of: str) -> Iterator[T]:
+    """Yields the items, `total` in number, and shows which share of them has been used and the time left."""
+    began = time.monotonic()
+    for done, item in enumerate(items):
+        if done:
+            show_progress(f"{done / total:.0%} of {of}, {clock((time.monotonic() - began) / done * (total - done))} left")
+        yield item
+    show_progress("")

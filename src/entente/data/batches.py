@@ -9,7 +9,8 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, islice
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +22,8 @@ from entente.errors import InputError
 
 Grouping = Literal["alike", "mixed", "alone"]
 
+TOKENS_PER_BLOCK = 1 << 20
+
 TAIL_DIVISOR, MIN_TAIL_TOKENS = 4, 1024  # late batches of an evaluation take 1/4 of the remaining tokens, but at least 1,024
 
 log = logging.getLogger("entente")
@@ -30,13 +33,23 @@ class Rows:
     """The token ids of N sentences, end to end in one array; indexing returns a read-only view of one sentence."""
 
     def __init__(self, ids: Iterable[Sequence[int]]) -> None:
-        values, lengths = array("i"), array("q")
+        values, lengths = array("i"), array("i")
         for row in ids:
             values.extend(row)
             lengths.append(len(row))
-        self.values, self.lengths = np.asarray(values), np.asarray(lengths)  # (all tokens,) int32, (N,) int64
+        self.values, self.lengths = np.asarray(values), np.asarray(lengths)  # (all tokens,) and (N,), int32
         self.values.flags.writeable = False
-        self._ends = self.lengths.cumsum()
+        self._ends = self.lengths.cumsum(dtype=np.int64)
+
+    @classmethod
+    def stored(cls, path: Path, n: int, dtype: np.dtype[Any]) -> "Rows":
+        """Returns the N sentences in a file of `write_rows`. The ids stay in the file: the kernel reads them when they are
+        used, and keeps one copy in memory for all processes."""
+        rows = cls(())
+        rows._ends = np.asarray(np.memmap(path, np.int64, "r", shape=n))
+        rows.values = np.asarray(np.memmap(path, dtype, "r", offset=rows._ends.nbytes))
+        rows.lengths = np.diff(rows._ends, prepend=0).astype(np.int32)
+        return rows
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -44,6 +57,26 @@ class Rows:
     def __getitem__(self, row: int) -> np.ndarray:
         end = self._ends[row]
         return self.values[end - self.lengths[row] : end]
+
+    def counts(self, pieces: int) -> np.ndarray:
+        """Returns how often each id below `pieces` occurs. Counts in blocks, since NumPy converts what it counts to int64."""
+        counts = np.zeros(pieces, np.int64)
+        for start in range(0, len(self.values), TOKENS_PER_BLOCK):
+            counts += np.bincount(self.values[start : start + TOKENS_PER_BLOCK], minlength=pieces)
+        return counts
+
+
+def write_rows(file: BinaryIO, blocks: Iterable[Sequence[Sequence[int]]], n: int, dtype: np.dtype[Any]) -> None:
+    """Writes the token ids of N sentences, given in blocks: where each ends, (N,) int64, then all tokens."""
+    ends, first, tokens = np.empty(n, np.int64), 0, 0
+    file.seek(ends.nbytes)
+    for block in blocks:
+        rows = Rows(block)
+        file.write(rows.values.astype(dtype).data)
+        ends[first : first + len(rows)] = tokens + rows._ends
+        first, tokens = first + len(rows), tokens + len(rows.values)
+    file.seek(0)
+    file.write(ends.data)
 
 
 class Batch(NamedTuple):
@@ -87,7 +120,7 @@ def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
 
 def rows_within(longest: np.ndarray, max_tokens: int) -> np.ndarray:
     """Returns the indices of the pairs with at most `max_tokens` tokens on each side. Raises InputError if there are none."""
-    rows = np.flatnonzero(longest <= max_tokens)
+    rows = np.flatnonzero(longest <= max_tokens).astype(np.int32)
     if not len(rows):
         raise InputError(
             f"data.batch.max_tokens={max_tokens}: every training pair is longer; the shortest has "
@@ -116,25 +149,24 @@ class TrainingBatches:
     ) -> None:
         self._sample = sample
         self._src, self._tgt, self._seed, self._accumulate = src, tgt, seed, accumulate
-        self._lengths = np.stack([src.lengths, tgt.lengths])  # (2, pairs)
-        longest = self._lengths.max(axis=0)
-        self._rows = rows_within(longest, max_tokens)
+        longest = np.maximum(src.lengths, tgt.lengths)
+        self._rows = rows_within(longest, max_tokens)  # with an int32 for each pair, as all arrays here, since pairs are many
         self.dropped = len(longest) - len(self._rows)
         if self.dropped:
             log.warning("%d training pairs with more than %d tokens were dropped", self.dropped, max_tokens)
         if weights is not None:
             self._rows = self._rows.repeat(weights[self._rows])
+        self._shortness = -longest[self._rows]
         # All epochs use these slices: shuffling only swaps rows of equal length, so each slice always has the same lengths.
-        self._parts = _cut(-np.sort(-longest[self._rows]), np.full(len(self._rows), max_tokens))
+        self._parts = _cut(-np.sort(self._shortness), np.broadcast_to(max_tokens, len(self._rows)))
         self.batches_per_epoch = len(self._parts)
         self.position = 0
 
     def epoch(self, n: int) -> list[np.ndarray]:
-        """Returns the rows of each batch of epoch n, in a new order. The rows are arrays, because Python integers would take
-        five times the memory."""
+        """Returns the rows of each batch of epoch n, in a new order: views of one array of int32, because Python integers would
+        take ten times the memory."""
         generator = np.random.default_rng([self._seed, n])
-        src, tgt = self._lengths[:, self._rows]
-        order = self._rows[np.lexsort((generator.random(len(src)), -np.maximum(src, tgt)))]
+        order = self._rows[np.lexsort((generator.random(len(self._rows)), self._shortness))]
         return [order[self._parts[i]] for i in generator.permutation(len(self._parts))]
 
     def batch(self, rows: np.ndarray, n: int = 0) -> Batch:
@@ -142,7 +174,7 @@ class TrainingBatches:
         with record_function("TrainingBatches.batch"):  # shows batches by name in profiles, like torch's DataLoader
             if self._sample is None:
                 return collate(self._src, self._tgt, rows.tolist())
-            return collate(*self._sample(rows, n), range(len(rows)))._replace(index=torch.from_numpy(rows))
+            return collate(*self._sample(rows, n), range(len(rows)))._replace(index=torch.tensor(rows, dtype=torch.int64))
 
     def __iter__(self) -> Iterator[Batch]:
         consumed = self.position % self._accumulate  # batches of the current step that were already used

@@ -285,9 +285,12 @@ def _corpus(
     made = {} if "valid" in parts else _take_held_out(parts["train"], split, with_test="test" not in parts)
     held = {match_key(side) for part in made.values() for pair in part for side in pair} if extra else set()
     for pairs in sources:
-        found = [_fault(pair, max_words, max_ratio or inf, held) for pair in pairs]
-        pairs.keep(np.array([not fault for fault in found], bool))
-        faults.update(f"train: {fault}" for fault in found if fault)
+        usable = np.ones(len(pairs), bool)
+        for row, pair in enumerate(pairs):
+            if fault := _fault(pair, max_words, max_ratio or inf, held):
+                usable[row] = False
+                faults[f"train: {fault}"] += 1
+        pairs.keep(usable)
     for part, count in count_overlap(chain.from_iterable(sources), given).items():
         log.info("%s: %d of %d pairs have a sentence that is also in train", part, count, len(given[part]))
     train = [pairs.dataset() for pairs in sources]

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import lightning as L
 import numpy as np
+import sentencepiece
 import torch
 from annotated_types import Interval, doc
 from datasets import Dataset
@@ -22,15 +25,18 @@ from entente.data.batches import (
     rows_within,
     split_of,
     to_device,
+    write_rows,
 )
 from entente.data.corpora import AtLeastOne, Corpus
-from entente.data.tokenizer import BOS, Vocabulary, texts
+from entente.data.tokenizer import BOS, Vocabulary, digest, texts
 from entente.errors import InputError
+from entente.files import cached, writable
 
 
 class TranslationData(L.LightningDataModule):
     """The training and evaluation batches of a corpus. With `overfit`, every split consists of the pairs of one training batch,
-    which a correct model can memorise. `limit_batches` is the limit of every EvaluationSplit."""
+    which a correct model can memorise. `limit_batches` is the limit of every EvaluationSplit. The token ids of train
+    are in files in `cache_dir`, if given, which other processes and later runs also use."""
 
     def __init__(
         self,
@@ -44,16 +50,17 @@ class TranslationData(L.LightningDataModule):
         bpe_dropout: Annotated[
             float, Interval(ge=0, lt=1), doc("probability of skipping a merge of pieces, in training only; type=bpe")
         ] = 0.0,
+        cache_dir: Path | None = None,
     ) -> None:
         super().__init__()
         self.corpus, self.vocabulary, self.seed = corpus, vocabulary, seed
         self.max_tokens, self.eval_max_tokens, self.limit_batches = max_tokens, eval_max_tokens, limit_batches
-        self.bpe_dropout = bpe_dropout
+        self.bpe_dropout, self._cache_dir = bpe_dropout, cache_dir
         self._ids: dict[str, tuple[Rows, Rows]] = {}  # by split
         if overfit:
             one = corpus.train.select(self.train_dataloader().epoch(0)[0])
             self.corpus = replace(corpus, train=one, valid=one, tests=dict.fromkeys(corpus.tests, one), gold={}, weights=None)
-            self._ids = {}
+            self._ids, self._cache_dir = {}, None
 
     def check(self, decoded: Sequence[str]) -> None:
         """Raises InputError if all training pairs are too long, or if a split in `decoded` has no batch or contains
@@ -73,10 +80,19 @@ class TranslationData(L.LightningDataModule):
     def ids(self, split: str) -> tuple[Rows, Rows]:
         """Returns the token ids of a split: source ids with EOS, target ids with BOS and EOS. Each split is encoded once."""
         if (name := split_of(split)) not in self._ids:
-            src = map(self.vocabulary.encode_src, texts(self.pairs(name), "src"))
-            tgt = map(self.vocabulary.encode_tgt, texts(self.pairs(name), "tgt"))
-            self._ids[name] = Rows(chain.from_iterable(src)), Rows(chain.from_iterable(tgt))
+            self._ids[name] = self._encode(name, "src"), self._encode(name, "tgt")
         return self._ids[name]
+
+    def _encode(self, split: str, side: str) -> Rows:
+        pairs, tokenizer = self.pairs(split), getattr(self.vocabulary, side)
+        blocks = map(getattr(self.vocabulary, f"encode_{side}"), texts(pairs, side))
+        if split != "train" or not self._cache_dir:
+            return Rows(chain.from_iterable(blocks))
+        dtype = np.min_scalar_type(len(tokenizer) - 1)  # uint16 for up to 65,536 pieces
+        key = side, sentencepiece.__version__, tokenizer.model, tokenizer.plain, digest(pairs, side)
+        with writable(f"the token ids in {self._cache_dir}", "output_dir"):
+            write = partial(write_rows, blocks=blocks, n=len(pairs), dtype=dtype)
+            return Rows.stored(cached(self._cache_dir, key, ".ids", write), len(pairs), dtype)
 
     def train_dataloader(self) -> TrainingBatches:
         accumulate = self.trainer.accumulate_grad_batches if self.trainer else 1
@@ -119,7 +135,6 @@ class TranslationData(L.LightningDataModule):
 
     def unigram_nll(self) -> float:
         """Returns the validation loss, in nats per target token or EOS, of a unigram model of train with add-one smoothing."""
-        size = len(self.vocabulary.tgt)
-        train, valid = (np.bincount(self.ids(split)[1].values, minlength=size) for split in ("train", "valid"))
+        train, valid = (self.ids(split)[1].counts(len(self.vocabulary.tgt)) for split in ("train", "valid"))
         train[BOS] = valid[BOS] = 0
         return float(-(valid * np.log((train + 1) / (train + 1).sum())).sum() / valid.sum())

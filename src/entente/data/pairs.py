@@ -1,17 +1,20 @@
-"""Stores sentence pairs in Arrow tables, which take a third of the memory of Python strings, and selects pairs to hold out."""
+"""Stores sentence pairs on disk, in Arrow tables that are mapped into memory, and selects pairs to hold out."""
 
 import hashlib
+import mmap
+import shutil
+import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from entente.console.log import show_progress
+from entente.console.log import show_progress, show_share
 from entente.errors import InputError
-from entente.process import memory
+from entente.files import writable
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -22,25 +25,39 @@ MAX_BLOCK_PAIRS = 10_000  # only one block at a time is held as Python strings
 LONGEST_BLOCK = 1 << 26  # characters per block; each block is briefly in memory twice, as Python strings and in Arrow
 ARROW_SCHEMA = pa.schema({"src": pa.string(), "tgt": pa.string()})
 POOL = pa.system_memory_pool()  # Arrow's default pool takes 1.5 times the memory
+MAPPED = WeakSet[mmap.mmap]()  # the files of all pairs in use
 
 
 class Pairs:
-    """The pairs read from `where` that have text on both sides; they can be iterated over repeatedly. Raises InputError if they
-    take more than half of the machine's memory, since token ids and the model need the other half."""
+    """The pairs read from `where` that have text on both sides; they can be iterated over repeatedly. They are in a temporary
+    file without a name, which exists while they are used. Raises InputError if it takes more than half of the free space."""
 
     def __init__(self, pairs: Iterable[Pair], where: str = "these pairs") -> None:
         self.where, self.read = where, 0
-        blocks, size, most = list[pa.RecordBatch](), 0, memory() // 2
-        for block in self._blocks(pairs):
-            sides = [pa.array(side, pa.string(), memory_pool=POOL) for side in zip(*block, strict=True)]
-            blocks.append(pa.record_batch(sides, schema=ARROW_SCHEMA))
-            size += blocks[-1].nbytes
-            if size > most:
-                raise InputError(
-                    f"{where}: more text than fits in half of this machine's memory ({most / 1e9:.1f} GB); give less text"
-                )
-        self._table = pa.Table.from_batches(blocks, ARROW_SCHEMA)
+        self._table = self._store(
+            pa.record_batch(
+                [pa.array(side, pa.string(), memory_pool=POOL) for side in zip(*block, strict=True)], schema=ARROW_SCHEMA
+            )
+            for block in self._blocks(pairs)
+        )
         self.empty = self.read - len(self)
+
+    def _store(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+        """Writes the batches to a temporary file and returns them as a table whose pages the kernel reads as needed."""
+        with writable(f"{self.where}: a temporary copy", "TMPDIR"), tempfile.TemporaryFile() as file:
+            most = shutil.disk_usage(folder := tempfile.gettempdir()).free // 2
+            with pa.ipc.new_stream(file, ARROW_SCHEMA) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+                    if file.tell() > most:
+                        raise InputError(
+                            f"{self.where}: more text than fits in half of the free space of {folder} ({most / 1e9:.1f} GB); "
+                            "give less text, or another TMPDIR"
+                        )
+            file.flush()
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        MAPPED.add(mapped)
+        return pa.ipc.open_stream(pa.py_buffer(mapped)).read_all()
 
     def _blocks(self, pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
         """Yields the pairs with text on both sides, in blocks that fit in memory however long their sentences are."""
@@ -61,12 +78,16 @@ class Pairs:
         return len(self._table)
 
     def __iter__(self) -> Iterator[Pair]:
-        for block in self._table.to_batches():
+        blocks = self._table.to_batches()
+        for block in show_share(blocks, len(blocks), self.where):
             yield from zip(*(side.to_pylist() for side in block.columns), strict=True)
 
     def keep(self, mask: np.ndarray) -> None:
-        """Drops the pairs at which `mask` (N,) is false. Briefly needs memory for the old and the new table."""
-        self._table = pc.filter(self._table, pa.array(mask), memory_pool=POOL)
+        """Drops the pairs at which `mask` (N,) is false. Briefly needs space on the disk for the old and the new table."""
+        if not mask.all():
+            batches = self._table.to_batches()
+            parts = np.split(mask, np.cumsum([len(batch) for batch in batches])[:-1])
+            self._table = self._store(batch.filter(pa.array(part)) for batch, part in zip(batches, parts, strict=True))
 
     def dataset(self) -> "Dataset":
         """Returns the pairs as a Dataset, without a copy. Its fingerprint is random, because `datasets` would pickle all the
@@ -76,6 +97,13 @@ class Pairs:
         from datasets import Dataset  # here, since it takes half a second, and translation needs no Dataset
 
         return Dataset(self._table, fingerprint=uuid.uuid4().hex)
+
+
+def release_pages() -> None:
+    """Removes the text of all pairs from this process's memory; what is used again is read from the files again."""
+    for mapped in MAPPED:
+        if hasattr(mapped, "madvise"):  # not on Windows
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def match_key(sentence: str) -> str:

@@ -22,7 +22,7 @@ from entente.training.run_directory import CheckpointSettings
 from entente.training.views import Views
 
 TOKENIZER_GIVEN = {"corpus_train", "cache_dir"}  # arguments supplied by the program, not by the configuration
-BATCH_GIVEN = {"corpus", "vocabulary", "seed", "overfit", "limit_batches"}
+BATCH_GIVEN = {"corpus", "vocabulary", "seed", "overfit", "limit_batches", "cache_dir"}
 # Values for settings that are missing from older stored configurations, if today's defaults would change the run's behaviour.
 OLD_DEFAULTS = {"optim": {"decay_from": 0}}
 

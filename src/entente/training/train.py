@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,14 @@ from entente import checkpoint
 from entente.console.log import Task, clock
 from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
+from entente.data.pairs import release_pages
 from entente.data.tokenizer import Vocabulary, texts
 from entente.data.words import known_words
 from entente.errors import InputError, reason
 from entente.evaluation import show, write_translations
 from entente.files import path_of, write_json
 from entente.models.seq2seq import parameter_count
-from entente.process import prepare_process, silence_lightning
+from entente.process import prepare_process, return_freed_memory, silence_lightning
 from entente.training import run_directory, views
 from entente.training.progress import TrainingProgress
 from entente.training.run_directory import Checkpoints, LogFile, ResumePoint
@@ -123,9 +123,9 @@ def prepare_run(settings: RunSettings) -> tuple[TranslationData, Translator]:
     corpus = read_corpus(settings.data)
     with Task("training the tokenizer, or reading it from the cache"):
         text = corpus.digest()
-        cache = Path(settings.output_dir) / "cache" / "tokenizer"
-        vocabulary = Vocabulary.train(corpus.train, **settings.data["tokenizer"], cache_dir=cache)
-        words = known_words(chain.from_iterable(texts(corpus.train, "src")))
+        cache = Path(settings.output_dir) / "cache"
+        vocabulary = Vocabulary.train(corpus.train, **settings.data["tokenizer"], cache_dir=cache / "tokenizer")
+        words = known_words(map("\n".join, texts(corpus.train, "src")))
     data = TranslationData(
         corpus,
         vocabulary,
@@ -133,6 +133,7 @@ def prepare_run(settings: RunSettings) -> tuple[TranslationData, Translator]:
         seed=settings.seed,
         overfit=settings.overfit,
         limit_batches=settings.trainer.limit_batches,
+        cache_dir=cache / "ids",
     )
     if settings.overfit:
         pairs = len(data.pairs("train"))
@@ -142,6 +143,8 @@ def prepare_run(settings: RunSettings) -> tuple[TranslationData, Translator]:
         )
     with Task("splitting the sentences into pieces"):
         data.check(decoded=["valid", *corpus.tests])
+    release_pages()
+    return_freed_memory()  # most of it was used to train the tokenizer
     checkpoint.plan(settings.model, vocabulary, copies=4)  # weights, gradients, and Adam's two moments
     model = checkpoint.build(settings.model, vocabulary, settings.seed)
     entry = checkpoint.entry(settings.stored_config(), vocabulary, text, words)
