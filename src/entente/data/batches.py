@@ -115,7 +115,8 @@ class TrainingBatches:
         sample: Sample | None = None,
     ) -> None:
         self._sample = sample
-        self._src, self._tgt, self._seed, self._accumulate = src, tgt, seed, accumulate
+        self._src, self._tgt, self._seed = src, tgt, seed
+        self._rank, self._processes, self.batches_per_step = 0, 1, accumulate
         self._lengths = np.stack([src.lengths, tgt.lengths])  # (2, pairs)
         longest = self._lengths.max(axis=0)
         self._rows = rows_within(longest, max_tokens)
@@ -127,7 +128,14 @@ class TrainingBatches:
         # All epochs use these slices: shuffling only swaps rows of equal length, so each slice always has the same lengths.
         self._parts = _cut(-np.sort(-longest[self._rows]), np.full(len(self._rows), max_tokens))
         self.batches_per_epoch = len(self._parts)
-        self.position = 0
+        self.position = 0  # counts the batches of all processes
+
+    def dealt_out(self, rank: int, processes: int) -> "TrainingBatches":
+        """Makes a step take `accumulate` batches of each of `processes` processes, which get one in turn; returns self, the
+        batches of the process `rank`."""
+        self._rank, self._processes = rank, processes
+        self.batches_per_step *= processes
+        return self
 
     def epoch(self, n: int) -> list[np.ndarray]:
         """Returns the rows of each batch of epoch n, in a new order. The rows are arrays, because Python integers would take
@@ -145,18 +153,18 @@ class TrainingBatches:
             return collate(*self._sample(rows, n), range(len(rows)))._replace(index=torch.from_numpy(rows))
 
     def __iter__(self) -> Iterator[Batch]:
-        consumed = self.position % self._accumulate  # batches of the current step that were already used
-        first, done = divmod(self.position - consumed, self.batches_per_epoch)
-        plan = chain.from_iterable(self.epoch(n)[done if n == first else 0 :] for n in count(first))
+        consumed = self.position % self.batches_per_step  # batches of the current step that were already used
         n = self.position - consumed
-        while step := [self.batch(rows, n + i) for i, rows in enumerate(islice(plan, self._accumulate))]:
+        first, done = divmod(n, self.batches_per_epoch)
+        plan = chain.from_iterable(self.epoch(n)[done if n == first else 0 :] for n in count(first))
+        while step := [self.batch(rows, n + i) for i, rows in enumerate(islice(plan, self.batches_per_step))]:
             tokens = sum(int((batch.tgt[:, 1:] != PAD).sum()) for batch in step)  # BOS is not a target
-            for batch in step[consumed:]:
+            for batch in step[consumed + self._rank :: self._processes]:
                 yield batch._replace(step_tokens=tokens)
             consumed, n = 0, n + len(step)
 
     def consume(self) -> None:
-        self.position += 1
+        self.position += self._processes
 
     def state_dict(self) -> dict[str, int]:
         return {"position": self.position}

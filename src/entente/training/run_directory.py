@@ -12,10 +12,11 @@ import logging
 import os
 import random
 import re
+import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,7 @@ from annotated_types import Ge, doc
 from filelock import FileLock, Timeout
 from lightning.fabric.plugins import TorchCheckpointIO
 
+from entente import distributed
 from entente.checkpoint import ENTRY, read, write
 from entente.console.endings import Stopped, StopSignals
 from entente.console.log import LineFormatter
@@ -106,11 +108,13 @@ def is_finished(run_dir: Path) -> bool:
 
 
 @contextmanager
-def open_run(run_dir: Path) -> Iterator[None]:
-    """Locks the run, and turns a signal, or a lack of memory or disk space, into an error that says how to resume the run."""
+def open_run(run_dir: Path, lost: Callable[[Exception], str] = lambda error: "") -> Iterator[None]:
+    """Locks the run, and turns a signal, the loss of another process, or a lack of memory or disk space, into an error that
+    says how to resume the run. lost: see processes.Others."""
     how = f"resume it with: entente train resume={run_dir}"
+    lock = nullcontext() if distributed.rank() else FileLock(run_dir / ".lock", timeout=0)
     try:
-        with StopSignals(), FileLock(run_dir / ".lock", timeout=0):
+        with StopSignals(), lock:
             threading.excepthook = _ignore_disk_errors
             yield
     except Timeout:
@@ -118,6 +122,8 @@ def open_run(run_dir: Path) -> Iterator[None]:
     except (Stopped, Interrupted) as stopped:
         raise Interrupted(f"{stopped}; {how}") from None
     except (OSError, MemoryError, RuntimeError, ValueError) as error:
+        if ended := lost(error):
+            raise Interrupted(f"{ended}; {how}") from None
         if isinstance(error, BrokenPipeError) or (line := shortage(error)) is None:
             raise
         raise InputError(f"{run_dir}: {line}; {how}") from error
@@ -173,8 +179,8 @@ class Checkpoints(L.Callback):
     """Writes step-N.ckpt every `every` steps and at the end, and keeps the last `keep` or `average` of them, whichever is more.
     Writes best.ckpt when validation BLEU improves. The last step is always validated.
 
-    On SIGINT or SIGTERM, which `signals` handles, completes and saves the current step, then raises `Interrupted`. A
-    second SIGINT quits at once.
+    On SIGINT or SIGTERM to any process of the run, which `signals` handles, all complete and save the current step, then raise
+    `Interrupted`. A second SIGINT quits at once.
     """
 
     def __init__(self, run_dir: Path, settings: CheckpointSettings) -> None:
@@ -185,26 +191,46 @@ class Checkpoints(L.Callback):
         self._began = 0.0  # time.perf_counter() - _began is `seconds` up to now
         self._saved: int | None = None  # the step of the last checkpoint
         self._random: dict[str, Any] | None = None  # random states to restore before the next step
+        self._batches_per_step = 0  # of all processes; 0 until training has begun
         self.signals = StopSignals(keep="stopping once this step is complete and saved; press Ctrl-C again to quit at once")
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "trained": self.trained, "seconds": self.seconds}
+        size = {"batches_per_step": self._batches_per_step}
+        return {"best": self.best, "trained": self.trained, "seconds": self.seconds, **size}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best, self.seconds = state_dict["best"], state_dict["seconds"]
+        self._batches_per_step = state_dict.get("batches_per_step", 0)  # older checkpoints do not have this entry
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        checkpoint[RANDOM] = random_state()
-        loops = checkpoint["loops"]["fit_loop"]
-        # Otherwise Lightning would count a validation skipped on resuming as a step, and the next batch as already begun.
-        loops["epoch_loop.state_dict"]["_batches_that_stepped"] = trainer.global_step
-        for counted in (loops["epoch_loop.batch_progress"][which] for which in ("total", "current")):
-            counted["ready"] = counted["completed"]
+        checkpoint[RANDOM] = distributed.gather(random_state())
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        self._random, self._saved = checkpoint[RANDOM], checkpoint["global_step"]
+        self._saved = step = checkpoint["global_step"]
+        states = checkpoint[RANDOM] if isinstance(checkpoint[RANDOM], list) else [checkpoint[RANDOM]]  # a dict in older ones
+        if len(states) == distributed.world_size():
+            self._random = states[distributed.rank()]
+        else:
+            log.info(
+                "%d processes resume a run of %d, so dropout draws other random numbers", distributed.world_size(), len(states)
+            )
+            torch.manual_seed(distributed.seed(torch.initial_seed(), step))
+        loops = checkpoint["loops"]["fit_loop"]
+        # Otherwise Lightning would count a validation skipped on resuming as a step, and the next batch as already begun. The
+        # number of batches per step may have changed with the number of processes.
+        loops["epoch_loop.state_dict"]["_batches_that_stepped"] = step
+        for counted in (loops["epoch_loop.batch_progress"][which] for which in ("total", "current")):
+            counted |= dict.fromkeys(counted, step * trainer.accumulate_grad_batches)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        loader: Any = trainer.train_dataloader
+        before, self._batches_per_step = self._batches_per_step, loader.batches_per_step
+        if before not in (0, self._batches_per_step):
+            raise InputError(
+                f"{self.run_dir}: its steps take {before} batches (trainer.devices x num_nodes x accumulate), but "
+                f"{distributed.world_size()} processes with trainer.accumulate={trainer.accumulate_grad_batches} take "
+                f"{self._batches_per_step}; change one of the two"
+            )
         self._began = time.perf_counter() - self.seconds
         self.signals.install()  # after Lightning has installed its own handlers
 
@@ -213,9 +239,11 @@ class Checkpoints(L.Callback):
             restore_random_state(self._random)
             self._random = None
         loader: Any = trainer.train_dataloader
-        if loader.position % trainer.accumulate_grad_batches:
+        if loader.position % loader.batches_per_step:
             return  # in the middle of an accumulated step
         step = trainer.global_step
+        if received := distributed.largest(self.signals.received or 0):
+            self.signals.received = signal.Signals(received)  # another process may have received it
         if step and step != self._saved and (step % self.settings.every == 0 or self.signals.received):
             self._save(trainer)
         self.stop_if_asked(step)
@@ -238,6 +266,8 @@ class Checkpoints(L.Callback):
 
     def write_best(self, translator: L.LightningModule) -> None:
         """Writes the current weights to best.ckpt, which is enough to translate but not to resume training."""
+        if distributed.rank():
+            return
         content = {"state_dict": translator.state_dict(), "global_step": translator.global_step}
         write({**content, ENTRY: translator.checkpoint_entry}, self.folder / "best.ckpt")
 
@@ -246,6 +276,8 @@ class Checkpoints(L.Callback):
             logger.save()  # flushes TensorBoard's events
         self._saved, self.seconds = trainer.global_step, time.perf_counter() - self._began
         trainer.save_checkpoint(self.folder / f"step-{self._saved}.ckpt")
+        if distributed.rank():
+            return
         there, keep = steps(self.folder), max(self.settings.keep, self.settings.average)
         # A checkpoint saved on an interrupt is kept until there is a later one, and does not count towards `keep`.
         regular = [step for step in there if step % self.settings.every == 0 or (self.trained and step == self._saved)]
