@@ -19,8 +19,6 @@ from torch import Tensor, nn
 from entente import distributed
 from entente.checkpoint import read
 from entente.config.command_line import plain
-from entente.data.batches import TrainingBatches
-from entente.data.module import TranslationData
 from entente.training import processes
 from entente.training.optimiser import Optim
 from entente.training.settings import RunSettings, add_defaults
@@ -197,6 +195,41 @@ def test_torchrun_trains_the_same_bits(whole: Path, tmp_path: Path) -> None:
     given = [program, *launcher, *two(tmp_path, "three", "trainer.devices=3")[1:]]
     said = subprocess.run(given, capture_output=True, text=True, timeout=300).stderr
     assert "error: trainer.devices=3 trainer.num_nodes=1: torchrun has started 2 processes" in said
+
+
+@pytest.mark.slow
+def test_a_run_resumes_on_another_number_of_devices_if_its_steps_take_as_many_batches(tmp_path: Path) -> None:
+    given = [*two(tmp_path, "moved", "trainer.devices=2", "model.dropout=0"), "resume=auto"]
+    run = tmp_path / "moved"
+    process, _ = started(given, run, 3)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=90)
+    said = end(command([f"resume={run}", "trainer.devices=3"]), code=2)
+    assert f"{run}: its steps take 2 batches" in said and "3 processes with trainer.accumulate=1 take 3; change one" in said
+    said = end(command([f"resume={run}", "trainer.devices=1", "trainer.accumulate=2"]))
+    assert "1 processes resume a run of 2, so dropout draws other random numbers" in said
+    end(two(tmp_path, "unmoved", "trainer.devices=2", "model.dropout=0"))
+    one, other = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("moved", "unmoved"))
+    assert one["valid"]["nll"] == pytest.approx(other["valid"]["nll"], rel=1e-4)  # without dropout, only rounding differs
+
+
+@pytest.mark.slow
+def test_a_slurm_job_has_a_task_for_each_device(tmp_path: Path) -> None:
+    sent = tmp_path / "sent.sh"
+    for name, does in (("sbatch", f'cp "$1" {sent}; echo Submitted batch job 7'), ("srun", "true"), ("sacct", "true")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    given = command(["--multirun", "hydra/launcher=slurm", "trainer.devices=4", "trainer.num_nodes=2", "seed=1"])
+    here = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    with subprocess.Popen(
+        given, cwd=tmp_path, env=here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        while not sent.exists() and process.poll() is None:
+            time.sleep(0.1)
+        process.kill()  # it waits for the job's results
+        said = process.communicate()[0]
+    asked = dict(re.findall(r"^#SBATCH --(nodes|ntasks-per-node|gpus-per-node|time)=(\d+)$", sent.read_text(), re.M))
+    assert asked == {"nodes": "2", "ntasks-per-node": "4", "gpus-per-node": "4", "time": "1440"}, said
 
 
 if __name__ == "__main__":

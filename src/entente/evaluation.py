@@ -16,12 +16,11 @@ import torch
 from rich.console import Console
 from rich.table import Column, Table
 from sacrebleu.metrics import BLEU, CHRF, TER
-from torch import Tensor
 
 from entente import distributed
 from entente.console.log import show_progress
 from entente.data.batches import Batch, EvaluationSplit, to_device
-from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
+from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.decoding.search import Search, search
 from entente.decoding.translate import parallel_map
 from entente.errors import Diverged
@@ -81,9 +80,8 @@ def length_buckets(sources: Sequence[str]) -> dict[str, list[int]]:
 
 def batch_loss(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tuple[Loss, int]:
     """Returns the mean loss over the N real target tokens of a batch, and N. Padding is removed before the projection."""
-    target: Tensor = batch.tgt[:, 1:]
-    real = target != PAD
-    hidden, target = model(batch.src, batch.tgt[:, :-1])[real], target[real]  # (N, D), (N,)
+    hidden = model(batch.src, batch.tgt[:, :-1]).flatten(0, 1)[batch.real]  # (N, D)
+    target = batch.tgt[:, 1:].flatten()[batch.real]  # (N,)
     return model.loss(hidden, target, label_smoothing), len(target)
 
 

@@ -50,6 +50,7 @@ class Batch(NamedTuple):
     src: Tensor  # (B, S) source ids ending in EOS, then PAD
     tgt: Tensor  # (B, T) BOS ... EOS, then PAD
     index: Tensor  # type: ignore[assignment]  # (B,) rows in the split; shadows tuple.index, which is unused
+    real: Tensor  # (N,) positions of the real target tokens in tgt[:, 1:], flattened; found on the CPU, for a GPU would wait
     step_tokens: int | None = None  # number of real target tokens in the whole training step; None: it has one batch
 
 
@@ -59,13 +60,15 @@ Sample = Callable[[np.ndarray, int], tuple[Rows, Rows]]  # rows, and the number 
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """Copies a batch to a device. Copies to a GPU are asynchronous, from pinned memory."""
     cuda = device.type == "cuda"
-    src, tgt, index = ((t.pin_memory() if cuda else t).to(device, non_blocking=cuda) for t in batch[:3])
-    return batch._replace(src=src, tgt=tgt, index=index)
+    src, tgt, index, real = ((t.pin_memory() if cuda else t).to(device, non_blocking=cuda) for t in batch[:4])
+    return Batch(src, tgt, index, real, batch.step_tokens)
 
 
 def collate(src: Rows, tgt: Rows, index: Sequence[int]) -> Batch:
     """Returns the pairs at these rows as padded int64 tensors. Source rows end in EOS; target rows have BOS and EOS."""
-    return Batch(_pad(src, index), _pad(tgt, index), torch.tensor(index, dtype=torch.int64))
+    padded = _pad(tgt, index)
+    real = (padded[:, 1:] != PAD).flatten().nonzero().squeeze(1)
+    return Batch(_pad(src, index), padded, torch.tensor(index, dtype=torch.int64), real)
 
 
 def _pad(rows: Rows, index: Sequence[int]) -> Tensor:
@@ -158,7 +161,7 @@ class TrainingBatches:
         first, done = divmod(n, self.batches_per_epoch)
         plan = chain.from_iterable(self.epoch(n)[done if n == first else 0 :] for n in count(first))
         while step := [self.batch(rows, n + i) for i, rows in enumerate(islice(plan, self.batches_per_step))]:
-            tokens = sum(int((batch.tgt[:, 1:] != PAD).sum()) for batch in step)  # BOS is not a target
+            tokens = sum(len(batch.real) for batch in step)
             for batch in step[consumed + self._rank :: self._processes]:
                 yield batch._replace(step_tokens=tokens)
             consumed, n = 0, n + len(step)

@@ -99,7 +99,10 @@ def _precision(hidden: Tensor) -> tuple[torch.dtype, int]:
     """Returns the dtype of the matrix products, and a factor for float16 gradients, since those of a mean over N target
     tokens would underflow. The backward pass divides by this factor and multiplies by the loss scale."""
     device = hidden.device.type
-    narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    if not torch.is_autocast_enabled(device):
+        narrow = hidden.dtype
+    else:  # the losses of an evaluation are exact
+        narrow = torch.get_autocast_dtype(device) if torch.is_grad_enabled() else torch.float32
     return narrow, len(hidden) if narrow == torch.float16 else 1
 
 

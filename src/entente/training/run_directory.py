@@ -9,6 +9,7 @@ therefore gives bit-identical results to one that is never stopped.
 
 import errno
 import logging
+import math
 import os
 import random
 import re
@@ -79,7 +80,7 @@ def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: M
 
 def run_to_resume(resume: str | None, root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
     """Returns the directory that `resume` refers to, or None to start a new run. "auto" means the newest unfinished run of this
-    name and configuration (ignoring output_dir), or the newest finished one if all have finished."""
+    name and configuration (see `_compared`), or the newest finished one if all have finished."""
     if resume != "auto":
         return None if resume is None else Path(resume)
     pattern = re.compile(re.escape(Path(name).name) + r"(?:-(\d+))?")
@@ -100,7 +101,17 @@ def _same_config(stored: Path, config: Mapping[str, Any]) -> bool:
     except ValueError:
         return False
     here = yaml.safe_load(yaml.safe_dump(dict(config)))
-    return isinstance(there, dict) and {**there, "output_dir": None} == {**here, "output_dir": None}
+    return isinstance(there, dict) and isinstance(there.get("trainer"), dict) and _compared(there) == _compared(here)
+
+
+def _compared(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the configuration without output_dir, and with the number of batches per step in place of their distribution."""
+    trainer = {"devices": 1, "num_nodes": 1, "strategy": "auto", **config["trainer"]}  # older configurations lack some
+    batches = [trainer.pop("num_nodes"), trainer.pop("accumulate", 1), trainer.pop("devices")]
+    del trainer["strategy"]
+    if all(isinstance(count, int) for count in batches):
+        batches = [math.prod(batches)]
+    return {**config, "output_dir": None, "trainer": {**trainer, "batches": batches}}
 
 
 def is_finished(run_dir: Path) -> bool:
@@ -296,16 +307,25 @@ def random_state() -> dict[str, Any]:
     version, words, next_gauss = random.getstate()
     return {
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],  # of the device that this process uses
+        "mps": [torch.mps.get_rng_state()] if torch.backends.mps.is_available() else [],
         "numpy": [kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), int(position), int(has_gauss), float(gauss)],
         "python": [version, list(words), next_gauss],
     }
 
 
 def restore_random_state(state: Mapping[str, Any]) -> None:
+    """Restores the states of the generators that both `state` and this machine have, and logs those that only `state` has."""
     torch.set_rng_state(state["torch"])
-    if len(state["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    for device, usable, restore in (
+        ("cuda", torch.cuda.is_available(), torch.cuda.set_rng_state),
+        ("mps", torch.backends.mps.is_available(), torch.mps.set_rng_state),
+    ):
+        saved = state.get(device, [])
+        if usable and len(saved) == 1:
+            restore(saved[0])
+        elif usable or saved:
+            log.warning("the random state of %s cannot be restored, so dropout draws other random numbers", device)
     kind, keys, *rest = state["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
     version, words, next_gauss = state["python"]

@@ -117,9 +117,17 @@ def usable_settings(config: Mapping[str, Any]) -> RunSettings:
 
 
 def lightning_problems(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
-    """Returns a line if Lightning cannot use the accelerator or precision on this machine; signatures cannot check this."""
+    """Returns a line if Lightning cannot use a setting on this machine; signatures cannot check this."""
     silence_lightning()
-    for key, tried in (("accelerator", replace(settings, precision="32-true")), ("precision", settings)):
+    spread = replace(settings, precision="32-true")
+    single = replace(spread, devices=1, num_nodes=1, strategy="auto")
+    tries = {
+        "accelerator": single,
+        "devices": replace(single, devices=settings.devices),
+        "strategy": spread,
+        "precision": settings,
+    }
+    for key, tried in tries.items():
         try:
             build_trainer(tried, None)
         except (TypeError, ValueError, ImportError, MisconfigurationException) as error:
@@ -151,7 +159,8 @@ def prepare_run(settings: RunSettings) -> tuple[TranslationData, Translator]:
         )
     with Task("splitting the sentences into pieces"):
         data.check(decoded=["valid", *corpus.tests])
-    checkpoint.plan(settings.model, vocabulary, copies=4)  # weights, gradients, and Adam's two moments
+    # Weights, gradients, and Adam's two moments.
+    checkpoint.plan(settings.model, vocabulary, copies=4, accelerator=settings.trainer.accelerator)
     model = checkpoint.build(settings.model, vocabulary, settings.seed)
     entry = checkpoint.entry(settings.stored_config(), vocabulary, text, words)
     steps, log_every = settings.trainer.max_steps, settings.trainer.log_every
