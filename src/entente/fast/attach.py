@@ -72,8 +72,9 @@ def loss(model: Seq2Seq, hidden: Tensor, target: Tensor, label_smoothing: float 
     Products use autocast's dtype; softmax and losses use at least float32. If `output` has a bias, calls Seq2Seq.loss."""
     if model.output.bias is not None:
         return Seq2Seq.loss(model, hidden, target, label_smoothing)
-    if not torch.is_grad_enabled():
-        return _blockwise_loss(hidden, model.output.weight, target, label_smoothing, None)
+    if not torch.is_grad_enabled():  # in an evaluation, whose losses autocast should not round
+        with torch.autocast(hidden.device.type, enabled=False):
+            return _blockwise_loss(hidden.to(model.output.weight.dtype), model.output.weight, target, label_smoothing, None)
     return Loss(*_ProjectedCrossEntropy.apply(hidden, model.output.weight, target, label_smoothing))
 
 
@@ -99,10 +100,7 @@ def _precision(hidden: Tensor) -> tuple[torch.dtype, int]:
     """Returns the dtype of the matrix products, and a factor for float16 gradients, since those of a mean over N target
     tokens would underflow. The backward pass divides by this factor and multiplies by the loss scale."""
     device = hidden.device.type
-    if not torch.is_autocast_enabled(device):
-        narrow = hidden.dtype
-    else:  # the losses of an evaluation are exact
-        narrow = torch.get_autocast_dtype(device) if torch.is_grad_enabled() else torch.float32
+    narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
     return narrow, len(hidden) if narrow == torch.float16 else 1
 
 

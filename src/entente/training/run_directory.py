@@ -215,6 +215,7 @@ class Checkpoints(L.Callback):
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint[RANDOM] = distributed.gather(random_state())
+        count_batches(checkpoint, trainer.accumulate_grad_batches)
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         self._saved = step = checkpoint["global_step"]
@@ -226,12 +227,7 @@ class Checkpoints(L.Callback):
                 "%d processes resume a run of %d, so dropout draws other random numbers", distributed.world_size(), len(states)
             )
             torch.manual_seed(distributed.seed(torch.initial_seed(), step))
-        loops = checkpoint["loops"]["fit_loop"]
-        # Otherwise Lightning would count a validation skipped on resuming as a step, and the next batch as already begun. The
-        # number of batches per step may have changed with the number of processes.
-        loops["epoch_loop.state_dict"]["_batches_that_stepped"] = step
-        for counted in (loops["epoch_loop.batch_progress"][which] for which in ("total", "current")):
-            counted |= dict.fromkeys(counted, step * trainer.accumulate_grad_batches)
+        count_batches(checkpoint, trainer.accumulate_grad_batches)  # which may have changed with the number of processes
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         loader: Any = trainer.train_dataloader
@@ -299,6 +295,15 @@ class Checkpoints(L.Callback):
         if self.signals.received:
             when = f"after step {step}, which is saved" if step else "before the first step"
             raise Interrupted(f"{Stopped(self.signals.received)} {when}")
+
+
+def count_batches(checkpoint: dict[str, Any], accumulate: int) -> None:
+    """Sets what Lightning counts in its checkpoint, after a whole number of steps. Otherwise it would count a validation
+    skipped on resuming as a step, and the next batch as already begun."""
+    step, loops = checkpoint["global_step"], checkpoint["loops"]["fit_loop"]
+    loops["epoch_loop.state_dict"]["_batches_that_stepped"] = step
+    for counted in (loops["epoch_loop.batch_progress"][which] for which in ("total", "current")):
+        counted |= dict.fromkeys(counted, step * accumulate)
 
 
 def random_state() -> dict[str, Any]:
