@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "entente"
 
 # The layers, from the lowest up. A part may import itself and the parts of lower layers, but no other part of its own layer.
-LAYERS = """errors entente_grammar, console, files process, config, models, fast, data, checkpoint, decoding,
+LAYERS = """errors entente_grammar, console, files process distributed, config, models, fast, data, checkpoint, decoding,
     attention evaluation, trained, training, ablation, commands, __main__, scripts"""
 LAYER = {part: height for height, parts in enumerate(LAYERS.split(",")) for part in parts.split()}
 # Parts with few dependencies, each with the parts of this package and the other packages that it may import.

@@ -170,6 +170,24 @@ def test_each_batch_says_how_many_tokens_its_step_predicts(accumulate: int) -> N
     assert [batch.step_tokens for batch in first] == [step for step in steps for _ in range(accumulate)]
 
 
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_deal_out_the_batches_of_one_process_in_turn(processes: int) -> None:
+    src, tgt = random_rows(seed=7, pairs=61)
+
+    def batches(accumulate: int) -> TrainingBatches:
+        return TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11, accumulate=accumulate)
+
+    expected = list(itertools.islice(batches(5 * processes), 35 * processes))
+    dealt = [batches(5).dealt_out(rank, processes) for rank in range(processes)]
+    seen = [list(itertools.islice(one, 35)) for one in dealt]
+    assert all(same(a, b) for a, b in zip(itertools.chain(*zip(*seen, strict=True)), expected, strict=True))
+    for _ in range(10):  # two steps
+        dealt[1].consume()
+    assert dealt[1].position == 10 * processes and dealt[1].position % dealt[1].batches_per_step == 0
+    dealt[1].load_state_dict({"position": dealt[1].position})
+    assert same(next(iter(dealt[1])), seen[1][10])
+
+
 def test_epochs_follow_each_other() -> None:
     src, tgt = random_rows(seed=7, pairs=61)
     batches = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11)

@@ -477,6 +477,15 @@ def test_random_states_are_restored() -> None:
     assert [draw() for _ in range(3)] == expected
 
 
+def test_a_random_state_that_this_machine_cannot_restore_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    state = random_state()
+    assert not (torch.cuda.is_available() or torch.backends.mps.is_available() or state["cuda"] or state["mps"])
+    restore_random_state({**state, "cuda": [state["torch"]]})
+    del state["mps"]  # as in older checkpoints
+    restore_random_state(state)
+    assert caplog.messages == ["the random state of cuda cannot be restored, so dropout draws other random numbers"]
+
+
 @pytest.mark.slow
 def test_a_second_interrupt_quits_at_once(tmp_path: Path) -> None:
     slow = ["model.d_model=1024", "model.d_ff=4096", "data.batch.max_tokens=3000"]  # each step takes seconds

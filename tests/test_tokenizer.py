@@ -4,6 +4,8 @@ import itertools
 import logging
 import random
 import re
+import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 from typing import get_args
@@ -62,10 +64,28 @@ def test_sampled_pieces_are_a_function_of_the_seed_and_decode_to_the_same_text(s
     assert tokenizer.encode_all(some, p, seed) == ids
 
 
+def test_the_merges_of_sampling_are_those_of_sentencepiece() -> None:
+    tokenizer = TOKENIZERS["bpe"]
+    rare = ["Le 猫 dort.", "", "  ", "<s> </s>"]
+    lines = FRENCH + ENGLISH + rare
+    assert tokenizer.encode_all(lines, 1e-12, 7) == tokenizer.encode_all(lines)
+    [characters] = tokenizer.encode_all(["Le chat"], 1 - 1e-12, 7)
+    assert len(characters) == len(" Le chat") and tokenizer.decode(characters) == "Le chat"
+
+
+def test_sampled_pieces_are_the_same_in_every_process(tmp_path: Path) -> None:
+    (tmp_path / "model").write_bytes(TOKENIZERS["bpe"].model)
+    program = "import sys; from pathlib import Path; from entente.data.tokenizer import Tokenizer; "
+    program += "print(Tokenizer(Path(sys.argv[1]).read_bytes()).encode_all(sys.argv[2:], 0.3, 5))"
+    command = [sys.executable, "-c", program, str(tmp_path / "model"), *FRENCH]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert found == f"{TOKENIZERS['bpe'].encode_all(FRENCH, 0.3, 5)}\n"
+
+
 def test_more_dropout_gives_more_and_shorter_pieces() -> None:
     tokenizer = TOKENIZERS["bpe"]
     number = [sum(map(len, tokenizer.encode_all(FRENCH + ENGLISH, p, seed=7))) for p in (0.0, 0.1, 0.3, 0.6, 0.9)]
-    assert all(more > 1.05 * fewer for fewer, more in itertools.pairwise(number))
+    assert all(more > 1.03 * fewer for fewer, more in itertools.pairwise(number))
     assert tokenizer.encode_all(FRENCH, 0.1, 7) != tokenizer.encode_all(FRENCH, 0.1, 8)
     assert tokenizer.encode_all(FRENCH, 0.0, 7) == [tokenizer.encode(line) for line in FRENCH]
 

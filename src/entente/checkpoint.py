@@ -98,15 +98,15 @@ class NoNormalValues(TorchFunctionMode):
         return kwargs["tensor"] if function is nn.init.normal_ else function(*args, **(kwargs or {}))
 
 
-def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int) -> Seq2Seq:
-    """Builds the model on device "meta". Raises InputError if `copies` float32 copies of it exceed this machine's memory."""
+def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int, accelerator: str = "cpu") -> Seq2Seq:
+    """Builds the model on device "meta". Raises InputError if `copies` float32 copies of it exceed the accelerator's memory."""
     with torch.device("meta"), NoNormalValues():
         planned = build(config, vocabulary, seed=0)
     count = parameter_count(planned)
-    if (needed := copies * 4 * count) > memory():
+    if (needed := copies * 4 * count) > (there := memory(accelerator)):
         raise InputError(
             f"model: its {count:,} parameters take {needed / 1e9:,.0f} GB{' to train' * (copies > 1)}, but this machine has "
-            f"{memory() / 1e9:,.0f} GB; make it smaller, by its widths or n_layers"
+            f"{there / 1e9:,.0f} GB; make it smaller, by its widths or n_layers"
         )
     return planned
 

@@ -8,6 +8,7 @@ Shapes: B batch, T target length, N real target tokens of a batch, D width of th
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ import torch
 from rich.console import Console
 from rich.table import Column, Table
 from sacrebleu.metrics import BLEU, CHRF, TER
-from torch import Tensor
 
+from entente import distributed
 from entente.console.log import show_progress
 from entente.data.batches import Batch, EvaluationSplit, to_device
-from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary
+from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.decoding.search import Search, search
 from entente.decoding.translate import parallel_map
 from entente.errors import Diverged
@@ -79,19 +80,19 @@ def length_buckets(sources: Sequence[str]) -> dict[str, list[int]]:
 
 def batch_loss(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tuple[Loss, int]:
     """Returns the mean loss over the N real target tokens of a batch, and N. Padding is removed before the projection."""
-    target: Tensor = batch.tgt[:, 1:]
-    real = target != PAD
-    hidden, target = model(batch.src, batch.tgt[:, :-1])[real], target[real]  # (N, D), (N,)
+    hidden = model(batch.src, batch.tgt[:, :-1]).flatten(0, 1)[batch.real]  # (N, D)
+    target = batch.tgt[:, 1:].flatten()[batch.real]  # (N,)
     return model.loss(hidden, target, label_smoothing), len(target)
 
 
 def evaluate(model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, how: Search) -> Evaluation:
-    """Translates a split and computes the likelihood of its references. Raises Diverged if the loss is not finite."""
-    device = next(model.parameters()).device
+    """Translates a split and computes the likelihood of its references. Raises Diverged if the loss is not finite. The
+    processes of a run share the batches, and all return the same as a single process, to the last bit."""
+    device, rank, processes = next(model.parameters()).device, distributed.rank(), distributed.world_size()
 
     def report(results: Iterator[Result]) -> Iterator[Result]:
         for number, result in enumerate(results, start=1):
-            show_progress(f"batch {number} of {len(split)}")
+            show_progress(f"batch {min(number * processes, len(split))} of {len(split)}")
             yield result
 
     @torch.inference_mode()  # decorates the function because the mode is set per thread, and workers are threads
@@ -103,7 +104,9 @@ def evaluate(model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, how
         best = [n_best[0].tokens for n_best in search(model, batch.src, how, BOS, EOS)]
         return float(loss.nll) * tokens, tokens, dict(zip(batch.index.tolist(), best, strict=True))
 
-    losses, counts, found = zip(*parallel_map(split, decode, model, report), strict=True)
+    parts = distributed.gather(parallel_map(islice(split, rank, None, processes), decode, model, report))
+    results = filter(None, chain.from_iterable(zip_longest(*parts)))  # in the order of the batches
+    losses, counts, found = zip(*results, strict=True)
     decoded = {row: tokens for batch in found for row, tokens in batch.items()}
     rows = sorted(decoded)  # every row, unless the split is limited to some batches
     sources, references = ([texts[row] for row in rows] for texts in (split.sources, split.references))

@@ -51,8 +51,11 @@ def stop_with(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def memory() -> int:
-    """Returns the memory of this machine in bytes, or `sys.maxsize` on Windows, where `os.sysconf` is missing."""
+def memory(accelerator: str = "cpu") -> int:
+    """Returns the memory of an accelerator, as named by Lightning, in bytes: of the smallest GPU, or of this machine, or
+    `sys.maxsize` on Windows, where `os.sysconf` is missing."""
+    if accelerator in ("auto", "gpu", "cuda") and (count := torch.cuda.device_count()):
+        return min(torch.cuda.get_device_properties(i).total_memory for i in range(count))
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else sys.maxsize
 
 

@@ -32,6 +32,8 @@ Command = Callable[[dict[str, Any]], None]
 Check = Callable[[dict[str, Any]], Sequence[str]]
 
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)  # also raised by commands that compose configs
+# Settings that may change when a run is resumed by its directory, for example on another machine.
+OF_THE_MACHINE = [f"trainer.{key}" for key in ("threads", "accelerator", "devices", "num_nodes", "strategy", "accumulate")]
 MOST_VALUES = 10_000  # limit on the values of one override in a sweep, since Hydra lists them all
 HYDRA_ERRORS = Exception  # Hydra raises errors of many types for a bad command line: KeyError, OSError, ...
 
@@ -117,7 +119,7 @@ def plain(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
 
 def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Returns the stored configuration of the run in the directory `resume`. The resumed run uses it unchanged, except that
-    `trainer.threads` may be overridden, for another machine. Raises InputError if there is no readable configuration."""
+    settings OF_THE_MACHINE may be overridden. Raises InputError if there is no readable configuration."""
     directory = config["resume"]
     path = path_of(directory) / "config.yaml"
     if not os.path.exists(path):
@@ -128,8 +130,9 @@ def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[
         raise InputError(f"resume={directory}: {path} cannot be read ({error})") from error
     if not isinstance(stored, dict):
         raise InputError(f"resume={directory}: {path} is not the configuration of a run")
-    if "trainer.threads" in map(key_of, overrides) and isinstance(stored.get("trainer"), dict):
-        stored["trainer"]["threads"] = config["trainer"]["threads"]
+    if isinstance(stored.get("trainer"), dict):
+        given = {key_of(one).removeprefix("trainer.") for one in overrides if key_of(one) in OF_THE_MACHINE}
+        stored["trainer"] |= {key: config["trainer"][key] for key in given}
     return {**stored, "resume": str(path.parent)}
 
 
@@ -263,7 +266,7 @@ class CommandLine:
         directory = next((one.partition("=")[2] for one in self.overrides if key_of(one) == "resume"), "")
         if directory in ("", "null", "auto"):
             return []
-        others = [one for one in self.overrides if key_of(one) not in ("resume", "trainer.threads")]
+        others = [one for one in self.overrides if key_of(one) not in ("resume", *OF_THE_MACHINE)]
         return [f"resume={directory} continues with that run's own settings; leave out {one}" for one in others]
 
     def problems(self) -> list[str]:

@@ -48,7 +48,7 @@ class Display(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.setFormatter(LineFormatter())
-        self.stderr = False
+        self.stderr, self.hidden = False, False
         self.tasks: list[Task] = []  # the outermost first
         self._live: Live | None = None
         self._ticker: Thread | None = None
@@ -65,6 +65,8 @@ class Display(logging.Handler):
                 print(line, file=sys.stderr if self.stderr else sys.stdout, flush=True)
 
     def add(self, task: "Task") -> None:
+        if self.hidden:
+            return
         self.tasks.append(task)
         if len(self.tasks) == 1:
             if task.began - self._idle > PAUSE:
@@ -115,6 +117,12 @@ def start_log(to_stderr: bool = False) -> None:
     log.propagate = False
     display.stderr = to_stderr
     log.addHandler(display)
+
+
+def hide_log() -> None:
+    """Hides the log and the tasks of a process that does the same as another one. Errors are still printed."""
+    log.setLevel(logging.ERROR)
+    display.hidden = True
 
 
 class Task:

@@ -83,6 +83,7 @@ class Batch(NamedTuple):
     src: Tensor  # (B, S) source ids ending in EOS, then PAD
     tgt: Tensor  # (B, T) BOS ... EOS, then PAD
     index: Tensor  # type: ignore[assignment]  # (B,) rows in the split; shadows tuple.index, which is unused
+    real: Tensor  # (N,) positions of the real target tokens in tgt[:, 1:], flattened; found on the CPU, for a GPU would wait
     step_tokens: int | None = None  # number of real target tokens in the whole training step; None: it has one batch
 
 
@@ -92,13 +93,15 @@ Sample = Callable[[np.ndarray, int], tuple[Rows, Rows]]  # rows, and the number 
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """Copies a batch to a device. Copies to a GPU are asynchronous, from pinned memory."""
     cuda = device.type == "cuda"
-    src, tgt, index = ((t.pin_memory() if cuda else t).to(device, non_blocking=cuda) for t in batch[:3])
-    return batch._replace(src=src, tgt=tgt, index=index)
+    src, tgt, index, real = ((t.pin_memory() if cuda else t).to(device, non_blocking=cuda) for t in batch[:4])
+    return Batch(src, tgt, index, real, batch.step_tokens)
 
 
 def collate(src: Rows, tgt: Rows, index: Sequence[int]) -> Batch:
     """Returns the pairs at these rows as padded int64 tensors. Source rows end in EOS; target rows have BOS and EOS."""
-    return Batch(_pad(src, index), _pad(tgt, index), torch.tensor(index, dtype=torch.int64))
+    padded = _pad(tgt, index)
+    real = (padded[:, 1:] != PAD).flatten().nonzero().squeeze(1)
+    return Batch(_pad(src, index), padded, torch.tensor(index, dtype=torch.int64), real)
 
 
 def _pad(rows: Rows, index: Sequence[int]) -> Tensor:
@@ -148,7 +151,8 @@ class TrainingBatches:
         sample: Sample | None = None,
     ) -> None:
         self._sample = sample
-        self._src, self._tgt, self._seed, self._accumulate = src, tgt, seed, accumulate
+        self._src, self._tgt, self._seed = src, tgt, seed
+        self._rank, self._processes, self.batches_per_step = 0, 1, accumulate
         longest = np.maximum(src.lengths, tgt.lengths)
         self._rows = rows_within(longest, max_tokens)  # with an int32 for each pair, as all arrays here, since pairs are many
         self.dropped = len(longest) - len(self._rows)
@@ -160,7 +164,14 @@ class TrainingBatches:
         # All epochs use these slices: shuffling only swaps rows of equal length, so each slice always has the same lengths.
         self._parts = _cut(-np.sort(self._shortness), np.broadcast_to(max_tokens, len(self._rows)))
         self.batches_per_epoch = len(self._parts)
-        self.position = 0
+        self.position = 0  # counts the batches of all processes
+
+    def dealt_out(self, rank: int, processes: int) -> "TrainingBatches":
+        """Makes a step take `accumulate` batches of each of `processes` processes, which get one in turn; returns self, the
+        batches of the process `rank`."""
+        self._rank, self._processes = rank, processes
+        self.batches_per_step *= processes
+        return self
 
     def epoch(self, n: int) -> list[np.ndarray]:
         """Returns the rows of each batch of epoch n, in a new order: views of one array of int32, because Python integers would
@@ -177,18 +188,18 @@ class TrainingBatches:
             return collate(*self._sample(rows, n), range(len(rows)))._replace(index=torch.tensor(rows, dtype=torch.int64))
 
     def __iter__(self) -> Iterator[Batch]:
-        consumed = self.position % self._accumulate  # batches of the current step that were already used
-        first, done = divmod(self.position - consumed, self.batches_per_epoch)
-        plan = chain.from_iterable(self.epoch(n)[done if n == first else 0 :] for n in count(first))
+        consumed = self.position % self.batches_per_step  # batches of the current step that were already used
         n = self.position - consumed
-        while step := [self.batch(rows, n + i) for i, rows in enumerate(islice(plan, self._accumulate))]:
-            tokens = sum(int((batch.tgt[:, 1:] != PAD).sum()) for batch in step)  # BOS is not a target
-            for batch in step[consumed:]:
+        first, done = divmod(n, self.batches_per_epoch)
+        plan = chain.from_iterable(self.epoch(n)[done if n == first else 0 :] for n in count(first))
+        while step := [self.batch(rows, n + i) for i, rows in enumerate(islice(plan, self.batches_per_step))]:
+            tokens = sum(len(batch.real) for batch in step)
+            for batch in step[consumed + self._rank :: self._processes]:
                 yield batch._replace(step_tokens=tokens)
             consumed, n = 0, n + len(step)
 
     def consume(self) -> None:
-        self.position += 1
+        self.position += self._processes
 
     def state_dict(self) -> dict[str, int]:
         return {"position": self.position}

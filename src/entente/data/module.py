@@ -14,6 +14,7 @@ import torch
 from annotated_types import Interval, doc
 from datasets import Dataset
 
+from entente import distributed
 from entente.data.batches import (
     Batch,
     EvaluationBatches,
@@ -97,7 +98,8 @@ class TranslationData(L.LightningDataModule):
     def train_dataloader(self) -> TrainingBatches:
         accumulate = self.trainer.accumulate_grad_batches if self.trainer else 1
         sample = self._sample if self.bpe_dropout else None
-        return TrainingBatches(*self.ids("train"), self.max_tokens, self.seed, accumulate, self.corpus.weights, sample)
+        batches = TrainingBatches(*self.ids("train"), self.max_tokens, self.seed, accumulate, self.corpus.weights, sample)
+        return batches.dealt_out(distributed.rank(), distributed.world_size())
 
     def _sample(self, rows: np.ndarray, n: int) -> tuple[Rows, Rows]:
         """Returns the token ids of training pairs, split into pieces at random for batch n: a function of seed, n and rows."""

@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import accumulate, chain, islice, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
@@ -23,6 +24,7 @@ from annotated_types import Interval, doc
 from torch import Tensor
 
 from entente.console.log import show_share
+from entente.data.bpe_dropout import PieceSampler
 from entente.data.pairs import MAX_BLOCK_PAIRS
 from entente.errors import InputError
 from entente.files import cached, writable
@@ -78,6 +80,7 @@ class Tokenizer:
             raise InputError("the tokenizer is damaged: its bytes are not a SentencePiece model") from None
         if tuple(self._processor.id_to_piece(i) for i in range(min(len(self), len(SPECIAL)))) != SPECIAL:
             raise InputError(f"the tokenizer was not trained by this program: its first pieces are not {' '.join(SPECIAL)}")
+        self._sampler = cache(partial(PieceSampler, self._processor))
 
     @classmethod
     def train(cls, lines: Iterable[str], vocab_size: int, type: Type = "bpe") -> "Tokenizer":
@@ -109,13 +112,9 @@ class Tokenizer:
         return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str], dropout: float = 0.0, seed: int = 0) -> list[list[int]]:
-        """Returns the piece ids of each text. dropout: the probability with which a merge of two pieces is skipped at each step
-        (BPE dropout, Provilkov et al. 2020); the pieces are then a function of the arguments."""
-        given = [TYPOGRAPHIC.sub(_typed, text) for text in texts] if self.plain else list(texts)
-        if not dropout:
-            return self._processor.encode(given)
-        sentencepiece.set_random_generator_seed(seed)  # of this process, so only one thread may sample
-        return self._processor.encode(given, enable_sampling=True, nbest_size=-1, alpha=dropout, num_threads=1)
+        """Returns the piece ids of each text. dropout, seed: see PieceSampler."""
+        ids = self._processor.encode([TYPOGRAPHIC.sub(_typed, text) for text in texts] if self.plain else list(texts))
+        return self._sampler(dropout).sample(ids, seed) if dropout else ids
 
     def place(self, text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Returns where spans [start, end) of a text lie in the text of its pieces, which differs if the tokenizer is plain."""

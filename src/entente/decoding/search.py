@@ -63,8 +63,10 @@ class Search:
 
 
 def log_probabilities(model: Seq2Seq, hidden: Tensor) -> Tensor:
-    """Returns log-probabilities (N, V) for hidden (N, D), in at least float32. The padding symbol has probability 0."""
-    logits = model.output(hidden)
+    """Returns log-probabilities (N, V) for hidden (N, D), in at least float32. The padding symbol has probability 0. Even under
+    autocast, the product has the precision of the weights, since 8 bits could not tell the best candidates apart."""
+    with torch.autocast(hidden.device.type, enabled=False):
+        logits = model.output(hidden.to(model.output.weight.dtype))
     logits = logits if logits.dtype == torch.float64 else logits.float()
     logits[:, model.pad_id] = -torch.inf
     return logits.log_softmax(-1)
@@ -75,9 +77,7 @@ def best(model: Seq2Seq, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
     CPU, rows are split into blocks small enough for their logits to remain in the cache until they are compared."""
     parts = hidden.split(SEARCH_ROWS) if hidden.device.type == "cpu" else (hidden,)
     values, tokens = zip(*(largest(log_probabilities(model, part), k) for part in parts), strict=True)
-    if (found := torch.cat(values)).isnan().any():  # a single NaN or +inf logit makes the whole row NaN
-        raise Diverged("the model's log-probabilities are NaN; train it again with a smaller optim.lr")
-    return found, torch.cat(tokens)
+    return torch.cat(values), torch.cat(tokens)
 
 
 def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -132,13 +132,16 @@ def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
 
     Each step extends every beam by every token. The K best candidates that have not ended become the new beams. Of the K best
     overall, those that have ended are finished hypotheses. A sentence is done when it reaches its length limit, when no live
-    beam can beat its n best, or when K finished hypotheses reach the best live beam's current score. K = 1 is greedy search."""
+    beam can beat its n best, or when K finished hypotheses reach the best live beam's current score. K = 1 is greedy search.
+
+    The model and the choice of candidates run on the device of src, and everything else on the CPU, so that a GPU waits only
+    once per step. Raises Diverged if a log-probability is NaN."""
     finished = [_Finished(how, limit) for limit in how.limits(padding_mask(src, model.pad_id).sum(1)).tolist()]
     k = how.beam
     rows = list(range(src.size(0)))  # the sentences still open, one for each group of beams
     state = model.encode(src)
     token = torch.full((src.size(0), 1), bos, device=src.device)
-    prefix = torch.empty(src.size(0), 1, 0, dtype=torch.long, device=src.device)  # (B, beams, T): 1 beam at first, then K
+    prefix = torch.empty(src.size(0), 1, 0, dtype=torch.long)  # (B, beams, T): 1 beam at first, then K
     exact = torch.float32 if src.device.type == "mps" else torch.float64  # Apple's GPUs have no float64
     total = torch.zeros(src.size(0), 1, device=src.device, dtype=exact)
     step = 0
@@ -150,7 +153,10 @@ def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
         each, tokens = best(model, hidden[:, -1], min(2 * k, model.output.out_features))
         scores = (total.unsqueeze(-1) + each.unflatten(0, (-1, beams))).flatten(1)
         candidates, flat = scores.topk(min(2 * k, scores.size(1)), dim=-1)
-        beam, produced = flat // each.size(-1), tokens.view(len(rows), -1).gather(1, flat)
+        produced = tokens.view(len(rows), -1).gather(1, flat).cpu()
+        candidates, beam = candidates.cpu(), flat.cpu() // each.size(-1)
+        if candidates.isnan().any():  # a single NaN or +inf logit makes its whole row NaN
+            raise Diverged("the model's log-probabilities are NaN; train it again with a smaller optim.lr")
         ends = produced == eos
         for i, j in (ends & candidates.isfinite())[:, :k].nonzero().tolist():
             finished[rows[i]].add(prefix[i, int(beam[i, j])], float(candidates[i, j]), step, True)
@@ -160,10 +166,10 @@ def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
         prefix = torch.cat([read, chosen.unsqueeze(-1)], dim=-1)
         totals = total.tolist()
         keep = [i for i, row in enumerate(rows) if finished[row].is_open(totals[i], prefix[i], step)]
-        kept = torch.tensor(keep, dtype=torch.long, device=src.device)
-        origin = beam + torch.arange(len(rows), device=src.device).unsqueeze(1) * beams
-        source = select(state.source, kept) if len(keep) < len(rows) else state.source
-        state = State(select(state.written, origin[kept].flatten()), source)
-        token, prefix, total = chosen[kept].view(-1, 1), prefix[kept], total[kept]
+        kept = torch.tensor(keep, dtype=torch.long)
+        origin = beam + torch.arange(len(rows)).unsqueeze(1) * beams
+        source = select(state.source, kept.to(src.device)) if len(keep) < len(rows) else state.source
+        state = State(select(state.written, origin[kept].flatten().to(src.device)), source)
+        token, prefix, total = chosen[kept].view(-1, 1).to(src.device), prefix[kept], total[kept].to(src.device)
         rows = [rows[i] for i in keep]
     return [f.hypotheses[: how.n_best] for f in finished]

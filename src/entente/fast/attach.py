@@ -72,8 +72,9 @@ def loss(model: Seq2Seq, hidden: Tensor, target: Tensor, label_smoothing: float 
     Products use autocast's dtype; softmax and losses use at least float32. If `output` has a bias, calls Seq2Seq.loss."""
     if model.output.bias is not None:
         return Seq2Seq.loss(model, hidden, target, label_smoothing)
-    if not torch.is_grad_enabled():
-        return _blockwise_loss(hidden, model.output.weight, target, label_smoothing, None)
+    if not torch.is_grad_enabled():  # in an evaluation, whose losses autocast should not round
+        with torch.autocast(hidden.device.type, enabled=False):
+            return _blockwise_loss(hidden.to(model.output.weight.dtype), model.output.weight, target, label_smoothing, None)
     return Loss(*_ProjectedCrossEntropy.apply(hidden, model.output.weight, target, label_smoothing))
 
 

@@ -24,6 +24,9 @@ class TrainingProgress(ProgressBar):
         self._first_step = self._logged = 0
         self._started = 0.0  # time.monotonic() at the start of training
 
+    def disable(self) -> None:
+        """Does nothing: Lightning calls it in all processes but the first, which hide their tasks anyway."""
+
     def state_dict(self) -> dict[str, Any]:
         return {"bleu": self._bleu, "best": self._best}
 

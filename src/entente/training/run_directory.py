@@ -9,13 +9,15 @@ therefore gives bit-identical results to one that is never stopped.
 
 import errno
 import logging
+import math
 import os
 import random
 import re
+import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -29,6 +31,7 @@ from annotated_types import Ge, doc
 from filelock import FileLock, Timeout
 from lightning.fabric.plugins import TorchCheckpointIO
 
+from entente import distributed
 from entente.checkpoint import ENTRY, read, write
 from entente.console.endings import Stopped, StopSignals
 from entente.console.log import LineFormatter
@@ -77,7 +80,7 @@ def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: M
 
 def run_to_resume(resume: str | None, root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
     """Returns the directory that `resume` refers to, or None to start a new run. "auto" means the newest unfinished run of this
-    name and configuration (ignoring output_dir), or the newest finished one if all have finished."""
+    name and configuration (see `_compared`), or the newest finished one if all have finished."""
     if resume != "auto":
         return None if resume is None else Path(resume)
     pattern = re.compile(re.escape(Path(name).name) + r"(?:-(\d+))?")
@@ -98,7 +101,17 @@ def _same_config(stored: Path, config: Mapping[str, Any]) -> bool:
     except ValueError:
         return False
     here = yaml.safe_load(yaml.safe_dump(dict(config)))
-    return isinstance(there, dict) and {**there, "output_dir": None} == {**here, "output_dir": None}
+    return isinstance(there, dict) and isinstance(there.get("trainer"), dict) and _compared(there) == _compared(here)
+
+
+def _compared(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the configuration without output_dir, and with the number of batches per step in place of their distribution."""
+    trainer = {"devices": 1, "num_nodes": 1, "strategy": "auto", **config["trainer"]}  # older configurations lack some
+    batches = [trainer.pop("num_nodes"), trainer.pop("accumulate", 1), trainer.pop("devices")]
+    del trainer["strategy"]
+    if all(isinstance(count, int) for count in batches):
+        batches = [math.prod(batches)]
+    return {**config, "output_dir": None, "trainer": {**trainer, "batches": batches}}
 
 
 def is_finished(run_dir: Path) -> bool:
@@ -106,11 +119,13 @@ def is_finished(run_dir: Path) -> bool:
 
 
 @contextmanager
-def open_run(run_dir: Path) -> Iterator[None]:
-    """Locks the run, and turns a signal, or a lack of memory or disk space, into an error that says how to resume the run."""
+def open_run(run_dir: Path, lost: Callable[[Exception], str] = lambda error: "") -> Iterator[None]:
+    """Locks the run, and turns a signal, the loss of another process, or a lack of memory or disk space, into an error that
+    says how to resume the run. lost: see processes.Others."""
     how = f"resume it with: entente train resume={run_dir}"
+    lock = nullcontext() if distributed.rank() else FileLock(run_dir / ".lock", timeout=0)
     try:
-        with StopSignals(), FileLock(run_dir / ".lock", timeout=0):
+        with StopSignals(), lock:
             threading.excepthook = _ignore_disk_errors
             yield
     except Timeout:
@@ -118,6 +133,8 @@ def open_run(run_dir: Path) -> Iterator[None]:
     except (Stopped, Interrupted) as stopped:
         raise Interrupted(f"{stopped}; {how}") from None
     except (OSError, MemoryError, RuntimeError, ValueError) as error:
+        if ended := lost(error):
+            raise Interrupted(f"{ended}; {how}") from None
         if isinstance(error, BrokenPipeError) or (line := shortage(error)) is None:
             raise
         raise InputError(f"{run_dir}: {line}; {how}") from error
@@ -173,8 +190,8 @@ class Checkpoints(L.Callback):
     """Writes step-N.ckpt every `every` steps and at the end, and keeps the last `keep` or `average` of them, whichever is more.
     Writes best.ckpt when validation BLEU improves. The last step is always validated.
 
-    On SIGINT or SIGTERM, which `signals` handles, completes and saves the current step, then raises `Interrupted`. A
-    second SIGINT quits at once.
+    On SIGINT or SIGTERM to any process of the run, which `signals` handles, all complete and save the current step, then raise
+    `Interrupted`. A second SIGINT quits at once.
     """
 
     def __init__(self, run_dir: Path, settings: CheckpointSettings) -> None:
@@ -185,26 +202,42 @@ class Checkpoints(L.Callback):
         self._began = 0.0  # time.perf_counter() - _began is `seconds` up to now
         self._saved: int | None = None  # the step of the last checkpoint
         self._random: dict[str, Any] | None = None  # random states to restore before the next step
+        self._batches_per_step = 0  # of all processes; 0 until training has begun
         self.signals = StopSignals(keep="stopping once this step is complete and saved; press Ctrl-C again to quit at once")
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "trained": self.trained, "seconds": self.seconds}
+        size = {"batches_per_step": self._batches_per_step}
+        return {"best": self.best, "trained": self.trained, "seconds": self.seconds, **size}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best, self.seconds = state_dict["best"], state_dict["seconds"]
+        self._batches_per_step = state_dict.get("batches_per_step", 0)  # older checkpoints do not have this entry
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        checkpoint[RANDOM] = random_state()
-        loops = checkpoint["loops"]["fit_loop"]
-        # Otherwise Lightning would count a validation skipped on resuming as a step, and the next batch as already begun.
-        loops["epoch_loop.state_dict"]["_batches_that_stepped"] = trainer.global_step
-        for counted in (loops["epoch_loop.batch_progress"][which] for which in ("total", "current")):
-            counted["ready"] = counted["completed"]
+        checkpoint[RANDOM] = distributed.gather(random_state())
+        count_batches(checkpoint, trainer.accumulate_grad_batches)
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        self._random, self._saved = checkpoint[RANDOM], checkpoint["global_step"]
+        self._saved = step = checkpoint["global_step"]
+        states = checkpoint[RANDOM] if isinstance(checkpoint[RANDOM], list) else [checkpoint[RANDOM]]  # a dict in older ones
+        if len(states) == distributed.world_size():
+            self._random = states[distributed.rank()]
+        else:
+            log.info(
+                "%d processes resume a run of %d, so dropout draws other random numbers", distributed.world_size(), len(states)
+            )
+            torch.manual_seed(distributed.seed(torch.initial_seed(), step))
+        count_batches(checkpoint, trainer.accumulate_grad_batches)  # which may have changed with the number of processes
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        loader: Any = trainer.train_dataloader
+        before, self._batches_per_step = self._batches_per_step, loader.batches_per_step
+        if before not in (0, self._batches_per_step):
+            raise InputError(
+                f"{self.run_dir}: its steps take {before} batches (trainer.devices x num_nodes x accumulate), but "
+                f"{distributed.world_size()} processes with trainer.accumulate={trainer.accumulate_grad_batches} take "
+                f"{self._batches_per_step}; change one of the two"
+            )
         self._began = time.perf_counter() - self.seconds
         self.signals.install()  # after Lightning has installed its own handlers
 
@@ -213,9 +246,11 @@ class Checkpoints(L.Callback):
             restore_random_state(self._random)
             self._random = None
         loader: Any = trainer.train_dataloader
-        if loader.position % trainer.accumulate_grad_batches:
+        if loader.position % loader.batches_per_step:
             return  # in the middle of an accumulated step
         step = trainer.global_step
+        if received := distributed.largest(self.signals.received or 0):
+            self.signals.received = signal.Signals(received)  # another process may have received it
         if step and step != self._saved and (step % self.settings.every == 0 or self.signals.received):
             self._save(trainer)
         self.stop_if_asked(step)
@@ -238,6 +273,8 @@ class Checkpoints(L.Callback):
 
     def write_best(self, translator: L.LightningModule) -> None:
         """Writes the current weights to best.ckpt, which is enough to translate but not to resume training."""
+        if distributed.rank():
+            return
         content = {"state_dict": translator.state_dict(), "global_step": translator.global_step}
         write({**content, ENTRY: translator.checkpoint_entry}, self.folder / "best.ckpt")
 
@@ -246,6 +283,8 @@ class Checkpoints(L.Callback):
             logger.save()  # flushes TensorBoard's events
         self._saved, self.seconds = trainer.global_step, time.perf_counter() - self._began
         trainer.save_checkpoint(self.folder / f"step-{self._saved}.ckpt")
+        if distributed.rank():
+            return
         there, keep = steps(self.folder), max(self.settings.keep, self.settings.average)
         # A checkpoint saved on an interrupt is kept until there is a later one, and does not count towards `keep`.
         regular = [step for step in there if step % self.settings.every == 0 or (self.trained and step == self._saved)]
@@ -258,22 +297,40 @@ class Checkpoints(L.Callback):
             raise Interrupted(f"{Stopped(self.signals.received)} {when}")
 
 
+def count_batches(checkpoint: dict[str, Any], accumulate: int) -> None:
+    """Sets what Lightning counts in its checkpoint, after a whole number of steps. Otherwise it would count a validation
+    skipped on resuming as a step, and the next batch as already begun."""
+    step, loops = checkpoint["global_step"], checkpoint["loops"]["fit_loop"]
+    loops["epoch_loop.state_dict"]["_batches_that_stepped"] = step
+    for counted in (loops["epoch_loop.batch_progress"][which] for which in ("total", "current")):
+        counted |= dict.fromkeys(counted, step * accumulate)
+
+
 def random_state() -> dict[str, Any]:
     """Returns the states of all random generators that training may use, as plain values and tensors."""
     kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
     version, words, next_gauss = random.getstate()
     return {
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],  # of the device that this process uses
+        "mps": [torch.mps.get_rng_state()] if torch.backends.mps.is_available() else [],
         "numpy": [kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), int(position), int(has_gauss), float(gauss)],
         "python": [version, list(words), next_gauss],
     }
 
 
 def restore_random_state(state: Mapping[str, Any]) -> None:
+    """Restores the states of the generators that both `state` and this machine have, and logs those that only `state` has."""
     torch.set_rng_state(state["torch"])
-    if len(state["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    for device, usable, restore in (
+        ("cuda", torch.cuda.is_available(), torch.cuda.set_rng_state),
+        ("mps", torch.backends.mps.is_available(), torch.mps.set_rng_state),
+    ):
+        saved = state.get(device, [])
+        if usable and len(saved) == 1:
+            restore(saved[0])
+        elif usable or saved:
+            log.warning("the random state of %s cannot be restored, so dropout draws other random numbers", device)
     kind, keys, *rest = state["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
     version, words, next_gauss = state["python"]

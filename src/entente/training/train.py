@@ -24,7 +24,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import nn
 
-from entente import checkpoint
+from entente import checkpoint, distributed
 from entente.console.log import Task, clock
 from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
@@ -36,7 +36,7 @@ from entente.evaluation import show, write_translations
 from entente.files import path_of, write_json
 from entente.models.seq2seq import parameter_count
 from entente.process import prepare_process, return_freed_memory, silence_lightning
-from entente.training import run_directory, views
+from entente.training import processes, run_directory, views
 from entente.training.progress import TrainingProgress
 from entente.training.run_directory import Checkpoints, LogFile, ResumePoint
 from entente.training.settings import RunSettings, TrainerSettings
@@ -59,31 +59,40 @@ def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
     prepare_process(settings.trainer.threads)
     root, name = Path(settings.output_dir), settings.name + ("-overfit" if settings.overfit else "")
     stored = settings.stored_config()
-    run_dir = run_directory.run_to_resume(settings.resume, root, name, stored)
-    if run_dir and run_directory.is_finished(run_dir):
-        log.info("%s: this run has finished; nothing is left to do", run_dir)
-        return run_dir
-    L.seed_everything(settings.seed, verbose=False)
-    resumed = run_dir is not None
     with ExitStack() as stack:
+        others = stack.enter_context(processes.together(settings.trainer))
+        first = distributed.rank() == 0
+        run_dir = distributed.share(lambda: run_directory.run_to_resume(settings.resume, root, name, stored))
+        if run_dir and run_directory.is_finished(run_dir):
+            log.info("%s: this run has finished; nothing is left to do", run_dir)
+            return run_dir
+        L.seed_everything(settings.seed if first else distributed.seed(settings.seed), verbose=False)
+        resumed = run_dir is not None
         if run_dir:
-            stack.enter_context(run_directory.open_run(run_dir))
-        data, translator = prepare_run(settings)
+            stack.enter_context(run_directory.open_run(run_dir, others.lost))
+        with others.fabric.rank_zero_first(local=True):  # it leaves what it prepares in the cache
+            data, translator = prepare_run(settings)
         if not run_dir:
-            proof = None
-            if prove:
-                # A resumed run repeats no proof, so the proof must leave the random states as they are.
-                with isolate_rng(), Task("comparing the ablation with the baseline before training"):
-                    proof = prove(stored, data)
-            run_dir = run_directory.new_run_directory(root, name, stored, proof)
-            stack.enter_context(run_directory.open_run(run_dir))
-        stack.enter_context(closing(LogFile(run_dir)))
+
+            def create() -> Path:
+                proof = None
+                if prove:
+                    # A resumed run repeats no proof, so the proof must leave the random states as they are.
+                    with isolate_rng(), Task("comparing the ablation with the baseline before training"):
+                        proof = prove(stored, data)
+                return run_directory.new_run_directory(root, name, stored, proof)
+
+            run_dir = distributed.share(create)
+            stack.enter_context(run_directory.open_run(run_dir, others.lost))
+        if first:
+            stack.enter_context(closing(LogFile(run_dir)))
         saving = Checkpoints(run_dir, settings.checkpoint)
         last = None if settings.trainer.patience else settings.trainer.max_steps
-        point = run_directory.find_resume_point(run_dir, settings.checkpoint, last)  # step 0 if the run is new
+        # Step 0 if the run is new.
+        point = distributed.share(lambda: run_directory.find_resume_point(run_dir, settings.checkpoint, last))
         if point.path:
             checkpoint.refuse_other_text(point.path, point.entry, translator.checkpoint_entry)
-        if resumed:
+        if resumed and first:
             run_directory.remove_later_checkpoints(run_dir, point)
             log.info("%s: %s", run_dir, point.remaining_work(settings.trainer.max_steps))
         fit(settings, data, translator, saving, point)
@@ -108,9 +117,17 @@ def usable_settings(config: Mapping[str, Any]) -> RunSettings:
 
 
 def lightning_problems(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
-    """Returns a line if Lightning cannot use the accelerator or precision on this machine; signatures cannot check this."""
+    """Returns a line if Lightning cannot use a setting on this machine; signatures cannot check this."""
     silence_lightning()
-    for key, tried in (("accelerator", replace(settings, precision="32-true")), ("precision", settings)):
+    spread = replace(settings, precision="32-true")
+    single = replace(spread, devices=1, num_nodes=1, strategy="auto")
+    tries = {
+        "accelerator": single,
+        "devices": replace(single, devices=settings.devices),
+        "strategy": spread,
+        "precision": settings,
+    }
+    for key, tried in tries.items():
         try:
             build_trainer(tried, None)
         except (TypeError, ValueError, ImportError, MisconfigurationException) as error:
@@ -145,7 +162,8 @@ def prepare_run(settings: RunSettings) -> tuple[TranslationData, Translator]:
         data.check(decoded=["valid", *corpus.tests])
     release_pages()
     return_freed_memory()  # most of it was used to train the tokenizer
-    checkpoint.plan(settings.model, vocabulary, copies=4)  # weights, gradients, and Adam's two moments
+    # Weights, gradients, and Adam's two moments.
+    checkpoint.plan(settings.model, vocabulary, copies=4, accelerator=settings.trainer.accelerator)
     model = checkpoint.build(settings.model, vocabulary, settings.seed)
     entry = checkpoint.entry(settings.stored_config(), vocabulary, text, words)
     steps, log_every = settings.trainer.max_steps, settings.trainer.log_every
@@ -162,7 +180,8 @@ def fit(settings: RunSettings, data: TranslationData, translator: Translator, sa
     chosen = [saving, *callbacks(settings.views, settings.trainer.patience, settings.data["src"])]
     budget = replace(settings.trainer, max_steps=point.step) if point.trained else settings.trainer
     trainer = build_trainer(budget, saving.run_dir, chosen, purge_step=point.step + 1)
-    views.log_settings(trainer, settings.stored_config())
+    if trainer.is_global_zero:
+        views.log_settings(trainer, settings.stored_config())
     try:
         trainer.fit(translator, datamodule=data, ckpt_path=point.path, weights_only=True if point.path else None)
     finally:
@@ -176,9 +195,12 @@ def build_trainer(
 ) -> L.Trainer:
     """Returns a Lightning Trainer whose budget is in steps. Without a run directory it logs nothing. purge_step: TensorBoard
     discards events logged earlier for this and later steps, provided that the run's first writer had a purge_step too."""
+    logs = None if distributed.rank() else run_dir
     return L.Trainer(
         accelerator=settings.accelerator,
-        devices=1,
+        devices=settings.devices,
+        num_nodes=settings.num_nodes,
+        strategy=settings.strategy,
         precision=settings.precision,  # type: ignore[arg-type]
         max_steps=settings.max_steps,
         val_check_interval=settings.validate_every * settings.accumulate,
@@ -187,7 +209,7 @@ def build_trainer(
         accumulate_grad_batches=settings.accumulate,
         num_sanity_val_steps=0,
         log_every_n_steps=1,  # the LightningModule decides which steps it logs
-        logger=views.Board(run_dir, name="", version="", default_hp_metric=False, purge_step=purge_step) if run_dir else False,
+        logger=views.Board(logs, name="", version="", default_hp_metric=False, purge_step=purge_step) if logs else False,
         plugins=[run_directory.VerifiedCheckpoints()],
         callbacks=list(chosen),
         default_root_dir=run_dir,
@@ -214,7 +236,8 @@ def evaluation_splits(settings: RunSettings, corpus: Corpus) -> list[str]:
 def finish(settings: RunSettings, data: TranslationData, translator: Translator, saving: Checkpoints) -> None:
     """Chooses the run's final model after training, evaluates it on every split, and writes the results."""
     started, averaged = time.perf_counter(), None
-    with on_accelerator(translator.model, settings.trainer.accelerator, settings.trainer.precision):
+    device = translator.trainer.strategy.root_device
+    with on_accelerator(translator.model, device.type, settings.trainer.precision, device.index):
         if settings.checkpoint.average > 1:
             averaged = keep_mean_if_better(data, translator, saving)
         if saving.best is None:  # trained by a version that did not always validate
@@ -226,6 +249,8 @@ def finish(settings: RunSettings, data: TranslationData, translator: Translator,
             with Task(f"evaluating {split}"):
                 evaluations[split] = translator.evaluate(data.evaluation(split))
                 metrics[split] = evaluations[split].metrics()
+    if not translator.trainer.is_global_zero:
+        return
     write_translations(saving.run_dir, evaluations)
     report = {
         "steps": translator.global_step,
@@ -246,9 +271,11 @@ def finish(settings: RunSettings, data: TranslationData, translator: Translator,
 
 
 @contextmanager
-def on_accelerator(model: nn.Module, accelerator: str, precision: str | int) -> Iterator[None]:
-    """Moves a model to an accelerator. Within the context, computations run in `precision`, as named by Lightning."""
-    fabric = L.Fabric(accelerator=accelerator, devices=1, precision=precision)  # type: ignore[arg-type]
+def on_accelerator(model: nn.Module, accelerator: str, precision: str | int, index: int | None = None) -> Iterator[None]:
+    """Moves a model to an accelerator. Within the context, computations run in `precision`, as named by Lightning. index: of
+    the device, if there are several."""
+    devices = 1 if index is None else [index]
+    fabric = L.Fabric(accelerator=accelerator, devices=devices, precision=precision)  # type: ignore[arg-type]
     fabric.setup_module(model)  # moves and converts the model in place; the wrapper that is returned would only add autocast
     with fabric.autocast():
         yield

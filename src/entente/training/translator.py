@@ -8,6 +8,7 @@ import lightning as L
 import torch
 from torch import Tensor
 
+from entente import distributed
 from entente.checkpoint import ENTRY
 from entente.data.batches import Batch, EvaluationSplit
 from entente.data.tokenizer import Vocabulary
@@ -42,8 +43,8 @@ class Translator(L.LightningModule):
         self.max_steps = max_steps
         self.log_every = log_every
         self.checkpoint_entry = checkpoint_entry or {}
-        self.tokens_per_second = 0.0  # target tokens per second over the last `log_every` steps
-        self.tokens = 0  # target tokens trained on so far
+        self.tokens_per_second = 0.0  # target tokens per second of all processes, over the last `log_every` steps
+        self.tokens = 0  # target tokens that all processes have trained on so far
         self.seconds = 0.0  # training time without validation, up to the last checkpoint
         self.last_loss: float | None = None
         self.valid: Evaluation | None = None  # the result of the last validation
@@ -78,18 +79,22 @@ class Translator(L.LightningModule):
         self._logged = self.tokens, self.seconds  # tokens and seconds at the last logged step
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Returns the batch's part of the step's loss, which is the mean over the target tokens of all batches of the step."""
+        """Returns the batch's part of the step's loss, which is the mean over the target tokens of all batches of the step,
+        those of the other processes included."""
         loss, tokens = batch_loss(self.model, batch, self.optim.label_smoothing)
-        self.tokens += tokens
         accumulate = self.trainer.accumulate_grad_batches
-        share = tokens / (batch.step_tokens or tokens)
+        step_tokens = batch.step_tokens or tokens
+        share = tokens / step_tokens
         weighted = torch.stack(loss).detach() * share
-        self._step_loss = weighted if batch_idx % accumulate == 0 else self._step_loss + weighted
+        is_first = batch_idx % accumulate == 0
+        self.tokens += step_tokens if is_first else 0
+        self._step_loss = weighted if is_first else self._step_loss + weighted
         if (batch_idx + 1) % (self.log_every * accumulate) == 0:
-            self._log_step(*self._step_loss.tolist())
-        return loss.smoothed * (share * accumulate)  # Lightning divides by `accumulate`
+            self._log_step()
+        return loss.smoothed * (share * accumulate * distributed.world_size())  # Lightning divides by both
 
-    def _log_step(self, loss: float, nll: float) -> None:
+    def _log_step(self) -> None:
+        loss, nll = (sum(parts) for parts in zip(*distributed.gather(self._step_loss.tolist()), strict=True))
         seconds = time.perf_counter() - self._began  # the GPU has finished the step, since its losses have been read
         self.tokens_per_second = (self.tokens - self._logged[0]) / (seconds - self._logged[1])
         self._logged = self.tokens, seconds

@@ -133,7 +133,7 @@ class TensorBoardViews(L.Callback):
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: Any, optimizer: Any) -> None:
         step = trainer.global_step + 1  # the step in progress
-        if self.chosen.diagnosis and (step % self.chosen.diagnosis == 0 or step == 1):
+        if self.chosen.diagnosis and trainer.is_global_zero and (step % self.chosen.diagnosis == 0 or step == 1):
             self._due = step
             norms = gradient_norms(pl_module.model)
             log_diagnosis(trainer, {f"gradient_norm/{place}": norm for place, norm in norms.items()}, step)

@@ -1,0 +1,70 @@
+"""What the processes that train one run together tell each other. training/processes.py starts them, one per device.
+
+A run of one process does not use torch.distributed: `rank` is 0, `world_size` is 1, and the other functions return what they
+are given. All processes must call `share`, `gather` and `largest` in the same order, since each call waits for all of them.
+The functions use the CPU, so they do not make a GPU wait."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import distributed
+
+T = TypeVar("T")
+
+
+def rank() -> int:
+    """Returns the number of this process, counted from 0."""
+    return distributed.get_rank() if distributed.is_initialized() else 0
+
+
+def world_size() -> int:
+    """Returns the number of processes."""
+    return distributed.get_world_size() if distributed.is_initialized() else 1
+
+
+@cache
+def _group() -> Any:
+    """Returns a group of all processes that communicates between CPUs."""
+    return distributed.new_group(backend="gloo")
+
+
+def share(make: Callable[[], T]) -> T:
+    """Returns what `make` returns in the first process. The other processes do not call it."""
+    if world_size() == 1:
+        return make()
+    values = [make() if rank() == 0 else None]
+    distributed.broadcast_object_list(values, group=_group())
+    return values[0]  # type: ignore[return-value]
+
+
+def gather(value: T) -> list[T]:
+    """Returns the values of all processes, in the order of their ranks."""
+    if world_size() == 1:
+        return [value]
+    values: list[Any] = [None] * world_size()
+    distributed.all_gather_object(values, value, group=_group())
+    return values
+
+
+def seed(*numbers: int) -> int:
+    """Returns a number for this process that depends on the given ones."""
+    return int(np.random.SeedSequence([*numbers, rank()]).generate_state(1)[0])
+
+
+def leave() -> None:
+    """Ends the exchange with the other processes, if there are any."""
+    _group.cache_clear()
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def largest(number: int) -> int:
+    """Returns the largest of the numbers of all processes."""
+    if world_size() == 1:
+        return number
+    found = torch.tensor(number)
+    distributed.all_reduce(found, distributed.ReduceOp.MAX, group=_group())
+    return int(found)

@@ -1,0 +1,147 @@
+"""The processes that train a run together, one per device: they start, exchange gradients through Lightning's DDP, and end
+together.
+
+torchrun and SLURM start all processes themselves. Otherwise the first process starts the others on its machine, each with its
+own command line. Lightning's launcher would do that too, but it would leave out the verb, and if a process is killed, it kills
+the others without a word."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from threading import Thread
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.fabric.plugins.environments import TorchElasticEnvironment
+from lightning.fabric.strategies import DDPStrategy, ParallelStrategy
+
+from entente import distributed
+from entente.console.endings import Stopped
+from entente.console.log import hide_log
+from entente.errors import InputError, Interrupted
+from entente.training.settings import TrainerSettings
+
+log = logging.getLogger("entente")
+
+STARTED_BY = "ENTENTE_STARTED_BY"  # environment variable with the id of the first process, in those that it starts
+GRACE = 20.0  # seconds that a process has to end by itself after another one has ended early
+FOREVER = timedelta(days=7)  # how long a process waits for the others, since one that was killed is noticed by other means
+
+
+@dataclass
+class Others:
+    """The other processes of the run that this one can watch: those that it has started, or the one that has started it."""
+
+    fabric: L.Fabric
+    children: Sequence[subprocess.Popen[bytes]] = ()
+    parent: int | None = None  # the id of the process that has started this one for its run
+    ended: str = ""  # which of them has ended early, and how
+
+    def watch(self) -> None:
+        """Waits until one of the other processes has ended early, and ends this process if it does not end by itself."""
+        while not (ended := self._ended_early()):
+            time.sleep(0.2)
+        self.ended = ended
+        time.sleep(GRACE)
+        print(f"{ended}; the run can be resumed with resume=auto", file=sys.stderr, flush=True)
+        self.kill()
+        os._exit(75)
+
+    def lost(self, error: Exception) -> str:
+        """Returns which other process has ended early, and how, if that is the reason for `error`; otherwise an empty text."""
+        if distributed.world_size() == 1 or not (isinstance(error, torch.distributed.DistError) or "gloo" in str(error)):
+            return ""
+        deadline = time.monotonic() + (2 * GRACE if self.parent else GRACE / 4)  # the parent will kill its children
+        while not self.ended and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.ended = self.ended or "another process has ended"
+        return self.ended
+
+    def _ended_early(self) -> str:
+        if self.parent not in (None, os.getppid()):
+            return "process 0 has ended"
+        for rank, child in enumerate(self.children, start=1):
+            if code := child.poll():
+                how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+                return f"process {rank} {how}"
+        return ""
+
+    def kill(self) -> None:
+        for child in self.children:
+            child.kill()
+            child.wait()
+
+
+@contextmanager
+def together(settings: TrainerSettings) -> Iterator[Others]:
+    """Connects all processes of a run. Inside the context, `distributed` tells them apart. If the run takes one process, does
+    nothing. Raises InputError if they cannot be started."""
+    before, fabric = dict(os.environ), fabric_of(settings)
+    others = Others(fabric, parent=int(os.environ[STARTED_BY]) if STARTED_BY in os.environ else None)
+    try:
+        if isinstance(fabric.strategy, ParallelStrategy):
+            others.children = start(fabric.strategy, settings.num_nodes)
+            Thread(target=others.watch, daemon=True).start()
+            fabric.launch()
+            if settings.threads:
+                torch.set_num_threads(settings.threads)  # `launch` sets a share of the cores
+            if distributed.rank():
+                hide_log()
+            devices = f"trainer.accelerator={settings.accelerator}, trainer.num_nodes={settings.num_nodes}"
+            log.info("%d processes of %d threads (%s)", distributed.world_size(), torch.get_num_threads(), devices)
+        yield others
+        for child in others.children:
+            child.wait()
+    except (Interrupted, Stopped):
+        if distributed.rank() and not others.ended:
+            sys.exit(0)  # the first process says it
+        raise
+    finally:
+        others.kill()
+        distributed.leave()
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def fabric_of(settings: TrainerSettings) -> L.Fabric:
+    """Returns the Fabric that connects the processes. Raises InputError if there are more or fewer processes than devices."""
+    given: dict[str, Any] = {"accelerator": settings.accelerator, "devices": settings.devices, "num_nodes": settings.num_nodes}
+    fabric = L.Fabric(**given, strategy=settings.strategy)
+    wanted = 1
+    if isinstance(fabric.strategy, ParallelStrategy):
+        if isinstance(fabric.strategy, DDPStrategy) and settings.strategy in ("auto", "ddp"):
+            fabric = L.Fabric(**given, strategy=DDPStrategy(timeout=FOREVER))
+        strategy: Any = fabric.strategy
+        wanted = strategy.num_processes * settings.num_nodes
+    started = int(os.environ["WORLD_SIZE"]) if TorchElasticEnvironment.detect() else wanted
+    if started != wanted:
+        how = f"trainer.devices={settings.devices} trainer.num_nodes={settings.num_nodes}"
+        raise InputError(f"{how}: torchrun has started {started} processes; make them as many as the devices")
+    return fabric
+
+
+def start(strategy: Any, nodes: int) -> list[subprocess.Popen[bytes]]:
+    """Starts the other processes of this machine with this process's command line, unless they have been started already."""
+    environment, count = strategy.cluster_environment, strategy.num_processes
+    if environment.creates_processes_externally:
+        return []
+    os.environ |= {
+        "MASTER_ADDR": environment.main_address,
+        "MASTER_PORT": str(environment.main_port),
+        "NODE_RANK": str(environment.node_rank()),
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": str(count * nodes),
+    }
+    command = [sys.executable, *sys.orig_argv[1:]]
+    return [
+        subprocess.Popen(command, env={**os.environ, "LOCAL_RANK": str(rank), STARTED_BY: str(os.getpid())})
+        for rank in range(1, count)
+    ]

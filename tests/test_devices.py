@@ -1,0 +1,236 @@
+"""Tests law 12: N processes equal one process that accumulates N batches. Run as a script, records steps of training."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from torch import Tensor, nn
+
+from entente import distributed
+from entente.checkpoint import read
+from entente.config.command_line import plain
+from entente.training import processes
+from entente.training.optimiser import Optim
+from entente.training.settings import RunSettings, add_defaults
+from entente.training.train import build_trainer, prepare_run
+from interruptions import command, differences
+from tiny import SMALL, write_corpus
+
+ROOT = Path(__file__).parents[1]
+STEPS = 20
+SETTINGS = [
+    "trainer.accelerator=cpu",
+    "trainer.threads=1",
+    "trainer.max_steps=14",
+    "trainer.validate_every=5",
+    "checkpoint.every=3",
+    "views.attention=false",
+    "views.heads=0",
+    "trainer.log_every=1",
+    "optim.warmup=2",
+    "search.length_factor=0.5",
+]
+
+
+class Steps(L.Callback):
+    """Records each step's gradients and loss, and the logits after it for the first validation pairs."""
+
+    def __init__(self) -> None:
+        self.gradients: list[dict[str, Tensor]] = []
+        self.logits: list[Tensor] = []
+        self.losses: list[float | None] = []
+
+    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: Any, optimizer: Any) -> None:
+        model: nn.Module = pl_module.model
+        self.gradients.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+        self.losses.append(pl_module.last_loss)
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
+        loader: Any = trainer.train_dataloader
+        loader.consume()
+        if loader.position % loader.batches_per_step == 0:
+            batch = trainer.datamodule.sample(3)  # type: ignore[attr-defined]
+            with torch.no_grad():
+                self.logits.append(pl_module.model.output(pl_module.model(batch.src, batch.tgt[:, :-1])))
+
+
+def record(file: str, overrides: list[str]) -> None:
+    """Trains with plain gradient descent, since Adam turns the rounding of a gradient that should be 0 into a step of full
+    size, and writes what Steps records to a file."""
+    Optim.build = lambda self, model, fused=False: torch.optim.SGD(model.parameters(), 0.5)  # type: ignore[method-assign]
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        settings = RunSettings.of(add_defaults(plain(compose("train", overrides))[0]))
+    with processes.together(settings.trainer):
+        data, translator = prepare_run(settings)
+        steps = Steps()
+        trainer = build_trainer(settings.trainer, None, [steps])
+        trainer.fit(translator, datamodule=data)
+        if distributed.rank() == 0:
+            torch.save([steps.gradients, steps.logits, steps.losses], file)
+
+
+def recorded(folder: Path, devices: int, accumulate: int, *more: str) -> list[Any]:
+    file = folder / f"{devices}x{accumulate}.pt"
+    overrides = [
+        *write_corpus(folder),
+        *more,
+        f"output_dir={folder}",
+        "model.dropout=0",
+        "trainer.accelerator=cpu",
+        "trainer.precision=64-true",
+        "trainer.threads=1",
+        f"trainer.max_steps={STEPS}",
+        "trainer.validate_every=101",
+        "trainer.log_every=1",
+        "data.batch.max_tokens=600",
+        "optim.label_smoothing=0.2",
+        f"trainer.devices={devices}",
+        f"trainer.accumulate={accumulate}",
+    ]
+    done = subprocess.run([sys.executable, __file__, str(file), *overrides], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found: list[Any] = torch.load(file)
+    assert [len(part) for part in found] == [STEPS] * 3
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [2, 3])
+@pytest.mark.parametrize("model", sorted(SMALL))
+def test_processes_equal_one_that_accumulates_as_many_batches(model: str, devices: int, tmp_path: Path) -> None:
+    given = [f"model={model}", *SMALL[model]]
+    one, many = recorded(tmp_path, 1, devices, *given), recorded(tmp_path, devices, 1, *given)
+    torch.testing.assert_close(many, one, rtol=1e-10, atol=1e-12)
+
+
+def two(folder: Path, name: str, *more: str) -> list[str]:
+    """Returns the command that trains a run in two processes."""
+    return command([*write_corpus(folder), *SMALL["transformer"], *SETTINGS, f"output_dir={folder}", f"name={name}", *more])
+
+
+def end(given: list[str], code: int = 0) -> str:
+    """Runs a command to its end and returns what it has printed."""
+    done = subprocess.run(given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+    assert done.returncode == code and "Traceback" not in done.stdout, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a run that two processes have trained."""
+    folder = tmp_path_factory.mktemp("whole")
+    said = end(two(folder, "whole", "trainer.devices=2"))
+    assert said.count("2 processes of 1 threads") == 1 and said.count("trained 14 steps") == 1  # only one process speaks
+    return folder / "whole"
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_same_bits_again(whole: Path, tmp_path: Path) -> None:
+    end(two(tmp_path, "again", "trainer.devices=2"))
+    assert not differences(whole, tmp_path / "again")
+
+
+@pytest.mark.slow
+def test_two_processes_evaluate_as_one(whole: Path) -> None:
+    shown = [str(ROOT / "scripts" / "evaluate.py"), f"checkpoint={whole}", "trust_data=true", "split=all"]
+    end([sys.executable, *shown, f"output={whole / 'alone'}", "threads=1"])
+    assert json.loads((whole / "alone" / "metrics.json").read_text()) == json.loads((whole / "metrics.json").read_text())
+
+
+@pytest.mark.slow
+def test_processes_draw_different_random_numbers(whole: Path) -> None:
+    states = read(whole / "checkpoints" / "step-14.ckpt")["random"]
+    assert len(states) == 2 and not torch.equal(states[0]["torch"], states[1]["torch"])
+
+
+def started(given: list[str], run: Path, step: int) -> tuple[subprocess.Popen[str], list[int]]:
+    """Starts a command, and waits until its run has a checkpoint of this step. Returns it with the ids of the processes that it
+    has started."""
+    process = subprocess.Popen(given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    while process.poll() is None and not (run / "checkpoints" / f"step-{step}.ckpt").exists():
+        time.sleep(0.01)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return process, [int(pid) for pid in children.read_text().split()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_lost_a_process_or_was_stopped_resumes_to_the_same_bits(
+    number: signal.Signals, rank: int, whole: Path, tmp_path: Path
+) -> None:
+    given = two(tmp_path, "stopped", "trainer.devices=2", "resume=auto")
+    process, children = started(given, tmp_path / "stopped", 3)
+    killed = rank == 0 and number == signal.SIGKILL
+    began = time.monotonic()
+    os.kill([process.pid, *children][rank], number)
+    said, _ = process.communicate(timeout=90)
+    while any(Path(f"/proc/{pid}").exists() for pid in children):  # those of a killed parent
+        assert time.monotonic() - began < 60
+        time.sleep(0.1)
+    assert "Traceback" not in said
+    assert process.returncode == (-signal.SIGKILL if killed else 75), said
+    how = "stopped by SIGTERM after step" if number == signal.SIGTERM else f"process {rank} (was killed by SIGKILL|has ended)"
+    assert len(re.findall(how, said)) == 1, said
+    end(given)
+    assert not differences(whole, tmp_path / "stopped")
+
+
+@pytest.mark.slow
+def test_torchrun_trains_the_same_bits(whole: Path, tmp_path: Path) -> None:
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    program, *given = two(tmp_path, "torchrun", "trainer.devices=2")
+    end([program, *launcher, *given])
+    assert not differences(whole, tmp_path / "torchrun")
+    given = [program, *launcher, *two(tmp_path, "three", "trainer.devices=3")[1:]]
+    said = subprocess.run(given, capture_output=True, text=True, timeout=300).stderr
+    assert "error: trainer.devices=3 trainer.num_nodes=1: torchrun has started 2 processes" in said
+
+
+@pytest.mark.slow
+def test_a_run_resumes_on_another_number_of_devices_if_its_steps_take_as_many_batches(tmp_path: Path) -> None:
+    given = [*two(tmp_path, "moved", "trainer.devices=2", "model.dropout=0"), "resume=auto"]
+    run = tmp_path / "moved"
+    process, _ = started(given, run, 3)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=90)
+    said = end(command([f"resume={run}", "trainer.devices=3"]), code=2)
+    assert f"{run}: its steps take 2 batches" in said and "3 processes with trainer.accumulate=1 take 3; change one" in said
+    said = end(command([f"resume={run}", "trainer.devices=1", "trainer.accumulate=2"]))
+    assert "1 processes resume a run of 2, so dropout draws other random numbers" in said
+    end(two(tmp_path, "unmoved", "trainer.devices=2", "model.dropout=0"))
+    one, other = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("moved", "unmoved"))
+    assert one["valid"]["nll"] == pytest.approx(other["valid"]["nll"], rel=1e-4)  # without dropout, only rounding differs
+
+
+@pytest.mark.slow
+def test_a_slurm_job_has_a_task_for_each_device(tmp_path: Path) -> None:
+    sent = tmp_path / "sent.sh"
+    for name, does in (("sbatch", f'cp "$1" {sent}; echo Submitted batch job 7'), ("srun", "true"), ("sacct", "true")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    given = command(["--multirun", "hydra/launcher=slurm", "trainer.devices=4", "trainer.num_nodes=2", "seed=1"])
+    here = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    with subprocess.Popen(
+        given, cwd=tmp_path, env=here, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        while not sent.exists() and process.poll() is None:
+            time.sleep(0.1)
+        process.kill()  # it waits for the job's results
+        said = process.communicate()[0]
+    asked = dict(re.findall(r"^#SBATCH --(nodes|ntasks-per-node|gpus-per-node|time)=(\d+)$", sent.read_text(), re.M))
+    assert asked == {"nodes": "2", "ntasks-per-node": "4", "gpus-per-node": "4", "time": "1440"}, said
+
+
+if __name__ == "__main__":
+    record(sys.argv[1], sys.argv[2:])
