@@ -2,6 +2,8 @@
 
     python tests/interruptions.py                          stop each model 10 times with each of SIGKILL, Ctrl-C and SIGTERM
     python tests/interruptions.py --model birnn --tries 3  stop only the BiRNN, once with each signal
+    python tests/interruptions.py --devices 2              runs of two processes: SIGKILL and SIGTERM go to one of them, Ctrl-C
+                                                           to both
 
 Each try starts the real command with resume=auto, sends a signal at a random moment of training or of the final evaluation, and
 starts the command again. Then the weights, the optimiser, the random states, the best checkpoint, the mean of checkpoints, the
@@ -12,6 +14,7 @@ thread each. The exit code is 0 if all tries end with equal bits.
 import argparse
 import json
 import logging
+import os
 import random
 import re
 import shutil
@@ -22,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -127,8 +131,11 @@ class Ended(NamedTuple):
     seconds: float  # from the first event file, written just before training, to the end of the command
 
 
-def start(overrides: list[str], run: Path, number: signal.Signals = signal.SIGKILL, after: float | None = None) -> Ended:
-    """Runs the command until it ends. If `after` is given, sends it `number` that many seconds after an event file appears."""
+def start(
+    overrides: list[str], run: Path, number: signal.Signals = signal.SIGKILL, after: float | None = None, rank: int = 0
+) -> Ended:
+    """Runs the command until it ends. If `after` is given, sends `number` that many seconds after an event file appears: Ctrl-C
+    to all of its processes, as a terminal does, and other signals to the process `rank`."""
     before = set(run.glob("events.*"))
     with subprocess.Popen(command(overrides), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         while process.poll() is None and set(run.glob("events.*")) == before:
@@ -137,16 +144,28 @@ def start(overrides: list[str], run: Path, number: signal.Signals = signal.SIGKI
         try:
             output, _ = process.communicate(timeout=after)
         except subprocess.TimeoutExpired:
-            process.send_signal(number)
-            output, _ = process.communicate()
+            targets = [process.pid, *children(process.pid)]
+            for target in targets if number == signal.SIGINT else targets[rank : rank + 1]:
+                with suppress(ProcessLookupError):  # it has ended in the meantime
+                    os.kill(target, number)
+            output, _ = process.communicate(timeout=120)  # which waits for all processes
     return Ended(process.returncode, output, time.perf_counter() - began)
 
 
+def children(parent: int) -> list[int]:
+    """Returns the ids of the processes that a process has started, in the order of their start."""
+    try:
+        return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+    except OSError:  # it has ended
+        return []
+
+
 def compare_stopped_runs(
-    model: str, folder: Path, plan: list[signal.Signals], generator: random.Random, jobs: int = 1
+    model: str, folder: Path, plan: list[signal.Signals], generator: random.Random, jobs: int = 1, devices: int = 1
 ) -> Iterator[str]:
     """Yields a line for each try. The line begins with DIFFERENT if the stopped run differs from the reference."""
-    base = [*write_corpus(folder), f"output_dir={folder}", f"model={model}", *SMALL[model], *SETTINGS]
+    spread = [f"trainer.devices={devices}"]
+    base = [*write_corpus(folder), f"output_dir={folder}", f"model={model}", *SMALL[model], *SETTINGS, *spread]
     reference = start([*base, "name=reference"], folder / "reference")
     if reference.code:
         raise RuntimeError(reference.output)
@@ -157,7 +176,8 @@ def compare_stopped_runs(
         after = reference.seconds
         while True:
             after = moments.uniform(0, after)
-            stopped = start(here, run, number, after)
+            rank = moments.randrange(devices)
+            stopped = start(here, run, number, after, rank)
             if not is_finished(run):
                 break
             shutil.rmtree(run)  # the signal came too late; try an earlier moment
@@ -170,7 +190,8 @@ def compare_stopped_runs(
         verdict = f"DIFFERENT: {', '.join(wrong[:5])}" if wrong else "equal"
         resumed = re.search("resuming at.*|training is complete.*|there is no checkpoint.*", again.output)
         where = resumed[0] if resumed else "?"
-        return f"{verdict}  {model} {number.name} {after:.1f} s after the start, exit code {stopped.code}; {where}"
+        whom = f" to process {rank} of {devices}" if devices > 1 and number != signal.SIGINT else ""
+        return f"{verdict}  {model} {number.name}{whom} {after:.1f} s after the start, exit code {stopped.code}; {where}"
 
     moments = [random.Random(generator.random()) for _ in plan]
     with ThreadPoolExecutor(jobs) as pool:
@@ -182,6 +203,7 @@ def main() -> int:
     parser.add_argument("--model", nargs="+", choices=sorted(SMALL), default=sorted(SMALL))
     parser.add_argument("--tries", type=int, default=30, help="number of tries for each model")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--devices", type=int, default=1, help="number of processes of each run")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     logging.getLogger("tensorboard").setLevel(logging.ERROR)  # TensorBoard warns about each point that a resumed run rewrote
@@ -191,7 +213,7 @@ def main() -> int:
     for model in arguments.model:
         equal = 0
         with tempfile.TemporaryDirectory() as folder:
-            for line in compare_stopped_runs(model, Path(folder), plan, generator, arguments.jobs):
+            for line in compare_stopped_runs(model, Path(folder), plan, generator, arguments.jobs, arguments.devices):
                 print(line, flush=True)
                 equal += line.startswith("equal")
         results.append(f"{model}: {equal} of {len(plan)} equal")

@@ -23,7 +23,7 @@ from entente.training import processes
 from entente.training.optimiser import Optim
 from entente.training.settings import RunSettings, add_defaults
 from entente.training.train import build_trainer, prepare_run
-from interruptions import command, differences
+from interruptions import children, command, differences
 from tiny import SMALL, write_corpus
 
 ROOT = Path(__file__).parents[1]
@@ -159,8 +159,7 @@ def started(given: list[str], run: Path, step: int) -> tuple[subprocess.Popen[st
     process = subprocess.Popen(given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     while process.poll() is None and not (run / "checkpoints" / f"step-{step}.ckpt").exists():
         time.sleep(0.01)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    return process, [int(pid) for pid in children.read_text().split()]
+    return process, children(process.pid)
 
 
 @pytest.mark.slow
@@ -170,12 +169,12 @@ def test_a_run_that_lost_a_process_or_was_stopped_resumes_to_the_same_bits(
     number: signal.Signals, rank: int, whole: Path, tmp_path: Path
 ) -> None:
     given = two(tmp_path, "stopped", "trainer.devices=2", "resume=auto")
-    process, children = started(given, tmp_path / "stopped", 3)
+    process, others = started(given, tmp_path / "stopped", 3)
     killed = rank == 0 and number == signal.SIGKILL
     began = time.monotonic()
-    os.kill([process.pid, *children][rank], number)
+    os.kill([process.pid, *others][rank], number)
     said, _ = process.communicate(timeout=90)
-    while any(Path(f"/proc/{pid}").exists() for pid in children):  # those of a killed parent
+    while any(Path(f"/proc/{pid}").exists() for pid in others):  # those of a killed parent
         assert time.monotonic() - began < 60
         time.sleep(0.1)
     assert "Traceback" not in said

@@ -14,8 +14,8 @@ WORD_START = "\u2581"  # marks the beginning of a word in a piece
 
 
 class PieceSampler:
-    """Samples the pieces of texts. dropout: the probability with which each possible merge is left out at each step, after which
-    the best of the others is made. When all are left out, the word is complete."""
+    """Samples the pieces of texts. dropout: the probability with which a possible merge is left out at each step. The best of
+    the others is made; if there is none, the word is complete."""
 
     def __init__(self, processor: sentencepiece.SentencePieceProcessor, dropout: float) -> None:
         self.dropout = dropout
