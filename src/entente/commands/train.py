@@ -6,7 +6,6 @@ from threading import Thread
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 
 from entente.ablation import variants
 from entente.ablation.proof import proof
@@ -17,9 +16,6 @@ from entente.training.train import check_run, train
 def check(config: dict[str, Any]) -> list[str]:
     if HydraConfig.initialized():
         variants.refuse_unusable([variants.chosen_ablation()])
-        hydra, devices = HydraConfig.get(), config["trainer"]["devices"]
-        if hydra.mode == RunMode.MULTIRUN and devices != 1 and "slurm" not in hydra.runtime.choices["hydra/launcher"]:
-            return [f"trainer.devices={devices}: each run needs its own command; leave out -m, or use ablate"]
     return check_run(config)
 
 

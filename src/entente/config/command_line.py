@@ -219,18 +219,18 @@ class CommandLine:
 
     @cached_property
     def choices(self) -> dict[str, list[str]]:
-        """The options of each config group of this command: the names of the files in the group's folder."""
+        """The options of each config group but Hydra's: the names of the files in the group's folder."""
         with self._composing():
             groups = hydra.compose(self.name, return_hydra_config=True).hydra.runtime.choices
         files = {group: sorted(path.stem for path in (self.configs / group).glob("*.yaml")) for group in sorted(groups)}
-        return {group: names for group, names in files.items() if names}
+        return {group: names for group, names in files.items() if names and not group.startswith("hydra/")}
 
     def _composing(self) -> AbstractContextManager[None]:
         return hydra.initialize_config_dir(str(self.configs), version_base="1.3")
 
     def call(self, command: Command) -> None:
         """Lets Hydra compose the configuration, or one for each combination of a sweep, and calls the command with each."""
-        if found := self.unused_by_resume() or (self.unlisted and self.problems()):
+        if found := self.unused_by_resume() or self.sweep_over_devices() or (self.unlisted and self.problems()):
             raise InputError(*found)  # before Hydra creates a directory
         ours = False  # whether the command is running, rather than Hydra
 
@@ -268,6 +268,13 @@ class CommandLine:
             return []
         others = [one for one in self.overrides if key_of(one) not in ("resume", *OF_THE_MACHINE)]
         return [f"resume={directory} continues with that run's own settings; leave out {one}" for one in others]
+
+    def sweep_over_devices(self) -> list[str]:
+        """Returns a line if the runs of a sweep would have to start processes, which repeat the command line; SLURM's need not."""
+        given = {key_of(one): one.partition("=")[2] for one in self.overrides}
+        if not self.flags.multirun or given.get("trainer.devices", "1") == "1" or "slurm" in given.get("hydra/launcher", ""):
+            return []
+        return [f"trainer.devices={given['trainer.devices']}: each run needs its own command; leave out -m, or use ablate"]
 
     def problems(self) -> list[str]:
         """Returns a line for each override that does not compose, and for each problem in the configuration composed from the
