@@ -270,7 +270,7 @@ class CommandLine:
         return [f"resume={directory} continues with that run's own settings; leave out {one}" for one in others]
 
     def sweep_over_devices(self) -> list[str]:
-        """Returns a line if the runs of a sweep would have to start processes, which repeat the command line; SLURM's need not."""
+        """Returns a line if the runs of a sweep would start processes, which repeat the command line. Those of SLURM do not."""
         given = {key_of(one): one.partition("=")[2] for one in self.overrides}
         if not self.flags.multirun or given.get("trainer.devices", "1") == "1" or "slurm" in given.get("hydra/launcher", ""):
             return []
