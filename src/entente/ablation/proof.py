@@ -114,7 +114,9 @@ class Behaviour:
         for split in ("valid", *self.data.corpus.tests):
             limited = replace(self.data.evaluation(split), limit=trainer.limit_batches)
             words.append(f"{split} {len(limited) / len(limited.batches):.3g}")
-        return f"{trainer.max_steps:,} steps, batches per step: {trainer.accumulate}, share of each split: {', '.join(words)}"
+        size, devices = trainer.accumulate * trainer.num_nodes, trainer.devices
+        per_step = f"{size} x {devices}" if devices == "auto" else str(size * devices)
+        return f"{trainer.max_steps:,} steps, batches per step: {per_step}, share of each split: {', '.join(words)}"
 
     def tokens(self) -> list[list[Any]]:
         """Returns the token ids of the first training batches and of all evaluated splits."""
