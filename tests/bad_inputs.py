@@ -912,7 +912,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "an unknown suite",
         "ablate suite=quik",
-        "suite=quik: choose one of quick, transformer, birnn, or give a list of variants, .+; did you mean quick\\?",
+        "suite=quik: choose one of quick, transformer, parts, birnn, or give a list of variants, .+; did you mean quick\\?",
         real=True,
     ),
     Case(

@@ -173,7 +173,7 @@ def test_a_run_that_lost_a_process_or_was_stopped_resumes_to_the_same_bits(
     killed = rank == 0 and number == signal.SIGKILL
     began = time.monotonic()
     os.kill([process.pid, *others][rank], number)
-    said, _ = process.communicate(timeout=90)
+    said, _ = process.communicate(timeout=240)
     while any(Path(f"/proc/{pid}").exists() for pid in others):  # those of a killed parent
         assert time.monotonic() - began < 60
         time.sleep(0.1)

@@ -26,7 +26,8 @@ from entente.ablation.runs import Status
 from entente.checkpoint import read, write
 from entente.config.command_line import plain
 from entente.errors import InputError, Interrupted
-from entente.training.run_directory import CheckpointSettings, find_resume_point, random_state, restore_random_state, steps
+from entente.training.random_states import random_state, restore_random_state
+from entente.training.run_directory import CheckpointSettings, find_resume_point, steps
 from entente.training.train import train
 from entente.training.translator import Translator
 from interruptions import command, compare_stopped_runs, differences, points

@@ -5,6 +5,7 @@ are given. All processes must call `share`, `gather` and `largest` in the same o
 The functions use the CPU, so they do not make a GPU wait."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
 
@@ -52,6 +53,13 @@ def gather(value: T) -> list[T]:
 def seed(*numbers: int) -> int:
     """Returns a number for this process that depends on the given ones."""
     return int(np.random.SeedSequence([*numbers, rank()]).generate_state(1)[0])
+
+
+def wait_for_first() -> None:
+    """Waits until the first process has left. If another one left before it, the first would take that for a failure."""
+    if rank():
+        with suppress(RuntimeError):  # which the end of the first process raises here
+            distributed.barrier(group=_group())
 
 
 def leave() -> None:

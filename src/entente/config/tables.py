@@ -47,6 +47,8 @@ def _fits(value: Any, form: Mapping[str, Any]) -> bool:
             return any(_fits(value, one) for one in forms)
         case {"enum": values}:
             return value in values
+        case {"const": only}:
+            return bool(value == only)
         case {"description": _}:  # a type of name from entente.files
             return isinstance(value, str) and PLAIN_NAME.fullmatch(value) is not None
         case {"type": "integer" | "number" as kind}:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from threading import Thread
@@ -24,7 +24,6 @@ from lightning.fabric.plugins.environments import TorchElasticEnvironment
 from lightning.fabric.strategies import DDPStrategy, ParallelStrategy
 
 from entente import distributed
-from entente.console.endings import Stopped
 from entente.console.log import hide_log
 from entente.errors import InputError, Interrupted
 from entente.training.settings import TrainerSettings
@@ -52,7 +51,7 @@ class Others:
         self.ended = ended
         time.sleep(GRACE)
         print(f"{ended}; the run can be resumed with resume=auto", file=sys.stderr, flush=True)
-        self.kill()
+        self.end()
         os._exit(75)
 
     def lost(self, error: Exception) -> str:
@@ -74,8 +73,11 @@ class Others:
                 return f"process {rank} {how}"
         return ""
 
-    def kill(self) -> None:
+    def end(self, patience: float = 0.0) -> None:
+        """Kills the processes that this one has started, if they do not end within `patience` seconds."""
         for child in self.children:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(patience)
             child.kill()
             child.wait()
 
@@ -86,6 +88,7 @@ def together(settings: TrainerSettings) -> Iterator[Others]:
     nothing. Raises InputError if they cannot be started."""
     before, fabric = dict(os.environ), fabric_of(settings)
     others = Others(fabric, parent=int(os.environ[STARTED_BY]) if STARTED_BY in os.environ else None)
+    patience = 0.0
     try:
         if isinstance(fabric.strategy, ParallelStrategy):
             others.children = start(fabric.strategy, settings.num_nodes)
@@ -98,15 +101,14 @@ def together(settings: TrainerSettings) -> Iterator[Others]:
             devices = f"trainer.accelerator={settings.accelerator}, trainer.num_nodes={settings.num_nodes}"
             log.info("%d processes of %d threads (%s)", distributed.world_size(), torch.get_num_threads(), devices)
         yield others
-        for child in others.children:
-            child.wait()
-    except (Interrupted, Stopped):
-        if distributed.rank() and not others.ended:
-            sys.exit(0)  # the first process says it
+        distributed.wait_for_first()
+        patience = GRACE
+    except Interrupted:
+        patience = GRACE
         raise
     finally:
-        others.kill()
         distributed.leave()
+        others.end(patience)
         os.environ.clear()
         os.environ.update(before)
 

@@ -11,9 +11,9 @@ import errno
 import logging
 import math
 import os
-import random
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import lightning as L
-import numpy as np
 import torch
 import yaml
 from annotated_types import Ge, doc
@@ -37,6 +36,7 @@ from entente.console.endings import Stopped, StopSignals
 from entente.console.log import LineFormatter
 from entente.errors import InputError, Interrupted, reason, shortage
 from entente.files import path_of, read_yaml, scratch, write_json, write_text
+from entente.training.random_states import random_state, restore_random_state
 
 log = logging.getLogger("entente")
 
@@ -249,11 +249,11 @@ class Checkpoints(L.Callback):
         if loader.position % loader.batches_per_step:
             return  # in the middle of an accumulated step
         step = trainer.global_step
-        if received := distributed.largest(self.signals.received or 0):
-            self.signals.received = signal.Signals(received)  # another process may have received it
-        if step and step != self._saved and (step % self.settings.every == 0 or self.signals.received):
+        asked = self._asked_to_stop()
+        if step and step != self._saved and (step % self.settings.every == 0 or asked):
             self._save(trainer)
-        self.stop_if_asked(step)
+        if asked:
+            self._stop(asked, step)
 
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
         loader: Any = trainer.train_dataloader
@@ -291,10 +291,22 @@ class Checkpoints(L.Callback):
         for step in there.keys() - {*regular[-keep:], self._saved}:
             there[step].unlink()
 
+    def _asked_to_stop(self) -> signal.Signals | None:
+        """Returns the signal that this process or another one has received."""
+        if received := distributed.largest(self.signals.received or 0):
+            self.signals.received = signal.Signals(received)
+        return self.signals.received
+
     def stop_if_asked(self, step: int) -> None:
-        if self.signals.received:
-            when = f"after step {step}, which is saved" if step else "before the first step"
-            raise Interrupted(f"{Stopped(self.signals.received)} {when}")
+        if asked := self._asked_to_stop():
+            self._stop(asked, step)
+
+    def _stop(self, asked: signal.Signals, step: int) -> None:
+        distributed.wait_for_first()
+        if distributed.rank():
+            sys.exit(0)  # the first process says it
+        when = f"after step {step}, which is saved" if step else "before the first step"
+        raise Interrupted(f"{Stopped(asked)} {when}")
 
 
 def count_batches(checkpoint: dict[str, Any], accumulate: int) -> None:
@@ -304,37 +316,6 @@ def count_batches(checkpoint: dict[str, Any], accumulate: int) -> None:
     loops["epoch_loop.state_dict"]["_batches_that_stepped"] = step
     for counted in (loops["epoch_loop.batch_progress"][which] for which in ("total", "current")):
         counted |= dict.fromkeys(counted, step * accumulate)
-
-
-def random_state() -> dict[str, Any]:
-    """Returns the states of all random generators that training may use, as plain values and tensors."""
-    kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
-    version, words, next_gauss = random.getstate()
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],  # of the device that this process uses
-        "mps": [torch.mps.get_rng_state()] if torch.backends.mps.is_available() else [],
-        "numpy": [kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), int(position), int(has_gauss), float(gauss)],
-        "python": [version, list(words), next_gauss],
-    }
-
-
-def restore_random_state(state: Mapping[str, Any]) -> None:
-    """Restores the states of the generators that both `state` and this machine have, and logs those that only `state` has."""
-    torch.set_rng_state(state["torch"])
-    for device, usable, restore in (
-        ("cuda", torch.cuda.is_available(), torch.cuda.set_rng_state),
-        ("mps", torch.backends.mps.is_available(), torch.mps.set_rng_state),
-    ):
-        saved = state.get(device, [])
-        if usable and len(saved) == 1:
-            restore(saved[0])
-        elif usable or saved:
-            log.warning("the random state of %s cannot be restored, so dropout draws other random numbers", device)
-    kind, keys, *rest = state["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
-    version, words, next_gauss = state["python"]
-    random.setstate((version, tuple(words), next_gauss))
 
 
 def steps(folder: Path) -> dict[int, Path]:
