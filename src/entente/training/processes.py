@@ -13,9 +13,9 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import lightning as L
@@ -43,13 +43,16 @@ class Others:
     children: Sequence[subprocess.Popen[bytes]] = ()
     parent: int | None = None  # the id of the process that has started this one for its run
     ended: str = ""  # which of them has ended early, and how
+    over: Event = field(default_factory=Event)  # set when this process has left the run
 
     def watch(self) -> None:
-        """Waits until one of the other processes has ended early, and ends this process if it does not end by itself."""
+        """Waits until one of the other processes has ended early, and ends this process if its run does not end by itself."""
         while not (ended := self._ended_early()):
-            time.sleep(0.2)
+            if self.over.wait(0.2):
+                return
         self.ended = ended
-        time.sleep(GRACE)
+        if self.over.wait(GRACE):
+            return
         print(f"{ended}; the run can be resumed with resume=auto", file=sys.stderr, flush=True)
         self.end()
         os._exit(75)
@@ -109,6 +112,7 @@ def together(settings: TrainerSettings) -> Iterator[Others]:
     finally:
         distributed.leave()
         others.end(patience)
+        others.over.set()
         os.environ.clear()
         os.environ.update(before)
 
