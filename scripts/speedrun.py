@@ -1,6 +1,6 @@
 """Draws validation BLEU against training time, one colour per recipe:  python scripts/speedrun.py PICTURE RUN ... [/ RUN ...]
 
-Runs that differ only in the seed are one recipe. After each slash, a new panel begins. The first run of a panel names it.
+Runs that differ only in the seed are one recipe. After each slash, a new panel begins, which has the title of its model.
 """
 
 import sys
@@ -9,26 +9,38 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from entente.ablation.runs import read_runs
+from entente.ablation.runs import Suite, read_runs
 from entente.console.endings import endings
+from entente.errors import InputError
+from entente.files import path_of, writable
+
+FORMATS = (".png", ".svg", ".pdf")
+TITLES = {"transformer": "Transformer", "birnn": "BiRNN"}
 
 
-def draw(panels: list[list[str]], picture: Path) -> None:
+def draw(panels: list[Suite]) -> Figure:
     figure = Figure(figsize=(4.6 * len(panels), 3.2), layout="constrained")
-    for axes, places in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        suite = read_runs([Path(place) for place in places], picture.parent)
+    for axes, suite in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         for number, variant in enumerate(suite.settings.variants):
             for i, run in enumerate(suite.of(variant)):
-                minutes, bleu = zip(*run.by_minutes("valid/bleu"), strict=True)
-                axes.plot(minutes, bleu, marker=".", color=f"C{number}", label="" if i else variant)
-        name = {"transformer": "Transformer", "birnn": "BiRNN"}[suite.runs[0].config["model"]["name"]]
-        axes.set(title=name, xlabel="minutes of training", ylabel="validation BLEU", ylim=(0, 100))
+                if not (curve := run.by_minutes("valid/bleu")):
+                    raise InputError(f"{run.directory}: has no events with validation BLEU; give a run that still has them")
+                axes.plot(*zip(*curve, strict=True), marker=".", color=f"C{number}", label="" if i else variant)
+        model = suite.runs[0].config["model"]["name"]
+        axes.set(title=TITLES.get(model, model), xlabel="minutes of training", ylabel="validation BLEU", ylim=(0, 100))
         axes.legend(loc="lower right", frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(picture, dpi=110)
+    return figure
 
 
 if __name__ == "__main__":
     with endings():
-        path, *given = sys.argv[1:]
-        draw([list(group) for is_slash, group in groupby(given, "/".__eq__) if not is_slash], Path(path))
+        groups = [list(group) for is_slash, group in groupby(sys.argv[2:], "/".__eq__) if not is_slash]
+        if not groups:
+            raise InputError("give a file and finished runs: python scripts/speedrun.py PICTURE.png RUN ... [/ RUN ...]")
+        picture = path_of(sys.argv[1])
+        if picture.suffix not in FORMATS:
+            raise InputError(f"{picture}: give a file whose name ends in {', '.join(FORMATS)}")
+        figure = draw([read_runs(list(map(path_of, group)), Path(picture.parent)) for group in groups])
+        with writable(str(picture), "file"):
+            figure.savefig(picture, dpi=110)

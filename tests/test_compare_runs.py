@@ -18,6 +18,7 @@ from entente.ablation.comparison import Compare, compare
 from entente.ablation.page import page, report, terminal
 from entente.ablation.runs import Translations, read_runs
 from entente.errors import InputError
+from speedrun import draw
 from test_comparison import write_run
 
 BASE: dict[str, Any] = {
@@ -114,6 +115,32 @@ def test_learning_is_drawn_against_minutes_since_the_runs_may_differ_in_speed(tm
     assert minutes == pytest.approx([step * 9.5 / 1000 / 60 for step in steps]) and drawn == bleu  # 9.5 s for 1,000 steps
     text = page(compare(suite, 200), suite)
     assert "against minutes of training" in text and "against training steps" not in text
+
+
+def test_a_picture_shows_bleu_against_time_with_a_panel_for_each_model(tmp_path: Path) -> None:
+    base = [write(tmp_path, f"x-base-seed{seed}", seed=seed) for seed in (1, 2)]
+    other, recurrent = write(tmp_path, "x-other-seed1", optim__lr=0.1), write(tmp_path, "birnn", model__name="birnn")
+    figure = draw([read(tmp_path, *base, other), read(tmp_path, recurrent)])
+    panels = figure.axes
+    assert [axes.get_title() for axes in panels] == ["Transformer", "BiRNN"]
+    assert [(line.get_label(), line.get_color()) for line in panels[0].lines if line.get_label()[0] != "_"] == [
+        ("base", "C0"),
+        ("other", "C1"),
+    ]
+    assert len(panels[0].lines) == 3 and panels[0].lines[0].get_color() == panels[0].lines[1].get_color()
+    assert panels[1].lines[0].get_xdata()[-1] == pytest.approx(9.5 / 60)  # the run's training took 9.5 seconds
+    command = [sys.executable, "scripts/speedrun.py"]
+    picture = tmp_path / "new.png"
+    subprocess.run([*command, picture, *base, "/", recurrent], check=True)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    next(recurrent.glob("events.*")).unlink()
+    for given, said in (
+        ([], "give a file and finished runs"),
+        (["new.doc", recurrent], "ends in .png, .svg, .pdf"),
+        ([picture, recurrent], "has no events with validation BLEU"),
+    ):
+        done = subprocess.run([*command, *given], capture_output=True, text=True)
+        assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
 
 
 def test_equal_settings_and_seeds_are_two_rows(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ import torch
 from hydra import compose, initialize_config_dir
 from torch import Tensor, nn
 
-from entente import distributed
 from entente.checkpoint import read
 from entente.config.command_line import plain
 from entente.training import processes
@@ -64,26 +63,16 @@ class Steps(L.Callback):
                 self.logits.append(pl_module.model.output(pl_module.model(batch.src, batch.tgt[:, :-1])))
 
 
-def record(file: str, overrides: list[str]) -> None:
-    """Trains with plain gradient descent, since Adam turns the rounding of a gradient that should be 0 into a step of full
-    size, and writes what Steps records to a file."""
-    Optim.build = lambda self, model, fused=False: torch.optim.SGD(model.parameters(), 0.5)  # type: ignore[method-assign]
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        settings = RunSettings.of(add_defaults(plain(compose("train", overrides))[0]))
-    with processes.together(settings.trainer):
-        data, translator = prepare_run(settings)
-        steps = Steps()
-        trainer = build_trainer(settings.trainer, None, [steps])
-        trainer.fit(translator, datamodule=data)
-        if distributed.rank() == 0:
-            torch.save([steps.gradients, steps.logits, steps.losses], file)
+def gradient_descent(self: Optim, model: nn.Module, fused: bool = False) -> torch.optim.Optimizer:
+    """Replaces Adam, which turns the rounding of a gradient that should be 0 into a step of full size."""
+    return torch.optim.SGD(model.parameters(), 0.5)
 
 
-def recorded(folder: Path, devices: int, accumulate: int, *more: str) -> list[Any]:
-    file = folder / f"{devices}x{accumulate}.pt"
+def settings_of(model: str, folder: Path, devices: int, accumulate: int) -> RunSettings:
     overrides = [
         *write_corpus(folder),
-        *more,
+        f"model={model}",
+        *SMALL[model],
         f"output_dir={folder}",
         "model.dropout=0",
         "trainer.accelerator=cpu",
@@ -97,20 +86,35 @@ def recorded(folder: Path, devices: int, accumulate: int, *more: str) -> list[An
         f"trainer.devices={devices}",
         f"trainer.accumulate={accumulate}",
     ]
-    done = subprocess.run([sys.executable, __file__, str(file), *overrides], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    found: list[Any] = torch.load(file)
-    assert [len(part) for part in found] == [STEPS] * 3
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        return RunSettings.of(add_defaults(plain(compose("train", overrides))[0]))
+
+
+def record(folder: Path, devices: int, accumulate: int) -> dict[str, list[list[Any]]]:
+    """Trains both models, and returns what Steps has recorded of each."""
+    chosen = {model: settings_of(model, folder, devices, accumulate) for model in sorted(SMALL)}
+    found = {}
+    with processes.together(next(iter(chosen.values())).trainer):
+        for model, settings in chosen.items():
+            data, translator = prepare_run(settings)
+            steps = Steps()
+            trainer = build_trainer(settings.trainer, None, [steps])
+            trainer.fit(translator, datamodule=data)
+            found[model] = [steps.gradients, steps.logits, steps.losses]
+            assert [len(part) for part in found[model]] == [STEPS] * 3
     return found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 3])
-@pytest.mark.parametrize("model", sorted(SMALL))
-def test_processes_equal_one_that_accumulates_as_many_batches(model: str, devices: int, tmp_path: Path) -> None:
-    given = [f"model={model}", *SMALL[model]]
-    one, many = recorded(tmp_path, 1, devices, *given), recorded(tmp_path, devices, 1, *given)
-    torch.testing.assert_close(many, one, rtol=1e-10, atol=1e-12)
+def test_processes_equal_one_that_accumulates_as_many_batches(
+    devices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Optim, "build", gradient_descent)
+    one = record(tmp_path, 1, accumulate=devices)
+    done = subprocess.run([sys.executable, __file__, str(tmp_path), str(devices)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    torch.testing.assert_close(torch.load(tmp_path / "recorded.pt"), one, rtol=1e-10, atol=1e-12)
 
 
 def two(folder: Path, name: str, *more: str) -> list[str]:
@@ -232,4 +236,7 @@ def test_a_slurm_job_has_a_task_for_each_device(tmp_path: Path) -> None:
 
 
 if __name__ == "__main__":
-    record(sys.argv[1], sys.argv[2:])
+    Optim.build = gradient_descent  # type: ignore[method-assign]
+    recorded = record(Path(sys.argv[1]), int(sys.argv[2]), accumulate=1)
+    if "LOCAL_RANK" not in os.environ:  # only the first process has none
+        torch.save(recorded, Path(sys.argv[1]) / "recorded.pt")
