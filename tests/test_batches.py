@@ -174,11 +174,13 @@ def test_each_batch_says_how_many_tokens_its_step_predicts(accumulate: int) -> N
 def test_processes_deal_out_the_batches_of_one_process_in_turn(processes: int) -> None:
     src, tgt = random_rows(seed=7, pairs=61)
 
-    def batches(accumulate: int) -> TrainingBatches:
-        return TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11, accumulate=accumulate)
+    def batches(accumulate: int, rank: int = 0, processes: int = 1) -> TrainingBatches:
+        found = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11, accumulate=accumulate)
+        found.shard(rank, processes)
+        return found
 
     expected = list(itertools.islice(batches(5 * processes), 35 * processes))
-    dealt = [batches(5).dealt_out(rank, processes) for rank in range(processes)]
+    dealt = [batches(5, rank, processes) for rank in range(processes)]
     seen = [list(itertools.islice(one, 35)) for one in dealt]
     assert all(same(a, b) for a, b in zip(itertools.chain(*zip(*seen, strict=True)), expected, strict=True))
     for _ in range(10):  # two steps

@@ -94,7 +94,7 @@ def record(folder: Path, devices: int, accumulate: int) -> dict[str, list[list[A
     """Trains both models, and returns what Steps has recorded of each."""
     chosen = {model: settings_of(model, folder, devices, accumulate) for model in sorted(SMALL)}
     found = {}
-    with processes.together(next(iter(chosen.values())).trainer):
+    with processes.connect(next(iter(chosen.values())).trainer):
         for model, settings in chosen.items():
             data, translator = prepare_run(settings)
             steps = Steps()

@@ -1,8 +1,7 @@
-"""What the processes that train one run together tell each other. training/processes.py starts them, one per device.
+"""Exchanges values between the processes of one run, through the CPUs. training/processes.py starts them, one per device.
 
 A run of one process does not use torch.distributed: `rank` is 0, `world_size` is 1, and the other functions return what they
-are given. All processes must call `share`, `gather` and `largest` in the same order, since each call waits for all of them.
-The functions use the CPU, so they do not make a GPU wait."""
+are given. All processes must call `share`, `gather` and `largest` in the same order, since each call waits for all of them."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -51,19 +50,19 @@ def gather(value: T) -> list[T]:
 
 
 def seed(*numbers: int) -> int:
-    """Returns a number for this process that depends on the given ones."""
+    """Returns a seed for this process, derived from the numbers and its rank."""
     return int(np.random.SeedSequence([*numbers, rank()]).generate_state(1)[0])
 
 
 def wait_for_first() -> None:
-    """Waits until the first process has left. If another one left before it, the first would take that for a failure."""
+    """Waits, in all processes but the first, until the first has left. If another left before it, it would report a failure."""
     if rank():
         with suppress(RuntimeError):  # which the end of the first process raises here
             distributed.barrier(group=_group())
 
 
 def leave() -> None:
-    """Ends the exchange with the other processes, if there are any."""
+    """Ends the communication with the other processes, if there are any."""
     _group.cache_clear()
     if distributed.is_initialized():
         distributed.destroy_process_group()

@@ -166,12 +166,11 @@ class TrainingBatches:
         self.batches_per_epoch = len(self._parts)
         self.position = 0  # counts the batches of all processes
 
-    def dealt_out(self, rank: int, processes: int) -> "TrainingBatches":
-        """Makes a step take `accumulate` batches of each of `processes` processes, which get one in turn; returns self, the
-        batches of the process `rank`."""
+    def shard(self, rank: int, processes: int) -> None:
+        """Distributes the batches over processes, one to each in turn, and keeps those of the process `rank`. A step then takes
+        `accumulate` batches of each process."""
         self._rank, self._processes = rank, processes
         self.batches_per_step *= processes
-        return self
 
     def epoch(self, n: int) -> list[np.ndarray]:
         """Returns the rows of each batch of epoch n, in a new order: views of one array of int32, because Python integers would

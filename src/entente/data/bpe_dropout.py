@@ -1,5 +1,6 @@
-"""BPE dropout (Provilkov et al. 2020): splits words into pieces at random, so that a model sees more than one spelling of each.
+"""BPE dropout (Provilkov et al. 2020): splits words into pieces at random, so that a model sees each word in several ways.
 
+To save time, a word is split at random 32 times when it first occurs, and each occurrence uses one of these splits.
 SentencePiece can sample pieces too, but not reproducibly: whatever the seed, its random numbers differ between processes."""
 
 import random
@@ -9,13 +10,13 @@ from itertools import chain, pairwise
 import numpy as np
 import sentencepiece
 
-SPLITS = 32  # drawn once for each word, which is then split in one of these ways each time it occurs
+SPLITS = 32  # for each word
 WORD_START = "\u2581"  # marks the beginning of a word in a piece
 
 
 class PieceSampler:
-    """Samples the pieces of texts. dropout: the probability with which a possible merge is left out at each step. The best of
-    the others is made; if there is none, the word is complete."""
+    """Samples the pieces of texts. dropout: the probability of leaving out each possible merge. At each step, the best merge
+    that is not left out is made; if all are left out, the word is complete."""
 
     def __init__(self, processor: sentencepiece.SentencePieceProcessor, dropout: float) -> None:
         self.dropout = dropout

@@ -99,7 +99,8 @@ class TranslationData(L.LightningDataModule):
         accumulate = self.trainer.accumulate_grad_batches if self.trainer else 1
         sample = self._sample if self.bpe_dropout else None
         batches = TrainingBatches(*self.ids("train"), self.max_tokens, self.seed, accumulate, self.corpus.weights, sample)
-        return batches.dealt_out(distributed.rank(), distributed.world_size())
+        batches.shard(distributed.rank(), distributed.world_size())
+        return batches
 
     def _sample(self, rows: np.ndarray, n: int) -> tuple[Rows, Rows]:
         """Returns the token ids of training pairs, split into pieces at random for batch n: a function of seed, n and rows."""

@@ -26,7 +26,7 @@ class Optim:
     the output projection, norms and biases. lr is the peak learning rate of both, reached after `warmup` steps and kept until
     step `decay_from`. From there, `inverse_sqrt` decays it as 1 / sqrt(step) (Vaswani et al. 2017, section 5.3), `cosine`
     (Loshchilov & Hutter 2017) and `linear` decay it to zero at the last step of the budget, and `constant` keeps it. A warm-up
-    of at most `decay_from` steps does not affect the learning rates after it; a longer one postpones the decay to its end.
+    of at most `decay_from` steps does not affect the learning rates after it; the decay never starts before its end.
     """
 
     optimizer: Annotated[Literal["adam", "muon"], doc("muon: for the matrices, and adam for the rest")] = "adam"
@@ -80,10 +80,10 @@ def matrices(model: nn.Module) -> dict[int, list[nn.Parameter]]:
 class Muon(torch.optim.Optimizer):
     """Nesterov momentum whose update of a matrix is made orthogonal (Jordan et al. 2024, "Muon: an optimizer for hidden layers
     in neural networks") and multiplied by 0.2 sqrt(longer side). Its root mean square is then about 0.2, as it is for Adam, so
-    both take the same learning rates (Liu et al. 2025, section 2.2). torch's Muon iterates in bfloat16, which takes 40 times
-    as long on a CPU that lacks instructions for bfloat16.
+    both take the same learning rates (Liu et al. 2025, section 2.2). torch's Muon iterates in bfloat16, which is 40 times
+    slower on a CPU without instructions for bfloat16 than on one with them.
 
-    A group's `stacked` is the number of matrices that each of its parameters stacks along dim 0; each one is a matrix here."""
+    A group's `stacked` is the number of matrices that each of its parameters stacks along dim 0; each is updated by itself."""
 
     def __init__(self, params: Iterable[Any], lr: float, momentum: float, weight_decay: float) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "stacked": 1})

@@ -2,8 +2,8 @@
 together.
 
 torchrun and SLURM start all processes themselves. Otherwise the first process starts the others on its machine, each with its
-own command line. Lightning's launcher would do that too, but it would leave out the verb, and if a process is killed, it kills
-the others without a word."""
+own command line. Lightning's launcher would do that too, but it would leave out `train`, and when a process is killed, it
+kills the others without saying why."""
 
 import logging
 import os
@@ -86,15 +86,15 @@ class Others:
 
 
 @contextmanager
-def together(settings: TrainerSettings) -> Iterator[Others]:
-    """Connects all processes of a run. Inside the context, `distributed` tells them apart. If the run takes one process, does
-    nothing. Raises InputError if they cannot be started."""
-    before, fabric = dict(os.environ), fabric_of(settings)
+def connect(settings: TrainerSettings) -> Iterator[Others]:
+    """Starts and connects all processes of a run. Inside the context, `distributed.rank` and `world_size` are theirs. A single
+    process is connected to nothing. Raises InputError if they cannot be started."""
+    before, fabric = dict(os.environ), build_fabric(settings)
     others = Others(fabric, parent=int(os.environ[STARTED_BY]) if STARTED_BY in os.environ else None)
     patience = 0.0
     try:
         if isinstance(fabric.strategy, ParallelStrategy):
-            others.children = start(fabric.strategy, settings.num_nodes)
+            others.children = start_others(fabric.strategy, settings.num_nodes)
             Thread(target=others.watch, daemon=True).start()
             fabric.launch()
             if settings.threads:
@@ -117,7 +117,7 @@ def together(settings: TrainerSettings) -> Iterator[Others]:
         os.environ.update(before)
 
 
-def fabric_of(settings: TrainerSettings) -> L.Fabric:
+def build_fabric(settings: TrainerSettings) -> L.Fabric:
     """Returns the Fabric that connects the processes. Raises InputError if there are more or fewer processes than devices."""
     given: dict[str, Any] = {"accelerator": settings.accelerator, "devices": settings.devices, "num_nodes": settings.num_nodes}
     fabric = L.Fabric(**given, strategy=settings.strategy)
@@ -134,7 +134,7 @@ def fabric_of(settings: TrainerSettings) -> L.Fabric:
     return fabric
 
 
-def start(strategy: Any, nodes: int) -> list[subprocess.Popen[bytes]]:
+def start_others(strategy: Any, nodes: int) -> list[subprocess.Popen[bytes]]:
     """Starts the other processes of this machine with this process's command line, unless they have been started already."""
     environment, count = strategy.cluster_environment, strategy.num_processes
     if environment.creates_processes_externally:

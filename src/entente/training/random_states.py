@@ -25,7 +25,8 @@ def random_state() -> dict[str, Any]:
 
 
 def restore_random_state(state: Mapping[str, Any]) -> None:
-    """Restores the states of the generators that both `state` and this machine have, and logs those that only `state` has."""
+    """Restores the states of the generators that both `state` and this machine have, and warns of accelerators
+    whose state cannot be restored."""
     torch.set_rng_state(state["torch"])
     for device, usable, restore in (
         ("cuda", torch.cuda.is_available(), torch.cuda.set_rng_state),

@@ -198,7 +198,7 @@ class Checkpoints(L.Callback):
         self.run_dir, self.folder, self.settings = run_dir, run_dir / "checkpoints", settings
         self.best: float | None = None
         self.trained = False
-        self.seconds = 0.0  # time in training and validation up to the last checkpoint, summed over all processes of this run
+        self.seconds = 0.0  # time in training and validation up to the last checkpoint, before and after every resumption
         self._began = 0.0  # time.perf_counter() - _began is `seconds` up to now
         self._saved: int | None = None  # the step of the last checkpoint
         self._random: dict[str, Any] | None = None  # random states to restore before the next step

@@ -60,7 +60,7 @@ def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
     root, name = Path(settings.output_dir), settings.name + ("-overfit" if settings.overfit else "")
     stored = settings.stored_config()
     with ExitStack() as stack:
-        others = stack.enter_context(processes.together(settings.trainer))
+        others = stack.enter_context(processes.connect(settings.trainer))
         first = distributed.rank() == 0
         run_dir = distributed.share(lambda: run_directory.run_to_resume(settings.resume, root, name, stored))
         if run_dir and run_directory.is_finished(run_dir):
