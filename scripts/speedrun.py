@@ -5,7 +5,6 @@ Runs that differ only in the seed are one recipe. After each slash, a new panel 
 
 import sys
 from itertools import groupby
-from pathlib import Path
 
 from matplotlib.figure import Figure
 
@@ -41,6 +40,6 @@ if __name__ == "__main__":
         picture = path_of(sys.argv[1])
         if picture.suffix not in FORMATS:
             raise InputError(f"{picture}: give a file whose name ends in {', '.join(FORMATS)}")
-        figure = draw([read_runs(list(map(path_of, group)), Path(picture.parent)) for group in groups])
+        figure = draw([read_runs(list(map(path_of, group)), picture.parent) for group in groups])
         with writable(str(picture), "file"):
             figure.savefig(picture, dpi=110)

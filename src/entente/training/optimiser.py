@@ -83,7 +83,7 @@ class Muon(torch.optim.Optimizer):
     both take the same learning rates (Liu et al. 2025, section 2.2). torch's Muon iterates in bfloat16, which is 40 times
     slower on a CPU without instructions for bfloat16 than on one with them.
 
-    A group's `stacked` is the number of matrices that each of its parameters stacks along dim 0; each is updated by itself."""
+    A group's `stacked` is the number of matrices that each of its parameters stacks along dim 0; each is updated separately."""
 
     def __init__(self, params: Iterable[Any], lr: float, momentum: float, weight_decay: float) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "stacked": 1})
