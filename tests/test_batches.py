@@ -358,8 +358,8 @@ class Recorder(L.LightningModule):
         self.steps.append(batch.index.tolist())
         return (self.scale * batch.src.float().mean()).square().mean()
 
-    def validation_step(self, split: EvaluationSplit, step: int) -> None:
-        self.validated += [row for batch in split for row in batch.index.tolist()]
+    def validation_step(self, split: str, step: int) -> None:
+        self.validated += [row for batch in self.trainer.datamodule.evaluation(split) for row in batch.index.tolist()]
 
     def on_train_batch_end(self, outputs: object, batch: Batch, step: int) -> None:
         self.trainer.train_dataloader.consume()

@@ -458,6 +458,7 @@ def test_the_attention_of_a_sentence_becomes_a_picture(runs: dict[str, Path], tm
         picture_attention(settings(Attention, [*arguments[:2], f"output={tmp_path}/nowhere/map.png"]))
 
 
-def test_mixed_precision_trains(base: list[str]) -> None:
-    run = trained(base, "transformer", "trainer.precision=bf16-mixed")
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
+def test_every_precision_trains_and_validates(base: list[str], precision: str) -> None:
+    run = trained(base, "transformer", f"trainer.precision={precision}")
     assert json.loads((run / "training.json").read_text())["steps"] == 6

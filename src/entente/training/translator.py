@@ -117,9 +117,9 @@ class Translator(L.LightningModule):
     def on_validation_end(self) -> None:
         self._began += time.perf_counter() - self._paused  # validation is not training time
 
-    def validation_step(self, split: EvaluationSplit, batch_idx: int) -> None:
-        """Evaluates a whole split, which Lightning treats as one batch."""
-        self.valid = self.evaluate(split)
+    def validation_step(self, split: str, batch_idx: int) -> None:
+        """Evaluates a whole split, whose name Lightning treats as one batch."""
+        self.valid = self.evaluate(self.trainer.datamodule.evaluation(split))  # type: ignore[attr-defined]
         scores = corpus_scores(self.valid.hypotheses, self.valid.references, ["bleu", "chrf"])
         self.bleu = scores["bleu"]
         metrics = {"valid/bleu": scores["bleu"], "valid/chrf": scores["chrf"], "valid/nll": self.valid.nll}
