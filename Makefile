@@ -27,7 +27,7 @@ setup: $(READY) ## Create the environment in .venv with what training needs
 setup-dev: $(DEV) ## Add what the tests, the linters and the benchmark need
 
 $(READY): requirements.txt pyproject.toml
-	@echo "Setting up $(VENV): once, 1 to 3 minutes"
+	@echo "Setting up $(VENV) (once, 1 to 3 minutes)"
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found; install one, or run make PYTHON=/path/to/python3" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "error: $(PYTHON) lacks venv; on Debian or Ubuntu: apt install python3-venv" >&2; exit 2; }
 	@echo "[1/3] Creating $(VENV) with $$($(PYTHON) --version)"
@@ -38,7 +38,7 @@ $(READY): requirements.txt pyproject.toml
 	$(call watch,$(PIP) --no-deps --no-build-isolation --editable .)
 	@touch $@
 
-# Without --no-deps pip would list every package that it finds installed; the pins are complete.
+# The pins are complete. Without --no-deps, pip would list every package that is already installed.
 $(DEV): requirements-dev.txt $(READY)
 	@echo "Installing the packages of requirements-dev.txt (once, about 1 minute)"
 	$(call watch,$(PIP) --no-deps -r requirements-dev.txt)
@@ -47,13 +47,13 @@ $(DEV): requirements-dev.txt $(READY)
 train: $(READY) ## Train and evaluate; ARGS="model=birnn seed=2" overrides settings
 	@$(BIN)/python scripts/train.py $(ARGS)
 
-test: $(DEV) ## Run the tests but the slow ones
+test: $(DEV) ## Run all tests except the slow ones
 	@$(BIN)/python -m pytest --numprocesses 2 -m "not slow" $(ARGS)
 
 test-all: $(DEV) ## Run all tests
 	@$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
 
-test-lowest: ## Run the tests but the slow ones with the lowest versions that pyproject.toml allows, in .venv-lowest
+test-lowest: ## Run all tests except the slow ones with the lowest versions that pyproject.toml allows, in .venv-lowest
 	@$(PYTHON) -m venv --clear $(LOWEST)
 	@$(LOWEST)/bin/pip install $(LOWEST_VERSIONS) $$(sed -n '/^# dev:/,$$s/^[a-z].*==.*/&/p' requirements-dev.txt)
 	@$(LOWEST)/bin/pip install --no-deps --editable .

@@ -1,6 +1,6 @@
 """Draws validation BLEU against training time, one colour per recipe:  python scripts/speedrun.py PICTURE RUN ... [/ RUN ...]
 
-Runs that differ only in the seed are one recipe. After each slash, a new panel begins, which has the title of its model.
+Runs that differ only in the seed are one recipe. Each slash starts a new panel, whose title is its model's name.
 """
 
 import sys

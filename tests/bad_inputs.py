@@ -77,7 +77,7 @@ def run(command: str, folder: Path, stdin: bytes | None = b"") -> Result:
         contextlib.chdir(folder),
         patch.object(sys, "argv", [f"{name}.py", *overrides]),
         patch.object(sys, "stdin", None if stdin is None else io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)))),
-        patch.object(log, "QUIET", math.inf),  # so that what a slow machine prints is the same
+        patch.object(log, "QUIET", math.inf),  # so that slow machines print no extra lines
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -107,9 +107,9 @@ def spoil_files(case: Case, folder: Path) -> None:
 
 
 def content(folder: Path) -> dict[str, object]:
-    """Returns a dict from each path below the folder to the content: the bytes of a file, or None for a folder.
+    """Returns a dict from each path below the folder to its content: the bytes of a file, or None for anything else.
 
-    A file of 10 MB or more has its size and modification time instead of its bytes. The cache is left out, since a refused
+    Files of 10 MB or more have their size and modification time instead of their bytes. The cache is left out, since a refused
     command may fill it, and so is `outputs` if it is empty.
     """
 
@@ -139,7 +139,7 @@ def both(name: str, src: str, tgt: str) -> tuple[Action, Action]:
 
 
 def cut(name: str, left: float, change: Callable[[bytes], bytes] = bytes) -> Action:
-    """Returns an action that applies `change` to the content of a file and keeps only the first part, the fraction `left`."""
+    """Returns an action that applies `change` to the content of a file, and keeps only the first `left` (a fraction) of it."""
 
     def act() -> None:
         data = change(Path(name).read_bytes())
@@ -277,7 +277,7 @@ CASES = [
     Case(
         "files without text",
         "train FILES",
-        r"valid\.fr and valid\.en: no sentence pair left after dropping empty and over-long ones",
+        r"valid\.fr and valid\.en: no sentence pair left after dropping empty, over-long and uneven ones",
         both("valid", "\n \n", "a\nb\n"),
     ),
     Case(
@@ -289,7 +289,7 @@ CASES = [
     Case(
         "a training sentence of 10,000 words",
         "train FILES",
-        r"train\.fr and train\.en: no sentence pair left after dropping empty and over-long ones",
+        r"train\.fr and train\.en: no sentence pair left after dropping empty, over-long and uneven ones",
         both("train", WORDS, WORDS),
     ),
     Case(
@@ -630,7 +630,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a resumed run whose training text has changed",
         "train resume=run",
-        r"run/checkpoints/step-2\.ckpt: the training or validation text has changed since this was written; .+",
+        r"run/checkpoints/step-2\.ckpt: the training or validation text has changed since this checkpoint was written; .+",
         (remove("run/metrics.json"), replace("train.fr", "chat", "matou")),
     ),
     *(
@@ -901,7 +901,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "links without files to score",
         "evaluate checkpoint=run attention=true alignments=links.txt",
-        r"alignments=links\.txt needs src=FILE and tgt=FILE; give these too, or leave it out",
+        r"alignments=links\.txt needs src=FILE and tgt=FILE; give these too, or leave out alignments",
     ),
     Case(
         "occlusion without attention",
@@ -923,9 +923,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     ),
     Case("an empty list of seeds", "ablate seeds=[]", r"seeds=\[\]: .+"),
     Case("zero jobs", "ablate jobs=0", f"jobs=0: give {WHOLE} 1"),
-    Case(
-        "a seed for a suite", "ablate seed=3", "seed=3: a suite sets it for each of its runs; leave it out, see suite and seeds"
-    ),
+    Case("a seed for a suite", "ablate seed=3", "seed=3: a suite sets it for each run; leave it out, and set suite and seeds"),
     Case("an ablation for a suite", "ablate ablation=no_residual", "ablation=no_residual: a suite sets it .+"),
     Case("a suite at an absolute path", "ablate name=/place", f"name=/place: {FOLDER} or null"),
     Case("a suite outside the output folder", "ablate name=../place", rf"name=\.\./place: {FOLDER} or null"),
@@ -1062,7 +1060,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             (
                 "of runs with different test sets",
                 "compare one other",
-                "other: test has other sentences than in one; compare runs on one corpus",
+                "other: its test sentences are not those of one; compare runs on one corpus",
                 [put("other/translations/test.tsv", "source\treference\ttranslation\na\td\tc\n")],
             ),
             (
@@ -1130,7 +1128,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case("shell completion without a shell", "train --shell-completion", "Expecting one subcommand .+"),
     Case("an unset variable", "train hydra.job.env_copy=[NO_SUCH]", r"hydra\.job\.env_copy=\[NO_SUCH\]: there is no 'NO_SUCH'"),
     Case("an unknown launcher", "train -m hydra/launcher=x seed=1,2", "hydra/launcher=x: .+Could not find.+"),
-    # What a corpus is like.
+    # The `data` command.
     Case(
         "data without files", "data data=files", r"data\.train\.src is not set: .+" + "\n" + r"data\.train\.tgt is not set: .+"
     ),

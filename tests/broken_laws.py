@@ -9,7 +9,7 @@ ABLATION_FILES = {file.stem: file.read_text() for file in sorted(Path(__file__).
 
 ATTENTION = {"attention"}
 NO_FUTURE = {"causality", "chunks", "target padding"}  # broken by a decoder that sees later tokens
-NO_PADDING = {"source padding", "alone"}
+NO_PADDING = {"source padding", "alone"}  # broken by attention to padding
 KEEPS_ALL = {
     "transformer": """
         additive_score baseline bilinear_score cosine_score d_k_256 d_k_256_unscaled layers_1 layers_1_no_residual

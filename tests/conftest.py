@@ -35,7 +35,7 @@ composed: dict[str, DictConfig] = {}
 
 
 def compose_once(loader: ConfigLoaderImpl, **request: Any) -> DictConfig:
-    """Composes each request from configs/ only once and returns copies. A refused command spends most of its time composing."""
+    """Composes each request from configs/ only once and returns copies: a refused command spends most of its time composing."""
     if [place.path for place in loader.config_search_path.get_path()] != SEARCH_PATH:
         return compose(loader, **request)
     if (key := repr(request)) not in composed:
@@ -49,7 +49,7 @@ ConfigLoaderImpl._load_configuration_impl = compose_once
 
 
 def pytest_collection_finish() -> None:
-    """Excludes imported modules from garbage collection: scanning them takes a quarter of the time of composing settings."""
+    """Excludes imported modules from garbage collection: scanning them would take a quarter of the time spent on composing."""
     gc.collect()
     gc.freeze()
 

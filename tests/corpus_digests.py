@@ -28,7 +28,7 @@ def sha256(lines: Iterable[str]) -> str:
 
 
 def corpus_digests(seed: int) -> Digests:
-    """Returns the digests of the corpus of the default sizes, with "-" for the alignments of train, since train has none."""
+    """Returns the digests of the default-size corpus of a seed. Splits without alignments, such as train, have "-" instead."""
     corpus = grammar(seed=seed)
     digests = {}
     for name, pairs in {"train": corpus.train, "valid": corpus.valid, **corpus.tests}.items():

@@ -22,7 +22,7 @@ class FullDisk:
         self.operations: list[str] = []
 
     def count(self, what: str, path: Any) -> None:
-        """Counts an operation on a path or file descriptor, and raises the error if this operation must fail."""
+        """Counts an operation on a path or file descriptor, and raises ENOSPC if this operation must fail."""
         try:
             place = Path(os.fsdecode(path)).absolute()
         except TypeError:

@@ -128,14 +128,14 @@ class Ended(NamedTuple):
 
     code: int
     output: str
-    seconds: float  # from the first event file, written just before training, to the end of the command
+    seconds: float  # from the creation of the event file, just before training, to the end of the command
 
 
 def start(
     overrides: list[str], run: Path, number: signal.Signals = signal.SIGKILL, after: float | None = None, rank: int = 0
 ) -> Ended:
-    """Runs the command until it ends. If `after` is given, sends `number` that many seconds after an event file appears: Ctrl-C
-    to all of its processes, as a terminal does, and other signals to the process `rank`."""
+    """Runs the command until it ends. If `after` is given, sends the signal `number` that many seconds after a new event file
+    appears: Ctrl-C goes to all processes, as in a terminal, and any other signal only to the process with this rank."""
     before = set(run.glob("events.*"))
     with subprocess.Popen(command(overrides), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         while process.poll() is None and set(run.glob("events.*")) == before:
@@ -146,9 +146,9 @@ def start(
         except subprocess.TimeoutExpired:
             targets = [process.pid, *children(process.pid)]
             for target in targets if number == signal.SIGINT else targets[rank : rank + 1]:
-                with suppress(ProcessLookupError):  # it has ended in the meantime
+                with suppress(ProcessLookupError):  # the process has ended in the meantime
                     os.kill(target, number)
-            output, _ = process.communicate(timeout=120)  # which waits for all processes
+            output, _ = process.communicate(timeout=120)  # returns when all processes have closed their output
     return Ended(process.returncode, output, time.perf_counter() - began)
 
 
@@ -156,14 +156,14 @@ def children(parent: int) -> list[int]:
     """Returns the ids of the processes that a process has started, in the order of their start."""
     try:
         return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
-    except OSError:  # it has ended
+    except OSError:  # the parent has ended
         return []
 
 
 def compare_stopped_runs(
     model: str, folder: Path, plan: list[signal.Signals], generator: random.Random, jobs: int = 1, devices: int = 1
 ) -> Iterator[str]:
-    """Yields a line for each try. The line begins with DIFFERENT if the stopped run differs from the reference."""
+    """Yields a line for each try. It begins with "equal", or with DIFFERENT if the results, exit codes or output are wrong."""
     spread = [f"trainer.devices={devices}"]
     base = [*write_corpus(folder), f"output_dir={folder}", f"model={model}", *SMALL[model], *SETTINGS, *spread]
     reference = start([*base, "name=reference"], folder / "reference")

@@ -4,7 +4,7 @@ Each row of tests/mutants.tsv is a mutant: a file of src/entente, a fragment tha
 arguments for the tests to run first and, if the mutant is equivalent to the original, the reason. Each mutant is written into
 a copy of the checkout and tested in a process forked from this one, because importing torch takes longer than most tests.
 
-mutmut and cosmic-ray generate mutants automatically (cosmic-ray 8.7 makes 4,175 from the same files); this list is short.
+mutmut and cosmic-ray generate mutants (cosmic-ray 8.7 makes 4,175 from the same files); this short list is written by hand.
 """
 
 import argparse
@@ -37,7 +37,7 @@ OPTIONS = "-x -q -p no:cacheprovider -p no:xdist --hypothesis-seed=1 --basetemp=
 OPTIONS += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
 WIDER = """test_scores.py test_attention.py test_batches.py test_laws.py test_alignment.py test_search.py test_maps.py
     test_fast.py test_variants.py -k 'not two_workers and not freed_memory'"""  # run if a mutant's own tests pass
-MEMORY = 16 * 2**30  # bytes that a process may allocate, because an endless loop in a mutant could fill a list
+MEMORY = 16 * 2**30  # limit in bytes for each process, because an endless loop in a mutant could fill a list
 
 
 class Mutant(NamedTuple):
@@ -54,13 +54,13 @@ class Mutant(NamedTuple):
         """Returns the text of the mutated file. Exits if the list no longer matches the source."""
         text = (checkout / "src/entente" / self.file).read_text(encoding="utf-8")
         if text.count(self.old) != 1:
-            sys.exit(f"error: {LIST.name}: {self.file} has this {text.count(self.old)} times instead of once: {self.old}")
+            sys.exit(f"error: {LIST.name}: {self.file} contains this {text.count(self.old)} times, not once: {self.old}")
         compile(mutated := text.replace(self.old, self.new), self.file, "exec")
         return mutated
 
 
 def start(folder: Path, stages: Iterable[str]) -> int:
-    """Forks a process to run the stages with pytest in `folder` until one fails, and to write `log`. Returns the process id."""
+    """Forks a process that runs the stages with pytest in `folder` until one fails, and logs to `log`. Returns its id."""
     if pid := os.fork():
         return pid
     code = 1
@@ -84,7 +84,7 @@ def start(folder: Path, stages: Iterable[str]) -> int:
 
 
 def finished(folder: Path, pid: int, seconds_left: float) -> tuple[str, float] | None:
-    """Returns how the mutant was noticed ("" if it was not) and the CPU seconds used, or None while the process is running."""
+    """Returns what killed the mutant ("" if nothing did) and the CPU seconds used, or None while the process is running."""
     if seconds_left < 0:
         os.killpg(pid, signal.SIGKILL)
     ended, status, usage = os.wait4(pid, 0 if seconds_left < 0 else os.WNOHANG)
@@ -99,7 +99,7 @@ def finished(folder: Path, pid: int, seconds_left: float) -> tuple[str, float] |
 def results(
     mutants: list[Mutant], wider: list[str], jobs: int, timeout: float, scratch: Path
 ) -> Iterator[tuple[Mutant, str, float]]:
-    """Yields each mutant, how it was noticed and the CPU seconds used, in the order in which the processes end."""
+    """Yields each mutant, what killed it and the CPU seconds used, in the order in which the processes end."""
     waiting, free, running = mutants[::-1], list(range(jobs)), dict[int, tuple[Mutant, int, float]]()
     try:
         while waiting or running:
@@ -155,7 +155,7 @@ def main() -> None:
         while not (control := finished(original, pid, began + 4 * given.timeout - time.monotonic())):
             time.sleep(0.05)
         if control[0]:
-            sys.exit(f"error: without a mutant: {control[0]}")
+            sys.exit(f"error: the tests fail on the unchanged source: {control[0]}")
         began, cpu = time.monotonic(), control[1]
         for mutant, by, seconds in results(mutants, wider, given.jobs, given.timeout, scratch):
             verdict = ("contradicted" if by else "equivalent") if mutant.equivalent else "killed" if by else "survived"

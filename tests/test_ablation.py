@@ -99,7 +99,7 @@ def test_debug_wins_over_the_overrides_of_a_suite(
 
 @pytest.fixture(scope="module")
 def prove(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
-    """Returns a function that proves an ablation's effect. `more` overrides the variant, `both` the variant and baseline."""
+    """Returns a function that proves an ablation's effect. `more`: overrides of the variant. `both`: overrides of both."""
     # An override takes precedence over an ablation, so `shared` must not set what an ablation changes.
     shared = [one for one in base if not one.startswith("optim.")] + [f"output_dir={tmp_path_factory.mktemp('cache')}"]
     sizes = {"transformer": ["model.d_model=32", "model.d_ff=48"], "birnn": ["model.d_embedding=24", "model.d_hidden=32"]}
@@ -172,7 +172,7 @@ DIFFERENCES = {
 # Changes of one setting after which the proof finds no difference.
 NO_DIFFERENCE = [
     "optim.lr=3e-3",  # the default value in another notation
-    "optim.momentum=0.5",  # of Muon, which the baseline does not use
+    "optim.momentum=0.5",  # a setting of Muon, which the baseline does not use
     "trainer.gradient_clip=1",
     "trainer.precision=32",
     "trainer.limit_batches=101",  # more batches than a split has
@@ -211,7 +211,7 @@ def test_no_setting_is_forgotten() -> None:
 
 
 def scale_queries(model: nn.Module) -> None:
-    """Scales the queries before the dot product: with `scale=none` this is another way to write the baseline."""
+    """Scales the queries before the dot product, which makes a model with `scale=none` equivalent to the baseline."""
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
             module.query.register_forward_hook(lambda *call: call[-1] * (32 / 4) ** -0.5)
@@ -422,7 +422,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 200) -> None:
 
 
 def pids(project: Path, text: str) -> list[int]:
-    """Returns the ids of the processes that train in this folder and have `text` in their command line."""
+    """Returns the ids of the processes that train in the folder `project` and have `text` in their command line."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -518,7 +518,7 @@ def test_what_is_in_the_way_of_a_run_is_named(project: Path, ablate: Ablate) -> 
 
 @pytest.mark.slow
 def test_a_suite_that_is_killed_twice_ends_with_the_same_table(project: Path, base: list[str], ablate: Ablate) -> None:
-    """A suite killed as its runs start, and again in training, ends with the table of an uninterrupted suite."""
+    """A suite killed when its runs start, and again during training, ends with the table of an uninterrupted suite."""
     chosen = ["suite=[baseline,no_residual_cross]", "jobs=2"]
     assert ablate(*chosen, "name=whole", table=True).code == 0
     whole, killed = project / "outputs" / "whole", project / "outputs" / "killed"

@@ -122,7 +122,7 @@ def test_a_piece_over_two_words_is_shared_by_its_letters(vocabulary: Vocabulary)
 def test_merged_maps_sum_over_source_pieces_and_average_over_rows(name: str, vocabulary: Vocabulary) -> None:
     pair = pairs(vocabulary)[0]
     source, target = words_of(vocabulary.src, pair.src[:-1]), words_of(vocabulary.tgt, pair.tgt)
-    assert len(source.labels) < len(pair.src) - 1 and len(target.labels) < len(pair.tgt), "pieces must be smaller than words"
+    assert len(source.labels) < len(pair.src) - 1 and len(target.labels) < len(pair.tgt), "some words must have several pieces"
     for map in record(model_of(name, vocabulary), vocabulary, pair.src, pair.tgt):
         words = merge_pieces(map, source, target)
         assert words.weights.shape[-2:] == (len(words.rows), len(words.columns))
@@ -226,13 +226,13 @@ def test_each_sentence_is_compared_with_its_own_gold() -> None:
 
 
 def test_the_best_head_has_the_lowest_error_rate_and_not_the_highest_recall() -> None:
-    first = [[0.6, 0.2, 0.2, 0.0], [0.1, 0.4, 0.5, 0.0], [0.1, 0.5, 0.4, 0.0], [0.0, 0.0, 0.0, 1.0]]  # gives the sure link
+    first = [[0.6, 0.2, 0.2, 0.0], [0.1, 0.4, 0.5, 0.0], [0.1, 0.5, 0.4, 0.0], [0.0, 0.0, 0.0, 1.0]]  # 1 sure and 2 wrong links
     second = [
         [0.4, 0.1, 0.0, 0.5],
         [0.1, 0.9, 0.0, 0.0],
         [0.1, 0.0, 0.9, 0.0],
         [0.0, 0.0, 0.0, 1.0],
-    ]  # gives the two links that are possible but not sure
+    ]  # only the 2 links that are possible but not sure
     source, target = (Words([*letters], torch.eye(3)) for letters in ("abc", "xyz"))
     map = AttentionMap(CROSS, torch.tensor([[first, second]]), ["x", "y", "z", "</s>"], ["a", "b", "c", "</s>"])
     gold = Gold([(0, 1)] * 3, [(0, 1)] * 3, frozenset({(0, 0)}), frozenset({(0, 0), (1, 1), (2, 2)}))
@@ -271,7 +271,7 @@ def test_pharaoh_links_are_read_and_written(tmp_path: Path) -> None:
 
 
 def scale_scores(model: Seq2Seq, factor: float) -> Seq2Seq:
-    """Multiplies the scores of every attention by a factor, in place, and returns the model."""
+    """Multiplies all attention scores of a model by a factor, by scaling weights in place, and returns the model."""
     with torch.no_grad():
         for path, parameter in model.named_parameters():
             if "attention.query." in path or path == "attention.score.weight":

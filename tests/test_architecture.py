@@ -28,7 +28,7 @@ GRAMMAR_USERS = {"entente_grammar", "data", "commands", "scripts"}
 
 
 def modules() -> list[tuple[str, Path]]:
-    """Returns each module's name without `entente` (models.attention, entente_grammar.clause, scripts.train) and its file."""
+    """Returns the name and file of each module. Names omit the prefix `entente.`, as in models.attention or scripts.train."""
     found = [(path.relative_to(PACKAGE), path) for path in PACKAGE.rglob("*.py")]
     found += [(path.relative_to(ROOT / "src"), path) for path in (ROOT / "src" / "entente_grammar").rglob("*.py")]
     found += [(path.relative_to(ROOT), path) for path in (ROOT / "scripts").rglob("*.py")]

@@ -215,7 +215,7 @@ def test_positions_equal_the_formula_of_section_3_5(d_model: int) -> None:
     assert actual.shape == (23, d_model)
     for position in range(23):
         for i in range(d_model):
-            angle = position / 10_000 ** ((i - i % 2) / d_model)  # dimension 2i is a sine, 2i + 1 a cosine
+            angle = position / 10_000 ** ((i - i % 2) / d_model)  # even dimensions are sines, odd ones cosines
             assert actual[position, i].item() == pytest.approx(math.cos(angle) if i % 2 else math.sin(angle), abs=1e-10)
 
 
@@ -234,7 +234,7 @@ def test_positions_in_narrow_types_are_rounded_once(d_model: int, start: int, dt
     actual = sinusoids(start, 300, d_model, like=torch.empty(0, dtype=dtype))
     assert actual.dtype == dtype
     exact = sinusoids(start, 300, d_model, like=normal(1))
-    angle_error = 0 if dtype == torch.float64 else 2e-7 * (start + 300)  # float32 rounds the angles, up to start + 300 radians
+    angle_error = 0 if dtype == torch.float64 else 2e-7 * (start + 300)  # float32 rounds angles of up to start + 300 radians
     assert (actual.double() - exact).abs().max() <= tolerance / 2 + angle_error
 
 

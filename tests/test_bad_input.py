@@ -49,7 +49,7 @@ def test_bad_input_gets_its_line_and_leaves_nothing_behind(case: Case, folder: P
     assert content(folder) == before
 
 
-# The cases that are also run in a separate process. Cases that import torch are slow, because the import takes seconds.
+# The cases that are also run in a separate process. Those that import torch are marked slow, as the import takes seconds.
 REAL = [
     pytest.param(case, id=case.what, marks=[pytest.mark.slow] * case.command.startswith(("TRANSLATE", "translate", "ablate")))
     for case in CASES
@@ -149,7 +149,7 @@ def test_an_output_is_replaced_when_it_is_whole(folder: Path) -> None:
     "command", ["translate checkpoint=run input=in.txt", pytest.param("trace checkpoint=run", marks=pytest.mark.slow)]
 )
 def test_commands_that_only_decode_start_quickly(folder: Path, command: str) -> None:
-    """Lightning, datasets and torch's compiler take 2, 0.5 and 1 seconds to import."""
+    """These commands do not import Lightning, datasets or torch's compiler, which takes 2, 0.5 and 1 seconds."""
     name, *overrides = arguments(command)
     program = "import sys\nfrom entente.__main__ import main\nmain()\n"
     program += "assert not {'lightning', 'datasets', 'torch._dynamo', 'tensorboard', 'sacrebleu'} & set(sys.modules)"
@@ -208,7 +208,7 @@ def test_scores_are_not_written_into_a_run(folder: Path, output: str, finished: 
 
 @contextlib.contextmanager
 def open_pipes(*texts: bytes) -> Iterator[list[str]]:
-    """Yields the paths of pipes that hold the texts. Like a pipe of a shell's <(...), each can be read only once."""
+    """Yields the paths of pipes that hold the texts. Like the pipe of a shell's <(...), each can be read only once."""
     with contextlib.ExitStack() as stack:
         paths = []
         for text in texts:

@@ -85,7 +85,7 @@ def test_the_order_is_a_function_of_seed_and_epoch() -> None:
         for n in (0, 1, 2)
     }
     one = TrainingBatches(Rows(src), Rows(tgt), max_tokens=101, seed=1)
-    assert [rows_of_epoch(one, n) for n in (2, 0, 1)] == [orders[1, n] for n in (2, 0, 1)]  # in any order of calls
+    assert [rows_of_epoch(one, n) for n in (2, 0, 1)] == [orders[1, n] for n in (2, 0, 1)]  # the same in any order of calls
     for a, b in itertools.combinations(orders.values(), 2):
         assert a != b
         assert sorted(map(sorted, a)) != sorted(map(sorted, b))  # the pairs are grouped differently

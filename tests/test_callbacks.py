@@ -213,7 +213,7 @@ def test_a_table_shows_its_text_unchanged(text: str) -> None:
     shown = markdown.markdown(table(["x", "y"], [[escape.markdown(text), "z"]]), extensions=["tables"])
     cells = re.findall("<td>(.*?)</td>", shown, re.DOTALL)
     assert [html.unescape(cell) for cell in cells] == [text.replace("\n", " "), "z"]
-    assert not re.search("<(?!/?(table|thead|tbody|tr|th|td)>)", shown), "tags other than the table's own"
+    assert not re.search("<(?!/?(table|thead|tbody|tr|th|td)>)", shown), "there are tags other than the table's own"
 
 
 def terminal() -> Console:

@@ -100,8 +100,8 @@ def write_suite(root: Path, runs: Mapping[str, dict[str, Any] | None], states: M
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the directory of a suite whose variants are as good as the baseline, worse, stuck, crashed without files, and
-    killed for one of two seeds."""
+    """Returns the directory of a suite of a baseline and five variants: as good as the baseline, worse, stuck on the plateau,
+    crashed without files, and killed for one of two seeds."""
     damage = {"baseline": (0.1, 0.12), "twin": (0.11, 0.115), "damaged": (0.5, 0.6), "empty": (1, 1), "gone": None}
     runs: dict[str, dict[str, Any] | None] = {}
     for variant, shares in damage.items():
@@ -451,7 +451,7 @@ def test_the_page_needs_nothing_but_itself(html: str) -> None:
     parsed = Page(html)
     assert parsed.open == [] and all(address.startswith("#") for address in parsed.loads)
     assert not re.search(r"url\((?!['\"]?#)|@import|<link|<iframe|fetch\(|XMLHttp", html)
-    assert len(parsed.ids) == len(set(parsed.ids)) > 10  # no chart uses a shape of another chart
+    assert len(parsed.ids) == len(set(parsed.ids)) > 10  # otherwise a chart could show a shape of another chart
     assert {address.removeprefix("#") for address in parsed.loads} <= set(parsed.ids)
 
 
@@ -483,7 +483,7 @@ def test_a_browser_opens_the_page_and_sorts_its_table(html: str, tmp_path: Path)
         browser.locator("th button").nth(3).click()
         assert first.inner_text() == "baseline"  # the highest BLEU
         names = browser.locator("tbody td b").all_inner_texts()
-        assert names[-1] == "gone"  # without a score: last in either order
+        assert names[-1] == "gone"  # a variant without a score is last in either order
         assert problems == []
 
 
@@ -499,7 +499,7 @@ def test_the_links_of_a_row_lead_to_its_proof_its_curves_and_its_failure(html: s
             assert target.is_visible() and browser.evaluate(
                 "document.querySelector(':target').getBoundingClientRect().top < innerHeight"
             )
-            if link != "curves":  # the browser has opened the folded part, of the same variant
+            if link != "curves":  # the link has opened the folded part of this variant
                 assert browser.locator("details[open]", has=target).locator("summary").inner_text() == "damaged: worse"
             browser.go_back()
         assert problems == []
@@ -533,7 +533,7 @@ def brightness(color: str) -> float:
     return statistics.mean(map(int, re.findall(r"\d+", color)[:3]))
 
 
-@pytest.mark.slow  # draws the inside of 15 runs
+@pytest.mark.slow  # draws the charts of 15 failed runs
 def test_the_page_of_34_variants_is_smaller_than_a_megabyte(tmp_path: Path) -> None:
     runs = {f"variant{i}-seed1": {"damage": 1, "nll": UNIGRAM} if i < 15 else {} for i in range(33)}
     suite = read_suite(write_suite(tmp_path / "suite", {"baseline-seed1": {}, **runs}))
@@ -557,7 +557,7 @@ def test_a_suite_is_published_by_a_command(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "publish.py")]
     subprocess.run([*command, str(root), str(kept)], cwd=tmp_path, capture_output=True, check=True)
     assert "other" in (kept / "comparison.md").read_text() and len(lines_of(kept / "runs.jsonl.gz")) == 2
-    with pytest.raises(InputError, match="kept: not a suite, since it has no suite.yaml"):  # so it cannot be published again
+    with pytest.raises(InputError, match="kept: not a suite, since it has no suite.yaml"):  # a published folder is not a suite
         read_suite(kept)
     refused = subprocess.run([*command, str(kept), str(root)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (refused.returncode, refused.stderr) == (
@@ -607,5 +607,5 @@ def test_runs_on_other_sentences_are_not_compared(tmp_path: Path) -> None:
     root = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {}})
     path = root / "other-seed1" / "translations" / "test.tsv"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(InputError, match="other-seed1: test has other sentences than in .*baseline-seed1"):
+    with pytest.raises(InputError, match="other-seed1: its test sentences are not those of .*baseline-seed1"):
         compare(read_suite(root), SAMPLES)

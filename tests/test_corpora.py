@@ -92,7 +92,7 @@ GZ = gzip.compress(b"un\ndeux\ntrois\n" * 97, mtime=0)
         (b"", "bad.fr: the file is empty$"),
         (gzip.compress(b"", mtime=0), "bad.fr: the file is empty$"),
         (b"a\nb\n", r"bad.en has more lines \(3\) than .*bad.fr \(2\): line N must translate line N$"),
-        (b"\n \n\t", "bad.fr and .*bad.en: no sentence pair left after dropping empty and over-long ones$"),
+        (b"\n \n\t", "bad.fr and .*bad.en: no sentence pair left after dropping empty, over-long and uneven ones$"),
         ("un\nété\nb".encode("latin-1"), "bad.fr, line 2: not UTF-8 text; "),
         (b"\xef\xbb\xbfa\n\xff\nc", "bad.fr, line 2: not UTF-8 text; "),
         ("a\nb\nc".encode("utf-16"), "bad.fr, line 1: not UTF-8 text; "),
@@ -195,7 +195,8 @@ def test_extra_text_is_trained_on_with_its_weight(
     assert corpus.train["tgt"][:] == ["one", "two", "three", "seven", "eight", "nine"]
     assert corpus.weights is not None and corpus.weights.tolist() == [1, 1, 1, 3, 3, 1]
     assert corpus.read == {"train": 7, "valid": 2} and corpus.dropped == {"train: empty": 1} and is_complete(corpus)
-    light = read(extra={"x": "x.tsv", "more": write("more", "neuf", "nine")}, columns=swapped)  # a path alone: data.columns
+    # If an extra text is given only as a path, its columns are those of data.columns.
+    light = read(extra={"x": "x.tsv", "more": write("more", "neuf", "nine")}, columns=swapped)
     assert light.train[:] == corpus.train[:] and light.weights is None
     assert light.digest() != corpus.digest()
     assert read(extra={"more": write("more", "neuf", "nine")}, weight=2).weights.tolist() == [2, 2, 2, 1]  # type: ignore[union-attr]

@@ -115,7 +115,7 @@ def give_disk(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
 
 
 def test_text_that_needs_more_than_half_of_the_disk_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "MAX_BLOCK_PAIRS", 211)  # since each block takes half a kilobyte more
+    monkeypatch.setattr(pairs, "MAX_BLOCK_PAIRS", 211)  # several blocks, each of which takes some space of its own
     give_disk(monkeypatch, 122_880)
     fits = [("phrase", "sentence")] * 2003
     assert len(Pairs(fits)) == len(fits)  # about 50 kB

@@ -1,4 +1,4 @@
-"""Public corpora are read in their published formats: from a folder, from a server, and in the Hugging Face hub's format."""
+"""Public corpora are read as they are published: from a folder, from a server, and in the format of the Hugging Face Hub."""
 
 import gzip
 import shutil

@@ -90,7 +90,7 @@ def corpus(pairs: Dataset) -> Corpus:
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_stored_ids_are_those_in_memory(corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path, plain: bool) -> None:
-    vocabulary = Vocabulary.train(corpus.train, 290, "bpe", plain, plain_source=plain)  # joint or not
+    vocabulary = Vocabulary.train(corpus.train, 290, "bpe", plain, plain_source=plain)  # `plain` is also the value of `joint`
     memory = TranslationData(corpus, vocabulary, 211, seed=3)
     for _ in range(2):  # the ids are encoded, then read from the cache
         stored = TranslationData(corpus, vocabulary, 211, seed=3, cache_dir=tmp_path)
@@ -105,7 +105,7 @@ def test_stored_ids_are_those_in_memory(corpus: Corpus, vocabulary: Vocabulary, 
         ]
     assert lists(stored.ids("valid")) == lists(memory.ids("valid")) and len(list(tmp_path.iterdir())) == 2
     TranslationData(corpus, vocabulary, 211, seed=3, overfit=True, cache_dir=tmp_path).ids("train")
-    assert len(list(tmp_path.iterdir())) == 2  # the batch that it memorises is not stored
+    assert len(list(tmp_path.iterdir())) == 2  # the ids of the batch to memorise are not stored
 
 
 @given(
@@ -140,7 +140,7 @@ def test_damaged_ids_are_encoded_again(corpus: Corpus, vocabulary: Vocabulary, t
             assert {path: path.read_bytes() for path in tmp_path.iterdir()} == content
 
 
-# Says when it is ready, and waits for a line, so that two processes begin together.
+# Prints "ready" and waits for a line of input, so that two processes can start encoding at the same time.
 PROGRAM = """
 import sys
 from pathlib import Path

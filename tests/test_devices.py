@@ -1,4 +1,4 @@
-"""Tests law 12: N processes equal one process that accumulates N batches. Run as a script, records steps of training."""
+"""Tests law 12: N processes equal one process that accumulates N batches. As a script, this file records training steps."""
 
 import json
 import os
@@ -42,7 +42,7 @@ SETTINGS = [
 
 
 class Steps(L.Callback):
-    """Records each step's gradients and loss, and the logits after it for the first validation pairs."""
+    """Records the gradients and the loss of each step, and the logits of the first validation pairs after the step."""
 
     def __init__(self) -> None:
         self.gradients: list[dict[str, Tensor]] = []
@@ -64,7 +64,7 @@ class Steps(L.Callback):
 
 
 def gradient_descent(self: Optim, model: nn.Module, fused: bool = False) -> torch.optim.Optimizer:
-    """Replaces Adam, which turns the rounding of a gradient that should be 0 into a step of full size."""
+    """Returns SGD in place of Adam, which turns the rounding error of a gradient that should be 0 into a step of full size."""
     return torch.optim.SGD(model.parameters(), 0.5)
 
 
@@ -91,7 +91,7 @@ def settings_of(model: str, folder: Path, devices: int, accumulate: int) -> RunS
 
 
 def record(folder: Path, devices: int, accumulate: int) -> dict[str, list[list[Any]]]:
-    """Trains both models, and returns what Steps has recorded of each."""
+    """Trains each model, and returns the gradients, logits and losses that `Steps` recorded."""
     chosen = {model: settings_of(model, folder, devices, accumulate) for model in sorted(SMALL)}
     found = {}
     with processes.connect(next(iter(chosen.values())).trainer):
@@ -118,12 +118,12 @@ def test_processes_equal_one_that_accumulates_as_many_batches(
 
 
 def two(folder: Path, name: str, *more: str) -> list[str]:
-    """Returns the command that trains a run in two processes."""
+    """Returns the command that trains a small Transformer with these overrides."""
     return command([*write_corpus(folder), *SMALL["transformer"], *SETTINGS, f"output_dir={folder}", f"name={name}", *more])
 
 
 def end(given: list[str], code: int = 0) -> str:
-    """Runs a command to its end and returns what it has printed."""
+    """Runs a command, checks its exit code, and returns what it printed."""
     done = subprocess.run(given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
     assert done.returncode == code and "Traceback" not in done.stdout, done.stdout
     return done.stdout
@@ -131,10 +131,10 @@ def end(given: list[str], code: int = 0) -> str:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a run that two processes have trained."""
+    """Returns the directory of a run trained by two processes."""
     folder = tmp_path_factory.mktemp("whole")
     said = end(two(folder, "whole", "trainer.devices=2"))
-    assert said.count("2 processes of 1 threads") == 1 and said.count("trained 14 steps") == 1  # only one process speaks
+    assert said.count("2 processes of 1 threads") == 1 and said.count("trained 14 steps") == 1  # only one process logs
     return folder / "whole"
 
 
@@ -158,8 +158,8 @@ def test_processes_draw_different_random_numbers(whole: Path) -> None:
 
 
 def started(given: list[str], run: Path, step: int) -> tuple[subprocess.Popen[str], list[int]]:
-    """Starts a command, and waits until its run has a checkpoint of this step. Returns it with the ids of the processes that it
-    has started."""
+    """Starts a command, and waits until its run has a checkpoint of this step. Returns the process and the ids of its child
+    processes."""
     process = subprocess.Popen(given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     while process.poll() is None and not (run / "checkpoints" / f"step-{step}.ckpt").exists():
         time.sleep(0.01)
@@ -178,7 +178,7 @@ def test_a_run_that_lost_a_process_or_was_stopped_resumes_to_the_same_bits(
     began = time.monotonic()
     os.kill([process.pid, *others][rank], number)
     said, _ = process.communicate(timeout=240)
-    while any(Path(f"/proc/{pid}").exists() for pid in others):  # those of a killed parent
+    while any(Path(f"/proc/{pid}").exists() for pid in others):  # the children must end even if their parent was killed
         assert time.monotonic() - began < 60
         time.sleep(0.1)
     assert "Traceback" not in said
@@ -229,7 +229,7 @@ def test_a_slurm_job_has_a_task_for_each_device(tmp_path: Path) -> None:
     ) as process:
         while not sent.exists() and process.poll() is None:
             time.sleep(0.1)
-        process.kill()  # it waits for the job's results
+        process.kill()  # otherwise it would wait for the results of the job
         said = process.communicate()[0]
     asked = dict(re.findall(r"^#SBATCH --(nodes|ntasks-per-node|gpus-per-node|time)=(\d+)$", sent.read_text(), re.M))
     assert asked == {"nodes": "2", "ntasks-per-node": "4", "gpus-per-node": "4", "time": "1440"}, said
@@ -238,5 +238,5 @@ def test_a_slurm_job_has_a_task_for_each_device(tmp_path: Path) -> None:
 if __name__ == "__main__":
     Optim.build = gradient_descent  # type: ignore[method-assign]
     recorded = record(Path(sys.argv[1]), int(sys.argv[2]), accumulate=1)
-    if "LOCAL_RANK" not in os.environ:  # only the first process has none
+    if "LOCAL_RANK" not in os.environ:  # true only in the first process
         torch.save(recorded, Path(sys.argv[1]) / "recorded.pt")

@@ -384,7 +384,7 @@ def test_the_largest_values_equal_those_of_a_sort(columns: int, k: int) -> None:
     values = torch.randperm(17 * columns).view(17, columns).float()
     values[3] = -torch.inf
     values[3, -2:] = torch.tensor([7.0, 3.0])  # row 3 has only two finite values, fewer than k = 5
-    values[5, 0], values[5, -1] = 1e6, 1e5  # in the first group and in the last, which may be shorter
+    values[5, 0], values[5, -1] = 1e6, 1e5  # in the first and the last group; the last may be shorter
     found, at = largest(values, k)
     torch.testing.assert_close(found, values.sort(dim=1, descending=True).values[:, :k])
     torch.testing.assert_close(values.gather(1, at), found)

@@ -1,7 +1,7 @@
 """After a fault (no disk space, no memory, unreadable files), there is one error message and no partly written file, and the
 resumed run ends with the same bits as a run without a fault.
 
-ALL_FAULTS=1 makes every disk operation fail in turn, instead of only some of them.
+ALL_FAULTS=1 makes all candidates of `choose_operations` fail in turn, instead of only some of them.
 """
 
 import json
@@ -40,8 +40,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def choose_operations(operations: list[str], every: int) -> list[int]:
-    """Returns the numbers of the operations that the test makes fail: one in `every`, or all if ALL_FAULTS is set. In a row of
-    equal operations, such as writes to one file, only the first, the second and the last are candidates."""
+    """Returns the numbers of the operations that the test makes fail: one candidate in `every`, or all if ALL_FAULTS is set. In
+    a row of equal operations, such as writes to one file, only the first, the second and the last are candidates."""
     alike = [one == after for one, after in zip(operations, operations[1:], strict=False)]
     repeated = {i + 2 for i in range(1, len(alike) - 1) if alike[i - 1] and alike[i] and alike[i + 1]}
     left = [n for n in range(1, len(operations) + 1) if n not in repeated]

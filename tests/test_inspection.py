@@ -84,7 +84,7 @@ def test_lengths_and_coverage() -> None:
 
 
 def pairs_of_words(n: int, seed: int) -> tuple[list[str], list[str]]:
-    """Returns pairs in which word i is translated by word i + 101, after an unrelated frequent word."""
+    """Returns sentences in which word i is translated by word i + 101, and which all contain the words 1 and 2."""
     generator = random.Random(seed)
     sources = [generator.choices(range(3, 80), k=generator.randint(5, 11)) for _ in range(n)]
     src = [" ".join(map(str, [1, 2, *one])) for one in sources]
@@ -96,10 +96,10 @@ def test_shifted_pairs_score_worst_whichever_side_is_the_source() -> None:
     wrong = [7, 101, 202, 211, 305]
     shifted = {row: tgt[other] for row, other in zip(wrong, [*wrong[1:], wrong[0]], strict=True)}
     tgt = [shifted.get(row, words) for row, words in enumerate(tgt)]
-    score = misalignment(src, tgt, 293)  # the last are of other splits
+    score = misalignment(src, tgt, 293)  # the last 14 pairs are not in train
     assert sorted(np.argsort(-score)[:5].tolist()) == wrong
     assert abs(np.median(score)) < 0.1 and score[wrong].min() > 0.6 > np.sort(score)[-6]
-    assert misalignment(tgt, src, 293) == pytest.approx(score, rel=0.01)  # other random pairs
+    assert misalignment(tgt, src, 293) == pytest.approx(score, rel=0.01)  # compared with other mismatched pairs
 
 
 def test_a_corpus_without_a_clear_correspondence_is_not_judged() -> None:

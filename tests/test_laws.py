@@ -176,7 +176,7 @@ def test_every_parameter_receives_a_gradient(name: str, src: Tensor, tgt: Tensor
     for path, parameter in model.named_parameters():
         assert parameter.grad is not None, path
         assert bool(parameter.grad.isfinite().all()), path
-        if path.endswith("attention.key.bias"):  # shifts all scores of a row equally: the softmax does not change
+        if path.endswith("attention.key.bias"):  # shifts all scores of a row equally, so their softmax is the same
             assert parameter.grad.abs().max() < 1e-12, path
         else:
             assert bool((parameter.grad != 0).any()), path

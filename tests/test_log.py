@@ -38,7 +38,7 @@ def test_a_task_that_takes_long_is_logged(logged: "SimpleQueue[str]", monkeypatc
 
 
 def test_nothing_is_silent_for_more_than_5_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls `is_due` every half second, as the thread does, but with a clock of its own."""
+    """Calls `is_due` every half second, as the display's thread does, but with a simulated clock."""
     now = 5000.0
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
     monkeypatch.setattr(Display, "_tick", lambda self: None)

@@ -98,7 +98,7 @@ def test_the_columns_cut_off_are_padding_and_exactly_zero(name: str, vocabulary:
 
 
 def test_weights_equal_those_recomputed_from_the_parameters(name: str, vocabulary: Vocabulary, ids: Any) -> None:
-    """The recorded weights equal weights that the test computes: it takes only the inputs of the projections from the model."""
+    """The recorded weights equal weights computed here from the parameters and from the inputs of the projections."""
     model = build(name, vocabulary)
     inputs_of: dict[str, list[Tensor]] = {}
     for path, module in model.named_modules():

@@ -44,7 +44,7 @@ def test_orthogonalising_keeps_the_singular_vectors_and_makes_the_values_about_1
 
 
 def test_muon_equals_torchs_muon_up_to_the_rounding_of_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the same polynomial, repeated until the singular values are 1."""
+    """Both optimisers use the same polynomial, and repeat it until the singular values are 1."""
     newton_schulz = (1.875, -1.25, 0.375)
     monkeypatch.setattr(training.optimiser, "POLYNOMIALS", [newton_schulz] * 30)
     ours, theirs = layers(), layers()
@@ -87,7 +87,7 @@ def test_muon_has_the_matrices_and_adam_the_embeddings_the_projection_to_the_voc
     assert len(names) > 5 and all(model.get_parameter(path).dim() == 2 for path in names)
     optimiser = Optim(optimizer="muon").build(model)
     updated = [p for group in optimiser.param_groups for p in group["params"]]
-    assert sorted(map(id, updated)) == sorted(map(id, model.parameters()))  # each one once
+    assert sorted(map(id, updated)) == sorted(map(id, model.parameters()))  # each parameter once
 
 
 def test_adam_updates_the_other_parameters_as_it_does_alone() -> None:

@@ -29,8 +29,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def type_keys(folder: Path, *keys: str) -> str:
-    """Opens the prompt in a pseudo-terminal, presses some keys each time it waits for a sentence, and returns what it shows.
-    While the program waits, the last line is the prompt and nothing else."""
+    """Opens the prompt in a pseudo-terminal, and returns what it shows. Each time its last line is "fr> ", which means that it
+    waits for a sentence, the next item of `keys` is typed."""
     terminal, its_side = pty.openpty()
     command = [sys.executable, str(ROOT / "scripts" / "translate.py"), "checkpoint=run", "accelerator=cpu"]
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "OMP_NUM_THREADS": "1"}

@@ -202,7 +202,7 @@ def test_tensorboard_shows_every_point_once(run: Run, at_batch: AtBatch, tmp_pat
 
 
 def test_the_proof_of_an_ablation_does_not_change_training(settings: list[str], unstopped: Run, tmp_path: Path) -> None:
-    """A run resumed before its first checkpoint repeats no proof, but draws the same random numbers as a run that did."""
+    """A proof that draws random numbers changes nothing, as a run resumed before its first checkpoint does not repeat it."""
 
     def prove(*_: object) -> dict[str, Any]:
         return {"drawn": [torch.rand(7).sum().item(), np.random.rand(), random.random()]}
@@ -214,7 +214,7 @@ def test_the_proof_of_an_ablation_does_not_change_training(settings: list[str], 
 
 
 def test_patience_comes_back(run: Run, unstopped: Run, interrupt: Run, tmp_path: Path) -> None:
-    more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # without progress, it stops at validation 3
+    more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # without progress, training stops at validation 3
     whole = unstopped("birnn", *more)
     assert find_resume_point(whole, CheckpointSettings()).step == 15
     interrupt(12, "birnn", "stopped", *more)
@@ -482,7 +482,7 @@ def test_a_random_state_that_this_machine_cannot_restore_is_named(caplog: pytest
     state = random_state()
     assert not (torch.cuda.is_available() or torch.backends.mps.is_available() or state["cuda"] or state["mps"])
     restore_random_state({**state, "cuda": [state["torch"]]})
-    del state["mps"]  # as in older checkpoints
+    del state["mps"]  # older checkpoints lack this entry
     restore_random_state(state)
     assert caplog.messages == ["the random state of cuda cannot be restored, so dropout draws other random numbers"]
 

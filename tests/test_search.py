@@ -167,7 +167,7 @@ def test_a_search_that_stops_early_misses_nothing(name: str) -> None:
         model, src = varied_model(name, vocabulary, seed), sources(seed, vocabulary, LENGTHS)
         sequences = [every_sequence(model, sentence(src, b), vocabulary, limit) for b in range(len(LENGTHS))]
         for length_penalty in PENALTIES:
-            how = Search((vocabulary - 1) ** limit, length_penalty, 1, length_factor=0, length_offset=limit)  # no padding
+            how = Search((vocabulary - 1) ** limit, length_penalty, 1, length_factor=0, length_offset=limit)  # -1 for padding
             for hypotheses, every in zip(search(model, src, how, BOS, EOS), sequences, strict=True):
                 assert_same(hypotheses, best_first(every, how)[:1], how)
 

@@ -46,7 +46,7 @@ VIEWS = {
     "timeseries": ("image-card", "tb-truncated-path", "[aria-label='Toggle actual image size']"),
     "images": ("tf-image-loader", "[itemprop=name]", "[aria-label='Toggle actual size']"),
 }
-# For views of runs: the CSS selector of the headings that a reader sees, and the last of them.
+# For each view that shows runs: the CSS selector of its headings, and the text of the last heading.
 HEADINGS = {
     "timeseries": (".group-title", "why"),
     "hparams": ("tf-hparams-table-view .table-header", "test BLEU"),
@@ -74,7 +74,7 @@ class Picture(NamedTuple):
 
     @classmethod
     def of(cls, image: Locator) -> "Picture":
-        """Scrolls to an <img>, waits until it has loaded or failed to load, and returns how it is shown."""
+        """Scrolls to an <img>, waits until it has loaded or failed to load, and returns its sizes and its visible part."""
         return cls(*map(tuple, image.evaluate(PICTURE)))
 
     def scale(self) -> float:

@@ -55,7 +55,7 @@ def exact(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Table(NamedTuple):
-    """A table of a trace. The parts in which a wide table is printed are joined. `title` has its name, its shape and so on."""
+    """A table of a trace; the parts of a wide table are joined. `title` has its name and shape and says which part it shows."""
 
     title: str
     grid: list[list[str]]

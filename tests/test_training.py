@@ -110,7 +110,8 @@ def test_a_run_writes_all_its_files(base: list[str]) -> None:
 
 
 # The published learning rates after warm-up, divided by their peak, as functions of the step (from 0) and the number of steps.
-DECAYS: dict[str, Callable[[int, int], float]] = {  # by what chooses the schedule; Loshchilov & Hutter 2017
+# Each key is the override that chooses the schedule. The cosine schedule is from Loshchilov & Hutter 2017.
+DECAYS: dict[str, Callable[[int, int], float]] = {
     "optim.schedule=cosine": lambda step, steps: (1 + math.cos(math.pi * (step - 200) / (steps - 200))) / 2,
     "optim.schedule=inverse_sqrt": lambda step, steps: 200**0.5 * (step + 1) ** -0.5,  # Vaswani et al. 2017, section 5.3
     "experiment=transformer_base": lambda step, steps: 4000**0.5 * (step + 1) ** -0.5,
@@ -410,7 +411,7 @@ def test_attention_is_measured_against_a_users_own_links(
 
 
 def test_every_head_is_measured_at_each_validation(runs: dict[str, Path]) -> None:
-    """Several heads are drawn, and the share of near-uniform ones is a scalar; the numbers of a single head are scalars."""
+    """A Transformer logs a picture of its heads and shares of near-uniform heads; a BiRNN logs the numbers of its one head."""
     shares = {f"near_uniform {kind}" for kind in ("encoder", "decoder", "cross")}
     numbers = {f"{aspect} alignment" for aspect in ("entropy", "end", "punctuation", "diagonal")}
     for model, expected, pictures in (("transformer", shares, ["weights/valid heads"]), ("birnn", numbers, [])):

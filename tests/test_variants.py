@@ -183,10 +183,10 @@ def test_without_dropout_training_computes_what_evaluation_does(name: str, src: 
 
 def has_no_effect(name: str, variant: str, path: str) -> bool:
     """Returns whether a parameter cannot change the loss: either it is not used (the encoder without cross-attention), or it
-    only adds a constant to all inputs of a softmax. In a softmax over keys, the bias of the key projection is such a parameter.
-    In a softmax over queries, the bias of the query projection is one, and so is the bias of the norm before cross-attention.
-    With a softmax over the batch, additive or cosine scores or a finite mask value, there is no such parameter. If keys are
-    rotated by their positions, their biases differ."""
+    only adds a constant to all inputs of a softmax. In a softmax over keys, the bias of the key projection is such a parameter,
+    unless keys are rotated by their positions, which gives each key a different bias. In a softmax over queries, the
+    biases of the query projection and of the norm before cross-attention are such parameters. There is none with a softmax over
+    the batch, additive or cosine scores, or a finite mask value, nor in the BiRNN, whose projections have no biases."""
     if variant == "no_cross_attention" and path.startswith(("src_", "encoder")):
         return True
     if name == "birnn" or variant in {"additive_score", "cosine_score", "modern", "softmax_batch", "weak_mask"}:
@@ -399,7 +399,7 @@ def test_scores_of_rotated_vectors_depend_on_distances_only() -> None:
     query, key = normal(2, 3, 5, 7, seed=1), normal(2, 3, 11, 7, seed=2)
     near, far = (rotate(query, start + 6) @ rotate(key, start).mT for start in (0, 1009))
     close(near, far)
-    assert (near - rotate(query, 7) @ rotate(key, 0).mT).abs().max() > 0.1  # other distances
+    assert (near - rotate(query, 7) @ rotate(key, 0).mT).abs().max() > 0.1  # the scores differ at other distances
 
 
 def test_rotary_positions_are_in_self_attention_alone() -> None:

@@ -1,4 +1,4 @@
-"""Writes a table of the ablations: the settings of each, where the code reads them, what provably changes, and the broken laws.
+"""Writes a table of the ablations: their settings, where the code reads them, their proven effects, and the laws they break.
 
 python tests/variants_table.py outputs/published/grammar outputs/published/grammar/variants.md
 """
@@ -68,7 +68,7 @@ def settings(variant: str) -> dict[str, object]:
 
 
 def line_that_reads(model: str, key: str) -> str:
-    """Returns the FILE:LINE that reads a setting. Raises a ValueError unless there is exactly one such line."""
+    """Returns the line of code that reads a setting, as FILE:LINE. Raises a ValueError unless there is exactly one."""
     file, beginning = READ[model, key]
     lines = (SOURCE / file).read_text(encoding="utf-8").splitlines()
     [number] = [i for i, line in enumerate(lines, 1) if line.strip().startswith(beginning)]

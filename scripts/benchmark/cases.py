@@ -227,7 +227,7 @@ def decoding(bench: Bench, case: str) -> Result:
         contestants += [bench.marian(**given)] + [bench.joeynmt(**given)] * (beam > 1)
     others = ctranslate2(bench, case, run, ids, how)
     contestants += others
-    if trained:  # CTranslate2 as `entente evaluate` and `entente translate` call it
+    if trained:  # add CTranslate2 as `entente evaluate` and `entente translate` call it
         left_out = others[0].left_out or CPU_ONLY * (bench.device != "cpu")
         for compute_type in COMPUTE_TYPES:
             engine = {"engine": "ctranslate2", "quantization": "int8" if compute_type == "int8" else None}

@@ -1,4 +1,4 @@
-"""Summarises bursts by the median and range of each program's speed, and of the ratio of Entente's speed to it.
+"""Summarises bursts by the median and range of each program's speed, and of the ratio of Entente's speed to that speed.
 
 A ratio above 1 means that Entente is faster. Both bursts of a ratio come from the same round and do the same work shortly
 after each other, so the ratio is meaningful even if the speed of the machine varies.

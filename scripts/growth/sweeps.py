@@ -38,7 +38,7 @@ HEADS, LAYERS = 4, 3  # the Transformer's heads per layer, and layers in each of
 WORDS, PAIRS_PER_BLOCK = 50_000, 20_000  # number of different words in a generated corpus; pairs written at a time
 OTHER_LANGUAGE = str.maketrans("aeiou", "eioua")  # turns a source sentence into a target sentence
 Length = Annotated[int, Interval(ge=2, le=MAX_PIECES)]
-Pieces = Annotated[int, Interval(ge=400, le=1_000_000)]  # SentencePiece needs 260 and one for each letter in the text
+Pieces = Annotated[int, Interval(ge=400, le=1_000_000)]  # SentencePiece needs 260 pieces and one per letter of the text
 Width = Annotated[int, Interval(ge=HEADS, le=8192), MultipleOf(HEADS), Field(description=f"a multiple of {HEADS} up to 8192")]
 Point = dict[str, Any]  # keys: sweep, x, line, and either the measures or, under `failed`, the reason
 

@@ -45,7 +45,7 @@ SCHEMA = 2  # format 1 had no checksum
 READ_BY = "entente>=0.1"  # the versions that read this format; other versions name them in an error message, see CHANGELOG.md
 MODEL_PREFIX = "model."  # prefix of the model's parameters in the LightningModule's state dict
 MAX_DEPTH = 50  # levels of nesting in a checkpoint; ours have 10
-EXPANSION = 16  # limit on hashed / file bytes: a None takes 14 bytes hashed but 1 pickled, and tied weights are stored once
+EXPANSION = 16  # limit of bytes hashed per byte of the file: None takes 14 hashed but 1 stored; tied weights are stored once
 DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool}
 STORAGES = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Byte", "Bool")
 ADVICE = "give one that this program wrote"
@@ -113,7 +113,7 @@ def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int, acceler
 
 def entry(config: Mapping[str, Any], vocabulary: Vocabulary, text: str, words: str = "") -> dict[str, Any]:
     """Returns our entry in a checkpoint: plain values and tensors. text: the corpus's digest; words: its source words, one per
-    line. Older checkpoints have neither."""
+    line. Older checkpoints may lack one or both."""
     made_of = {"config": dict(config), "vocabulary": vocabulary.state(), "text": text, "words": words}
     return {"schema": SCHEMA, "read_by": READ_BY, "provenance": provenance(), **made_of}
 
@@ -135,12 +135,12 @@ def provenance() -> dict[str, str]:
 
 
 def refuse_other_text(path: Path, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raises InputError if the corpus or the vocabulary of `stored`, the entry in a checkpoint, differs from that of the new
-    entry `given`, because the weights fit only the pieces of the stored vocabulary."""
+    """Raises InputError if `stored`, the entry in a checkpoint, and `given`, the entry of this run, differ in their corpus (see
+    `Corpus.digest`) or in their vocabulary, since the weights fit only the pieces of the stored one."""
     if "text" not in stored:
         log.info("%s has no digest of its text, so only its vocabulary is compared", path)
     if stored.get("text", given["text"]) != given["text"]:
-        wrong, give = "the training or validation text has changed since this was written", "that text"
+        wrong, give = "the training or validation text has changed since this checkpoint was written", "that text"
     elif checksum(stored["vocabulary"]) != checksum(given["vocabulary"]):
         wrong, give = "its vocabulary differs from the one that the text gives now", "its text and version of SentencePiece"
     else:
@@ -269,7 +269,7 @@ def _path(place: Sequence[object]) -> str:
 
 
 def load(checkpoint: str) -> Run:
-    """Loads a checkpoint, see `find`. Raises InputError if it is missing or not ours, Diverged if weights are not finite."""
+    """Loads a checkpoint (see `find`). Raises InputError if it is missing or not ours, Diverged if weights are not finite."""
     path = find(checkpoint)
     content = read(path)
     with _as_input_error(path, "a part of the checkpoint is missing or of the wrong kind"):
@@ -295,7 +295,8 @@ def _misfit(planned: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str
             return f"{name} is {'missing' if name in planned else 'not in the model'}"
         if planned[name].shape != weights[name].shape:
             return f"{name} is {tuple(weights[name].shape)}, the model has {tuple(planned[name].shape)}"
-    needed = sum(weights[name].nbytes for name in {id(one): name for name, one in planned.items()}.values())  # tied ones once
+    # Tied weights have several names, but count once.
+    needed = sum(weights[name].nbytes for name in {id(one): name for name, one in planned.items()}.values())
     storages = [weight.untyped_storage() for weight in weights.values()]
     held = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
     return f"the model needs {needed:,} bytes of weights, but the file holds {held:,}" if needed > held else ""

@@ -1,4 +1,4 @@
-"""Exchanges values between the processes of one run, through the CPUs. training/processes.py starts them, one per device.
+"""Exchanges values between the processes of one run, in CPU memory. training/processes.py starts them, one per device.
 
 A run of one process does not use torch.distributed: `rank` is 0, `world_size` is 1, and the other functions return what they
 are given. All processes must call `share`, `gather` and `largest` in the same order, since each call waits for all of them."""
@@ -27,7 +27,7 @@ def world_size() -> int:
 
 @cache
 def _group() -> Any:
-    """Returns a group of all processes that communicates between CPUs."""
+    """Returns a group of all processes that communicates in CPU memory."""
     return distributed.new_group(backend="gloo")
 
 
@@ -55,9 +55,9 @@ def seed(*numbers: int) -> int:
 
 
 def wait_for_first() -> None:
-    """Waits, in all processes but the first, until the first has left. If another left before it, it would report a failure."""
+    """Waits until the first process has left, unless this is the first, which would report a failure if another left before."""
     if rank():
-        with suppress(RuntimeError):  # which the end of the first process raises here
+        with suppress(RuntimeError):  # raised here when the first process ends
             distributed.barrier(group=_group())
 
 

@@ -70,7 +70,7 @@ def bleu_by_length(sources: Sequence[str], hypotheses: Sequence[str], references
 
 
 def length_buckets(sources: Sequence[str]) -> dict[str, list[int]]:
-    """Returns the rows of the sentences in each bucket of source lengths that has any, by its range of words: "6-10"."""
+    """Returns the rows of the sentences in each non-empty bucket of source lengths, by range of words, such as "6-10"."""
     limits = zip((0, *LENGTHS), (*LENGTHS, None), strict=True)
     ends = {(f"{low + 1}-{high}" if high else f"{low + 1}+"): (low, high or float("inf")) for low, high in limits}
     lengths = [max(1, len(source.split())) for source in sources]
@@ -87,7 +87,7 @@ def batch_loss(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tu
 
 def evaluate(model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, how: Search) -> Evaluation:
     """Translates a split and computes the likelihood of its references. Raises Diverged if the loss is not finite. The
-    processes of a run share the batches, and all return the same as a single process, to the last bit."""
+    processes of a run share the batches, and each returns what a single process would return, to the last bit."""
     device, rank, processes = next(model.parameters()).device, distributed.rank(), distributed.world_size()
 
     def report(results: Iterator[Result]) -> Iterator[Result]:

@@ -16,7 +16,7 @@ ME, YOU, HE, WE, THEY = 0, 1, 2, 3, 5  # grammatical persons; 4 is vous, which o
 
 
 class Cell(NamedTuple):
-    """A written word and its link numbers. article: true for an article, which contracts with à and de, unlike a pronoun."""
+    """A written word and its link numbers. article: true for a definite article, which contracts with à and de."""
 
     text: str
     sure: tuple[int, ...] = ()

@@ -47,7 +47,7 @@ WEATHER_VERBS = {"pleu": "pleuvoir", "plu": "pleuvoir", "neig": "neiger"}
 PLACES = {name: expand(places) for names, places in read_pairings("place") for name in names}
 REASONS = [(VERB[name], sorted(states)) for names, states in read_pairings("reason") for name in names]
 FODDER = {animal: food for (animal,), food in read_pairings("food")}
-EXISTING = [(expand(things), expand(places)) for things, places in read_pairings("found")]  # things and their places
+EXISTING = [(expand(things), expand(places)) for things, places in read_pairings("found")]  # things, and places that have them
 
 # Persons and tenses ----------------------------------------------------------------------------------------------------
 

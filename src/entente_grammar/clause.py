@@ -110,8 +110,8 @@ class Clause:
         return [node for node in self.rest if isinstance(node, NounPhrase)]
 
     def _tail(self, words: Sequence[str], others: int, function_words: Collection[str]) -> Cells:
-        """Returns the words that follow the verb in a verb phrase (faim, besoin de; for, hungry). The last `others`
-        words are linked to such words of the other language. The rest are linked to the verb, `function_words` only weakly."""
+        """Returns the words that follow the verb in a verb phrase (faim, besoin de; for, hungry). Counted from the end, the
+        first `others` are linked to their counterparts in the other language; the rest to the verb, `function_words` weakly."""
         head = (self.key + HEAD,)
         cells = []
         for number, word in zip(range(len(words), 0, -1), words, strict=True):
@@ -307,7 +307,7 @@ class Clause:
         return [], [Cell(third_person(head) if person == HE else head, verb)]
 
     def _english_tail(self, words: list[str]) -> Cells:
-        """Returns the rest of the English verb (for in look for, hungry in be hungry, to in want to) and the object pronoun."""
+        """Returns the English words of the verb after its head (look "for", be "hungry", want "to") and the object pronoun."""
         cells = self._tail(words, len(self.verb.words) - 1, ("to",))
         if self.clitic is not None:
             text = english_pronoun(ENGLISH_OBJECTS, self.clitic.person, self.clitic.gender)

@@ -74,7 +74,7 @@ def conjugate(infinitive: str) -> Conjugation:
         stem, future = infinitive[:-2], infinitive
         present, participle = [stem + ending for ending in IR_ENDINGS], stem + "i"
     past = "ét" if infinitive == "être" else present[3][:-3]
-    # mangeons gives mangeais but mangions, commençons gives commençais but commencions
+    # mangeons gives mangeais but mangions; commençons gives commençais but commencions
     soft = {"ge": past[:-1], "nç": past[:-1] + "c"}.get(past[-2:], past)
     return Conjugation(
         tuple(present),

@@ -45,7 +45,7 @@ def configuration(spec, folder):
             "sample_dev_subset": 1,
             "src": {"lang": "src", **side},
             "trg": {"lang": "tgt", **side},
-            "special_symbols": {},  # JoeyNMT's default names equal ours; it numbers them in its own order, before the pieces
+            "special_symbols": {},  # the defaults: our names, but numbered in JoeyNMT's order, before the pieces
         },
         "testing": {"beam_size": 1, "eval_metrics": ["bleu"]},
         "training": {
@@ -102,7 +102,7 @@ def main():
     settings = load_config(path)
     make_model_dir(folder, overwrite=True)
     bursts = Bursts(wire)
-    TrainManager._train_step = lambda manager, batch: bursts.train_step(manager, batch)  # patched: JoeyNMT has no callbacks
+    TrainManager._train_step = lambda manager, batch: bursts.train_step(manager, batch)  # JoeyNMT has no callbacks
     try:
         train(rank=0, world_size=None, cfg=settings, skip_test=True)
     except NoMoreRequests:

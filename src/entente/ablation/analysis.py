@@ -1,7 +1,7 @@
 """Compares the errors of two runs on one split, by sentence and by word, after compare-mt (Neubig et al. 2019).
 
-Words are those of sacreBLEU's tokenizer 13a, with their case. A word of the reference is right if
-the translation has it, too; counts are clipped within each sentence. Values of both runs are pairs, the baseline's first.
+Words are those of sacreBLEU's tokenizer 13a, with their case. A word of the reference is right if it is also in the
+translation; counts are clipped within each sentence. The values of the two runs form a pair, the baseline's first.
 """
 
 from collections import Counter
@@ -31,9 +31,9 @@ Words = Counter[str]
 
 @dataclass(frozen=True)
 class Analysis:
-    """How the translations of two runs differ. names: the runs. lengths: rows of scores by source length. frequencies: rows of
-    right words by frequency in training; empty if these are unknown (`unknown` says why). only: for each run, the words
-    of the reference that only this run has right, and how often. sentences: rows with the largest differences in chrF."""
+    """The differences between the translations of two runs. names: the runs. lengths: a row of scores for each range of source
+    lengths. frequencies: a row for each range of frequencies in training; empty if these are unknown (`unknown` says why).
+    only: for each run, the words that only this run has right, with counts. sentences: those that differ most in chrF."""
 
     split: str
     names: list[str]
@@ -89,7 +89,7 @@ def training_words(run: Run, trusted: bool) -> Words:
 
 
 def by_frequency(trained: Words, reference: Words, one: Words, other: Words, right: Words, right_of_other: Words) -> list[Row]:
-    """Returns a row for each range of training frequencies that has words, from counts over the whole split."""
+    """Returns a row for each range of training frequencies that has words. The arguments are counts over the whole split."""
     rows = []
     for low, end in zip(FREQUENCIES, (*FREQUENCIES[1:], inf), strict=True):
         counts = [
@@ -107,7 +107,7 @@ def by_frequency(trained: Words, reference: Words, one: Words, other: Words, rig
 
 
 def by_length(both: Sequence[Translations]) -> list[Row]:
-    """Returns the scores of the sentences in each range of source lengths that has any."""
+    """Returns a row of scores for each range of source lengths that has sentences."""
     rows = []
     for words, chosen in length_buckets(both[0].source).items():
         references = [both[0].reference[i] for i in chosen]

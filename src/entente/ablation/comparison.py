@@ -1,9 +1,9 @@
 """Compares each variant with the baseline: scores over seeds, significance of differences, and a verdict.
 
-p comes from sacreBLEU's paired bootstrap resampling (Koehn 2004) of a variant and the baseline, of the same seed if there is
-one. The largest p over the seeds is used, so that every seed must show a difference. It is doubled, since sacreBLEU's test is
-one-tailed, and corrected for the number of variants (Holm 1979). p covers the choice of sentences; the standard deviation
-covers that of seeds.
+p comes from sacreBLEU's paired bootstrap resampling (Koehn 2004), which compares a variant's run with the baseline's run of
+the same seed, or else with its first. The largest p over the seeds is used, so that every seed must show a difference. It is
+doubled, since sacreBLEU's test is one-tailed, and corrected for the number of variants (Holm 1979). p accounts for the choice
+of sentences; the standard deviation accounts for that of seeds.
 
 Verdicts:
     worse, better              on the first test split, every seed differs in this direction, and Holm's p < 0.05
@@ -45,7 +45,7 @@ class Compare:
 
     runs: Annotated[
         str | Annotated[Sequence[str], MinLen(1)],
-        doc("a suite's directory, or those of finished runs, runs=[RUN,RUN]; the first is the baseline"),
+        doc("a suite's directory, or a list of finished runs, such as [RUN,RUN]; the first is the baseline"),
     ]
     output: Annotated[
         str | None,
@@ -55,7 +55,7 @@ class Compare:
     samples: Annotated[int, Interval(ge=1, le=100_000), doc("number of bootstrap samples")] = 2000
     output_dir: Annotated[str, doc("folder for new comparisons")] = "outputs"
     trust_data: Annotated[
-        bool, doc("for two runs: read the training text that the first one names, to count words; not needed for grammar")
+        bool, doc("read the training text that the first of two runs names, to count words; not needed for grammar")
     ] = False
 
 
@@ -65,8 +65,8 @@ class Comparison:
     rows: one per variant, the baseline first, with the columns of comparison.csv as keys. A missing number is None.
 
     Scores are means over the finished seeds, in columns that begin with the name of a split; *_sd: sample standard deviations.
-    difference: BLEU minus the baseline's (`baseline`), averaged over the seeds of both; lowest, highest: range over them.
-    p: sacreBLEU's one-tailed p, the largest over seeds; p_holm: two-tailed and corrected. nll: on the first test split. steps:
+    difference: BLEU minus the baseline's (`baseline`), averaged over the compared seeds; lowest, highest: range over them.
+    p: the largest one-tailed p over seeds; p_holm: two-tailed and corrected. nll: on the first test split. steps: the number
     until validation BLEU is REACHED times the baseline's best; None if a seed never reaches it. differs: see `Proof.differs`.
     """
 
@@ -119,8 +119,8 @@ def has_failed(row: Row, splits: Sequence[str]) -> bool:
 
 
 def paired_bootstrap(found: Sequence[Translations], samples: int) -> list[float]:
-    """Returns the p value of the difference in BLEU of the second and later translations from the first, as `sacrebleu
-    --paired-bs` computes it. If the scores are equal, p is 1; sacreBLEU itself would return the smallest possible p."""
+    """Returns the p value of the difference in BLEU between the first translations and each of the others, as `sacrebleu
+    --paired-bs` computes it. If two scores are equal, p is 1; sacreBLEU itself would return the smallest possible p."""
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)
     systems: Any = [(str(number), one.translation) for number, one in enumerate(found)]
     _, results = PairedTest(systems, {"BLEU": BLEU()}, [found[0].reference], test_type="bs", n_samples=samples)()

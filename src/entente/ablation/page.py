@@ -71,7 +71,7 @@ def report(settings: Compare) -> None:
     folder = files.path_of(settings.output) if settings.output else suite.directory
     if suite.given and os.path.exists(folder / "suite.yaml"):
         raise InputError(f"output={folder}: a suite, which keeps its own comparison; give another folder")
-    console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # wide enough if piped
+    console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # piped tables do not wrap
     start_log()
     with Task(f"comparing {len(suite.runs)} runs with {settings.samples:,} bootstrap samples"):
         comparison = compare(suite, settings.samples)
@@ -139,7 +139,7 @@ def _table(comparison: Comparison) -> list[list[str]]:
 
 
 def terminal(comparison: Comparison, suite: Suite) -> Iterator[Table | str]:
-    """Yields what fits a narrow terminal: how runs that are not of a suite differ, and the main columns of the results."""
+    """Yields what fits a narrow terminal: settings that differ, if runs were given instead of a suite, and the main results."""
     if found := _differences(suite):
         table = Table(*map(escape.line, ("setting", *suite.settings.variants)), title="Settings that differ")
         for line in found:
@@ -156,7 +156,7 @@ def terminal(comparison: Comparison, suite: Suite) -> Iterator[Table | str]:
 
 
 def _differences(suite: Suite) -> list[list[str]]:
-    """Returns the settings in which runs that are not of a suite differ, each as a row: its name, then its values."""
+    """Returns a row for each setting that differs, if runs were given instead of a suite: its name, then its values."""
     found = suite.differences() if suite.given else {}
     return [[key, *("–" if value == MISSING else to_text(value) for value in values)] for key, values in found.items()]
 
@@ -164,7 +164,7 @@ def _differences(suite: Suite) -> list[list[str]]:
 def markdown(comparison: Comparison) -> str:
     headings, *lines = [[escape.markdown(cell) for cell in line] for line in _table(comparison)]
     for line in lines:
-        if "&#" not in line[0]:  # entities are not decoded inside code
+        if "&#" not in line[0]:  # Markdown decodes no HTML entities inside code
             line[0] = f"`{line[0]}`"
     said = "\n".join(f"- {escape.markdown(note)}" for note in notes(comparison))
     return f"# {escape.markdown(comparison.name)}\n\n{markdown_table(headings, lines, left=2)}\n\n{said}\n"
@@ -286,7 +286,7 @@ def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
 
 
 def _grid(panels: Mapping[str, Lines], most: int, height: float, x: str, y: str = "") -> tuple[Figure, list[Axes]]:
-    """Returns a figure of titled panels, and its axes. most: panels per row. height: inches per row. x, y: axis labels."""
+    """Returns a figure of titled panels, and its axes. most: maximum per row. height: inches per row. x, y: axis labels."""
     across = min(most, len(panels))
     down = math.ceil(len(panels) / across)
     figure = Figure((WIDTH, max(1.9, height * down)), layout="constrained")
@@ -314,7 +314,7 @@ def _svg(figure: Figure, salt: str) -> Markup:
     text = re.sub(REPEATED, "", text).replace("> <", "><")
     for shade, variable in VARIABLES.items():
         text = text.replace(shade, variable)
-    plain = re.compile(r"<g>((?:(?!</?g\b).)*)</g>")  # groups without attributes and without groups in them
+    plain = re.compile(r"<g>((?:(?!</?g\b).)*)</g>")  # groups without attributes or nested groups
     while plain.search(text):
         text = plain.sub(r"\1", text)
     return Markup(text)

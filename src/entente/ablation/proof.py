@@ -26,7 +26,7 @@ SENTENCES = 16  # validation sentences to compare on, of different lengths, so t
 BATCHES = 16  # training batches whose tokens are compared
 TOLERANCE = 1e-9  # relative to the norm; in float64, the order of summation changes results by about 1e-15
 STRUCTURE = ("parameters", "modules")  # aspects that are described but prove nothing
-Aspect = tuple[bool, str]  # whether variant and baseline differ in it, and how
+Aspect = tuple[bool, str]  # whether the variant and the baseline differ in the aspect, and how
 
 
 def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.TranslationData) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.
         behaviours = ", ".join(aspect for aspect in aspects if aspect not in STRUCTURE)
         raise InputError(
             f"ablation {after.variant}: equal to the baseline in {behaviours}, so it has no effect; if the experiment already "
-            "has these settings, add experiment=ablation_baseline, else correct its file, or the code that should read them"
+            "has these settings, add experiment=ablation_baseline; else fix the ablation's file or the code that should read it"
         )
     return {
         "variant": after.variant,
@@ -73,7 +73,7 @@ class Behaviour:
             self.logits = self._logits()
         optim, last = settings.optim, settings.trainer.max_steps
         self.rates = [optim.lr * optim.factor(step, last) for step in range(last)]
-        self.precision = str(build_trainer(settings.trainer, None).precision)  # in Lightning's spelling, without aliases
+        self.precision = str(build_trainer(settings.trainer, None).precision)  # Lightning's name, the same for all aliases
         self.model.train()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
@@ -85,7 +85,7 @@ class Behaviour:
         self.gradients = {path: torch.zeros_like(p) if p.grad is None else p.grad for path, p in self.model.named_parameters()}
 
     def _logits(self) -> Tensor:
-        """Returns the logits of the real target tokens, (N, V)."""
+        """Returns the logits of the target tokens that are not padding, (N, V)."""
         real = self.batch.tgt[:, 1:] != self.model.pad_id
         return self.model.output(self.model(self.batch.src, self.batch.tgt[:, :-1])[real])
 

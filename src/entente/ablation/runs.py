@@ -121,7 +121,7 @@ class Run:
 
     @cached_property
     def history(self) -> Curves:
-        """The scalars and diagnoses of the run's events by tag, as (step, value); values that are not finite become NaN."""
+        """The scalars and diagnostics in the run's events by tag, as (step, value). Values that are not finite become NaN."""
         found = [*self.directory.glob("events.out.tfevents.*")]
         if odd := next((path for path in found if not path.is_file()), None):
             raise InputError(f"{odd}: not a file, but named like one of TensorBoard's; remove it")
@@ -185,7 +185,7 @@ class Suite:
             found.append(own)
             if (own.source, own.reference) != (found[0].source, found[0].reference):
                 raise InputError(
-                    f"{run.directory}: {split} has other sentences than in {runs[0].directory}; compare runs on one corpus"
+                    f"{run.directory}: its {split} sentences are not those of {runs[0].directory}; compare runs on one corpus"
                 )
         return found
 
@@ -251,7 +251,7 @@ def read_runs(directories: Sequence[Path], output: Path) -> Suite:
                 problems.append(f"{directory}: not evaluated on {splits[0]}, unlike {base}; compare runs on one corpus")
     if problems:
         raise InputError(*problems)
-    rows: dict[tuple[str, int], list[Run]] = {}  # by settings; a run with the settings and seed of another has a row of its own
+    rows: dict[tuple[str, int], list[Run]] = {}  # a row per variant; a second run with equal settings and seed starts another
     for run in found:
         learning = json.dumps(_learning_settings(run), sort_keys=True, default=str)
         again = sum(run.seed == other.seed for (same, _), row in rows.items() for other in row if same == learning)
@@ -263,7 +263,7 @@ def read_runs(directories: Sequence[Path], output: Path) -> Suite:
             run.variant = name
     settings = Settings.model_construct(variants=names, seeds=sorted({run.seed for run in found}))
     name = " and ".join([names[0], *([f"{len(names) - 1} others"] if len(names) > 2 else names[1:])])
-    given = "\n".join(str(directory.resolve()) for directory in directories)  # other runs get another folder
+    given = "\n".join(str(directory.resolve()) for directory in directories)  # hashed, so that other runs get another folder
     folder = f"comparison-{name.replace(' ', '-')}"[: LONGEST_NAME // 4] + f"-{hashlib.sha256(given.encode()).hexdigest()[:6]}"
     return Suite(output / folder, settings, [*chain.from_iterable(rows.values())], given=name)
 

@@ -57,10 +57,10 @@ RESERVED_SETTINGS = ("ablation", "variant", "seed", "resume")  # settings that t
 def check_suite_name(suite: object, suites: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
     """Raises ValueError if `suite` is a name for which `suites` has no list of variants."""
     if isinstance(suite, str) and suite not in suites:
-        choices = f"choose one of {', '.join(suites)}, or give a list of variants, suite=[baseline,no_residual]"
+        choices = f"choose one of {', '.join(suites)}, or give a list of variants, such as suite=[baseline,no_residual]"
         raise ValueError(f"suite={suite}: {choices}{schema.suggestion(suite, suites)}")
     if isinstance(suite, str) and not suites[suite].get("variants"):
-        raise ValueError(f"suites.{suite}.variants: give a list of variants, [baseline,no_residual]")
+        raise ValueError(f"suites.{suite}.variants: give a list of variants, such as [baseline,no_residual]")
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class SuiteSettings:
 
     suite: Annotated[
         Name | Annotated[Sequence[Name], MinLen(1)],
-        doc("a name in `suites`, or a list of variants, suite=[baseline,no_residual]; the first is the baseline"),
+        doc("a name in `suites`, or a list of variants, such as [baseline,no_residual]; the first is the baseline"),
     ] = "quick"
-    seeds: Annotated[Sequence[Annotated[int, Interval(ge=0, lt=2**32)]], MinLen(1), doc("train each variant with these")] = (1,)
+    seeds: Annotated[Sequence[Annotated[int, Interval(ge=0, lt=2**32)]], MinLen(1), doc("one run per variant and seed")] = (1,)
     jobs: Annotated[int, Ge(1), doc("runs in parallel, each on its share of the cores")] = 1
     name: Annotated[Folder | None, doc("directory of the suite, under output_dir; null: named after the suite")] = None
     suites: Annotated[
@@ -135,7 +135,7 @@ class Job:
 
 @cache
 def code_digest(variant: str) -> str:
-    """Returns a digest of the training code and an ablation's settings; runs with different digests cannot be compared."""
+    """Returns a digest of the training code and an ablation's settings; runs with different digests are not comparable."""
     package = Path(checkpoint.__file__).parent
     sources = [path for path in sorted(package.rglob("*.py")) if "ablation" not in path.relative_to(package).parts]
     content = b"".join(path.read_bytes() for path in sources) + json.dumps(ablations.changes(variant), sort_keys=True).encode()
@@ -149,7 +149,7 @@ def ablate(config: Mapping[str, Any]) -> None:
     variants, seeds = list(dict.fromkeys(chosen["variants"])), list(dict.fromkeys(own.seeds))
     given = [one for one in HydraConfig.get().overrides.task if key_of(one).partition(".")[0] not in SUITE_KEYS]
     if wrong := [one for one in given if key_of(one) in RESERVED_SETTINGS]:
-        raise InputError(*(f"{one}: a suite sets it for each of its runs; leave it out, see suite and seeds" for one in wrong))
+        raise InputError(*(f"{one}: a suite sets it for each run; leave it out, and set suite and seeds" for one in wrong))
     ablations.refuse_unusable(variants)
     overrides = [
         f"experiment={HydraConfig.get().runtime.choices['experiment']}",
@@ -215,7 +215,7 @@ def open_suite(root: Path, variants: list[str], seeds: list[int], overrides: lis
 
 
 def restore_states(root: Path, jobs: Sequence[Job]) -> dict[str, Status]:
-    """Returns the status of every run, and assigns it to the run's job: finished and diverged runs stay so, others wait again.
+    """Returns every run's status, and assigns it to the run's job. Finished and diverged runs keep theirs; others wait again.
     If the suite was killed, waits for its processes to save their runs and exit."""
     states = read(root / "status.json", dict[str, Status]) or {}
     for job in jobs:

@@ -25,7 +25,7 @@ from entente.data.tokenizer import BOS, EOS, SPECIAL, Tokenizer, Vocabulary
 Step = Literal["produced", "read"]
 STEPS: tuple[Step, ...] = get_args(Step)
 NO_LINK = -1
-# An elided French article or pronoun is a word (l'Afrique, qu'il); English n't and 's belong to the word before them.
+# An elided French article or pronoun is a word of its own (l', qu'); English n't and 's belong to the word before them.
 WORD = re.compile(r"\b(?:[cdjlmnst]|(?:jus|lors|puis|quoi)?qu)['’](?=\w)|\w+(?:['’-]\w+)*|[^\w\s]", re.IGNORECASE)
 
 
@@ -56,7 +56,8 @@ def word_spans(text: str) -> list[Span]:
 
 def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | None = None) -> Words:
     """Splits a sentence (ids without start and end symbol) into words at `spans` (default: `word_spans`). A piece in several
-    words is split among them by letters; one outside them all (a space, the first bytes of a character) joins the next word."""
+    words is shared among them in proportion to its letters in each. A piece outside all words (a space, the first bytes of a
+    character) joins the next word, or the last one if none follows."""
     text, places = tokenizer.spans(ids)
     spans = list(word_spans(text) if spans is None else spans)
     if places and not spans:
@@ -124,7 +125,7 @@ def oracle_links(gold: Gold) -> list[Link]:
 
 @dataclass(frozen=True)
 class Head:
-    """A head of the attention to the source, and the step whose weights to use. Indices start at 0; head None: layer mean."""
+    """A head of the attention to the source, and the step whose weights to use. Indices start at 0; None: mean of the heads."""
 
     layer: int
     head: int | None
@@ -153,8 +154,8 @@ def predicted_links(map: AttentionMap, source: Words, target: Words) -> Tensor:
 
 @dataclass(frozen=True)
 class Alignments:
-    """The links of every head in each sentence (see `predicted_links`), and the gold links if there are any. A model without
-    attention to the source counts as one head without links."""
+    """The links of every head in each sentence, as returned by `predicted_links`, and the gold links if there are any. A model
+    without attention to the source counts as one head without links."""
 
     chosen: Sequence[Tensor] = ()
     gold: Sequence[Gold] = ()
@@ -181,8 +182,8 @@ class Alignments:
         return links_agreement((oracle_links(gold), gold) for gold in self.gold)
 
     def best(self, means: bool = True) -> Head:
-        """Returns the head with the lowest error rate (`means`: layer means count as heads), the first if several tie. Without
-        gold links, returns the mean of the heads of the last layer but one, at the producing step (Garg et al. 2019)."""
+        """Returns the head with the lowest error rate, the first if several tie. means: whether layer means count as heads. If
+        there are no gold links, returns the mean of the last layer but one, at the producing step (Garg et al. 2019)."""
         heads = self.heads()
         if self.gold:
             return min((head for head in heads if means or head.head is not None), key=lambda head: self.agreement(head).aer)

@@ -1,4 +1,4 @@
-"""Draws attention maps. Figures are created without pyplot, which keeps global state, is not thread-safe, and needs closing.
+"""Draws attention maps. Figures are created without pyplot, which is not thread-safe and keeps each figure until it is closed.
 
 Each map has one Axes. Its data coordinates are inches from the top left corner of the first panel; heads are images,
 and labels are texts. matplotlib's compressed layout finds the space around them. One Axes per head would take 4 times as long.
@@ -33,7 +33,7 @@ LINE = 1.4 / 72  # height of a line of text per point of font size
 GAP = 0.12  # space between the panels of a map
 MIN_PANEL_SIDE = 1.1
 HEAD_CELL = (0.42, 0.26)  # width and height of a head's cell
-ASPECTS = {  # what `draw_heads` calls the aspects that `entente.attention.numbers` measures
+ASPECTS = {  # names under which `draw_heads` shows the measurements of `entente.attention.numbers`
     "entropy": "entropy (1: uniform)",
     "end": "weight on </s> or <s>",
     "punctuation": "weight on punctuation",
@@ -44,7 +44,7 @@ Marks = Mapping[tuple[int, int], bool]  # gold links: (row, column) -> True if s
 
 
 def draw(map: AttentionMap, title: str) -> Figure:
-    """Draws one kind of attention: a row of panels per layer, a column per head. title: below the first line of text."""
+    """Draws one kind of attention: a row of panels per layer, a column per head. title: shown below an explanatory line."""
     _, n_heads, n_rows, n_columns = map.weights.shape
     # Few panels are drawn large; for long sentences, cells and labels shrink to limit the size of the picture.
     cell = min(max(0.2, 6 / (n_heads * n_columns)), 0.32, 6 / max(n_rows, n_columns))
@@ -77,8 +77,8 @@ def _name(name: str, map: AttentionMap, layer: int, head: int | None) -> str:
 
 
 def draw_heads(values: Mapping[str, Mapping[str, Tensor]], title: str) -> Figure:
-    """Draws values of every head, from 0 to 1, as one heat map: a panel for each kind of attention (side by side) and aspect
-    (below one another), with layers as rows and heads as columns. values: by kind and aspect, (L, H)."""
+    """Draws values from 0 to 1 of every head as one heat map. The kinds of attention are side by side and the aspects below one
+    another; in each panel, rows are layers and columns are heads. values: tensors (L, H), by kind and aspect."""
     aspects = list(dict.fromkeys(chain.from_iterable(values.values())))
     n_layers, n_heads = (max(of.size(i) for of_kind in values.values() for of in of_kind.values()) for i in (0, 1))
     wide, high = max(n_heads, 4) + 1, n_layers + 1  # size of a panel in cells, with numbers on the left and a heading above
@@ -129,7 +129,7 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
                 place = (left, left + wide, top + high, top)
                 image = ax.imshow(map.weights[i, j].numpy(), COLORS, vmin=0, vmax=1, interpolation="nearest", extent=place)
                 ax.add_patch(Rectangle((left, top), wide, high, fill=False, linewidth=0.5, clip_on=False))
-                for (r, c), sure in marks.items():  # each link is a frame just inside its cell
+                for (r, c), sure in marks.items():  # each link is drawn as a frame just inside its cell
                     corner = (left + (c + 0.08) * column, top + (r + 0.08) * row)
                     frame = Rectangle(corner, 0.84 * column, 0.84 * row, fill=False, linewidth=1.8, edgecolor=LINK_COLOR)
                     frame.set_linestyle("-" if sure else "--")
@@ -163,7 +163,7 @@ def _write(ax: Axes, x: float, y: float, text: str, size: float, **placed: Any) 
 
 
 def piece_label(piece: str) -> str:
-    """Returns a piece as a label. Its word boundary becomes a middle dot, which is legible even in rotated labels."""
+    """Returns a piece as a label. Its marker of a word boundary becomes a middle dot, which is legible even when rotated."""
     return piece.replace("▁", "·")
 
 

@@ -57,7 +57,7 @@ def numbers_of(map: record.AttentionMap) -> Tensor:
 
 
 def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tuple[dict[str, Numbers], Alignments]:
-    """Returns the statistics of each kind of attention under teacher forcing, and the links that source attention implies."""
+    """Returns statistics of each kind of attention under teacher forcing, and the links implied by attention to the source."""
     sums: dict[str, Tensor] = {}
     rows: Counter[str] = Counter()
     links: dict[int, Tensor] = {}
@@ -79,7 +79,7 @@ def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tu
 
 
 def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Words, target: Words) -> Tensor:
-    """Returns how much the probability of each target word changes when a source word is left out: (E, W), from 0 to 1. A
+    """Returns how much the probability of each target word changes when each source word is left out: (E, W), from 0 to 1. A
     word's probability is the product of its pieces' probabilities. src ends with EOS; tgt has neither BOS nor EOS. Attention
     alone does not explain a prediction (Jain & Wallace 2019), so it is compared with these changes."""
     belongs = source.shares.argmax(-1).tolist()  # index of the word that each piece belongs to
@@ -130,7 +130,7 @@ def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pa
             maps = record.record_batch(model, vocabulary, [pair.src], [pair.tgt])[0]
             [words] = [merge_pieces(map, source, target).weights for map in maps if map.kind in record.TO_SOURCE]
             change = occlusion(model, pair.src, pair.tgt, source, target)
-            found += [correlations(with_mean(words[..., :-1, :-1]), change)] * len(target.labels)  # [:-1]: no end symbol
+            found += [correlations(with_mean(words[..., :-1, :-1]), change)] * len(target.labels)  # [:-1] drops the end symbol
     return by_head(torch.stack(found).nanmean(0)) if found else []
 
 
@@ -138,7 +138,7 @@ class Measured(NamedTuple):
     """The measurements of one split.
 
     report: the content for metrics.json. links: the links of each sentence that `best` implies. best: the head, or mean of a
-    layer's heads, with the lowest alignment error rate on the split used to choose it. best_head: the best single head.
+    layer's heads, that `Alignments.best` returned on the split used to choose it. best_head: the best single head.
     """
 
     report: dict[str, Any]
@@ -150,7 +150,7 @@ class Measured(NamedTuple):
 def measure_split(
     model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair], occluded: int, chosen: Measured | None
 ) -> Measured:
-    """Measures a split, with occlusion on its first `occluded` pairs. chosen: gives the best heads (None: find them here)."""
+    """Measures a split, with occlusion on its first `occluded` pairs. chosen: gives the best heads; None: find them here."""
     numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
     if chosen:
         best, best_head, on = chosen.best, chosen.best_head, "valid"
@@ -173,7 +173,7 @@ def tables(report: Mapping[str, Any], of: str) -> Iterator[Table]:
     """Yields the report of a `Measured` as tables for a terminal. of: the name of the split or model measured."""
     kinds = {name: report[kind] for kind, name in record.NAME_OF_KIND.items() if kind in report}
     if kinds:
-        legend = "LAYER.HEAD; entropy: 0 one piece, 1 uniform; end, punctuation: mass on </s> or <s>, on punctuation"
+        legend = "LAYER.HEAD; entropy: 0 one piece, 1 uniform; end: mass on </s> or <s>; punctuation: mass on punctuation"
         uniform = ", ".join(f"{name} {numbers['near_uniform']:.0%}" for name, numbers in kinds.items())
         rows = [
             {"": f"{name} {i + 1}.{j + 1}"} | {number: numbers[number][i][j] for number in Numbers._fields}

@@ -31,11 +31,11 @@ NAME_OF_KIND = {kind: name for name, kind in KIND_NAMES.items()}
 # Maps the part of a module path that identifies a kind of attention to that kind, see `kind_of`.
 KINDS = {"encoder.self": ENCODER, "decoder.self": DECODER, "decoder.cross": CROSS, "": ALIGNMENT}
 Side = Literal["source", "produced", "read"]
-EPSILON = 1e-12  # lower bound of divisors, so that a row of zeros stays finite
+EPSILON = 1e-12  # lower bound of divisors, so that a row of zeros gives no NaN
 
 
 class Operation(NamedTuple):
-    """One call of a torch function or operator. name: without the underscores of special methods, as in "matmul"."""
+    """One call of a torch function or operator. name: without leading and trailing underscores, as in "matmul"."""
 
     name: str
     inputs: tuple[Any, ...]
@@ -43,7 +43,7 @@ class Operation(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call of a module. operations: the torch functions it called outside captured submodules; empty unless requested."""
+    """One call of a module. operations: its calls of torch functions outside captured submodules; empty unless requested."""
 
     module: Any
     inputs: tuple[Any, ...]
@@ -52,7 +52,7 @@ class Call(NamedTuple):
 
 
 class _Operations(TorchFunctionMode):
-    """Appends each torch operation to the last list in `running`, which belongs to the innermost module."""
+    """Appends each torch operation to the last list in `running`, which belongs to the innermost captured module."""
 
     def __init__(self, running: list[list[Operation]]) -> None:
         super().__init__()
@@ -67,8 +67,8 @@ class _Operations(TorchFunctionMode):
 
 @contextmanager
 def observing(model: Seq2Seq) -> Iterator[tuple[Seq2Seq, torch.device]]:
-    """Yields the model, in evaluation mode, and its device; disables gradients and autocast. A compiled
-    model calls no hooks, so the original model is yielded in its place."""
+    """Yields the model and its device. Inside the context, the model is in evaluation mode, and gradients and autocast are
+    disabled. A compiled model calls no hooks, so the original model is yielded in its place."""
     plain: Seq2Seq = getattr(model, "_orig_mod", model)
     device = plain.output.weight.device
     # In a training step, autocast would otherwise reuse the weights that are cast here without gradients.
@@ -81,7 +81,7 @@ def capture(
 ) -> dict[str, list[Call]]:
     """Runs the model on src (B, S) and the decoder input tgt (B, T), and records all modules for which `wanted(path, module)`
     is true. Returns the calls of each module in order, by path; a recurrent decoder calls its attention once per step.
-    operations: whether to record the torch functions that they call. Raises RuntimeError if a wanted module was not called."""
+    operations: whether to record torch functions that modules call. Raises RuntimeError if a wanted module was not called."""
     calls: dict[str, list[Call]] = {}
     running: list[list[Operation]] = []  # one list for each module that is being called, the innermost last
     with ExitStack() as stack:
@@ -106,8 +106,9 @@ def capture(
 class AttentionMap(NamedTuple):
     """The weights of one kind of attention for one sentence, without padding.
 
-    A row is a query. In the decoder, it is the step that *produces* the row's piece: y1 .. yn, </s>. Columns are keys: in the
-    decoder's self-attention the pieces *read* so far, <s>, y1 .. yn; elsewhere the pieces of the source, </s> included.
+    Rows are queries. In the decoder, a row is labelled with the piece that its step *produces*: y1 .. yn, </s>. Columns are
+    keys. In the decoder's self-attention, they are the pieces *read* so far: <s>, y1 .. yn. Elsewhere, they are the pieces of
+    the source, </s> included.
     """
 
     kind: str
@@ -115,7 +116,7 @@ class AttentionMap(NamedTuple):
     rows: list[str]
     columns: list[str]
     unit: str = "piece"  # what each row or column is: a piece or a word
-    as_decoded: bool = True  # False: rows depend on later target pieces, not yet known when decoding
+    as_decoded: bool = True  # False: rows depend on later target pieces, which are unknown when decoding
     allowed: Tensor | None = None  # (rows, columns), True for the keys that a row may see; None: all
 
 
@@ -201,7 +202,7 @@ def record_batch(
 
 
 def is_causal(model: Seq2Seq, src: Tensor, tgt: Tensor) -> bool:
-    """Returns whether the decoder's output for the first half of tgt (1, T) ignores the second half. src (1, S)."""
+    """Returns whether the decoder's output for the first half of tgt (1, T), given src (1, S), ignores the second half."""
     half = max(1, tgt.size(1) // 2)
     with observing(model) as (plain, device):
         state, tgt = plain.encode(src.to(device)), tgt.to(device)
@@ -217,7 +218,8 @@ def entropy_share(weights: Tensor, allowed: Tensor) -> Tensor:
 
 
 def weights_of(calls: Sequence[Call]) -> tuple[Tensor, Tensor]:
-    """Returns the weights (B, H, T, S) of all calls of an AttentionWeights, joined along T, and which keys each row may see."""
+    """Returns the weights of all calls of an AttentionWeights, joined along T, and a mask of the keys that each row can reach:
+    both (B, H, T, S)."""
     weights = torch.cat([call.output for call in calls], dim=-2)
     reachable = torch.cat([call.module.reachable(*call.inputs) for call in calls], dim=-2)
     heads = (len(weights), -1, *weights.shape[-2:])  # a recurrent model has no head dimension, so one of size 1 is added

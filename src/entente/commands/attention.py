@@ -42,7 +42,7 @@ Kind = Literal["encoder", "decoder", "cross", "alignment"]
 
 
 def check_occlusion_kind(occlusion: bool, kind: str | None) -> None:
-    """Raises ValueError if attention within one sentence is to be compared with leaving out source words."""
+    """Raises ValueError if self-attention is to be compared with the effect of leaving out source words."""
     if occlusion and kind in ("encoder", "decoder"):
         raise ValueError(f"kind={kind}: occlusion=true needs attention to the source; leave kind out, or give kind=cross")
 
@@ -55,7 +55,7 @@ class Attention:
     sentence: Annotated[str, doc("sentence in the source language")] = SENTENCE
     target: Annotated[str | None, doc("translation for the model to read; null: its own")] = None
     beam: Annotated[int, Interval(ge=1, le=1000), doc("beam size for the model's own translation")] = 1
-    pair: Annotated[str | None, doc("SPLIT/NUMBER in the run's corpus, instead of sentence and target: pair=test/1")] = None
+    pair: Annotated[str | None, doc("instead of sentence and target: a pair of the run's corpus, such as test/1")] = None
     trust_data: TrustData = False
     kind: Annotated[Kind | None, doc("Transformer: encoder, decoder or cross; BiRNN: alignment; null: all")] = None
     words: Annotated[bool, doc("show whole words instead of pieces")] = False
@@ -77,14 +77,14 @@ class Trace:
 
     checkpoint: Annotated[str | None, doc("a file, or a run's directory (its best checkpoint)")] = None
     sentence: Annotated[str, doc("sentence in the source language")] = SENTENCE
-    target: Annotated[str | None, doc("translation for the decoder to produce; null: the model's own, greedy")] = None
-    kind: Annotated[Kind | None, doc("null: attention to the source; with example, all kinds")] = None
+    target: Annotated[str | None, doc("translation for the decoder to produce; null: the model's greedy one")] = None
+    kind: Annotated[Kind | None, doc("null: attention to the source, or all kinds with example")] = None
     layer: Annotated[Annotated[int, Ge(1)] | None, doc("layer of a Transformer, from 1; null: the first")] = None
     head: Annotated[Annotated[int, Ge(1)] | None, doc("head of a Transformer, from 1; null: the first")] = None
     step: Annotated[Annotated[int, Ge(1)] | None, doc("target step of a BiRNN, from 1; null: the first")] = None
     example: Annotated[
         bool | Literal["transformer", "birnn"],
-        doc("use a tiny model instead of a checkpoint: two sentences of 3 tokens, width 4; true: transformer"),
+        doc("trace a tiny model of width 4 on two sentences of 3 tokens, instead of a checkpoint; true: transformer"),
     ] = False
     output: Annotated[str | None, doc("a file NAME.md for the trace as Markdown")] = None
     columns: Annotated[Annotated[int, Ge(1)] | None, doc("how many columns of a wide tensor to show; null: all")] = 8
@@ -213,8 +213,8 @@ def _of_kind(kind: Kind | None, name: str, maps: Sequence[AttentionMap]) -> Atte
 
 
 def trace_attention(settings: Trace) -> None:
-    """Prints a trace of one attention layer of a checkpoint, for a sentence and the given target or the model's translation, or
-    of the example model. Also writes the trace as Markdown to `output`, if given."""
+    """Prints a trace of one attention layer, either of the example model, or of a checkpoint for a sentence and its target (by
+    default the model's translation). Also writes the trace as Markdown to `output`, if given."""
     prepare_process(settings.threads)
     output = path_of(settings.output) if settings.output else None
     if output and output.suffix.lower() != ".md":

@@ -1,4 +1,4 @@
-"""Prints what a corpus is like before anyone trains on it, and what to do about it."""
+"""Describes a corpus before a model is trained on it, and advises what to correct in it."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ from entente.files import path_of, scratch, writable, write_text
 from entente.process import prepare_process
 from entente.training.settings import data_problems
 
-KINDS, EXAMPLES = 10, 3  # how much of each list is printed
+KINDS, EXAMPLES = 10, 3  # maximum printed: kinds of findings per list, and examples per kind
 
 
 def check_data(data: Mapping[str, Any]) -> None:
@@ -46,7 +46,7 @@ def inspect_data(settings: InspectData) -> None:
     output = path_of(settings.output) if settings.output else None
     if output:
         with writable(f"output={output}"), scratch(output):
-            pass  # fails here rather than after minutes
+            pass  # an unwritable folder is refused here rather than after minutes
     corpus = read_corpus(settings.data)
     with Task("inspecting the pairs"):
         cache = path_of(settings.output_dir) / "cache" / "tokenizer"
@@ -58,7 +58,7 @@ def inspect_data(settings: InspectData) -> None:
         values = [measured[what] for measured in numbers.values()]
         table.add_row(what, *(f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" for value in values))
     console.print(table)
-    console.print("\nPairs are numbered from 1 in each split, without those that reading drops or holds out.")
+    console.print("\nPairs are numbered from 1 in each split, not counting those dropped or held out when reading.")
     console.print("Misalignment is about 0 for a typical pair and 1 for a mismatched one; it can exceed 1.")
     for name, items in lists.items():
         console.print(f"\n{name.capitalize()}{'' if items else ': none'}", style="bold")
@@ -77,13 +77,13 @@ def inspect_data(settings: InspectData) -> None:
 
 
 def rows(corpus: Corpus, items: Iterable[Finding]) -> Iterator[list[str]]:
-    """Yields what was found, the split, the number of the pair in it, and its sentences."""
+    """Yields a row for each finding: what it is, the split, the number of the pair in the split, and its two sentences."""
     for what, split, row in items:
         yield [what, split, str(row + 1), *map(escape.line, corpus.splits[split][row].values())]
 
 
 def advice(corpus: Corpus, numbers: Mapping[str, float], lists: Mapping[str, list[Finding]]) -> list[str]:
-    """Returns sentences that say what to do."""
+    """Returns a line of advice for each kind of problem that the corpus has."""
     n = Counter(what for items in lists.values() for what, *_ in items)
     equal, wrong, hidden = n["equal sides"], n["wrong encoding"], n["invisible character"]
     again = sum(what == "pair already in train" for what, *_ in lists["duplicates"])
@@ -95,7 +95,7 @@ def advice(corpus: Corpus, numbers: Mapping[str, float], lists: Mapping[str, lis
         f"Dropped pairs: {dropped}. Check empty ones; data.max_words and data.max_ratio set the limits.": dropped,
         f"With only {train:,} training pairs, start with a small model, such as model.n_layers=2.": train < 10_000,
         f"Pairs that repeat an earlier one: {again:,}. Remove them unless they should count more.": again > train / 100,
-        f"Pairs with a sentence of an earlier split: {leaked:,}. Remove the earlier copies, which raise scores.": leaked,
+        f"Pairs with a sentence of an earlier split: {leaked:,}. Remove the earlier copies, which inflate scores.": leaked,
         f"Pairs with equal sides: {equal:,}. Unless they are names, remove them: they teach the model to copy.": equal,
         f"Pairs in a wrong encoding: {wrong:,}. Convert the original to UTF-8 again, or remove them.": wrong,
         f"Pairs with invisible characters: {hidden:,}. Take these characters out of the files.": hidden,

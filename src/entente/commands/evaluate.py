@@ -35,7 +35,7 @@ ONE_TOKEN = Search(length_factor=0, length_offset=1)  # the shortest search, use
 def check_alignment_files(src: str | None, alignments: str | None) -> None:
     """Raises ValueError if gold links are given without the user's own files, since a corpus has its own links."""
     if alignments and not src:
-        raise ValueError(f"alignments={alignments} needs src=FILE and tgt=FILE; give these too, or leave it out")
+        raise ValueError(f"alignments={alignments} needs src=FILE and tgt=FILE; give these too, or leave out alignments")
 
 
 def check_attention_enabled(attention: bool, alignments: str | None, occlusion: int) -> None:
@@ -51,16 +51,16 @@ class Evaluate(Decoding):
 
     split: Annotated[
         str | Sequence[str],
-        doc("a split of the run's corpus, a list, or all; test@alone: in batches of one sentence; test@mixed: of any lengths"),
+        doc("a split of the run's corpus, a list, or all; test@alone: one sentence per batch; test@mixed: mixed lengths"),
     ] = "test"
     trust_data: TrustData = False
     src: Annotated[str | None, doc("your own files instead of a split: src=FILE tgt=FILE")] = None
     tgt: str | None = None
     attention: Annotated[bool, doc("also measure attention, and score it as word alignment")] = False
     alignments: Annotated[
-        str | None, doc("gold links for your own files, a line per pair: 0-0 1-2 sure, 1?3 possible; words are split at spaces")
+        str | None, doc("gold links for your own files, a line per pair: 0-0 is sure, 1?3 possible; words are split at spaces")
     ] = None
-    occlusion: Annotated[int, Ge(0), doc("number of sentences on which attention is compared with leaving words out")] = 0
+    occlusion: Annotated[int, Ge(0), doc("on this many sentences, compare attention with the effect of leaving out words")] = 0
     output: Annotated[str | None, doc("a folder for metrics.json, translations and alignments")] = None
 
     relations = (*Decoding.relations, check_alignment_files, check_attention_enabled)
@@ -70,7 +70,7 @@ def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
     """Decodes and scores splits of the corpus a checkpoint was trained on, or the user's own pair of files. Prints the scores
     and, if `output` is given, writes metrics.json and translations there. The NLL is computed by torch, whatever the engine."""
     output = path_of(settings.output) if settings.output else None
-    if output and os.path.exists(output / "config.yaml"):  # writing metrics.json would mark it as finished
+    if output and os.path.exists(output / "config.yaml"):  # metrics.json would mark the run as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
     prepare_process(settings.threads)
     run = load_run(settings.checkpoint, settings.accelerator)
@@ -80,7 +80,7 @@ def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
     chosen = {split: data.evaluation(split) for split in splits}
     if output:
         with writable(f"output={output}"), scratch(output):
-            pass  # fails here rather than after decoding
+            pass  # an unwritable folder is refused here rather than after decoding
     with on_accelerator(run.model, settings.accelerator, run.config["trainer"]["precision"]):
         evaluations, metrics, named = {}, {}, {"engine": engine.name} if engine else {}
         for split in splits:

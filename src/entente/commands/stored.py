@@ -1,5 +1,5 @@
-"""Reads what a checkpoint's configuration says about everything but its model: corpus, batches and precision. It imports
-Lightning, which takes 2 seconds, so commands that only decode do not import this module."""
+"""Reads the parts of a checkpoint's configuration that do not describe its model: corpus, batches and precision. This module
+imports Lightning, which takes 2 seconds, so commands that only decode do not import it."""
 
 import logging
 from collections.abc import Mapping

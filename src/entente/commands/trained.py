@@ -13,7 +13,7 @@ from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.process import Threads
 
-TrustData = Annotated[bool, doc("read the corpus from the files or address in the checkpoint; not needed for grammar")]
+TrustData = Annotated[bool, doc("read the corpus from the files or address that the checkpoint names; not needed for grammar")]
 OutputDir = Annotated[str, doc("folder of the runs")]
 
 
@@ -35,13 +35,13 @@ class Decoding:
 
     checkpoint: Annotated[str, doc("a file, or a run's directory (its best checkpoint)")]
     output_dir: OutputDir = "outputs"
-    accelerator: Annotated[str, doc("as Lightning names them: auto, cpu, gpu, ...")] = "auto"
+    accelerator: Annotated[str, doc("a name that Lightning knows, such as auto, cpu or gpu")] = "auto"
     threads: Threads = None
     engine: Annotated[
         Literal["torch", "ctranslate2"],
-        doc("ctranslate2: faster, only Transformers on the CPU; needs pip install 'entente[engines]'"),
+        doc("ctranslate2 is faster, but runs only Transformers on the CPU; needs pip install 'entente[engines]'"),
     ] = "torch"
-    quantization: Annotated[Literal["int8"] | None, doc("with engine=ctranslate2; null: float32")] = None
+    quantization: Annotated[Literal["int8"] | None, doc("type of the weights with engine=ctranslate2; null: float32")] = None
     search: Mapping[str, Any] = field(default_factory=dict)
 
     relations: ClassVar[tuple[Callable[..., None], ...]] = (check_quantization_engine, check_search)

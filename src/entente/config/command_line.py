@@ -44,7 +44,7 @@ def run(command: Command, configs: Path, name: str, check: Check = lambda config
     occupy_standard_streams()
     with endings(), StopSignals():
         sys.argv[1:] = usable_arguments()
-        wanted = [one for one in sys.argv[1:] if one not in ("-h", "--help", "help")]  # help is given wherever it is asked for
+        wanted = [one for one in sys.argv[1:] if one not in ("-h", "--help", "help")]  # help may be requested in any position
         is_help, sys.argv[1:] = len(wanted) < len(sys.argv) - 1, wanted
         line = CommandLine(configs, name, check)
         if is_help:
@@ -119,7 +119,7 @@ def plain(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
 
 def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Returns the stored configuration of the run in the directory `resume`. The resumed run uses it unchanged, except that
-    settings OF_THE_MACHINE may be overridden. Raises InputError if there is no readable configuration."""
+    the settings in OF_THE_MACHINE may be overridden. Raises InputError if there is no readable configuration."""
     directory = config["resume"]
     path = path_of(directory) / "config.yaml"
     if not os.path.exists(path):
@@ -176,7 +176,7 @@ class CommandLine:
         for override in self.flags.overrides:
             try:
                 self.overrides += self._values(override) if self.flags.multirun and not self.elsewhere else [override]
-            except HYDRA_ERRORS as error:  # expanding a sweep can raise errors of many types
+            except HYDRA_ERRORS as error:
                 self.unlisted.append(f"{override}: {why(error)}")
 
     def _values(self, override: str) -> list[str]:
@@ -199,7 +199,7 @@ class CommandLine:
         return [f"{key}={value}" for value in found]
 
     def _settings_with_dashes(self) -> list[str]:
-        """Returns a line for each argument that is a setting written as a flag, --model birnn or --model=birnn."""
+        """Returns a line for each argument that is a setting written as a flag, such as --model birnn or --model=birnn."""
         arguments, lines = sys.argv[1:], list[str]()
         unknown_flags = {one for one in flags_parser().parse_known_args(arguments)[1] if one.startswith("-")}
         with self._composing():
@@ -253,7 +253,7 @@ class CommandLine:
             raise InputError(*(self.problems() or [why(error)])) from error
 
     def help(self) -> str:
-        """Returns the help text, with the settings and values that the overrides given choose."""
+        """Returns the help text, in which the settings and their values reflect the overrides."""
         try:
             with self._composing():
                 config: Any = OmegaConf.to_container(hydra.compose(self.verb, self.flags.overrides))
@@ -270,7 +270,7 @@ class CommandLine:
         return [f"resume={directory} continues with that run's own settings; leave out {one}" for one in others]
 
     def sweep_over_devices(self) -> list[str]:
-        """Returns a line if the runs of a sweep would start processes, which repeat the command line. Those of SLURM do not."""
+        """Returns a line if the runs of a sweep would start processes that repeat the sweep. Under SLURM, they start none."""
         given = {key_of(one): one.partition("=")[2] for one in self.overrides}
         if not self.flags.multirun or given.get("trainer.devices", "1") == "1" or "slurm" in given.get("hydra/launcher", ""):
             return []
@@ -288,7 +288,7 @@ class CommandLine:
         with self._composing():
             lines, good, config = self._composed_one_by_one()
             values, found = plain(config)
-        # The check takes seconds, and it cannot fail on our own files.
+        # The check takes seconds, and it cannot fail if all overrides are surely valid.
         unsure = not all(is_surely_valid(key, self.verb, values) for key in good - groups)
         checked = self.check(values) if lines and values and unsure else []
         return list(dict.fromkeys([*lines, *found, *checked]))
@@ -307,7 +307,7 @@ class CommandLine:
                 continue
             ours = one.startswith(key) and not key.startswith("hydra") and not key[-1:].isdigit()
             if ours and read_override(one) and key not in self._known(config):
-                lines.append(unknown(key, value, self._known(config)))  # a composition, which takes 0.1 s, would fail
+                lines.append(unknown(key, value, self._known(config)))  # no composition, which would take 0.1 s and fail
                 continue
             try:
                 config = hydra.compose(self.name, [*{**good, key: one}.values()])

@@ -10,7 +10,7 @@ from typing import Any
 from entente.config.schema import MISSING, flat, to_text
 from entente.config.tables import table_for
 
-WIDTH, COLUMN = 80, 34  # of the text, and where the explanations of settings start
+WIDTH, COLUMN = 80, 34  # characters per line, and the column where explanations of settings start
 FLAGS = (
     "Flags: --cfg job shows the configuration, -m runs once for each value in KEY=1,2, and --hydra-help lists the others. "
     "Write them before the settings."
@@ -50,7 +50,7 @@ def _entry(key: str, value: object, setting: Mapping[str, Any]) -> list[str]:
     left = f"  {key}" if isinstance(value, Mapping) and value else f"  {key}={given}"
     left = left if len(left) <= WIDTH else f"{left[: WIDTH - 3]}..."
     required = "required" if value == MISSING else ""
-    allowed = re.sub(r" \([^()]*\)", "", setting.get("allowed", ""))  # without the rules for names, which errors repeat
+    allowed = re.sub(r" \([^()]*\)", "", setting.get("allowed", ""))  # without the rules for names, which errors state
     text = "; ".join(filter(None, (required, setting.get("comment"), allowed)))
     lines = wrap(text, WIDTH, initial_indent=" " * COLUMN, subsequent_indent=" " * COLUMN)
     if len(left) + 2 > COLUMN or not lines:

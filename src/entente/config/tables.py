@@ -17,12 +17,12 @@ from omegaconf import OmegaConf
 
 from entente.config.schema import flat
 
-# By dotted key: `allowed` and `comment` in words; `values` as a JSON schema, unless the value must also fit other settings or
-# the machine; and `default`, unless a parent's default contains it.
+# Maps a setting's dotted key to `allowed` and `comment` in words, `values` as a JSON schema (unless the value must also fit
+# other settings or the machine), and `default` (unless a parent's default contains it).
 Table = dict[str, dict[str, Any]]
 FILE = Path(__file__).with_name("schema.json")
 TABLES: dict[str, Table] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
-PLAIN_NAME = re.compile(r"\w[\w-]{0,99}", re.ASCII)  # allowed wherever a setting is a name of any kind
+PLAIN_NAME = re.compile(r"\w[\w-]{0,99}", re.ASCII)  # a name that every type of name in entente.files allows
 
 
 def table_for(command: str, config: Mapping[str, Any]) -> Table:
@@ -41,7 +41,7 @@ def is_surely_valid(key: str, command: str, config: Mapping[str, Any]) -> bool:
 
 
 def _fits(value: Any, form: Mapping[str, Any]) -> bool:
-    """Returns whether a value fits a JSON schema; False for a schema of anything but a single value."""
+    """Returns whether a value fits a JSON schema; always False if the schema does not describe a scalar."""
     match form:
         case {"anyOf": forms}:
             return any(_fits(value, one) for one in forms)

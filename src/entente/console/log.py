@@ -1,4 +1,4 @@
-"""The log, and what the program is doing at the moment.
+"""Shows the log, and the tasks in progress.
 
 On a terminal, each task in progress is a live line below the log. Elsewhere (a pipe, a CI log), the line of the innermost task
 is logged whenever nothing else has been printed for some seconds, so that a slow program can be told from one that hangs.
@@ -61,7 +61,7 @@ class Display(logging.Handler):
         with suppress(OSError):  # a closed pipe does not stop the work; printing the result raises the error again
             if self._live:
                 self._live.console.print(Text(line), soft_wrap=True)
-            else:  # to the current `sys.stdout`, which tests replace
+            else:  # to the `sys.stdout` of this moment, since tests replace it
                 print(line, file=sys.stderr if self.stderr else sys.stdout, flush=True)
 
     def add(self, task: "Task") -> None:
@@ -112,7 +112,7 @@ display = Display()
 
 
 def start_log(to_stderr: bool = False) -> None:
-    """Logs to standard output, or to standard error if the output is the command's result. Has no effect if done before."""
+    """Logs to standard output, or to standard error if the output is the command's result. Repeated calls log nothing twice."""
     log.setLevel(logging.INFO)
     log.propagate = False
     display.stderr = to_stderr
@@ -126,7 +126,7 @@ def hide_log() -> None:
 
 
 class Task:
-    """Work in progress, shown while its `with` block runs. said: what it is, or a function that returns its whole line."""
+    """Work in progress, shown while its `with` block runs. said: its name, or a function that returns its whole line."""
 
     def __init__(self, said: str | Callable[[], str]) -> None:
         self.said, self.progress, self.began = said, "", 0.0
@@ -152,7 +152,7 @@ def show_progress(text: str) -> None:
 
 
 def show_share(items: Iterable[T], total: int, of: str) -> Iterator[T]:
-    """Yields the items, `total` in number, and shows which share of them has been used and the time left."""
+    """Yields the `total` items, and shows the share of them that is done and the time left. of: what the items are."""
     began = time.monotonic()
     for done, item in enumerate(items):
         if done:

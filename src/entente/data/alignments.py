@@ -13,7 +13,7 @@ from typing import NamedTuple
 from entente.data.files import read_lines
 from entente.errors import InputError
 
-Span = tuple[int, int]  # start and end (exclusive) of a word, as positions of characters in a sentence
+Span = tuple[int, int]  # start and end (exclusive) of a word, as character offsets in its sentence
 Link = tuple[int, int]  # index of the source word, index of the target word
 
 LINK = re.compile(r"(\d{1,6})([-?p])(\d{1,6})")

@@ -67,7 +67,7 @@ class Rows:
 
 
 def write_rows(file: BinaryIO, blocks: Iterable[Sequence[Sequence[int]]], n: int, dtype: np.dtype[Any]) -> None:
-    """Writes the token ids of N sentences, given in blocks: where each ends, (N,) int64, then all tokens."""
+    """Writes the token ids of N sentences, given in blocks. The file holds each sentence's end, (N,) int64, then all ids."""
     ends, first, tokens = np.empty(n, np.int64), 0, 0
     file.seek(ends.nbytes)
     for block in blocks:
@@ -83,8 +83,8 @@ class Batch(NamedTuple):
     src: Tensor  # (B, S) source ids ending in EOS, then PAD
     tgt: Tensor  # (B, T) BOS ... EOS, then PAD
     index: Tensor  # type: ignore[assignment]  # (B,) rows in the split; shadows tuple.index, which is unused
-    real: Tensor  # (N,) positions of the real target tokens in tgt[:, 1:], flattened; found on the CPU, for a GPU would wait
-    step_tokens: int | None = None  # number of real target tokens in the whole training step; None: it has one batch
+    real: Tensor  # (N,) indices of the real tokens in tgt[:, 1:].flatten(); computed on the CPU, as nonzero synchronises a GPU
+    step_tokens: int | None = None  # number of real target tokens in the training step; None: the step has only this batch
 
 
 Sample = Callable[[np.ndarray, int], tuple[Rows, Rows]]  # rows, and the number of their batch -> sampled ids of both sides
@@ -112,7 +112,7 @@ def _pad(rows: Rows, index: Sequence[int]) -> Tensor:
 
 
 def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
-    """Cuts rows, sorted longest first, into batches. A batch from row i on has at most room[i] padded tokens, or only row i."""
+    """Cuts rows, sorted longest first, into batches. A batch that starts at row i has at most room[i] positions, or one row."""
     parts, start = [], 0
     while start < len(longest):
         stop = start + max(1, int(room[start]) // int(longest[start]))
@@ -154,7 +154,7 @@ class TrainingBatches:
         self._src, self._tgt, self._seed = src, tgt, seed
         self._rank, self._processes, self.batches_per_step = 0, 1, accumulate
         longest = np.maximum(src.lengths, tgt.lengths)
-        self._rows = rows_within(longest, max_tokens)  # with an int32 for each pair, as all arrays here, since pairs are many
+        self._rows = rows_within(longest, max_tokens)  # int32, like all arrays with an entry per pair, to save memory
         self.dropped = len(longest) - len(self._rows)
         if self.dropped:
             log.warning("%d training pairs with more than %d tokens were dropped", self.dropped, max_tokens)
@@ -168,13 +168,13 @@ class TrainingBatches:
 
     def shard(self, rank: int, processes: int) -> None:
         """Distributes the batches over processes, one to each in turn, and keeps those of the process `rank`. A step then takes
-        `accumulate` batches of each process."""
+        `accumulate` batches from each process."""
         self._rank, self._processes = rank, processes
         self.batches_per_step *= processes
 
     def epoch(self, n: int) -> list[np.ndarray]:
-        """Returns the rows of each batch of epoch n, in a new order: views of one array of int32, because Python integers would
-        take ten times the memory."""
+        """Returns the rows of each batch of epoch n, in an order of its own. They are views of one int32 array, because Python
+        integers would take ten times the memory."""
         generator = np.random.default_rng([self._seed, n])
         order = self._rows[np.lexsort((generator.random(len(self._rows)), self._shortness))]
         return [order[self._parts[i]] for i in generator.permutation(len(self._parts))]

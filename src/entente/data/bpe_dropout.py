@@ -10,7 +10,7 @@ from itertools import chain, pairwise
 import numpy as np
 import sentencepiece
 
-SPLITS = 32  # for each word
+SPLITS = 32  # number of random splits of each word
 WORD_START = "\u2581"  # marks the beginning of a word in a piece
 
 
@@ -25,7 +25,7 @@ class PieceSampler:
         self._ids = {piece: i for i, piece in enumerate(self._pieces) if not any(is_kind(i) for is_kind in special)}
         self._rank = {piece: -processor.get_score(i) for piece, i in self._ids.items()}  # merges of a lower rank come first
         self._starts = [piece.startswith(WORD_START) for piece in self._pieces]
-        self._splits: dict[tuple[int, ...], list[tuple[int, ...]]] = {}  # by word, as SentencePiece splits it
+        self._splits: dict[tuple[int, ...], list[tuple[int, ...]]] = {}  # random splits of each word, keyed by its usual split
 
     def sample(self, texts: Sequence[Sequence[int]], seed: int) -> list[list[int]]:
         """Returns sampled piece ids for texts given as piece ids. The result is a function of the arguments."""
@@ -46,7 +46,7 @@ class PieceSampler:
                 known: dict[tuple[int, ...], tuple[int, ...]] = {}  # keeps one copy of equal splits
                 drawn = (self._split(text, generator) for _ in range(SPLITS))
                 self._splits[word] = [known.setdefault(split, split) for split in drawn]
-            else:  # bytes of a rare character
+            else:  # a rare character is spelt in bytes, so the word keeps its usual split
                 self._splits[word] = [word] * SPLITS
         return self._splits[word]
 

@@ -77,7 +77,7 @@ class Extra:
     file: str | None = None
     src: str | None = None
     tgt: str | None = None
-    columns: Annotated[Places | None, doc("as data.columns, which is the default")] = None
+    columns: Annotated[Places | None, doc("like data.columns, which is the default")] = None
     weight: Annotated[Weight, doc("how many times an epoch contains each pair")] = 1
 
     relations: ClassVar[tuple[Callable[..., None], ...]] = (check_extra,)
@@ -87,7 +87,7 @@ class Split(TypedDict):
     """How many training pairs to hold out, as numbers or shares, if there is no validation set."""
 
     valid: Annotated[AtLeastOne | Share, doc("a share of the pairs, or a number of pairs")]
-    test: Annotated[Annotated[int, Ge(0)] | Share, doc("as valid, unless there is a test set called test; 0: none")]
+    test: Annotated[Annotated[int, Ge(0)] | Share, doc("like valid; unused if there is a test set called test; 0: none")]
     seed: Annotated[Seed, doc("seed of the split; the training seed does not change which pairs are held out")]
 
 
@@ -163,7 +163,7 @@ def files(
     ] = None,
     max_words: MaxWords = 100,
     max_ratio: MaxRatio = None,
-    columns: Annotated[Places | None, doc("for one file of pairs: a column's name, its number from 1, or null")] = None,
+    columns: Annotated[Places | None, doc("each side's column in a file of pairs: a name, a number from 1, or null")] = None,
     split: Annotated[Split | None, doc("the pairs to hold out of train, not of extra, if valid is not set")] = None,
 ) -> Corpus:
     """Reads the user's UTF-8 text: two parallel files, plain or gzip, one sentence per line, where line N of one translates
@@ -196,7 +196,7 @@ def multi30k(
     *,
     src: Src = "fr",
     tgt: Tgt = "en",
-    root: Annotated[str, doc("local copy, or URL, of the repository or of its folder data/task1/raw")],
+    root: Annotated[str, doc("path or URL of the repository multi30k/dataset, or of its folder data/task1/raw")],
     tests: Annotated[Sequence[SplitName], doc("also test_2017_flickr, test_2017_mscoco, ... if both languages have them")] = (
         "test_2016_flickr",
     ),

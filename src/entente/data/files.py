@@ -29,7 +29,7 @@ from entente.files import is_stream, readable
 GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 UTF8_BOM = b"\xef\xbb\xbf"
 LONGEST_LINE = 1_000_000  # bytes, far more than a sentence of MAX_PIECES needs, since a table may have further columns
-TYPOGRAPHIC_SPACE = re.compile("[\u00a0\u2007\u2009\u202f]")  # three that do not break, and a thin one
+TYPOGRAPHIC_SPACE = re.compile("[\u00a0\u2007\u2009\u202f]")  # three no-break spaces and the thin space
 TRANSLATION_COLUMN = "translation"  # in translation data sets on the hub: a dictionary of texts by language
 
 
@@ -78,7 +78,7 @@ def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
     for number, (one, other) in enumerate(zip_longest(*sides)):
         if one is None or other is None:
             longer, shorter = (tgt, src) if one is None else (src, tgt)
-            lines = "" if is_stream(longer) else f" ({number + 1 + sum(1 for _ in sides[one is None])})"  # streams may not end
+            lines = "" if is_stream(longer) else f" ({number + 1 + sum(1 for _ in sides[one is None])})"  # it may be endless
             raise InputError(f"{longer} has more lines{lines} than {shorter} ({number}): line N must translate line N")
         yield one, other
 
@@ -122,7 +122,7 @@ def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed
 
 
 def rows_of(items: Iterable[dict[str, Any]]) -> Iterator[Sequence[Any]]:
-    """Yields the keys of the first item as a heading, then the values of each item. A `translation` replaces its item."""
+    """Yields the keys of the first item as a heading, then the values of each item. An item's `translation` replaces it."""
     heading: list[str] = []
     for item in items:
         item = inner if isinstance(inner := item.get(TRANSLATION_COLUMN), dict) else item

@@ -1,4 +1,4 @@
-"""Measures what a corpus is like before a model is trained on it. N pairs: those of all splits, in order."""
+"""Measures a corpus before a model is trained on it, and finds suspicious pairs. N pairs: those of all splits, in order."""
 
 import re
 import unicodedata
@@ -17,16 +17,16 @@ from entente.data.tokenizer import BYTES, SPECIAL, Vocabulary, texts
 from entente.data.words import distinct_words
 
 SIDES = ("src", "tgt")
-WORST = 200  # minimum number of pairs listed as misaligned; all that are suspect are listed
+WORST = 200  # minimum number of pairs listed as misaligned; every pair above SUSPECT is listed
 SUSPECT = 0.75  # a score that hardly any pair reaches in a corpus of careful translations
 SAMPLE = 20_000  # maximum number of sentences of a split that are encoded
 WRONG = re.compile("\ufffd|[ÂÃÐÑ][\x80-¿Œ-ſƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]")  # UTF-8 read as Windows-1252 or Latin-1
-Found = list[tuple[str, int]]  # what was found, and the row among the N
+Found = list[tuple[str, int]]  # what was found, and the row among all N pairs
 Finding = tuple[str, str, int]  # what was found, the split and the row in it
 
 
 def measure(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, dict[str, float]]:
-    """Returns numbers by split and by what they count."""
+    """Returns the measurements of each split, by the name of the split and of the measurement."""
     numbers: dict[str, dict[str, float]] = {name: {"pairs": len(part)} for name, part in corpus.splits.items()}
     for side, opposite in zip(SIDES, SIDES[::-1], strict=True):
         known = set(chain.from_iterable(map(distinct_words, _sentences(corpus.train, side))))
@@ -49,7 +49,7 @@ def measure(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, dict[str, float
 
 
 def find(corpus: Corpus) -> dict[str, list[Finding]]:
-    """Returns duplicates, leaks, odd text and misalignment: what was found, the split, and the row in it."""
+    """Returns the findings of each kind: duplicates, leaks, odd text and misaligned pairs."""
     pairs, sizes = concatenate_datasets([*corpus.splits.values()]), [len(part) for part in corpus.splits.values()]
     split = np.repeat(np.arange(len(sizes)), sizes)
     keys = np.array([[hash(match_key(text)) for text in _sentences(pairs, side)] for side in SIDES])
@@ -71,8 +71,8 @@ def _sentences(pairs: Dataset, *sides: str) -> Iterator[str]:
 
 
 def repeats(keys: np.ndarray, split: np.ndarray, names: list[str]) -> tuple[Found, Found]:
-    """Returns duplicates and leaks: the pairs with one side or both seen earlier, in the same split and in another one.
-    keys: a hash of each sentence, (2, N)."""
+    """Returns two lists of pairs of which one side, or both, occurred earlier: duplicates, in the same split, and leaks, in
+    another one. keys: a hash of each sentence, (2, N)."""
     duplicates, leaks = Found(), Found()
     for what, key in zip(("pair", *SIDES), (3 * keys[0] + keys[1], *keys), strict=True):
         _, first, group = np.unique(key, return_index=True, return_inverse=True)

@@ -10,16 +10,16 @@ from entente.data.batches import Rows
 from entente.data.words import distinct_words
 
 WORDS, STEM, TYPES = 256, 5, 4999  # limits: words per sentence, letters per word, word types per side
-PRIOR = 1.0  # pseudocount of observed and expected counts, which damps rare words
-CONTROLS = 2000  # mismatched pairs, with which the others are compared
+PRIOR = 1.0  # pseudocount added to observed and expected counts, so that rare words weigh less
+CONTROLS = 2000  # maximum number of mismatched pairs; the median of their scores becomes 1
 
 
 def misalignment(src: Iterable[str], tgt: Iterable[str], n_train: int) -> np.ndarray:
     """Returns a score for each pair, (N,): 0 for a typical one, 1 for the median of mismatched pairs. All are 0 if mismatched
     pairs score no worse, as in a tiny corpus or if all lines are shifted. The first n_train pairs are those of train.
 
-    The score is how much worse than usual each word is explained by its best match on the other side, by pointwise mutual
-    information in the other pairs of train (Church & Hanks 1990).
+    The score says how much worse than usual the words are explained by their best matches on the other side. A match is
+    measured by pointwise mutual information in the other pairs of train (Church & Hanks 1990).
     """
     one, other = (
         Rows(sorted({first + crc32(word[:STEM].encode()) % TYPES for word in distinct_words(text)[:WORDS]}) for text in side)

@@ -37,7 +37,7 @@ from entente.files import cached, writable
 class TranslationData(L.LightningDataModule):
     """The training and evaluation batches of a corpus. With `overfit`, every split consists of the pairs of one training batch,
     which a correct model can memorise. `limit_batches` is the limit of every EvaluationSplit. The token ids of train
-    are in files in `cache_dir`, if given, which other processes and later runs also use."""
+    are stored in files in `cache_dir`, if given, which other processes and later runs also use."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class TranslationData(L.LightningDataModule):
         overfit: bool = False,
         limit_batches: int | float = 1.0,
         bpe_dropout: Annotated[
-            float, Interval(ge=0, lt=1), doc("probability of skipping a merge of pieces, in training only; type=bpe")
+            float, Interval(ge=0, lt=1), doc("probability of skipping a merge in training; needs data.tokenizer.type=bpe")
         ] = 0.0,
         cache_dir: Path | None = None,
     ) -> None:
@@ -114,7 +114,7 @@ class TranslationData(L.LightningDataModule):
         return to_device(batch, device) if isinstance(batch, Batch) else batch
 
     def val_dataloader(self) -> Iterable[str]:
-        """Returns a loader whose only item is the name of the split, since `evaluate` takes a split and not a batch. This
+        """Returns a loader whose only item is the name of the split, since `evaluate` takes a split, not a batch. This
         loader is not a list, because Lightning treats a list as several loaders."""
         return {"valid": None}.keys()
 

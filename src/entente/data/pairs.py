@@ -29,8 +29,8 @@ MAPPED = WeakSet[mmap.mmap]()  # the files of all pairs in use
 
 
 class Pairs:
-    """The pairs read from `where` that have text on both sides; they can be iterated over repeatedly. They are in a temporary
-    file without a name, which exists while they are used. Raises InputError if it takes more than half of the free space."""
+    """The pairs read from `where` that have text on both sides; they can be iterated over repeatedly. They are in an unnamed
+    temporary file, which exists while they are in use. Raises InputError if the file takes over half of the free space."""
 
     def __init__(self, pairs: Iterable[Pair], where: str = "these pairs") -> None:
         self.where, self.read = where, 0
@@ -93,14 +93,14 @@ class Pairs:
         """Returns the pairs as a Dataset, without a copy. Its fingerprint is random, because `datasets` would pickle all the
         text to compute one. Raises InputError if there are no pairs."""
         if not len(self):
-            raise InputError(f"{self.where}: no sentence pair left after dropping empty and over-long ones")
-        from datasets import Dataset  # here, since it takes half a second, and translation needs no Dataset
+            raise InputError(f"{self.where}: no sentence pair left after dropping empty, over-long and uneven ones")
+        from datasets import Dataset  # imported here: it takes half a second, and translation does not need it
 
         return Dataset(self._table, fingerprint=uuid.uuid4().hex)
 
 
 def release_pages() -> None:
-    """Removes the text of all pairs from this process's memory; what is used again is read from the files again."""
+    """Releases the memory that holds the text of all pairs. Text that is used again is read again from its file."""
     for mapped in MAPPED:
         if hasattr(mapped, "madvise"):  # not on Windows
             mapped.madvise(mmap.MADV_DONTNEED)
@@ -114,7 +114,7 @@ def match_key(sentence: str) -> str:
 def hold_out(pairs: Iterable[Pair], sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
     """Splits pairs into `train` and parts with the names and maximum sizes in `sizes`. Returns a mask (N,) for each part.
 
-    Pairs that share a sentence, directly or through other pairs, stay together. Such groups are assigned in the order of a hash
+    Pairs that share a sentence, directly or through other pairs, stay together. The groups are assigned in the order of a hash
     of seed and text, so neither the machine nor the order of the lines matters. A group that fits into no part goes to train.
     """
     group = _groups(pairs)

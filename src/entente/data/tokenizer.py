@@ -52,7 +52,7 @@ OPTIONS: dict[str, Any] = {
     "eos_id": EOS,
 }
 BYTES = 256
-TYPOGRAPHIC = re.compile("(?P<apostrophe>[\u2018\u2019\u02bc])| +(?=[?!;:])")  # "l’été ?"; people type "l'été?"
+TYPOGRAPHIC = re.compile("(?P<apostrophe>[\u2018\u2019\u02bc])| +(?=[?!;:])")  # as in "l’été ?", which people type as "l'été?"
 # Characters that the trainer rejects in a line, or uses itself (U+2581 marks a space, U+2585 an unknown, tab ends a piece).
 # In training they become spaces. `encode` spells them in bytes, unless they are pieces.
 RESERVED = re.compile("[\0\t\n\r\u2581\u2585]")
@@ -61,7 +61,7 @@ log = logging.getLogger("entente")
 
 
 class Sentences(Protocol):
-    """The part of a `datasets.Dataset` that training reads. It saves importing that package, which takes half a second."""
+    """The methods of a `datasets.Dataset` that are used here. Importing `datasets` for its type would take half a second."""
 
     def __len__(self) -> int: ...
     def with_format(self, type: str | None = None) -> Any: ...
@@ -168,7 +168,7 @@ class Vocabulary:
         cache_dir: Path | None = None,
         plain_source: Annotated[bool, doc("encode the source as people type it: l'été? for l’été ?")] = False,
     ) -> "Vocabulary":
-        """Trains on the training pairs only, or loads an earlier result for the same pairs from `cache_dir`, if given."""
+        """Returns a vocabulary trained on the training pairs only, or the stored one for the same pairs from `cache_dir`."""
         groups: list[tuple[str, ...]] = [("src", "tgt")] if joint else [("src",), ("tgt",)]
         learned = [_load_or_train(corpus_train, sides, vocab_size, type, cache_dir) for sides in groups]
         for pieces in map(len, learned):

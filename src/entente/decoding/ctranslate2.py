@@ -1,7 +1,7 @@
 """Export of a trained Transformer to CTranslate2 (Klein et al. 2020, section 4), and translation with CTranslate2.
 
-CTranslate2 (github.com/OpenNMT/CTranslate2) is a separate program for fast translation on CPUs. Its own `TransformerSpec`,
-filled with our weights, writes the files.
+CTranslate2 (github.com/OpenNMT/CTranslate2) is a separate library for fast translation on CPUs. The files are written by
+its own `TransformerSpec`, filled with our weights.
 """
 
 import tempfile
@@ -25,7 +25,7 @@ from entente.models.attention import MultiHeadAttention
 from entente.models.transformer import NORM_EPSILON, Block, SwiGLU
 
 TOKENS_PER_BATCH = 1024  # source tokens that one worker translates together
-# Transformer arguments of which CTranslate2 supports any value; `refuse_other_models` lists the values of the others.
+# Transformer arguments of which CTranslate2 supports any value; `refuse_other_models` lists the supported values of others.
 ANY_VALUE = {
     "d_model",
     "n_heads",
@@ -130,7 +130,7 @@ def _to_numpy(tensor: Any) -> np.ndarray:
 
 
 def _linear(spec: Any, layers: Iterable[Any], rows: slice = slice(None)) -> None:
-    """Combines linear layers with the same input into one layer of the spec, which has the given rows of their outputs."""
+    """Combines linear layers with the same input into one layer of the spec. rows: which of their joined outputs to keep."""
     spec.weight = np.concatenate([_to_numpy(layer.weight) for layer in layers])[rows]
     spec.bias = np.concatenate([_to_numpy(layer.bias) for layer in layers])[rows]
 
@@ -159,7 +159,8 @@ class CTranslate2:
     stops later, when 2 K hypotheses have ended and the most likely candidate of a step ends. CTranslate2 does not support our
     length penalty, so none is applied, and this class ranks the hypotheses like our search. The best translation differs from
     ours if a better one ends after our search has stopped, or if ours ends after 2 K others and is lost. A repetition that is
-    cut at the length limit, but likelier than any ending, may take the place of ours. With n_best > 1, lower ranks differ more.
+    cut at the length limit may take the place of ours, if it is likelier than every hypothesis that ended. With n_best > 1,
+    lower ranks differ more.
 
     Raises InputError if CTranslate2 does not support the model or the beam, or is not installed."""
 

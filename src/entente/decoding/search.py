@@ -64,7 +64,7 @@ class Search:
 
 def log_probabilities(model: Seq2Seq, hidden: Tensor) -> Tensor:
     """Returns log-probabilities (N, V) for hidden (N, D), in at least float32. The padding symbol has probability 0. Even under
-    autocast, the product has the precision of the weights, since 8 bits could not tell the best candidates apart."""
+    autocast, the product has the precision of the weights, since bfloat16 could not tell the best candidates apart."""
     with torch.autocast(hidden.device.type, enabled=False):
         logits = model.output(hidden.to(model.output.weight.dtype))
     logits = logits if logits.dtype == torch.float64 else logits.float()

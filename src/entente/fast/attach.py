@@ -68,7 +68,7 @@ def _fingerprint(layer: nn.Module) -> list[Any]:
 
 def loss(model: Seq2Seq, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
     """Implements Seq2Seq.loss for hidden (N, D) and target (N,) in blocks of rows, because all logits together would be the
-    largest tensor. The forward pass computes the gradients while a block's logits exist; backward only scales the gradients.
+    largest tensor of all. The forward pass computes the gradients while a block's logits exist; backward only scales them.
     Products use autocast's dtype; softmax and losses use at least float32. If `output` has a bias, calls Seq2Seq.loss."""
     if model.output.bias is not None:
         return Seq2Seq.loss(model, hidden, target, label_smoothing)
@@ -97,8 +97,9 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
 
 
 def _precision(hidden: Tensor) -> tuple[torch.dtype, int]:
-    """Returns the dtype of the matrix products, and a factor for float16 gradients, since those of a mean over N target
-    tokens would underflow. The backward pass divides by this factor and multiplies by the loss scale."""
+    """Returns the dtype of the matrix products, and a factor by which gradients are scaled: N in float16, where the gradients
+    of a mean over N target tokens would underflow, else 1. The backward pass divides by this factor and multiplies by the
+    loss scale."""
     device = hidden.device.type
     narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
     return narrow, len(hidden) if narrow == torch.float16 else 1
@@ -107,7 +108,7 @@ def _precision(hidden: Tensor) -> tuple[torch.dtype, int]:
 def _blockwise_loss(
     hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, gradients: tuple[Tensor, Tensor] | None
 ) -> Loss:
-    """Returns the loss. Adds the scaled gradients of `smoothed` to `gradients`, if given: zeros like `hidden` and `weight`."""
+    """Returns the loss, and adds scaled gradients of `smoothed` to `gradients` (zeros like `hidden` and `weight`, or None)."""
     n, vocabulary = len(target), len(weight)
     narrow, scale = _precision(hidden)
     wide = torch.promote_types(hidden.dtype, torch.float32)

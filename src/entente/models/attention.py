@@ -4,7 +4,7 @@ A *score* compares queries with keys, `AttentionWeights` turns scores into a dis
 the values. These steps are equation 1 of Vaswani et al. 2017, which has no parameters: the learned projections W_q, W_k, W_v
 and W_o belong to the surrounding layer (section 3.2.2). The Transformer's layer is `MultiHeadAttention`, which contains a
 DotProductScore, BilinearScore, CosineScore or AdditiveScore. The layer of a recurrent decoder is DotProductAttention,
-BilinearAttention or AdditiveAttention. Both kinds compute all but additive scores with `dot_product_scores`.
+BilinearAttention or AdditiveAttention. Both kinds of layer compute all scores except additive ones with `dot_product_scores`.
 
 Every layer is called in two steps, `kv = layer.project(source)` and `layer(query, kv, mask)`. Self-attention projects its own
 input and cross-attention projects the encoder's output; the decoder's cache is the `kv` of the target tokens read so far.
@@ -84,7 +84,8 @@ class BilinearScore(DotProductScore):
 
 class CosineScore(DotProductScore):
     """Scaled dot product of query and key, each divided by its root mean square, times a learned factor that starts at 1
-    (query-key normalisation, Henry et al. 2020). It is their cosine times sqrt(K), so longer vectors give no larger scores."""
+    (query-key normalisation, Henry et al. 2020). Longer vectors give no larger scores: with scale `d_k` and factor 1, the
+    score is the cosine of query and key times sqrt(K)."""
 
     def __init__(self, scale: Scale) -> None:
         super().__init__(scale)
@@ -162,7 +163,7 @@ def check_head_count(d_model: int, n_heads: int) -> None:
 
 
 def check_head_width(d_k: int | None, projections: Sequence[Projection]) -> None:
-    """Raises ValueError if `d_k` is set but not all projections are learned, because heads without one have width D / H."""
+    """Raises ValueError if `d_k` is set but not all projections are learned: without a projection, a head has width D / H."""
     if d_k is not None and set(projections) != set(PROJECTIONS):
         raise ValueError(f"d_k={d_k} needs all three projections; leave d_k null, or learn all three")
 
@@ -223,7 +224,7 @@ class MultiHeadAttention(nn.Module):
         return self.out(heads.transpose(1, 2).flatten(-2))
 
     def turn(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns query and key, rotated if the layer is rotary. The T queries are those of the last of the S tokens."""
+        """Returns query and key, rotated if the layer is rotary. The T queries belong to the last T of the S tokens."""
         if not self.rotary:
             return query, key
         return rotate(query, start=key.size(-2) - query.size(-2)), rotate(key, start=0)
@@ -295,7 +296,7 @@ class DotProductAttention(RecurrentAttention):
 
 
 class NoAttention(nn.Module):
-    """Plain encoder-decoder without attention: every query gets the same source vector (Cho et al. 2014)."""
+    """Replaces attention in a plain encoder-decoder: every query gets the same source vector (Cho et al. 2014)."""
 
     def project(self, source: Tensor) -> KV:
         """Returns empty keys (B, 1, 0), which are not used, and source (B, 1, M) as the values."""

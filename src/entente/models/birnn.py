@@ -53,7 +53,7 @@ class BiRNN(Seq2Seq):
         score: Annotated[RecurrentScore, doc("attention score; none: only the last encoder state is used")] = "additive",
         cell: Annotated[Cell, doc("recurrent cell of encoder and decoder")] = "gru",
         bidirectional: Annotated[bool, doc("the encoder reads in both directions")] = True,
-        readout: Annotated[Readout, doc("residual: the output reads state + context; context: the context only")] = "maxout",
+        readout: Annotated[Readout, doc("what the output reads; residual: state + context; context: context only")] = "maxout",
         mask_padding: Annotated[bool, doc("hide source padding from attention")] = True,
         softmax: Annotated[SoftmaxOver, doc("axis along which attention weights sum to 1; keys: for each query")] = "keys",
     ) -> None:

@@ -7,7 +7,7 @@ import torch
 from annotated_types import Interval
 from torch import Tensor, nn
 
-# config/schema.py checks settings against these types. The upper bounds are generous: they only limit untrusted checkpoints.
+# config/schema.py checks settings against these types. The bounds are wide: they only limit models of untrusted checkpoints.
 VocabularySize = Annotated[int, Interval(ge=1, le=1_000_000)]
 TokenId = Annotated[int, Interval(ge=0, lt=1_000_000)]
 Seed = Annotated[int, Interval(ge=0, lt=2**32)]
@@ -31,9 +31,9 @@ def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
     """Fills each parameter from its own generator, seeded by the SHA-256 of the seed and the parameter's name, so that
     removing a part of the model leaves all other initial values unchanged. Matrices are Xavier-uniform (Glorot & Bengio
     2010), recurrent matrices orthogonal (Bahdanau et al. 2015, B.1), embeddings normal, and biases 0, except that the two
-    biases of an LSTM's forget gate sum to 1 (Jozefowicz et al. 2015). Norms keep ones and zeros, and factors are 1. A tied
-    matrix is seeded by its name as an embedding, the first of its names. Small embeddings make a tied output start near
-    uniform, with a loss close to ln V."""
+    biases of an LSTM's forget gate sum to 1 (Jozefowicz et al. 2015). Norms keep gains of 1 and biases of 0, and the
+    factors of cosine scores are 1. A tied matrix has several names and is seeded by the first, its name as an embedding. Small
+    embeddings make a tied output start near uniform, with a loss close to ln V."""
     owners = dict(model.named_modules())
     for name, parameter in model.named_parameters():
         owner = owners[name.rpartition(".")[0]]

@@ -44,7 +44,7 @@ LEARNED_POSITIONS = 512  # rows of the table of learned positions; all later pos
 
 
 def norm_before(norm: Norm, d_model: int) -> nn.Module:
-    """Returns the norm of a sublayer's input, which also follows the last block: the identity for `post` and `none`."""
+    """Returns the norm applied to each sublayer's input and after the last block: the identity for `post` and `none`."""
     if norm == "pre":
         return nn.LayerNorm(d_model)
     return nn.RMSNorm(d_model, eps=NORM_EPSILON) if norm == "rms" else nn.Identity()
@@ -83,7 +83,7 @@ class Block(nn.Module):
         self.residual = nn.ModuleDict({n: Residual(keep=n in residual, dropout=dropout) for n in self.present})
         if "ff" in self.present:
             gated = activation == "swiglu"
-            width = round(2 * d_ff / 3) if gated else d_ff  # with the gate, as many weights as without
+            width = round(2 * d_ff / 3) if gated else d_ff  # the gated network has as many weights as the ungated one
             first = nn.Linear(d_model, 2 * width if gated else width)
             self.ff = nn.Sequential(first, SwiGLU() if gated else nn.ReLU(), nn.Linear(width, d_model))  # section 3.3
         if "self" in self.present:
@@ -124,7 +124,7 @@ class DecoderBlock(Block):
         return self.cross_attention.project(memory) if "cross" in self.present else KV(memory[:, :0], memory[:, :0])
 
     def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
-        """Returns the output (B, T, D) for new tokens x (B, T, D), and `past` (B, H, P, K) with keys and values of x added."""
+        """Returns the output (B, T, D) for new tokens x (B, T, D), and `past` (B, H, P, K) with their keys and values added."""
         h = self.before["self"](x)  # does not call `sublayer`, because the keys and values of h are returned too
         extended = past.extend(self.self_attention.project(h))  # (B, H, P + T, K)
         x = self.after["self"](self.residual["self"](x, self.self_attention(h, extended, causal)))
@@ -137,7 +137,7 @@ class DecoderBlock(Block):
         return self.cross_attention(together, memory, src_mask).view_as(h)
 
 
-# `written` has one KV (B, H, P, K) per decoder block, the cache of the target so far; `memory` has one KV (B, H, S, K).
+# Per decoder block, `written` has one KV (B, H, P, K), the cache of the target so far, and `memory` one KV (B, H, S, K).
 TransformerState = State[tuple[KV, ...], tuple[KV, ...]]
 
 
@@ -161,9 +161,10 @@ class Transformer(Seq2Seq):
     """Encoder-decoder Transformer. residual, sublayers: `self` means encoder and decoder self-attention. norm: `pre` is before
     each sublayer (Xiong et al. 2020), `post` after each residual connection (Vaswani et al. 2017), and `rms` is RMSNorm before
     each sublayer (Zhang & Sennrich 2019). activation: ReLU (Vaswani et al. 2017, section 3.3), or SwiGLU (Shazeer 2020).
-    zero_init: each block starts as the identity (Goyal et al. 2017, section 5.1). tied: see Press & Wolf 2017. positions:
-    `sinusoidal` and `learned` are added to the embeddings (Vaswani et al. 2017, section 3.5); `rotary` rotates the queries and
-    keys of self-attention (Su et al. 2021). The last six arguments are passed to MultiHeadAttention."""
+    zero_init: each sublayer starts as 0, so a pre-norm block starts as the identity (Goyal et al. 2017, section 5.1). tied: see
+    Press & Wolf 2017. positions: `sinusoidal` and `learned` are added to the embeddings (Vaswani et al. 2017, section 3.5);
+    `rotary` rotates the queries and keys of self-attention (Su et al. 2021). The last six arguments are passed to
+    MultiHeadAttention."""
 
     relations = (*MultiHeadAttention.relations, check_self_attention)  # read by config/schema.py
 
@@ -177,12 +178,12 @@ class Transformer(Seq2Seq):
         d_model: Annotated[Width, doc("width of every layer")] = 128,
         n_heads: Annotated[int, Interval(ge=1, le=128), doc("attention heads per layer")] = 4,
         n_layers: Annotated[int, Interval(ge=1, le=64), doc("number of layers in the encoder, and in the decoder")] = 3,
-        d_ff: Annotated[int, Interval(ge=1, le=65536), doc("width of the feed-forward layers; swiglu: two thirds of it")] = 512,
+        d_ff: Annotated[int, Interval(ge=1, le=65536), doc("width of the feed-forward layers; swiglu uses two thirds")] = 512,
         dropout: Annotated[DropoutRate, doc("dropout on embeddings and sublayer outputs")] = 0.1,
         attention_dropout: Annotated[DropoutRate, doc("dropout on attention weights")] = 0.0,
         residual: Annotated[Sequence[Sublayer], doc("sublayers that have a residual connection")] = SUBLAYERS,
         norm: Annotated[Norm, doc("where layer normalisation is applied; rms: as pre, with RMSNorm")] = "pre",
-        activation: Annotated[Activation, doc("between the two layers of the feed-forward network")] = "relu",
+        activation: Annotated[Activation, doc("activation between the two layers of the feed-forward network")] = "relu",
         zero_init: Annotated[bool, doc("start the last layer of each sublayer at zero")] = False,
         tied: Annotated[bool, doc("output projection = target embedding (= source embedding with a joint vocabulary)")] = True,
         positions: Annotated[Positions, doc("how positions are encoded")] = "sinusoidal",

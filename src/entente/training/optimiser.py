@@ -14,7 +14,7 @@ from entente.models.initialise import GATES
 
 Schedule = Literal["inverse_sqrt", "cosine", "linear", "constant"]
 # Coefficients a, b, c of the polynomials a x + b x^3 + c x^5 that, one after the other, bring singular values from between 0.01
-# and 1 to between 0.73 and 1.27. Each is the best one for the values that the one before leaves (Amsel et al. 2025).
+# and 1 to between 0.73 and 1.27. Each is optimal for the interval that the previous one leaves (Amsel et al. 2025).
 POLYNOMIALS = ((8.0934, -23.6204, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, -1.9772, 0.4526))
 
 
@@ -22,16 +22,16 @@ POLYNOMIALS = ((8.0934, -23.6204, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, 
 class Optim:
     """Settings of the optimiser, its learning rate, and label smoothing (Szegedy et al. 2016, section 7).
 
-    optimizer: `adam` (Kingma & Ba 2015) updates every parameter. With `muon` (Jordan et al. 2024), it updates only embeddings,
+    optimizer: `adam` (Kingma & Ba 2015) updates all parameters. With `muon` (Jordan et al. 2024), Adam updates only embeddings,
     the output projection, norms and biases. lr is the peak learning rate of both, reached after `warmup` steps and kept until
     step `decay_from`. From there, `inverse_sqrt` decays it as 1 / sqrt(step) (Vaswani et al. 2017, section 5.3), `cosine`
     (Loshchilov & Hutter 2017) and `linear` decay it to zero at the last step of the budget, and `constant` keeps it. A warm-up
-    of at most `decay_from` steps does not affect the learning rates after it; the decay never starts before its end.
+    of at most `decay_from` steps does not affect the learning rates after it; the decay never starts during it.
     """
 
-    optimizer: Annotated[Literal["adam", "muon"], doc("muon: for the matrices, and adam for the rest")] = "adam"
+    optimizer: Annotated[Literal["adam", "muon"], doc("adam, or muon for the matrices and adam for the rest")] = "adam"
     lr: Annotated[float, Interval(gt=0), doc("peak learning rate")] = 3e-3
-    momentum: Annotated[float, Interval(ge=0, lt=1), doc("of muon")] = 0.95
+    momentum: Annotated[float, Interval(ge=0, lt=1), doc("decay rate of muon's running mean of gradients")] = 0.95
     beta1: Annotated[float, Interval(ge=0, lt=1), doc("decay rate of adam's running mean of gradients")] = 0.9
     beta2: Annotated[float, Interval(ge=0, lt=1), doc("decay rate of adam's running mean of squared gradients")] = 0.98
     weight_decay: Annotated[float, Interval(ge=0), doc("decoupled from the gradient, as in AdamW")] = 0.0
@@ -92,7 +92,7 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates every matrix that has a gradient. Does not call `closure`: CombinedOptimiser does, once for all its parts."""
         for group in self.param_groups:
-            alike: dict[Sequence[int], list[tuple[Tensor, Tensor]]] = defaultdict(list)  # by shape: matrices, their updates
+            alike: dict[Sequence[int], list[tuple[Tensor, Tensor]]] = defaultdict(list)  # by shape: matrix, its update
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue

@@ -30,9 +30,9 @@ from entente.training.settings import TrainerSettings
 
 log = logging.getLogger("entente")
 
-STARTED_BY = "ENTENTE_STARTED_BY"  # environment variable with the id of the first process, in those that it starts
+STARTED_BY = "ENTENTE_STARTED_BY"  # environment variable that tells the others the process id of the one that started them
 GRACE = 20.0  # seconds that a process has to end by itself after another one has ended early
-FOREVER = timedelta(days=7)  # how long a process waits for the others, since one that was killed is noticed by other means
+FOREVER = timedelta(days=7)  # timeout for other processes: long, since `Others.watch` notices one that was killed
 
 
 @dataclass
@@ -87,8 +87,8 @@ class Others:
 
 @contextmanager
 def connect(settings: TrainerSettings) -> Iterator[Others]:
-    """Starts and connects all processes of a run. Inside the context, `distributed.rank` and `world_size` are theirs. A single
-    process is connected to nothing. Raises InputError if they cannot be started."""
+    """Starts and connects all processes of a run. Within the context, `distributed.rank` and `world_size` describe them. A
+    run of one process connects nothing. Raises InputError if torchrun has started the wrong number of processes."""
     before, fabric = dict(os.environ), build_fabric(settings)
     others = Others(fabric, parent=int(os.environ[STARTED_BY]) if STARTED_BY in os.environ else None)
     patience = 0.0
@@ -98,7 +98,7 @@ def connect(settings: TrainerSettings) -> Iterator[Others]:
             Thread(target=others.watch, daemon=True).start()
             fabric.launch()
             if settings.threads:
-                torch.set_num_threads(settings.threads)  # `launch` sets a share of the cores
+                torch.set_num_threads(settings.threads)  # because `launch` sets it to a share of the cores
             if distributed.rank():
                 hide_log()
             devices = f"trainer.accelerator={settings.accelerator}, trainer.num_nodes={settings.num_nodes}"
@@ -130,7 +130,7 @@ def build_fabric(settings: TrainerSettings) -> L.Fabric:
     started = int(os.environ["WORLD_SIZE"]) if TorchElasticEnvironment.detect() else wanted
     if started != wanted:
         how = f"trainer.devices={settings.devices} trainer.num_nodes={settings.num_nodes}"
-        raise InputError(f"{how}: torchrun has started {started} processes; make them as many as the devices")
+        raise InputError(f"{how}: torchrun has started {started} processes; start one per device")
     return fabric
 
 

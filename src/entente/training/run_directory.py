@@ -105,8 +105,8 @@ def _same_config(stored: Path, config: Mapping[str, Any]) -> bool:
 
 
 def _compared(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the configuration without output_dir, and with the number of batches per step in place of their distribution."""
-    trainer = {"devices": 1, "num_nodes": 1, "strategy": "auto", **config["trainer"]}  # older configurations lack some
+    """Returns the configuration without output_dir, and with batches per step instead of nodes, devices and accumulation."""
+    trainer = {"devices": 1, "num_nodes": 1, "strategy": "auto", **config["trainer"]}  # missing in older configurations
     batches = [trainer.pop("num_nodes"), trainer.pop("accumulate", 1), trainer.pop("devices")]
     del trainer["strategy"]
     if all(isinstance(count, int) for count in batches):
@@ -120,7 +120,7 @@ def is_finished(run_dir: Path) -> bool:
 
 @contextmanager
 def open_run(run_dir: Path, lost: Callable[[Exception], str] = lambda error: "") -> Iterator[None]:
-    """Locks the run, and turns a signal, the loss of another process, or a lack of memory or disk space, into an error that
+    """Locks the run, and turns a signal, the loss of another process, or a lack of memory or disk space into an error that
     says how to resume the run. lost: see processes.Others."""
     how = f"resume it with: entente train resume={run_dir}"
     lock = nullcontext() if distributed.rank() else FileLock(run_dir / ".lock", timeout=0)
@@ -190,15 +190,15 @@ class Checkpoints(L.Callback):
     """Writes step-N.ckpt every `every` steps and at the end, and keeps the last `keep` or `average` of them, whichever is more.
     Writes best.ckpt when validation BLEU improves. The last step is always validated.
 
-    On SIGINT or SIGTERM to any process of the run, which `signals` handles, all complete and save the current step, then raise
-    `Interrupted`. A second SIGINT quits at once.
+    On SIGINT or SIGTERM to any process of the run, which `signals` handles, all complete and save the current step. The first
+    process then raises `Interrupted`, and the others exit. A second SIGINT quits at once.
     """
 
     def __init__(self, run_dir: Path, settings: CheckpointSettings) -> None:
         self.run_dir, self.folder, self.settings = run_dir, run_dir / "checkpoints", settings
         self.best: float | None = None
         self.trained = False
-        self.seconds = 0.0  # time in training and validation up to the last checkpoint, before and after every resumption
+        self.seconds = 0.0  # time in training and validation up to the last checkpoint, from the start of the run
         self._began = 0.0  # time.perf_counter() - _began is `seconds` up to now
         self._saved: int | None = None  # the step of the last checkpoint
         self._random: dict[str, Any] | None = None  # random states to restore before the next step
@@ -219,7 +219,7 @@ class Checkpoints(L.Callback):
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         self._saved = step = checkpoint["global_step"]
-        states = checkpoint[RANDOM] if isinstance(checkpoint[RANDOM], list) else [checkpoint[RANDOM]]  # a dict in older ones
+        states = checkpoint[RANDOM] if isinstance(checkpoint[RANDOM], list) else [checkpoint[RANDOM]]  # a dict in older files
         if len(states) == distributed.world_size():
             self._random = states[distributed.rank()]
         else:
@@ -227,7 +227,7 @@ class Checkpoints(L.Callback):
                 "%d processes resume a run of %d, so dropout draws other random numbers", distributed.world_size(), len(states)
             )
             torch.manual_seed(distributed.seed(torch.initial_seed(), step))
-        count_batches(checkpoint, trainer.accumulate_grad_batches)  # which may have changed with the number of processes
+        count_batches(checkpoint, trainer.accumulate_grad_batches)  # may have changed with the number of processes
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         loader: Any = trainer.train_dataloader
@@ -304,14 +304,14 @@ class Checkpoints(L.Callback):
     def _stop(self, asked: signal.Signals, step: int) -> None:
         distributed.wait_for_first()
         if distributed.rank():
-            sys.exit(0)  # the first process says it
+            sys.exit(0)  # the first process reports it
         when = f"after step {step}, which is saved" if step else "before the first step"
         raise Interrupted(f"{Stopped(asked)} {when}")
 
 
 def count_batches(checkpoint: dict[str, Any], accumulate: int) -> None:
-    """Sets what Lightning counts in its checkpoint, after a whole number of steps. Otherwise it would count a validation
-    skipped on resuming as a step, and the next batch as already begun."""
+    """Sets Lightning's counters in a checkpoint to a whole number of steps. Otherwise Lightning would count a validation that
+    is skipped on resuming as a step, and the next batch as already begun."""
     step, loops = checkpoint["global_step"], checkpoint["loops"]["fit_loop"]
     loops["epoch_loop.state_dict"]["_batches_that_stepped"] = step
     for counted in (loops["epoch_loop.batch_progress"][which] for which in ("total", "current")):

@@ -40,7 +40,7 @@ class TrainerSettings:
     precision: Annotated[str | int, doc("as named by Lightning: bf16-mixed, 16-mixed, 64-true, ...")] = "32-true"
     accelerator: Annotated[str, doc("as named by Lightning: auto, cpu, gpu, ...")] = "auto"
     devices: Annotated[AtLeastOne | Literal["auto"], doc("processes per machine, one per device; auto: all GPUs")] = 1
-    num_nodes: Annotated[AtLeastOne, doc("machines, each with as many devices")] = 1
+    num_nodes: Annotated[AtLeastOne, doc("number of machines; `devices` applies to each of them")] = 1
     strategy: Annotated[str, doc("auto or ddp; others, as named by Lightning, are untested")] = "auto"
     threads: Threads = None
     log_every: Annotated[AtLeastOne, doc("steps between logged values")] = 20

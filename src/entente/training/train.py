@@ -70,7 +70,7 @@ def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
         resumed = run_dir is not None
         if run_dir:
             stack.enter_context(run_directory.open_run(run_dir, others.lost))
-        with others.fabric.rank_zero_first(local=True):  # it leaves what it prepares in the cache
+        with others.fabric.rank_zero_first(local=True):  # the first process fills the cache for the others
             data, translator = prepare_run(settings)
         if not run_dir:
 
@@ -88,7 +88,7 @@ def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
             stack.enter_context(closing(LogFile(run_dir)))
         saving = Checkpoints(run_dir, settings.checkpoint)
         last = None if settings.trainer.patience else settings.trainer.max_steps
-        # Step 0 if the run is new.
+        # For a new run, this is step 0.
         point = distributed.share(lambda: run_directory.find_resume_point(run_dir, settings.checkpoint, last))
         if point.path:
             checkpoint.refuse_other_text(point.path, point.entry, translator.checkpoint_entry)
@@ -161,8 +161,8 @@ def prepare_run(settings: RunSettings) -> tuple[TranslationData, Translator]:
     with Task("splitting the sentences into pieces"):
         data.check(decoded=["valid", *corpus.tests])
     release_pages()
-    return_freed_memory()  # most of it was used to train the tokenizer
-    # Weights, gradients, and Adam's two moments.
+    return_freed_memory()  # most of this memory was used to train the tokenizer
+    # The four copies are the weights, the gradients, and Adam's two moments.
     checkpoint.plan(settings.model, vocabulary, copies=4, accelerator=settings.trainer.accelerator)
     model = checkpoint.build(settings.model, vocabulary, settings.seed)
     entry = checkpoint.entry(settings.stored_config(), vocabulary, text, words)
@@ -240,7 +240,7 @@ def finish(settings: RunSettings, data: TranslationData, translator: Translator,
     with on_accelerator(translator.model, device.type, settings.trainer.precision, device.index):
         if settings.checkpoint.average > 1:
             averaged = keep_mean_if_better(data, translator, saving)
-        if saving.best is None:  # trained by a version that did not always validate
+        if saving.best is None:  # trained by an older version, which did not always validate
             saving.write_best(translator)
         translator.load_state_dict(checkpoint.read(saving.folder / "best.ckpt")["state_dict"])
         evaluations, metrics = {}, {}
@@ -272,8 +272,8 @@ def finish(settings: RunSettings, data: TranslationData, translator: Translator,
 
 @contextmanager
 def on_accelerator(model: nn.Module, accelerator: str, precision: str | int, index: int | None = None) -> Iterator[None]:
-    """Moves a model to an accelerator. Within the context, computations run in `precision`, as named by Lightning. index: of
-    the device, if there are several."""
+    """Moves a model to an accelerator. Within the context, computations run in `precision`, as named by Lightning. index:
+    which device, if there are several."""
     devices = 1 if index is None else [index]
     fabric = L.Fabric(accelerator=accelerator, devices=devices, precision=precision)  # type: ignore[arg-type]
     fabric.setup_module(model)  # moves and converts the model in place; the wrapper that is returned would only add autocast

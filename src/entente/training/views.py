@@ -41,7 +41,7 @@ EVENTS = "events.out.tfevents."  # prefix of TensorBoard's files, followed by th
 TEST_BLEU = "when finished/test bleu"  # BLEU on the first test split
 # The settings that distinguish runs. TensorBoard's HParams table hides all but the first five until they are chosen.
 HEADLINE_SETTINGS = ("variant", "model.name", "seed", "trainer.max_steps", "optim.lr")
-# The charts of Custom Scalars. Every run writes the same, and TensorBoard merges them.
+# The charts of Custom Scalars. Every run writes the same charts, and TensorBoard merges them.
 LAYOUT = {
     "All runs": {
         "training loss": ["Multiline", ["train/loss$"]],
@@ -106,8 +106,8 @@ def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
 
 
 def _board(trainer: L.Trainer) -> Board:
-    """Returns a run's logger, ready to open a new event file; all others must be closed. TensorBoard reads files in order of
-    name, that is, of creation time. The clock may have been set back, so files that would sort after a new one are renamed."""
+    """Returns a run's logger, ready to open a new event file; all earlier ones must be closed. TensorBoard reads files in order
+    of name, that is, of creation time. The clock may have been set back, so files that sort after the new one are renamed."""
     board = trainer.logger
     assert isinstance(board, Board)
     now, last = f"{EVENTS}{int(time.time()):010d}", f"{EVENTS}{0:010d}"
@@ -140,7 +140,7 @@ class TensorBoardViews(L.Callback):
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
         if trainer.global_step == self._due:
-            self._due = None  # so that it runs only once: when batches are accumulated, the next also have this global_step
+            self._due = None  # so that it runs only once: with accumulation, the next batches have the same global_step
             batch = to_device(trainer.datamodule.sample(16), pl_module.device)  # type: ignore[attr-defined]
             log_diagnosis(trainer, diagnose(pl_module.model, batch.src, batch.tgt[:, :-1]), trainer.global_step)
 
@@ -213,8 +213,8 @@ def log_heads(board: TensorBoardLogger, translator: Translator, data: Translatio
 
 
 def log_diagnosis(trainer: L.Trainer, found: Mapping[str, float], step: int) -> None:
-    """Logs each "ASPECT/PLACE" as a tensor, which TensorBoard does not show but the comparison of a suite draws. Logs the
-    smallest and the largest value of each aspect as scalars."""
+    """Logs the value of each "ASPECT/PLACE" as a tensor, which TensorBoard does not show but the comparison of a suite draws.
+    Logs the smallest and the largest value of each aspect as scalars."""
     if not isinstance(board := trainer.logger, TensorBoardLogger):
         return
     aspects: defaultdict[str, list[float]] = defaultdict(list)

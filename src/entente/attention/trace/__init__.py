@@ -30,10 +30,10 @@ from entente.errors import InputError
 from entente.models import MODELS, Seq2Seq, Transformer
 
 DECIMALS = 3
-LONGEST = 40  # maximum rows of a table, and maximum columns if they are tokens
+LONGEST = 40  # maximum number of rows in a table, and of columns that are tokens
 WIDEST = 80  # maximum characters in a line of a table on a terminal
 GAP = "  "  # between the columns of a table on a terminal
-SMALL = 8  # up to this width, parameters are shown in full and dot products are written out
+SMALL = 8  # wider parameters are not shown, and longer dot products are not written out
 PLACES = {"encoder": ("encoder", "self"), "decoder": ("decoder", "self"), "cross": ("decoder", "cross")}  # stack, sublayer
 SIZES = {  # model settings of the examples
     "transformer": {"d_model": 4, "n_heads": 1, "n_layers": 1, "d_ff": 7},
@@ -42,7 +42,7 @@ SIZES = {  # model settings of the examples
 
 
 class Labels(NamedTuple):
-    """The tokens of one sentence, padding included."""
+    """The tokens of one sentence pair, padding included."""
 
     source: list[str]  # S
     read: list[str]  # T, the tokens that the decoder reads
@@ -50,7 +50,7 @@ class Labels(NamedTuple):
 
 
 def decimals(value: float) -> str:
-    """Formats a number with DECIMALS decimals, or, from 1e6, with an exponent; an exact 0 and a boolean get no decimals."""
+    """Formats a number with DECIMALS decimals, or with an exponent from 1e6 on. An exact 0 and booleans get no decimals."""
     if value == 0 or value is True:
         return str(int(value))
     if 1e6 <= abs(value) < math.inf:
@@ -67,10 +67,10 @@ def table(
     hidden: Tensor | None = None,
     sums: bool = False,
 ) -> str:
-    """Returns a title and a 2-D tensor as a Markdown table, split into several tables if one would be too wide.
+    """Returns a 2-D tensor as a Markdown table below its title, split into several tables if one would be too wide.
 
     rows, columns: labels, in Markdown. If `columns` is None, columns are numbered and at most `most` of them are shown. hidden:
-    True where a number is put in parentheses. sums: add the sums of rows and columns, including entries not shown.
+    True where a number is put in parentheses. sums: whether to add sums of rows and columns, which include entries not shown.
     """
     height, width = tensor.shape
     high, wide = min(LONGEST, height), min(LONGEST if columns else most or width, width)
@@ -126,18 +126,19 @@ class View:
         self.scores, self.mask = self.call("weights").inputs  # (B, [H,] T, S); the mask may be None
         self.letters = "B H T S" if self.scores.dim() == 4 else "B T S"
         self.product = self.operation("matmul", which=-1)  # weights times values
-        self.row = min(1, len(self.queries[0]) - 1)  # the row worked out by hand: not row 0, where a causal mask leaves one key
+        self.row = min(1, len(self.queries[0]) - 1)  # the row worked out by hand; in row 0, a causal mask leaves only one key
         self.all = range(len(self.keys))
         # All sentences share a causal mask, so showing it for the first sentence is enough.
         self.shown = range(1) if self.mask is not None and self.mask.dim() == 2 else self.all
 
     def call(self, part: str = "") -> Call:
-        """Returns the chosen step's call of the attention or its submodule `part`, or the only call if there is just one."""
+        """Returns the call of the attention, or of its submodule `part`, at the chosen step. A single call serves all steps."""
         calls = self.calls[f"{self.path}.{part}" if part else self.path]
         return calls[self.step if len(calls) > 1 else 0]
 
     def operation(self, name: str, part: str = "", which: int = 0) -> Operation:
-        """Returns a torch operation that the attention or its submodule `part` called. Raises RuntimeError if there is none."""
+        """Returns the call with index `which` of a torch operation in the attention or in its submodule `part`. Raises
+        RuntimeError if there is none."""
         found = [operation for operation in self.call(part).operations if operation.name == name]
         if not found:
             raise RuntimeError(f"{name} was not seen in {self.path}.{part}, so the trace does not describe this module")
@@ -158,7 +159,8 @@ class View:
         sums: bool = False,
     ) -> str:
         """Returns a tensor as one table per sentence. letters: one per dimension, as in "B H T K". Rows are labelled with the
-        queries if their letter is T and with the keys if it is S; columns with the keys if theirs is S, else with numbers."""
+        queries if their letter is T and with the keys if it is S. Columns are labelled with the keys if their letter is S and
+        numbered otherwise. masked: whether to put masked entries in parentheses."""
         *before, row, column = letters.split()
         sizes = zip(letters.split(), tensor.shape, strict=True)
         shape = ", ".join(letter if letter == "1" else f"{letter} {size}" for letter, size in sizes)
@@ -176,7 +178,8 @@ class View:
         return "\n\n".join(["", *tables, ""])
 
     def show_parameter(self, name: str, matrix: Tensor, bias: Tensor | None = None, label: str = "") -> str:
-        """Returns a table of a matrix, with the bias below it, or "" if a side exceeds SMALL. label: names a single row."""
+        """Returns a table of a matrix with the bias below it, or "" if a dimension exceeds SMALL. label: the label of a
+        single row, which is numbered otherwise."""
         if max(matrix.shape) > SMALL:
             return ""
         rows = [label] if label else [str(i + 1) for i in range(len(matrix))]
@@ -205,10 +208,11 @@ def trace(
     step: int | None = None,
     columns: int | None = None,
 ) -> str:
-    """Returns a trace of one attention layer as Markdown. src (B, S) and tgt (B, T), the decoder's input: token ids, padded on
-    the right. kind: None means the attention to the source. layer, head, step: counted from 1. columns: the maximum number of
-    columns to show of a tensor whose columns are not tokens. Module modes, gradients and the random state do not change. Raises
-    InputError if the model has no such attention, and RuntimeError if a module or operation was not seen."""
+    """Returns a trace of one attention layer as Markdown. src (B, S), tgt (B, T): token ids of the source and of the decoder's
+    input, padded on the right. kind: None means the attention to the source. layer, head, step: counted from 1, the default.
+    columns: the maximum number of columns to show of a tensor whose columns are not tokens. Module modes, gradients and the
+    random state do not change. Raises InputError if the model has no such attention, and RuntimeError if a module or operation
+    was not seen."""
     model = getattr(model, "_orig_mod", model)  # hooks see nothing inside a compiled module
     if not has_attention(model):
         raise InputError("checkpoint: this model has no attention; give another checkpoint")
@@ -267,7 +271,7 @@ def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
                 continue  # a norm with gain 1 and bias 0 is easy to check by hand
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator)).mul_(10).round_().div_(10)
             if "embedding" in path:
-                parameter[0] = 0  # the embedding of padding, which stays 0 in training
+                parameter[0] = 0  # the embedding of padding, which torch also starts at 0
     src = torch.tensor([[source.index(token) for token in label.source] for label in labels])
     tgt = torch.tensor([[target.index(token) for token in label.read] for label in labels])
     kinds = [kind] if kind else list(PLACES) if name == "transformer" else ["alignment"]
@@ -280,7 +284,7 @@ def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
 
 
 def show(text: str, console: Console) -> None:
-    """Prints a trace without its Markdown syntax; tables keep their aligned columns but lose their lines."""
+    """Prints a trace without its Markdown syntax. Tables keep their aligned columns, but are printed without rules."""
     for line in text.splitlines():
         if line.startswith("| --- |"):
             continue
