@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from entente.data.batches import Batch, EvaluationBatches, EvaluationSplit, Rows, TrainingBatches, collate
+from entente.data.batches import Batch, EvaluationBatches, Rows, TrainingBatches, collate
 from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import BOS, EOS, PAD, Vocabulary

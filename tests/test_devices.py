@@ -134,7 +134,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns the directory of a run trained by two processes."""
     folder = tmp_path_factory.mktemp("whole")
     said = end(two(folder, "whole", "trainer.devices=2"))
-    assert said.count("2 processes of 1 threads") == 1 and said.count("trained 14 steps") == 1  # only one process logs
+    assert said.count("2 processes, threads in each: 1") == 1 and said.count("trained 14 steps") == 1  # only one process logs
     return folder / "whole"
 
 
@@ -210,7 +210,7 @@ def test_a_run_resumes_on_another_number_of_devices_if_its_steps_take_as_many_ba
     said = end(command([f"resume={run}", "trainer.devices=3"]), code=2)
     assert f"{run}: its steps take 2 batches" in said and "3 processes with trainer.accumulate=1 take 3; change one" in said
     said = end(command([f"resume={run}", "trainer.devices=1", "trainer.accumulate=2"]))
-    assert "1 processes resume a run of 2, so dropout draws other random numbers" in said
+    assert "written by 2 process(es) and 1 resume it, so dropout will draw different random numbers" in said
     end(two(tmp_path, "unmoved", "trainer.devices=2", "model.dropout=0"))
     one, other = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("moved", "unmoved"))
     assert one["valid"]["nll"] == pytest.approx(other["valid"]["nll"], rel=1e-4)  # without dropout, only rounding differs

@@ -151,6 +151,18 @@ def text(found: Trace, title: str) -> str:
     return " ".join([step.formula, *step.sentences])
 
 
+def rms(x: Tensor, eps: float) -> Tensor:
+    return (x.square().mean(-1, keepdim=True) + eps).sqrt()
+
+
+def turned(x: Tensor) -> Tensor:
+    """Returns x (B, T, K) with each pair of components i and i + K / 2 turned as a complex number."""
+    half = x.size(-1) // 2
+    angle = torch.arange(x.size(-2))[:, None] * 10_000.0 ** (-torch.arange(half, dtype=x.dtype) / half)
+    z = torch.complex(x[..., :half], x[..., half : 2 * half]) * torch.polar(torch.ones_like(angle), angle)
+    return torch.cat([z.real, z.imag, x[..., 2 * half :]], -1)
+
+
 def recompute(model: Any, batch: Batch, kind: str) -> dict[str, list[Tensor]]:
     """Returns the numbers in a Transformer's trace, by table name, for both sentences. They are recomputed from the parameters
     of the layer; only the layer's inputs are taken from the model."""
@@ -163,7 +175,7 @@ def recompute(model: Any, batch: Batch, kind: str) -> dict[str, list[Tensor]]:
         model(batch.src, batch.tgt)
     for handle in handles:
         handle.remove()
-    x, p = captured["x"], dict(block.named_parameters())
+    x, p, attention = captured["x"], dict(block.named_parameters()), getattr(block, f"{name}_attention")
 
     def linear(part: str, source: Tensor) -> Tensor:
         at = f"{name}_attention.{part}"
@@ -171,6 +183,8 @@ def recompute(model: Any, batch: Batch, kind: str) -> dict[str, list[Tensor]]:
 
     def norm(part: str, source: Tensor) -> Tensor:
         at = f"{part}.{name}"
+        if f"{at}.bias" not in p:
+            return source / rms(source, 1e-6) * p[f"{at}.weight"]
         centred = source - source.mean(-1, keepdim=True)
         deviation = (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
         return centred / deviation * p[f"{at}.weight"] + p[f"{at}.bias"]
@@ -180,7 +194,15 @@ def recompute(model: Any, batch: Batch, kind: str) -> dict[str, list[Tensor]]:
     k = x.size(-1) // model.n_heads
     cut = slice((HEAD - 1) * k, HEAD * k)
     q, key, v = linear("query", h), linear("key", source), linear("value", source)
-    scores = q[..., cut] @ key[..., cut].mT
+
+    def compared(x: Tensor) -> Tensor:
+        return turned(x) if attention.rotary else x
+
+    cosine = hasattr(attention.score, "factor")
+    eps = torch.finfo(x.dtype).eps
+    one, other = compared(q[..., cut]), compared(key[..., cut])
+    left, right = (one / rms(one, eps) * attention.score.factor, other / rms(other, eps)) if cosine else (one, other)
+    scores = left @ right.mT
     scaled = scores / math.sqrt(k)
     real = (batch.src != PAD)[:, None, :]
     mask = torch.ones(T, T).tril().bool() if kind == "decoder" else real
@@ -190,7 +212,9 @@ def recompute(model: Any, batch: Batch, kind: str) -> dict[str, list[Tensor]]:
     heads = []
     for i in range(model.n_heads):
         part = slice(i * k, (i + 1) * k)
-        e = torch.where(mask, q[..., part] @ key[..., part].mT / math.sqrt(k), -torch.inf).exp()
+        one, other = compared(q[..., part]), compared(key[..., part])
+        norms = rms(one, eps) * rms(other, eps).mT / attention.score.factor if cosine else 1
+        e = torch.where(mask, one @ other.mT / norms / math.sqrt(k), -torch.inf).exp()
         heads.append(e / e.sum(-1, keepdim=True) @ v[..., part])
     together = torch.cat(heads, -1)
     out = linear("out", together)
@@ -202,7 +226,11 @@ def recompute(model: Any, batch: Batch, kind: str) -> dict[str, list[Tensor]]:
         "Q": q[..., cut],
         "K": key[..., cut],
         "V": v[..., cut],
-        "Q K^T": scores,
+        "rotated Q": compared(q[..., cut]),
+        "rotated K": compared(key[..., cut]),
+        "Q'": left,
+        "K'": right,
+        "Q' K'^T" if cosine else "Q K^T": scores,
         "scaled scores": scaled,
         "mask": mask.expand(2, -1, -1) if mask.dim() == 2 else mask,
         "masked scores": masked,
@@ -217,15 +245,28 @@ def recompute(model: Any, batch: Batch, kind: str) -> dict[str, list[Tensor]]:
     return {name: list(values) for name, values in found.items()}
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
+VARIANTS: dict[str, dict[str, Any]] = {
+    "pre": {},
+    "post": {"norm": "post"},
+    "rms": {"norm": "rms"},
+    "rotary": {"positions": "rotary"},
+    "cosine": {"score": "cosine"},
+    "modern": {"norm": "rms", "activation": "swiglu", "positions": "rotary", "score": "cosine", "zero_init": True},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kind", TRANSFORMER)
-def test_a_transformers_numbers_equal_those_recomputed_from_its_parameters(kind: str, norm: str, batch: Batch) -> None:
-    model = small("transformer", spread=0.3, norm=norm)
+def test_a_transformers_numbers_equal_those_recomputed_from_its_parameters(kind: str, variant: str, batch: Batch) -> None:
+    model = small("transformer", spread=0.3, **VARIANTS[variant])
     expected = recompute(model, batch, kind)
     found = trace_of(model, batch, kind)
-    not_shown = ({"h"} if norm == "post" else set()) | ({"memory"} if kind != "cross" else set())
+    not_shown = ({"h"} if variant == "post" else set()) | ({"memory"} if kind != "cross" else set())
+    not_shown |= {"rotated Q", "rotated K"} if kind == "cross" or variant not in ("rotary", "modern") else set()
+    not_shown |= {"Q'", "K'"} if variant not in ("cosine", "modern") else set()
     assert expected.keys() - table_names(found) == not_shown
     assert_tables(found, expected)
+    assert not any("## " in sentence for step in found.steps for sentence in step.sentences)
     assert len([t for step in found.steps for t in step.tables if t.name == "weights"]) == 2
 
 

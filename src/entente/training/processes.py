@@ -102,7 +102,7 @@ def connect(settings: TrainerSettings) -> Iterator[Others]:
             if distributed.rank():
                 hide_log()
             devices = f"trainer.accelerator={settings.accelerator}, trainer.num_nodes={settings.num_nodes}"
-            log.info("%d processes of %d threads (%s)", distributed.world_size(), torch.get_num_threads(), devices)
+            log.info("%d processes, threads in each: %d (%s)", distributed.world_size(), torch.get_num_threads(), devices)
         yield others
         distributed.wait_for_first()
         patience = GRACE

@@ -224,7 +224,9 @@ class Checkpoints(L.Callback):
             self._random = states[distributed.rank()]
         else:
             log.info(
-                "%d processes resume a run of %d, so dropout draws other random numbers", distributed.world_size(), len(states)
+                "the checkpoint was written by %d process(es) and %d resume it, so dropout will draw different random numbers",
+                len(states),
+                distributed.world_size(),
             )
             torch.manual_seed(distributed.seed(torch.initial_seed(), step))
         count_batches(checkpoint, trainer.accumulate_grad_batches)  # may have changed with the number of processes
