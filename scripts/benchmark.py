@@ -7,7 +7,7 @@ from entente.config.command_line import run
 
 
 def check(config: dict[str, Any]) -> list[str]:
-    from benchmark import settings  # a slow import, delayed until Hydra has composed the overrides
+    from benchmark import settings  # a slow import, delayed until Hydra has composed the configuration
 
     return settings.check(config)
 

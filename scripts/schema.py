@@ -1,4 +1,5 @@
-"""Writes src/entente/config/schema.json, the table of all settings, read from signatures. A test fails if it is out of date."""
+"""Writes src/entente/config/schema.json, which describes all settings as the signatures of classes and functions define them. A
+test fails if the file is out of date."""
 
 import json
 from collections.abc import Callable, Collection
@@ -26,7 +27,7 @@ from entente.models import MODELS
 from entente.training.settings import BATCH_GIVEN, TOKENIZER_GIVEN, RunSettings
 from entente_grammar.show import Show
 
-ON_THIS_MACHINE = ("output_dir", "trainer.accelerator", "trainer.precision")  # also checked against the machine
+ON_THIS_MACHINE = ("output_dir", "trainer.accelerator", "trainer.precision")  # settings that must also fit the machine
 VERBS: dict[str, Callable[..., Any]] = {
     "evaluate": Evaluate,
     "translate": Translate,

@@ -1,6 +1,6 @@
 """Draws validation BLEU against training time, one colour per recipe:  python scripts/speedrun.py PICTURE RUN ... [/ RUN ...]
 
-Runs that differ only in the seed are one recipe. Each slash starts a new panel, whose title is its model's name.
+Runs that differ only in the seed are one recipe. Each slash starts a new panel, which has the name of its model as its title.
 """
 
 import sys

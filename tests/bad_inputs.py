@@ -1,6 +1,6 @@
 """User mistakes and their error messages. `python tests/bad_inputs.py [FILE]` prints a table of them, and writes it to FILE.
 
-Each case works in a folder with a small corpus and a trained run: it may damage or add files, and then runs a command.
+Each case has its own folder with a small corpus and a trained run. It may first damage or add files, and then runs a command.
 """
 
 import contextlib
@@ -30,10 +30,10 @@ from entente.console import log
 from tiny import write_corpus
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "scripts"))  # appended, so that scripts/trace.py does not hide the module trace
+sys.path.append(str(ROOT / "scripts"))  # appended, so that scripts/trace.py does not hide the standard module trace
 BEST = "run/checkpoints/best.ckpt"
 TRAIN, VALID = "data.train.src=train.fr data.train.tgt=train.en", "data.valid.src=valid.fr data.valid.tgt=valid.en"
-# These settings end training after two steps, if a mistake goes unnoticed and training starts.
+# These settings end training after two steps, in case a mistake goes unnoticed and training starts.
 QUICK = "data.tokenizer.vocab_size=340 model.d_model=32 model.n_heads=2 model.n_layers=1 model.d_ff=48 trainer.max_steps=2"
 QUICK += " trainer.validate_every=1 trainer.accelerator=cpu trainer.threads=1 views.attention=false search.length_factor=1"
 SHORT = {
@@ -69,7 +69,7 @@ def arguments(command: str) -> list[str]:
 
 
 def run(command: str, folder: Path, stdin: bytes | None = b"") -> Result:
-    """Runs the script of a command in this process, with `folder` as working directory. Returns its exit code and output."""
+    """Runs a command's script in this process, with `folder` as the working directory. Returns its exit code and output."""
     name, *overrides = arguments(command)
     out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
     code: object = 0
@@ -77,7 +77,7 @@ def run(command: str, folder: Path, stdin: bytes | None = b"") -> Result:
         contextlib.chdir(folder),
         patch.object(sys, "argv", [f"{name}.py", *overrides]),
         patch.object(sys, "stdin", None if stdin is None else io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)))),
-        patch.object(log, "QUIET", math.inf),  # so that slow machines print no extra lines
+        patch.object(log, "QUIET", math.inf),  # so that slow machines log no extra lines about progress
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -109,8 +109,8 @@ def spoil_files(case: Case, folder: Path) -> None:
 def content(folder: Path) -> dict[str, object]:
     """Returns a dict from each path below the folder to its content: the bytes of a file, or None for anything else.
 
-    Files of 10 MB or more have their size and modification time instead of their bytes. The cache is left out, since a refused
-    command may fill it, and so is `outputs` if it is empty.
+    Files of 10 MB or more are represented by their size and modification time. The cache is left out, since a refused command
+    may fill it, and so is `outputs` if it is empty.
     """
 
     def state(path: Path) -> object:
@@ -139,7 +139,7 @@ def both(name: str, src: str, tgt: str) -> tuple[Action, Action]:
 
 
 def cut(name: str, left: float, change: Callable[[bytes], bytes] = bytes) -> Action:
-    """Returns an action that applies `change` to the content of a file, and keeps only the first `left` (a fraction) of it."""
+    """Returns an action that applies `change` to a file's bytes and truncates them to the fraction `left` of their length."""
 
     def act() -> None:
         data = change(Path(name).read_bytes())
@@ -170,7 +170,7 @@ def remove(name: str) -> Action:
 
 
 def grow(name: str) -> Action:
-    """Returns an action that extends a file to 100 MB with a hole, so that the file uses no more space on disk."""
+    """Returns an action that extends a file to 100 MB without writing to it: a sparse file uses no more space on disk."""
     return lambda: os.truncate(name, 100_000_000)
 
 
@@ -221,7 +221,7 @@ def write_malicious_checkpoint() -> None:
 
 WORDS = "chat " * 10_000
 TOO_LONG = r"10,000 words are [\d,]+ pieces, more than the 1,024 allowed; split it"
-NO_CHECKPOINT = "not a checkpoint, or a damaged one \\(.+\\); take another copy, or give one that this program wrote"
+NO_CHECKPOINT = "not a checkpoint, or a damaged one \\(.+\\); use another copy, or give one that this program wrote"
 NAME = r"a name \(1 to 200 bytes, .+\)"
 FOLDER = r"give the name of a folder under output_dir \(.+\)"
 TRUST = "add trust_data=true to read the corpus that this checkpoint names"
@@ -231,6 +231,7 @@ FILES_NAMED = (
 NO_PROC = r"/proc/x: cannot be read or written \(No such file or directory\)"
 BILLION_LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
 NO_HOME = "no user has this home folder; write out the path, or use ~/ for your own"
+ALIGNED = "each line must be the translation of the same line in the other file"
 TOO_MUCH = "longer than 1,000,000 bytes, the most that is read at a time; break it into sentences"
 WHOLE = "a whole number of at least"
 SEED = f"{WHOLE} 0 and less than 4294967296"
@@ -247,7 +248,7 @@ CASES = [
     Case(
         "files with different numbers of lines",
         "train FILES",
-        r"train\.en has more lines \(211\) than train\.fr \(1\): line N must translate line N",
+        rf"train\.en has more lines \(211\) than train\.fr \(1\): {ALIGNED}",
         put("train.fr", "un\n"),
     ),
     Case(
@@ -263,13 +264,13 @@ CASES = [
         put("train.fr", "été\n".encode("utf-16")),
     ),
     Case(
-        "a truncated gz",
+        "a truncated gzip file",
         "train FILES",
         r"train\.fr: damaged or truncated gzip file \(.+\); fetch it again",
         cut("train.fr", 0.9, gzip.compress),
     ),
     Case(
-        "a damaged gz",
+        "a damaged gzip file",
         "train FILES",
         r"train\.fr: damaged or truncated gzip file \(.+\); fetch it again",
         put("train.fr", gzip.compress(b"un\n")[:10] + b"no deflated data"),
@@ -307,7 +308,7 @@ CASES = [
     Case("100 MB without a line break", "train FILES", rf"train\.fr, line 212: {TOO_MUCH}", grow("train.fr")),
     Case("an endless device", "TRANSLATE input=/dev/zero", f"/dev/zero, line 1: {TOO_MUCH}"),
     Case(
-        "a gz that unpacks to a line of 500 MB",
+        "a gzip file that unpacks to a line of 500 MB",
         "TRANSLATE",
         rf"in\.txt, line 1: {TOO_MUCH}",
         put("in.txt", gzip.compress(bytes(10**6)) * 500),
@@ -320,7 +321,7 @@ CASES = [
     ),
     Case("training text from a pipe", "train FILES", r"train\.fr: .+ read only once, .+; give a file", pipe("train.fr")),
     Case(
-        "one pipe for both sides",
+        "the same pipe as source and target",
         "evaluate checkpoint=run src=both tgt=both",
         "src=both tgt=both: this is one stream, which can be read only once; give two",
         pipe("both"),
@@ -359,7 +360,7 @@ CASES = [
     Case(
         "a name too long for a path",
         f"translate checkpoint={'x' * 300}",
-        "checkpoint=x{300}: no such file, and no run with checkpoints/best.ckpt in it",
+        "checkpoint=x{300}: no such file, and no folder that contains checkpoints/best.ckpt",
     ),
     # Files of pairs.
     Case(
@@ -511,7 +512,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a model too large for the machine's memory",
         "train FILES model.d_model=8192 model.d_ff=65536 model.n_layers=64",
-        r"model: its [\d,]+ parameters take [\d,]+ GB to train, but this machine has [\d,]+ GB; make it smaller, .+ n_layers",
+        r"model: its [\d,]+ parameters take [\d,]+ GB to train, but this machine has [\d,]+ GB; make it smaller .+ n_layers",
     ),
     Case(
         "too small a vocabulary",
@@ -571,7 +572,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         r"or both data\.extra\.more\.src=FILE and data\.extra\.more\.tgt=FILE",
     ),
     Case(
-        "extra text with a weight of 0, a column missing and a key misspelt",
+        "extra text with a weight of 0, a missing column and a misspelt key",
         "train FILES '+data.extra.x={file:x.tsv,weight:0,columns:{src:2}}' '+data.extra.y={flie:y.tsv}'",
         r"data\.extra\.x\.columns\.tgt is not set: give it as data\.extra\.x\.columns\.tgt=VALUE"
         "\n"
@@ -582,9 +583,9 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         r"data\.extra\.y\.file=: give either data\.extra\.y\.file=FILE, or both .+",
     ),
     Case("extra text that is a list", "train FILES data.extra=[a.tsv]", r"data\.extra=\[a\.tsv\]: give settings by name, .+"),
-    Case("a weight that is no number", "train FILES data.weight=two", r"data\.weight=two: give a whole number from 1 to 1000"),
+    Case("a non-numeric weight", "train FILES data.weight=two", r"data\.weight=two: give a whole number from 1 to 1000"),
     Case("a missing extra file", "train FILES +data.extra.x=gone.tsv", r"gone\.tsv: no such file"),
-    Case("extra text without text", "train FILES +data.extra.x=", r"data\.extra\.x is not set: give the file, .+"),
+    Case("extra text without a file", "train FILES +data.extra.x=", r"data\.extra\.x is not set: give the file, .+"),
     Case("the Tatoeba experiment without its file", "train experiment=tatoeba", "data.train is not set: give the file, .+"),
     Case(
         "BPE dropout of 1",
@@ -592,7 +593,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         r"data\.batch\.bpe_dropout=1: give a number of at least 0 and less than 1",
     ),
     Case(
-        "BPE dropout of unigram pieces",
+        "BPE dropout with a unigram tokenizer",
         "train data.batch.bpe_dropout=0.1 data.tokenizer.type=unigram",
         r"data\.batch\.bpe_dropout=0\.1 and data\.tokenizer\.type=unigram: only type=bpe merges pieces; .+",
     ),
@@ -600,7 +601,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "resuming something that is not a run",
         "train resume=in.txt",
-        r"resume=in\.txt: not the directory of a run with a config\.yaml in it; give one, or auto",
+        r"resume=in\.txt: not a run's directory \(no config\.yaml in it\); give one, or resume=auto",
     ),
     Case("another seed for a resumed run", "train resume=run seed=2", f"{RESUME_LEAVE} seed=2"),
     Case(
@@ -649,21 +650,21 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "no such checkpoint",
         "TRANSLATE checkpoint=gone",
-        "checkpoint=gone: no such file, and no run with checkpoints/best.ckpt in it",
+        "checkpoint=gone: no such file, and no folder that contains checkpoints/best.ckpt",
     ),
     Case("a checkpoint that is text", "TRANSLATE checkpoint=in.txt", rf"in\.txt: {NO_CHECKPOINT}"),
     Case("a truncated checkpoint", "TRANSLATE", rf"{BEST}: {NO_CHECKPOINT}", cut(BEST, 0.5)),
     Case("an empty checkpoint", "TRANSLATE", rf"{BEST}: {NO_CHECKPOINT}", cut(BEST, 0)),
     Case(
-        "a checkpoint of another program",
+        "a checkpoint from another program",
         "evaluate checkpoint=foreign.ckpt",
-        r"foreign\.ckpt: a checkpoint of another program; give one that this program wrote",
+        r"foreign\.ckpt: a checkpoint from another program; give one that this program wrote",
         lambda: torch.save({"state_dict": {}}, "foreign.ckpt"),
     ),
     Case(
         "a checkpoint of another format",
         "TRANSLATE",
-        rf"{BEST}: its format is 1, but this version reads format 2; install entente>=0.1 or train it again",
+        rf"{BEST}: its format is 1, but this version reads format 2; install entente>=0.1 or train the model again",
         edit_checkpoint(f"{ENTRY}/schema", 1),
     ),
     Case(
@@ -728,20 +729,20 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         ),
     ),
     Case(
-        "an attention map of a pair that would be read from files without permission",
+        "an attention map of a pair whose files would be read without permission",
         "attention checkpoint=run pair=valid/1",
         f"checkpoint=run: {TRUST}: {FILES_NAMED}",
     ),
     Case(
         "a checkpoint whose format is a megabyte of text",
         "TRANSLATE",
-        rf"{BEST}: its format is x{{77}}\.\.\., but this version reads format 2; install entente>=0.1 or train it again",
+        rf"{BEST}: its format is x{{77}}\.\.\., but this version reads format 2; install entente>=0.1 or train the model again",
         edit_checkpoint(f"{ENTRY}/schema", "x" * 10**6),
     ),
     Case(
         "a checkpoint whose format is an escape sequence",
         "TRANSLATE",
-        rf"{BEST}: its format is \\x1b\[2J, but this version reads format 2; install entente>=0.1 or train it again",
+        rf"{BEST}: its format is \\x1b\[2J, but this version reads format 2; install entente>=0.1 or train the model again",
         edit_checkpoint(f"{ENTRY}/schema", "\x1b[2J"),
     ),
     # Scores.
@@ -750,7 +751,11 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "evaluate checkpoint=run trust_data=true split=tset",
         "split=tset: this corpus has train, valid; choose one of these",
     ),
-    Case("an empty split list", "evaluate checkpoint=run trust_data=true split=[]", r"split=\[\]: give at least one, or all"),
+    Case(
+        "an empty split list",
+        "evaluate checkpoint=run trust_data=true split=[]",
+        r"split=\[\]: give at least one split, or split=all",
+    ),
     Case("no corpus", "evaluate checkpoint=run trust_data=true output=scores", r"valid\.fr: no such file", remove("valid.fr")),
     Case(
         "a source file to score without a target file",
@@ -760,7 +765,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "files to score with different numbers of lines",
         "OWN",
-        r"my\.fr has more lines \(2\) than my\.en \(1\): line N must translate line N",
+        rf"my\.fr has more lines \(2\) than my\.en \(1\): {ALIGNED}",
         both("my", "un\ndeux\n", "one\n"),
     ),
     Case(
@@ -779,7 +784,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a file in place of the folder for scores",
         "OWN output=in.txt",
-        r"output=in\.txt: cannot be written \(File exists\); give another place",
+        r"output=in\.txt: cannot be written \(File exists\); give another path",
         both("my", "un\n", "one\n"),
     ),
     Case(
@@ -821,11 +826,11 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a translation written to a missing folder",
         "TRANSLATE output=gone/out.txt",
-        r"output=gone/out\.txt: cannot be written \(No such file or directory\); give another place",
+        r"output=gone/out\.txt: cannot be written \(No such file or directory\); give another path",
     ),
-    Case("a folder as output", "TRANSLATE output=run", r"output=run: cannot be written \(Is a directory\); give another place"),
+    Case("a folder as output", "TRANSLATE output=run", r"output=run: cannot be written \(Is a directory\); give another path"),
     Case(
-        "more translations than the beam is wide",
+        "an n_best larger than the beam",
         "TRANSLATE search.n_best=9",
         r"search\.n_best=9 and search\.beam=5: n_best must be between 1 and beam",
     ),
@@ -854,7 +859,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         r"output=maps/map\.png: there is no folder maps; create it, or give another",
     ),
     Case(
-        "occlusion of attention within a sentence",
+        "occlusion for encoder self-attention",
         "attention checkpoint=run occlusion=true kind=encoder",
         "kind=encoder: occlusion=true needs attention to the source; leave kind out, or give kind=cross",
     ),
@@ -866,7 +871,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a pair that does not exist",
         "attention checkpoint=run trust_data=true pair=valid/0",
-        "pair=valid/0: give SPLIT/NUMBER, a number from 1 to .+",
+        "pair=valid/0: give SPLIT/NUMBER, with a number from 1 to .+",
     ),
     Case(
         "a pair of an unknown split",
@@ -888,13 +893,13 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a malformed link",
         "OWN attention=true alignments=links.txt",
-        r"links\.txt, line 2: '0:1' is not a link; write i-j for a sure one, i\?j for a possible one, from 0",
+        r"links\.txt, line 2: '0:1' is not a link; write i-j for a sure one, i\?j for a possible one, counting words from 0",
         (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-0\n0-0 0:1\n")),
     ),
     Case(
         "a link to a word that does not exist",
         "OWN attention=true alignments=links.txt",
-        r"links\.txt, line 1: 0-99 links words that do not exist; the sentences have \d+ and \d+, counted from 0",
+        r"links\.txt, line 1: 0-99 links words that do not exist; the sentences have \d+ and \d+ words, counted from 0",
         (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-99\n\n")),
     ),
     Case("a trace without a checkpoint", "trace", "checkpoint is not set: give checkpoint=FILE, or example=true .+"),
@@ -908,7 +913,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "evaluate checkpoint=run occlusion=5",
         "occlusion=5 needs attention=true; add it, or leave out occlusion",
     ),
-    # Suites and their comparison.
+    # Suites, and comparisons of runs.
     Case(
         "an unknown suite",
         "ablate suite=quik",
@@ -1030,11 +1035,11 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "run: has no scores on a test set; .+\nrun: given twice; leave one out",
     ),
     Case(
-        "a comparison of a run with a folder, a suite and a run that has not finished",
+        "a comparison of a run with a folder, a suite and an unfinished run",
         "compare own quick unfinished",
         r"own: not a run, .+"
         "\n"
-        r"quick: a suite; .+"
+        r"quick: is a suite; .+"
         "\n"
         r"unfinished: not finished, since it has no metrics\.json; .+",
         (
@@ -1060,17 +1065,17 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             (
                 "of runs with different test sets",
                 "compare one other",
-                "other: its test sentences are not those of one; compare runs on one corpus",
+                "other: its test sentences are not those of one; compare runs on the same corpus",
                 [put("other/translations/test.tsv", "source\treference\ttranslation\na\td\tc\n")],
             ),
             (
-                "of a run with one that was tested on another split",
+                "of a run with another that was evaluated on a different split",
                 "compare one other",
-                "other: not evaluated on test, unlike one; compare runs on one corpus",
+                "other: not evaluated on test, unlike one; compare runs on the same corpus",
                 [put("other/metrics.json", '{"test_long": {"bleu": 1}}')],
             ),
             (
-                "of a run with one without a seed",
+                "of a run with another that has no seed",
                 "compare one other",
                 r"other/config\.yaml: its seed is not a number; restore the file",
                 [put("other/config.yaml", "name: other\n")],
@@ -1078,7 +1083,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             (
                 "that would be written into a suite",
                 "compare one other output=quick",
-                "output=quick: a suite, which keeps its own comparison; give another folder",
+                "output=quick: this is a suite's folder, which keeps its own comparison; give another",
                 [put("quick/suite.yaml", "variants: [baseline]\nseeds: [1]\n")],
             ),
         )
@@ -1093,7 +1098,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         real=True,
     ),
     Case("a glob without a match", "train -m model=glob(x*)", r"model=glob\(x\*\): there is no value to run with; give one"),
-    Case("a range of step 0", "train -m seed=range(0,9,0)", r"seed=range\(0,9,0\): range\(\) arg 3 must not be zero"),
+    Case("a range with step 0", "train -m seed=range(0,9,0)", r"seed=range\(0,9,0\): range\(\) arg 3 must not be zero"),
     Case(
         "a huge range", "train -m seed=range(1,1000000000)", r"seed=range\(1,1000000000\): more than 10,000 values; give fewer"
     ),
@@ -1137,12 +1142,12 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         f"data data=files {TRAIN} data.max_words=0 data.batch.max_tokens=x output=3",
         "output=3: give text or null\ndata\\.max_words=0: .+\ndata\\.batch\\.max_tokens=x: .+",
     ),
-    Case("data of a missing file", "data data=files data.train=pairs.tsv output=lists", r"pairs\.tsv: no such file"),
-    Case("data with a setting of training", "data optim.lr=1", r"optim\.lr=1: no such setting; .+"),
+    Case("data from a missing file", "data data=files data.train=pairs.tsv output=lists", r"pairs\.tsv: no such file"),
+    Case("data with a training setting", "data optim.lr=1", r"optim\.lr=1: no such setting; .+"),
     Case(
         "data written below a file",
         f"data data=files {TRAIN} {VALID} output=in.txt/lists",
-        r"output=in\.txt/lists: cannot be written \(Not a directory\); give another place",
+        r"output=in\.txt/lists: cannot be written \(Not a directory\); give another path",
     ),
     # The embedded corpus.
     Case("a negative number of sentences", "show_corpus n=-1", "n=-1: give a whole number from 0 to 1000", real=True),
@@ -1158,10 +1163,10 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
 
 PAGE = """# Bad inputs and their error messages
 
-Written by `python tests/bad_inputs.py`; `tests/test_bad_input.py` tests every row. Every command ends with exit code
-2 and leaves no file behind. The commands run in a folder with a small corpus (`train.fr`, `train.en`, ...), a text
-`in.txt` and a trained run, `run`. They contain these abbreviations, in which `...` is a list of settings that keep
-training short:
+This page is written by `python tests/bad_inputs.py`, and `tests/test_bad_input.py` tests every row. Every command ends
+with exit code 2 and leaves no file behind. The commands run in a folder with a small corpus (`train.fr`, `train.en`,
+...), a text `in.txt` and a trained run, `run`. They contain these abbreviations, in which `...` is a list of settings
+that keep training short:
 """
 
 

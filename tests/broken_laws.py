@@ -1,4 +1,4 @@
-"""The laws that each ablation must break; test_variants.py checks that it breaks these laws and no others."""
+"""Lists the laws that each ablation must break. test_variants.py defines the laws, and tests that exactly these are broken."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ BREAKS: dict[tuple[str, str], set[str]] = {
     ("transformer", "no_padding_mask"): NO_PADDING | ATTENTION,
     ("transformer", "no_positions"): {"source order"},
     ("transformer", "softmax_batch"): {"alone", "neighbours"} | ATTENTION,
-    ("transformer", "softmax_queries"): NO_FUTURE | NO_PADDING | ATTENTION,  # padded queries also take a share of each key
+    # With softmax_queries, the weights of a key sum to 1 over all queries, including later and padded ones.
+    ("transformer", "softmax_queries"): NO_FUTURE | NO_PADDING | ATTENTION,
     ("transformer", "weak_mask"): NO_FUTURE | NO_PADDING | ATTENTION,
     ("birnn", "no_padding_mask"): NO_PADDING | ATTENTION,
     ("birnn", "softmax_batch"): {"alone", "neighbours"} | ATTENTION,

@@ -35,7 +35,7 @@ composed: dict[str, DictConfig] = {}
 
 
 def compose_once(loader: ConfigLoaderImpl, **request: Any) -> DictConfig:
-    """Composes each request from configs/ only once and returns copies: a refused command spends most of its time composing."""
+    """Composes each request from configs/ only once and returns copies. A refused command spends most of its time composing."""
     if [place.path for place in loader.config_search_path.get_path()] != SEARCH_PATH:
         return compose(loader, **request)
     if (key := repr(request)) not in composed:
@@ -49,15 +49,15 @@ ConfigLoaderImpl._load_configuration_impl = compose_once
 
 
 def pytest_collection_finish() -> None:
-    """Excludes imported modules from garbage collection: scanning them would take a quarter of the time spent on composing."""
+    """Excludes imported modules from garbage collection. Scanning them takes a quarter of the time of composing a request."""
     gc.collect()
     gc.freeze()
 
 
 PAD, BOS, EOS = 3, 0, 2
 SRC_VOCAB, TGT_VOCAB = 31, 37
-LENGTHS = (11, 7, 1, 5, 2)  # number of tokens of each source sentence of a batch
-T = 13  # number of tokens of each target sentence
+LENGTHS = (11, 7, 1, 5, 2)  # number of tokens in each source sentence of the batch
+T = 13  # number of tokens in each target sentence
 SIZES: dict[str, dict[str, int]] = {
     "transformer": {"d_model": 21, "n_heads": 3, "n_layers": 2, "d_ff": 29},
     "birnn": {"d_embedding": 17, "d_hidden": 19, "d_attention": 23},
@@ -65,8 +65,8 @@ SIZES: dict[str, dict[str, int]] = {
 
 
 def small(name: str, seed: int = 5, spread: float = 0.0, **changes: Any) -> Seq2Seq:
-    """Returns a small model in evaluation mode. spread is the standard deviation of noise added to every parameter, so that no
-    bias is 0, no gain is 1, and the output is far from uniform."""
+    """Returns a small model in evaluation mode. `spread` is the standard deviation of noise added to every parameter, so that
+    no bias is 0, no gain is 1, and the output is far from uniform."""
     settings: dict[str, Any] = {"src_vocab": SRC_VOCAB, "tgt_vocab": TGT_VOCAB, "shared_vocab": False, **SIZES[name]}
     model = MODELS[name](**{**settings, "pad_id": PAD, "seed": seed, **changes}).double().eval()
     generator = torch.Generator().manual_seed(seed)
@@ -89,7 +89,7 @@ def sources(seed: int = 1, vocabulary: int = SRC_VOCAB, lengths: Sequence[int] =
 
 @pytest.fixture(params=sorted(MODELS))
 def name(request: pytest.FixtureRequest) -> str:
-    """Returns the name of a model. A test that uses it runs once for each model."""
+    """Returns the name of a model. A test that uses this fixture runs once for each model."""
     return str(request.param)
 
 
@@ -101,11 +101,11 @@ def model(name: str) -> Seq2Seq:
 
 @pytest.fixture
 def src() -> Tensor:
-    """Returns a batch of source sentences of different lengths, one of which is a single token: (5, 11)."""
+    """Returns a (5, 11) batch of source sentences of different lengths, one of which is a single token."""
     return sources()
 
 
 @pytest.fixture
 def tgt() -> Tensor:
-    """Returns the target tokens of the batch, without padding: (5, 13)."""
+    """Returns the (5, 13) target tokens of the batch, without padding."""
     return real_ids([len(LENGTHS), T], TGT_VOCAB, seed=2)

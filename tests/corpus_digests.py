@@ -28,7 +28,7 @@ def sha256(lines: Iterable[str]) -> str:
 
 
 def corpus_digests(seed: int) -> Digests:
-    """Returns the digests of the default-size corpus of a seed. Splits without alignments, such as train, have "-" instead."""
+    """Returns the digests of the default corpus of a seed. The second is "-" for splits without alignments, such as train."""
     corpus = grammar(seed=seed)
     digests = {}
     for name, pairs in {"train": corpus.train, "valid": corpus.valid, **corpus.tests}.items():
@@ -39,7 +39,7 @@ def corpus_digests(seed: int) -> Digests:
 
 
 def current_digests() -> Digests:
-    """Returns the digests of the corpora of all SEEDS."""
+    """Returns the digests of the corpora for all SEEDS."""
     return {key: value for seed in SEEDS for key, value in corpus_digests(seed).items()}
 
 

@@ -1,4 +1,4 @@
-"""A simulated full disk: the n-th creation, write, flush or rename of a file in a folder fails.
+"""Simulates a full disk: the n-th creation, write, flush or rename of a file in a folder fails.
 
 The simulation replaces Python's file functions (`open`, `os.replace`, ...), so it also affects files that libraries write.
 """

@@ -1,4 +1,4 @@
-"""Checks that training and translation give the same bits as the recorded commit: `make guard`, about 4 minutes.
+"""Checks that training and translation give the same bits as at the recorded commit. `make guard` takes about 4 minutes.
 
     python tests/guard.py                  compare with tests/guard.json; print the differences and exit with 1 if there are any
     python tests/guard.py --record         write tests/guard.json, after a change that is meant to change training
@@ -6,9 +6,9 @@
     python tests/guard.py --run DIR        use a finished run of `make train` instead of a new one
 
 It compares the digests of the embedded corpus and its alignments, the first 100 training losses of both models with the
-settings of the ablations' baseline, the final table of `make train`, and the translations of that run's checkpoint, greedy and
-with a beam of 5. The processor's instruction set and the version of torch are compared too, since floating point sums depend
-on them.
+settings of the ablations' baseline, the final table of `make train`, and the translations by that run's checkpoint, with greedy
+search and a beam of 5. The processor's instruction set and the version of torch are compared too, since floating-point sums
+depend on them.
 """
 
 import argparse
@@ -34,7 +34,7 @@ SENTENCES = 200
 
 
 class Commands:
-    """Runs the commands of one checkout in a folder."""
+    """Runs the scripts of a checkout, with `folder` as the working directory."""
 
     def __init__(self, checkout: Path, folder: Path) -> None:
         self.checkout, self.folder = checkout, folder
@@ -48,7 +48,7 @@ class Commands:
             sys.exit(f"error: {script} ended with code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
     def losses(self, model: str) -> list[str]:
-        """Trains a model for STEPS steps, and returns the losses as hexadecimal floating point numbers."""
+        """Trains a model for STEPS steps, and returns the losses as hexadecimal floating-point numbers."""
         steps = [f"trainer.{key}={value}" for key, value in (("max_steps", STEPS), ("validate_every", STEPS), ("log_every", 1))]
         views = [f"views.{name}=0" for name in ("attention_every", "heads", "translations", "diagnosis")]
         chosen = [f"model={model}", "experiment=ablation_baseline", f"name={model}", "trainer.threads=2"]
@@ -94,13 +94,13 @@ def measure(checkout: Path, run: Path | None) -> dict[str, Any]:
 
 
 def differences(recorded: Any, found: Any, place: str = "") -> list[str]:
-    """Returns one line for each value that differs. Lists of equal length get a line only for their first difference."""
+    """Returns one line for each value that differs. For lists of equal length, only the first difference is returned."""
     if isinstance(recorded, dict) and isinstance(found, dict):
         keys = dict.fromkeys([*recorded, *found])
         return [line for key in keys for line in differences(recorded.get(key), found.get(key), f"{place}  {key}")]
     if isinstance(recorded, list) and isinstance(found, list) and len(recorded) == len(found):
         first = next((i for i, pair in enumerate(zip(recorded, found, strict=True)) if pair[0] != pair[1]), None)
-        return [] if first is None else [f"{place}: differs from step {first + 1}: {recorded[first]}, now {found[first]}"]
+        return [] if first is None else [f"{place}: from step {first + 1} on: {recorded[first]}, now {found[first]}"]
     return [] if recorded == found else [f"{place}: {recorded}, now {found}"]
 
 

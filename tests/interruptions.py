@@ -1,14 +1,14 @@
-"""Checks that training stopped at random moments ends with the same bits as training that never stopped.
+"""Checks that training that is stopped at random moments and resumed ends with the same bits as uninterrupted training.
 
     python tests/interruptions.py                          stop each model 10 times with each of SIGKILL, Ctrl-C and SIGTERM
     python tests/interruptions.py --model birnn --tries 3  stop only the BiRNN, once with each signal
-    python tests/interruptions.py --devices 2              runs of two processes: SIGKILL and SIGTERM go to one of them, Ctrl-C
-                                                           to both
+    python tests/interruptions.py --devices 2              train on two processes: send SIGKILL and SIGTERM to one of them, and
+                                                           Ctrl-C to both
 
-Each try starts the real command with resume=auto, sends a signal at a random moment of training or of the final evaluation, and
+Each try starts the command with resume=auto, sends a signal at a random moment of training or of the final evaluation, and
 starts the command again. Then the weights, the optimiser, the random states, the best checkpoint, the mean of checkpoints, the
 scores and TensorBoard's points are compared with those of a run that was never stopped. Two tries run at a time, with one
-thread each. The exit code is 0 if all tries end with equal bits.
+thread each. The exit code is 0 if the results of all tries are equal to those of that run.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from entente.training.run_directory import is_finished
 from tiny import SMALL, write_corpus
 
 ROOT = Path(__file__).parents[1]
-# Checkpoints at steps 11, 22, 33 and 40, the last three of which are averaged; validation at steps 15, 30 and 40.
+# Checkpoints are saved at steps 11, 22, 33 and 40, and the last three are averaged. Validation runs at steps 15, 30 and 40.
 SETTINGS = [
     "trainer.max_steps=40",
     "trainer.accumulate=2",
@@ -52,7 +52,7 @@ SETTINGS = [
     "checkpoint.average=3",
     "optim.lr=1e-2",
     "optim.warmup=10",
-    "views.attention=false",  # drawing takes as long as training
+    "views.attention=false",  # drawing the maps takes as long as training
     "resume=auto",
 ]
 
@@ -107,7 +107,7 @@ def _equal(a: object, b: object) -> bool:
 
 
 def points(run: Path) -> dict[str, list[tuple[int, Any]]]:
-    """Returns the steps and values of every tag of a run, as TensorBoard reads them. Speeds vary, so their values are None."""
+    """Returns the steps and values of every TensorBoard tag of a run. The values of speeds are None, since speeds vary."""
     events = EventAccumulator(str(run), tensor_size_guidance={"scalars": 0, "images": 0, "text": 0}).Reload()
     return {
         tag: [
@@ -135,7 +135,7 @@ def start(
     overrides: list[str], run: Path, number: signal.Signals = signal.SIGKILL, after: float | None = None, rank: int = 0
 ) -> Ended:
     """Runs the command until it ends. If `after` is given, sends the signal `number` that many seconds after a new event file
-    appears: Ctrl-C goes to all processes, as in a terminal, and any other signal only to the process with this rank."""
+    appears. Ctrl-C goes to all processes, as in a terminal, and any other signal only to the process of rank `rank`."""
     before = set(run.glob("events.*"))
     with subprocess.Popen(command(overrides), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         while process.poll() is None and set(run.glob("events.*")) == before:
@@ -153,7 +153,7 @@ def start(
 
 
 def children(parent: int) -> list[int]:
-    """Returns the ids of the processes that a process has started, in the order of their start."""
+    """Returns the ids of the child processes of a process, in the order in which they were started."""
     try:
         return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
     except OSError:  # the parent has ended
@@ -163,7 +163,7 @@ def children(parent: int) -> list[int]:
 def compare_stopped_runs(
     model: str, folder: Path, plan: list[signal.Signals], generator: random.Random, jobs: int = 1, devices: int = 1
 ) -> Iterator[str]:
-    """Yields a line for each try. It begins with "equal", or with DIFFERENT if the results, exit codes or output are wrong."""
+    """Yields a line for each try. The line begins with "equal", or with DIFFERENT if results, exit code or output are wrong."""
     spread = [f"trainer.devices={devices}"]
     base = [*write_corpus(folder), f"output_dir={folder}", f"model={model}", *SMALL[model], *SETTINGS, *spread]
     reference = start([*base, "name=reference"], folder / "reference")

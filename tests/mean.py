@@ -1,4 +1,4 @@
-"""A model without attention: a GRU decoder that gets the mean of the source embeddings at every step.
+"""A model without attention: a GRU decoder that reads the mean of the source embeddings at every step.
 
 Shapes: B batch, S source length, T target length, D width.
 """

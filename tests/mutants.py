@@ -1,8 +1,8 @@
 """Changes the source one line at a time and checks that the tests notice: `python tests/mutants.py [FILE ...] [--jobs 2]`.
 
-Each row of tests/mutants.tsv is a mutant: a file of src/entente, a fragment that occurs there once, its replacement, pytest's
-arguments for the tests to run first and, if the mutant is equivalent to the original, the reason. Each mutant is written into
-a copy of the checkout and tested in a process forked from this one, because importing torch takes longer than most tests.
+Each row of tests/mutants.tsv describes a mutant: a file of src/entente, a fragment that occurs there once, its replacement,
+pytest's arguments for the tests to run first and, if the mutant is equivalent to the original, the reason. Each mutant is
+written into a copy of the checkout and tested in a forked process, because importing torch takes longer than most tests.
 
 mutmut and cosmic-ray generate mutants (cosmic-ray 8.7 makes 4,175 from the same files); this short list is written by hand.
 """
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-# Imported here so that forked processes need not import them again; each process imports only its own mutant of entente.
+# Imported here so that forked processes need not import them again. Each process imports only its own mutant of entente.
 import datasets  # noqa: F401
 import hydra  # noqa: F401
 import lightning  # noqa: F401
@@ -37,7 +37,7 @@ OPTIONS = "-x -q -p no:cacheprovider -p no:xdist --hypothesis-seed=1 --basetemp=
 OPTIONS += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
 WIDER = """test_scores.py test_attention.py test_batches.py test_laws.py test_alignment.py test_search.py test_maps.py
     test_fast.py test_variants.py -k 'not two_workers and not freed_memory'"""  # run if a mutant's own tests pass
-MEMORY = 16 * 2**30  # limit in bytes for each process, because an endless loop in a mutant could fill a list
+MEMORY = 16 * 2**30  # limit in bytes for each process, because an endless loop in a mutant could fill the memory
 
 
 class Mutant(NamedTuple):
@@ -60,7 +60,7 @@ class Mutant(NamedTuple):
 
 
 def start(folder: Path, stages: Iterable[str]) -> int:
-    """Forks a process that runs the stages with pytest in `folder` until one fails, and logs to `log`. Returns its id."""
+    """Forks a process that runs pytest once per stage in `folder` until one fails, and logs to `log`. Returns its pid."""
     if pid := os.fork():
         return pid
     code = 1
@@ -69,7 +69,7 @@ def start(folder: Path, stages: Iterable[str]) -> int:
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
         os.chdir(folder)
         sys.path[:0] = [str(folder / "src"), str(folder / "tests")]
-        # Compiled files record the time of their source in whole seconds, so Python could run the previous mutant's bytecode.
+        # Bytecode files record the time of their source in whole seconds, so Python could run the previous mutant's bytecode.
         os.environ.update(PYTHONPATH=str(folder / "src"), PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1")
         sys.dont_write_bytecode = True
         log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -83,8 +83,8 @@ def start(folder: Path, stages: Iterable[str]) -> int:
         os._exit(code)
 
 
-def finished(folder: Path, pid: int, seconds_left: float) -> tuple[str, float] | None:
-    """Returns what killed the mutant ("" if nothing did) and the CPU seconds used, or None while the process is running."""
+def poll(folder: Path, pid: int, seconds_left: float) -> tuple[str, float] | None:
+    """Returns the test or error that killed the mutant ("" if it survived) and the CPU seconds used; None while it runs."""
     if seconds_left < 0:
         os.killpg(pid, signal.SIGKILL)
     ended, status, usage = os.wait4(pid, 0 if seconds_left < 0 else os.WNOHANG)
@@ -99,7 +99,7 @@ def finished(folder: Path, pid: int, seconds_left: float) -> tuple[str, float] |
 def results(
     mutants: list[Mutant], wider: list[str], jobs: int, timeout: float, scratch: Path
 ) -> Iterator[tuple[Mutant, str, float]]:
-    """Yields each mutant, what killed it and the CPU seconds used, in the order in which the processes end."""
+    """Tests the mutants, `jobs` at a time. Yields each mutant when its process ends, with the values that `poll` returns."""
     waiting, free, running = mutants[::-1], list(range(jobs)), dict[int, tuple[Mutant, int, float]]()
     try:
         while waiting or running:
@@ -111,7 +111,7 @@ def results(
                 running[start(folder, stages)] = mutant, job, time.monotonic() + timeout
             time.sleep(0.05)
             for pid, (mutant, job, end) in list(running.items()):
-                if result := finished(scratch / str(job), pid, end - time.monotonic()):
+                if result := poll(scratch / str(job), pid, end - time.monotonic()):
                     del running[pid]
                     free.append(job)
                     yield mutant, *result
@@ -131,7 +131,7 @@ def copy_checkout(checkout: Path, folder: Path) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("files", nargs="*", metavar="FILE", help="only mutants of these files, named as in the list")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="test only the mutants of these files of src/entente")
     parser.add_argument("--jobs", type=int, default=1, help="number of mutants tested at the same time")
     parser.add_argument("--timeout", type=float, default=300, help="seconds after which a mutant counts as killed")
     parser.add_argument(
@@ -152,7 +152,7 @@ def main() -> None:
         stages = [*dict.fromkeys([*(mutant.tests for mutant in mutants), *wider])]
         print(f"{len(mutants)} mutants; first, {len(stages)} sets of tests run on the unchanged source", flush=True)
         pid, began, counts = start(original, stages), time.monotonic(), Counter[str]()
-        while not (control := finished(original, pid, began + 4 * given.timeout - time.monotonic())):
+        while not (control := poll(original, pid, began + 4 * given.timeout - time.monotonic())):
             time.sleep(0.05)
         if control[0]:
             sys.exit(f"error: the tests fail on the unchanged source: {control[0]}")

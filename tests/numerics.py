@@ -14,7 +14,7 @@ from entente.models.attention import AttentionWeights
 
 B, S = len(LENGTHS), max(LENGTHS)
 REAL = torch.arange(S) < torch.tensor(LENGTHS)[:, None]  # (B, S): True at real source tokens, False at padding
-FUTURE = torch.ones(T, T, dtype=torch.bool).triu(1)  # (T, T): True where a key is after its query
+FUTURE = torch.ones(T, T, dtype=torch.bool).triu(1)  # (T, T): True where a key comes after its query
 
 
 def close(actual: Tensor, expected: Tensor) -> None:
@@ -36,7 +36,7 @@ def disturb(module: nn.Module, scale: float = 0.3) -> None:
 
 @contextmanager
 def recorded(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
-    """Yields a dictionary from the name of each attention module to its weights, one tensor per call in the `with` block."""
+    """Yields a dictionary from the name of each attention module to a list of its weights, one tensor per call in the block."""
     seen: dict[str, list[Tensor]] = {n: [] for n, m in model.named_modules() if isinstance(m, AttentionWeights)}
     handles = [model.get_submodule(n).register_forward_hook(lambda _, __, w, n=n: seen[n].append(w)) for n in seen]
     yield seen

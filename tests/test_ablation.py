@@ -99,7 +99,7 @@ def test_debug_wins_over_the_overrides_of_a_suite(
 
 @pytest.fixture(scope="module")
 def prove(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
-    """Returns a function that proves an ablation's effect. `more`: overrides of the variant. `both`: overrides of both."""
+    """Returns a function that proves an ablation's effect. `more` overrides the variant only, `both` also the baseline."""
     # An override takes precedence over an ablation, so `shared` must not set what an ablation changes.
     shared = [one for one in base if not one.startswith("optim.")] + [f"output_dir={tmp_path_factory.mktemp('cache')}"]
     sizes = {"transformer": ["model.d_model=32", "model.d_ff=48"], "birnn": ["model.d_embedding=24", "model.d_hidden=32"]}
@@ -142,7 +142,7 @@ def test_what_differs_is_said(prove: Callable[..., dict[str, Any]]) -> None:
 
 
 STEP, WEIGHTS, BATCHES = "optimiser step", "weights evaluated", "batches read"
-# The differences that the proof finds if one setting of the baseline is changed.
+# The differences that the proof finds when one setting of the baseline is changed.
 DIFFERENCES = {
     "optim.lr=0.01": {"learning rates"},
     "optim.schedule=constant": {"learning rates"},
@@ -169,14 +169,14 @@ DIFFERENCES = {
     "search.beam=3": {"translations"},
     "search.length_offset=3": {"translations"},
 }
-# Changes of one setting after which the proof finds no difference.
+# Changes to a single setting for which the proof finds no difference.
 NO_DIFFERENCE = [
     "optim.lr=3e-3",  # the default value in another notation
     "optim.momentum=0.5",  # a setting of Muon, which the baseline does not use
     "trainer.gradient_clip=1",
     "trainer.precision=32",
     "trainer.limit_batches=101",  # more batches than a split has
-    "trainer.patience=2",  # never reached: of the two validations, the first is an improvement
+    "trainer.patience=2",  # never reached: there are two validations, and the first is an improvement
     "trainer.patience=101",
     "trainer.log_every=7",
     "trainer.suffix=other",
@@ -223,7 +223,7 @@ def add_unread(model: nn.Module) -> None:
 
 @pytest.fixture
 def apply_form(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[nn.Module], object]], None]:
-    """Returns a function that takes a change, and applies it to each model built later whose configuration has `model.form`."""
+    """Returns a function that applies a change to each model that is built later and whose configuration has `model.form`."""
     build, check = checkpoint.build, run_settings._problems_by_name
 
     def use(form: Callable[[nn.Module], object]) -> None:
@@ -379,7 +379,7 @@ def ablate(project: Path, base: list[str], monkeypatch: pytest.MonkeyPatch) -> A
             stdout.write((ended.out + ended.err).encode())
             return SimpleNamespace(poll=lambda: ended.code)
 
-        suites.code_digest.cache_clear()  # because a new process starts with an empty cache
+        suites.code_digest.cache_clear()  # because a new process would start with an empty cache
         with monkeypatch.context() as patched:
             patched.setattr(suites, "subprocess", SimpleNamespace(Popen=train_here, DEVNULL=subprocess.DEVNULL))
             patched.setattr(suites, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None))
@@ -398,7 +398,7 @@ def start(project: Path, base: list[str], *overrides: str) -> "subprocess.Popen[
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        start_new_session=True,  # so that a signal to it does not reach the tests
+        start_new_session=True,  # so that a signal sent to it does not reach the tests
     )
 
 
@@ -450,7 +450,7 @@ def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, ablate: 
     assert ablate(chosen, "name=rows", processes=killed).code == 0
     expected = {"baseline": "finished", "same": "refused", "huge_rate": "diverged", "no_residual": "killed"}
     assert states(folder) == {f"{name}-seed1": state for name, state in expected.items()}
-    assert not any(folder.glob("events.out.*"))  # TensorBoard would show the suite itself as a run called "."
+    assert not any(folder.glob("events.out.*"))  # otherwise TensorBoard would show the suite itself as a run called "."
     status = json.loads((folder / "status.json").read_text())
     assert "equal to the baseline" in status["same-seed1"]["message"]
     assert not (folder / "same-seed1").exists()
@@ -528,7 +528,7 @@ def test_a_suite_that_is_killed_twice_ends_with_the_same_table(project: Path, ba
     ):
         process = start(project, base, *chosen, "name=killed")
         wait_for(condition)
-        process.kill()  # its runs go on until they notice that the suite is gone
+        process.kill()  # the runs continue until they notice that the suite has ended
         process.communicate()
     finish(start(project, base, *chosen, "name=killed"))
     assert sorted(path.name for path in killed.glob("*/")) == sorted(states(whole))  # no run was trained twice

@@ -129,7 +129,7 @@ def test_merged_maps_sum_over_source_pieces_and_average_over_rows(name: str, voc
         assert torch.allclose(words.weights.sum(-1), torch.ones(()), atol=1e-6)
         assert words.rows == [*(source if map.kind == ENCODER else target).labels, "</s>"]
         assert words.columns == (["<s>", *target.labels] if map.kind == DECODER else [*source.labels, "</s>"])
-        if map.kind == DECODER:  # a word's row has weight on its own first pieces and on no later word
+        if map.kind == DECODER:  # a word's row has weight on the word's own first pieces, but none on later words
             assert (words.weights.triu(2) == 0).all() and (words.weights.triu(1) > 0).any()
         row = [i for i, share in enumerate((source if map.kind == ENCODER else target).shares[:, 1]) if share]
         first = 1 if map.kind == DECODER else 0
@@ -169,7 +169,7 @@ def test_no_choice_of_one_link_per_word_beats_the_oracle() -> None:
 
 
 def test_each_word_is_linked_to_the_word_with_most_attention_at_either_step() -> None:
-    """The links between two source words and two target words, each side split into three pieces, equal those found by hand."""
+    """The links between two source words and two target words equal those found by hand. Each side has three pieces."""
     one = torch.tensor(
         [  # source pieces a, b1, b2, </s>
             [0.7, 0.1, 0.1, 0.1],  # reads <s>, produces x
@@ -232,7 +232,7 @@ def test_the_best_head_has_the_lowest_error_rate_and_not_the_highest_recall() ->
         [0.1, 0.9, 0.0, 0.0],
         [0.1, 0.0, 0.9, 0.0],
         [0.0, 0.0, 0.0, 1.0],
-    ]  # only the 2 links that are possible but not sure
+    ]  # gives only the 2 links that are possible but not sure
     source, target = (Words([*letters], torch.eye(3)) for letters in ("abc", "xyz"))
     map = AttentionMap(CROSS, torch.tensor([[first, second]]), ["x", "y", "z", "</s>"], ["a", "b", "c", "</s>"])
     gold = Gold([(0, 1)] * 3, [(0, 1)] * 3, frozenset({(0, 0)}), frozenset({(0, 0), (1, 1), (2, 2)}))
@@ -451,7 +451,7 @@ def test_correlations_of_rows() -> None:
     a = torch.tensor([[0.1, 0.2, 0.7], [0.2, 0.2, 0.6], [0.5, 0.3, 0.2], [0.1, 0.1, 0.1]])
     c = torch.tensor([[0.0, 0.3, 0.4], [0.0, 0.1, 0.9], [0.1, 0.2, 0.3], [0.1, 0.5, 0.2]])
     found = dict(zip(CORRELATIONS, correlations(a, c).tolist(), strict=True))
-    assert found["same_first"] == pytest.approx(2 / 3), "a row of equal values has no first word and is left out"
+    assert found["same_first"] == pytest.approx(2 / 3), "a row of equal values has no maximum and is left out"
     expected = [float(torch.corrcoef(torch.stack([x, y]))[0, 1]) for x, y in zip(a[:3], c[:3], strict=True)]
     assert found["pearson"] == pytest.approx(sum(expected) / 3, abs=1e-5)
     assert found["spearman"] == pytest.approx((1 + math.sqrt(3) / 2 - 1) / 3)

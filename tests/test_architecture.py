@@ -1,5 +1,7 @@
-"""Tests of the dependencies between the parts of the package (its modules and subpackages), read from their imports, of its
-modules' lengths and names, and of the list of mutants, which must match the source."""
+"""Tests of the dependencies between the parts of the package (its modules and subpackages), which are read from their imports.
+
+Other tests check the lengths and names of the modules, and that the list of mutants matches the source.
+"""
 
 import ast
 import csv
@@ -12,11 +14,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "entente"
 
-# The layers, from the lowest up. A part may import itself and the parts of lower layers, but no other part of its own layer.
+# The layers, from the lowest to the highest. A part may import itself and the parts of lower layers, but no others.
 LAYERS = """errors entente_grammar, console, files process distributed, config, models, fast, data, checkpoint, decoding,
     attention evaluation, trained, training, ablation, commands, __main__, scripts"""
 LAYER = {part: height for height, parts in enumerate(LAYERS.split(",")) for part in parts.split()}
-# Parts with few dependencies, each with the parts of this package and the other packages that it may import.
+# Parts that may import little: for each, the parts of this package and the other packages that it may import.
 FEW_DEPENDENCIES = {
     "errors": (set(), set()),
     "models": (set(), {"torch", "annotated_types"}),
@@ -55,7 +57,7 @@ def violations(module: str, source: str) -> list[str]:
     """Returns one line for each import that the module may not have."""
     part = module.partition(".")[0]
     if part == "__init__":
-        known = {"os", "typing", "entente.trained"}  # the last is imported lazily
+        known = {"os", "typing", "entente.trained"}  # entente.trained is imported lazily
         return [f"{module} imports {name}, which slows `import entente`" for name in sorted(imports(module, source) - known)]
     if part not in LAYER:
         return [f"{module} is in no layer"]

@@ -23,7 +23,7 @@ def assert_distributions(weights: Tensor, allowed: Tensor) -> None:
     assert bool((weights[allowed] > 0).all())
 
 
-# Law 5: weights
+# Attention weights
 
 
 def test_each_attention_of_the_transformer_sees_real_tokens_and_the_past_only(src: Tensor, tgt: Tensor) -> None:
@@ -97,7 +97,7 @@ def test_the_causal_mask_lets_each_new_token_see_the_past_and_itself() -> None:
         assert mask.tolist() == [[key <= past + query for key in range(past + new)] for query in range(new)]
 
 
-# Law 7: independent implementations
+# Independent implementations
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -182,7 +182,7 @@ def test_the_birnns_decoder_equals_torchs_cell_run_step_by_step(src: Tensor, tgt
     (hidden,) = state.written
     for t in range(T):
         embedded = model.tgt_embedding(tgt[:, t])
-        context = model.attention(hidden[:, None], state.source.memory, REAL[:, None, :])[:, 0]  # queried by the previous state
+        context = model.attention(hidden[:, None], state.source.memory, REAL[:, None, :])[:, 0]  # query: the previous state
         hidden = model.cell(torch.cat([embedded, context], dim=-1), hidden)
         readout = model.readout(torch.cat([hidden, embedded, context], dim=-1))
         close(actual[:, t], torch.maximum(readout[:, 0::2], readout[:, 1::2]))  # maxout over pairs (appendix A.2.2)
@@ -206,7 +206,7 @@ def test_the_birnns_encoder_reads_each_sentence_from_both_ends(src: Tensor) -> N
         for j in reversed(range(length)):
             left = backward(x[j], left)
             close(state.source.memory.value[b, j, 19:], left)
-        close(state.written[0][b], torch.tanh(model.first_hidden(left)))  # the backward state at the first token
+        close(state.written[0][b], torch.tanh(model.first_hidden(left)))  # left is now the state at the first token
 
 
 @pytest.mark.parametrize("d_model", [1, 7, 12])
@@ -215,7 +215,7 @@ def test_positions_equal_the_formula_of_section_3_5(d_model: int) -> None:
     assert actual.shape == (23, d_model)
     for position in range(23):
         for i in range(d_model):
-            angle = position / 10_000 ** ((i - i % 2) / d_model)  # even dimensions are sines, odd ones cosines
+            angle = position / 10_000 ** ((i - i % 2) / d_model)  # even dimensions are sines, odd ones are cosines
             assert actual[position, i].item() == pytest.approx(math.cos(angle) if i % 2 else math.sin(angle), abs=1e-10)
 
 
@@ -228,7 +228,7 @@ def test_positions_that_start_later_are_a_slice_of_those_that_start_at_0() -> No
     [(torch.bfloat16, 2**-8), (torch.float16, 2**-11), (torch.float32, 0.0), (torch.float64, 0.0)],
     ids=str,
 )
-@pytest.mark.parametrize("start", [0, 1000, 70_000])  # float16 ends at 65,504
+@pytest.mark.parametrize("start", [0, 1000, 70_000])  # the largest float16 number is 65,504
 @pytest.mark.parametrize("d_model", [7, 512])
 def test_positions_in_narrow_types_are_rounded_once(d_model: int, start: int, dtype: torch.dtype, tolerance: float) -> None:
     actual = sinusoids(start, 300, d_model, like=torch.empty(0, dtype=dtype))
@@ -239,7 +239,7 @@ def test_positions_in_narrow_types_are_rounded_once(d_model: int, start: int, dt
 
 
 def copy_block(theirs: nn.Module, ours: EncoderBlock | DecoderBlock, norm: str) -> None:
-    """Copies the weights of self-attention, feed-forward network and norms from our block to torch's layer."""
+    """Copies the weights of the self-attention, the feed-forward network and the norms from our block to torch's layer."""
     norms = ours.before if norm == "pre" else ours.after
     copy_attention(theirs.get_submodule("self_attn"), ours.self_attention)  # type: ignore[arg-type]
     for i, module in enumerate(norms.values(), start=1):

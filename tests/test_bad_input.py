@@ -25,7 +25,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(base: Path, tmp_path: Path) -> Path:
-    """Returns a folder with a small corpus, a text and a trained run."""
+    """Returns a folder with a small corpus, a text to translate and a trained run."""
     return Path(shutil.copytree(base, tmp_path / "folder"))
 
 
@@ -113,7 +113,7 @@ def test_the_attention_of_an_odd_sentence_is_drawn(folder: Path, what: str) -> N
 
 @pytest.mark.parametrize("bad", [WORDS.encode(), b"\xff"], ids=["too long", "no text"])
 def test_the_lines_before_a_bad_one_are_translated(folder: Path, bad: bytes) -> None:
-    before = b"Le chat voit le chien.\n\n" * 600  # more lines than are translated at a time
+    before = b"Le chat voit le chien.\n\n" * 600  # more lines than the command translates at a time
     ended = run("translate checkpoint=run search.beam=1 accelerator=cpu", folder, before + bad + b"\nun\n")
     assert ended.code == 2 and ended.err.startswith("error: standard input, line 1201: ")
     assert ended.out.count("\n") == 1200
@@ -149,7 +149,7 @@ def test_an_output_is_replaced_when_it_is_whole(folder: Path) -> None:
     "command", ["translate checkpoint=run input=in.txt", pytest.param("trace checkpoint=run", marks=pytest.mark.slow)]
 )
 def test_commands_that_only_decode_start_quickly(folder: Path, command: str) -> None:
-    """These commands do not import Lightning, datasets or torch's compiler, which takes 2, 0.5 and 1 seconds."""
+    """These commands do not import Lightning, datasets or torch's compiler, which take 2, 0.5 and 1 seconds to import."""
     name, *overrides = arguments(command)
     program = "import sys\nfrom entente.__main__ import main\nmain()\n"
     program += "assert not {'lightning', 'datasets', 'torch._dynamo', 'tensorboard', 'sacrebleu'} & set(sys.modules)"
@@ -161,7 +161,7 @@ def test_commands_that_only_decode_start_quickly(folder: Path, command: str) -> 
 def test_a_full_disk_is_reported_in_one_line(folder: Path) -> None:
     ended = run("translate checkpoint=run input=in.txt output=/dev/full", folder)
     assert ended.code == 2
-    assert ended.err == "error: output=/dev/full: cannot be written (No space left on device); give another place\n"
+    assert ended.err == "error: output=/dev/full: cannot be written (No space left on device); give another path\n"
 
 
 @pytest.mark.parametrize("value", ["nan", "inf"])

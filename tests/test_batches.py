@@ -42,7 +42,7 @@ lengths = st.lists(st.tuples(st.integers(1, 17), st.integers(2, 19)), min_size=1
 
 
 def rows_of_epoch(batches: TrainingBatches, n: int) -> list[list[int]]:
-    """Returns the row numbers of each batch of an epoch."""
+    """Returns the row numbers of each batch of epoch `n`."""
     return [rows.tolist() for rows in batches.epoch(n)]
 
 
@@ -85,7 +85,7 @@ def test_the_order_is_a_function_of_seed_and_epoch() -> None:
         for n in (0, 1, 2)
     }
     one = TrainingBatches(Rows(src), Rows(tgt), max_tokens=101, seed=1)
-    assert [rows_of_epoch(one, n) for n in (2, 0, 1)] == [orders[1, n] for n in (2, 0, 1)]  # the same in any order of calls
+    assert [rows_of_epoch(one, n) for n in (2, 0, 1)] == [orders[1, n] for n in (2, 0, 1)]  # whatever the order of the calls
     for a, b in itertools.combinations(orders.values(), 2):
         assert a != b
         assert sorted(map(sorted, a)) != sorted(map(sorted, b))  # the pairs are grouped differently
@@ -241,7 +241,7 @@ def test_the_last_batches_of_an_evaluation_are_small_so_that_two_workers_finish_
     left = sum(lengths) - np.cumsum([0, *(int((batch.src != PAD).sum()) for batch in batches)])[:-1]
     assert max(sizes) <= 2048 and 2 * min(sizes[:3]) > 2048  # the first batches are full
     assert all(size <= max(1024, tokens / 4) for size, tokens in zip(sizes, left, strict=True))
-    assert all(size > 1024 - max(lengths) for size in sizes[:-1])  # only the last batch may be smaller than necessary
+    assert all(size > 1024 - max(lengths) for size in sizes[:-1])  # only the last batch may be far below 1024 tokens
     workers = [0, 0]
     for size in sizes:
         workers[workers.index(min(workers))] += size  # the next batch goes to the worker that is free first
@@ -318,12 +318,12 @@ def test_sampled_batches_are_a_function_of_the_seed_and_their_number(
     whole, fixed = (list(itertools.islice(stream(0, p), 29)) for p in (0.3, 0.0))
     for start in (0, 1, 7, 17, 28):
         resumed = stream(start)
-        next(stream(start + 1, 0.5))  # another stream, which reseeds the generator, changes nothing
+        next(stream(start + 1, 0.5))  # reading another stream reseeds the generator, but must change nothing here
         assert all(map(same, itertools.islice(resumed, 29 - start), whole[start:]))
     assert not any(same(one, other) for one, other in zip(whole, itertools.islice(stream(0, seed=6), 29), strict=True))
     longer = 0
     for i, (one, usual) in enumerate(zip(whole, fixed, strict=True)):
-        assert torch.equal(one.index, usual.index)  # which pairs make a batch does not depend on the pieces
+        assert torch.equal(one.index, usual.index)  # which pairs form a batch does not depend on the sampled pieces
         for ids, target, row in zip(one.src, one.tgt, one.index.tolist(), strict=True):
             assert vocabulary.src.decode(ids.tolist()) == data.pairs("train")[row]["src"]
             assert vocabulary.tgt.decode(target.tolist()) == data.pairs("train")[row]["tgt"]

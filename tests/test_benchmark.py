@@ -1,4 +1,4 @@
-"""Tests of scripts/benchmark.py: operation counts, ratios, the contestants it leaves out, and a small measurement."""
+"""Tests of scripts/benchmark.py: operation counts, speed ratios, the programs it leaves out, and a small measurement."""
 
 import importlib.util
 import json
@@ -122,7 +122,7 @@ def test_ratios_compare_the_bursts_of_a_round() -> None:
 
 
 def test_a_case_has_medians_ratios_and_peaks() -> None:
-    """The ratios are 2, 1 and 2 if our bursts take 1, 2 and 3 seconds, and another program's take 2, 2 and 6 seconds."""
+    """The ratios are 2, 1 and 2 if our measurements take 1, 2 and 3 seconds, and another program's take 2, 2 and 6 seconds."""
     missing = Measured({}, left_out="not installed")
     result = case_result("transformer", "tokens/s", {OURS: bursts(1, 2, 3), "it": bursts(2, 2, 6), "none": missing})
     ours, it = result.rows
@@ -159,7 +159,7 @@ wire.serve(burst)
 
 
 def contestant(folder: Path, name: str, fails_at: int = -1) -> Contestant:
-    """Returns a contestant that replies with constant times, and that fails if a request is for `fails_at` steps."""
+    """Returns a program to measure that reports constant times, and that fails if it is asked for `fails_at` steps."""
     (folder / "contestant.py").write_text(CONTESTANT, encoding="utf-8")
     return Contestant(name, [sys.executable, str(folder / "contestant.py")], {"version": "1.2", "fails_at": fails_at})
 
@@ -241,7 +241,7 @@ def test_ctranslate2_is_left_out_if_it_does_not_support_the_model(tmp_path: Path
 def test_without_the_end_symbol_every_sentence_has_the_same_length(beam: int) -> None:
     model = transformer().eval()
     with torch.no_grad():
-        model.output.weight[EOS] *= 100  # without forbid_end, both sentences would end at once
+        model.output.weight[EOS] *= 100  # without forbid_end, both translations would end immediately
     forbid_end(model)
     src = torch.tensor([[5, 6, EOS], [7, EOS, PAD]])
     found = search(model, src, Search(beam=beam, length_factor=0.0, length_offset=6), BOS, EOS)
@@ -276,7 +276,7 @@ def error_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
         ("cases=[beam]", "did you mean benchmark.cases?"),
         ("benchmark.peers.fairseq=python", "there are joeynmt, eole"),
         ("benchmark.peers.eole=/nowhere/python", "no such program; give the path of that environment's Python"),
-        ("benchmark.checkpoint=nowhere", "no such file, and no run with checkpoints/best.ckpt in it"),
+        ("benchmark.checkpoint=nowhere", "no such file, and no folder that contains checkpoints/best.ckpt"),
         ("benchmark.birnn.cell=gur", "benchmark.birnn.cell=gur: choose one of gru, lstm; did you mean gru?"),
         ("model=birnn", "give a transformer"),
         ("model.norm=none", "the other programs have no such option"),

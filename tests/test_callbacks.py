@@ -44,7 +44,7 @@ FIXED = ["Le chat dort.", "Elle a faim."]
 
 
 def view(fixed: list[str] = FIXED, **chosen: int) -> TensorBoardViews:
-    """Returns the views with only the `chosen` ones switched on, for example attention_every=4 or translations=2."""
+    """Returns the views with only the `chosen` ones enabled, for example attention_every=4 or translations=2."""
     given = {"attention": "attention_every" in chosen, "heads": 0, "translations": 0, "diagnosis": 0, **chosen}
     return TensorBoardViews(Views(**given), fixed)
 
@@ -227,7 +227,7 @@ def output(console: Console) -> str:
 
 @pytest.fixture(autouse=True)
 def log_to_caplog(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Propagates our log to the root logger, which caplog reads; a run in another test may have disabled propagation."""
+    """Propagates our log to the root logger, which caplog reads, because another test may have disabled propagation."""
     monkeypatch.setattr(logging.getLogger("entente"), "propagate", True)
     caplog.set_level(logging.INFO, "entente")
 
@@ -248,7 +248,7 @@ def test_progress_without_a_terminal(vocabulary: Vocabulary, tmp_path: Path, cap
 def test_progress_counts_optimiser_steps(vocabulary: Vocabulary, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fit(translator(vocabulary, max_steps=6), tmp_path, TrainingProgress(), accumulate_grad_batches=3)
     steps = [int(x.split()[1].split("/")[0]) for x in lines(caplog)]
-    assert steps == [1, 2, 4, 5, 6], "validation is after batches 4, 8, 12 and 16; the lines count steps of 3 batches"
+    assert steps == [1, 2, 4, 5, 6], "validation runs after batches 4, 8, 12 and 16, but the lines count steps of 3 batches"
 
 
 def test_progress_on_a_terminal(

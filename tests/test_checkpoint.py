@@ -116,11 +116,11 @@ def test_a_pickle_that_would_write_a_file_does_not(saved: Path, tmp_path: Path) 
         with pytest.raises(InputError, match="not a (readable )?checkpoint"):
             load(str(path))
     assert not victim.exists()
-    pickle.loads(plain.read_bytes())  # Python itself, in contrast, runs the code in the pickle
+    pickle.loads(plain.read_bytes())  # unlike our reader, pickle.loads runs the code
     assert victim.exists()
 
 
-def edited(key: str, value: object) -> Callable[[dict[str, Any]], None]:
+def setter(key: str, value: object) -> Callable[[dict[str, Any]], None]:
     """Returns a function that sets the entry at `key`, a path with slashes, or removes the entry if the value is None."""
 
     def edit(content: dict[str, Any]) -> None:
@@ -148,30 +148,30 @@ def forge(content: Any, path: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (edited(ENTRY, None), "a checkpoint of another program"),
-        (edited(f"{ENTRY}/schema", SCHEMA - 1), f"its format is {SCHEMA - 1}, but this version reads format {SCHEMA}"),
-        (edited(f"{ENTRY}/schema", SCHEMA + 1), f"its format is {SCHEMA + 1}"),
-        (edited(f"{ENTRY}/config/model/name", "os.system"), "model.name=os.system: choose one of birnn, transformer"),
-        (edited(f"{ENTRY}/config/model/d_hidden", 10**9), "model.d_hidden=1000000000"),
-        (edited(f"{ENTRY}/config/model/d_hidden", 4096), "the model has"),  # refused before memory is allocated
-        (edited(f"{ENTRY}/config/model/d_hiden", 11), "did you mean model.d_hidden?"),
-        (edited(f"{ENTRY}/config/model", ["birnn"]), "of the wrong kind"),
-        (edited(f"{ENTRY}/config", None), "a part of the checkpoint is missing"),
-        (edited(f"{ENTRY}/vocabulary/src", torch.zeros(9, dtype=torch.uint8)), "the tokenizer is damaged"),
-        (edited("state_dict", None), "a part of the checkpoint is missing"),
-        (edited("state_dict/model.output.weight", None), "output.weight is missing"),
-        (edited("state_dict/model.extra", torch.zeros(3)), "extra is not in the model"),
-        (edited("state_dict/model.cell.bias_ih", torch.zeros(1).expand(33)), "cell.bias_ih"),  # one number expanded to 33
-        (edited("state_dict/model.cell.bias_ih", torch.zeros(34)), r"is \(34,\), the model has \(33,\)"),
-        (edited("state_dict/model.cell.bias_ih", "zeros"), "of the wrong kind"),
-        (edited(f"{ENTRY}/schema", "x" * 10**6), f"its format is x{{77}}\\.\\.\\., but this version reads format {SCHEMA}"),
-        (edited(f"{ENTRY}/schema", torch.tensor([1, 2])), "its format is Tensor"),
-        (edited(f"{ENTRY}/config/model/name", ["birnn"]), r"model\.name=\[birnn\]: choose one of"),
-        (edited(f"{ENTRY}/config", ["model"]), "of the wrong kind"),
-        (edited(f"{ENTRY}/config/model", 7), "of the wrong kind"),
-        (edited("global_step", "\x1b[2J"), "of the wrong kind"),
-        (edited(f"{ENTRY}/vocabulary/src", torch.zeros(1, dtype=torch.uint8).expand(10**12)), "not a dense tensor"),
-        (edited(f"{ENTRY}/vocabulary/src", torch.zeros(1, dtype=torch.uint8).as_strided((10**12, 1), (0, 1))), "not a dense"),
+        (setter(ENTRY, None), "a checkpoint from another program"),
+        (setter(f"{ENTRY}/schema", SCHEMA - 1), f"its format is {SCHEMA - 1}, but this version reads format {SCHEMA}"),
+        (setter(f"{ENTRY}/schema", SCHEMA + 1), f"its format is {SCHEMA + 1}"),
+        (setter(f"{ENTRY}/config/model/name", "os.system"), "model.name=os.system: choose one of birnn, transformer"),
+        (setter(f"{ENTRY}/config/model/d_hidden", 10**9), "model.d_hidden=1000000000"),
+        (setter(f"{ENTRY}/config/model/d_hidden", 4096), "but the model needs"),  # refused before memory is allocated
+        (setter(f"{ENTRY}/config/model/d_hiden", 11), "did you mean model.d_hidden?"),
+        (setter(f"{ENTRY}/config/model", ["birnn"]), "of the wrong kind"),
+        (setter(f"{ENTRY}/config", None), "a part of the checkpoint is missing"),
+        (setter(f"{ENTRY}/vocabulary/src", torch.zeros(9, dtype=torch.uint8)), "the tokenizer is damaged"),
+        (setter("state_dict", None), "a part of the checkpoint is missing"),
+        (setter("state_dict/model.output.weight", None), "output.weight is missing"),
+        (setter("state_dict/model.extra", torch.zeros(3)), "extra is not in the model"),
+        (setter("state_dict/model.cell.bias_ih", torch.zeros(1).expand(33)), "cell.bias_ih"),  # one number expanded to 33
+        (setter("state_dict/model.cell.bias_ih", torch.zeros(34)), r"has shape \(34,\), but the model needs \(33,\)"),
+        (setter("state_dict/model.cell.bias_ih", "zeros"), "of the wrong kind"),
+        (setter(f"{ENTRY}/schema", "x" * 10**6), f"its format is x{{77}}\\.\\.\\., but this version reads format {SCHEMA}"),
+        (setter(f"{ENTRY}/schema", torch.tensor([1, 2])), "its format is Tensor"),
+        (setter(f"{ENTRY}/config/model/name", ["birnn"]), r"model\.name=\[birnn\]: choose one of"),
+        (setter(f"{ENTRY}/config", ["model"]), "of the wrong kind"),
+        (setter(f"{ENTRY}/config/model", 7), "of the wrong kind"),
+        (setter("global_step", "\x1b[2J"), "of the wrong kind"),
+        (setter(f"{ENTRY}/vocabulary/src", torch.zeros(1, dtype=torch.uint8).expand(10**12)), "not a dense tensor"),
+        (setter(f"{ENTRY}/vocabulary/src", torch.zeros(1, dtype=torch.uint8).as_strided((10**12, 1), (0, 1))), "not a dense"),
     ],
 )
 def test_foreign_and_changed_checkpoints_are_refused_in_one_line(
@@ -185,7 +185,7 @@ def test_foreign_and_changed_checkpoints_are_refused_in_one_line(
     assert len(refused.value.problems) == 1
 
 
-def layered(n_layers: int, d_ff: int, folder: Path) -> dict[str, Any]:
+def content_with_shared_memory(n_layers: int, d_ff: int, folder: Path) -> dict[str, Any]:
     """Returns the content of a Transformer's checkpoint in which all weights share one block of memory."""
     pairs = Dataset.from_dict({"src": ["un deux trois", "trois"], "tgt": ["one two three", "three"]})
     vocabulary = Vocabulary.train(pairs, vocab_size=300, type="bpe", joint=True, cache_dir=folder)
@@ -204,7 +204,7 @@ def test_weights_that_share_memory_are_refused_before_the_model_allocates_its_ow
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "shared.ckpt"
-    forge(layered(11, 65536, tmp_path), path)
+    forge(content_with_shared_memory(11, 65536, tmp_path), path)
     built = []
     build = checkpoint.build
     monkeypatch.setattr(checkpoint, "build", lambda *given: built.append(build(*given)) or built[-1])
@@ -290,7 +290,7 @@ ODD_VALUES: dict[str, Callable[[], Any]] = {
     "an empty list": lambda: [],
     "an empty mapping": lambda: {},
 }
-# Places in a checkpoint, as sequences of nested keys. The tests try odd values at each of these places.
+# Paths to entries of a checkpoint, as tuples of nested keys. The test tries odd values at each of these paths.
 PLACES = [
     (),
     (ENTRY,),

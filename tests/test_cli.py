@@ -37,7 +37,7 @@ Command = Callable[..., Ended]
 
 
 def check(config: dict[str, Any]) -> list[str]:
-    """Returns the problems in the parts `optim` and `search` only. The tests pass it in place of a command's own check."""
+    """Returns the problems in the parts `optim` and `search` only. The tests use this function as a command's check."""
     return [*problems(Optim, "optim", config.get("optim", {})), *problems(Search, "search", config["search"])]
 
 
@@ -61,7 +61,7 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     return called
 
 
-def refused(command: Command, name: str, *overrides: str, **options: Any) -> list[str]:
+def errors_of(command: Command, name: str, *overrides: str, **options: Any) -> list[str]:
     """Checks that a command is refused before it runs, and returns its error messages."""
     code, lines, ran = command(name, *overrides, **options)
     assert code == 2 and ran == [] and all(line.startswith("error: ") for line in lines)
@@ -94,7 +94,7 @@ def refused(command: Command, name: str, *overrides: str, **options: Any) -> lis
     ids=str,
 )
 def test_a_wrong_setting_is_one_line_with_the_nearest_right_name(overrides: list[str], words: str, command: Command) -> None:
-    [line] = refused(command, "train", *overrides)
+    [line] = errors_of(command, "train", *overrides)
     assert words in line
 
 
@@ -148,7 +148,7 @@ def test_a_pickle_that_could_run_code_is_not_run_again(flag: str) -> None:
 
 @pytest.mark.parametrize("name", ["evaluate", "translate", "attention"])
 def test_a_checkpoint_must_be_given(name: str, command: Command) -> None:
-    assert refused(command, name) == ["checkpoint is not set: give it as checkpoint=VALUE"]
+    assert errors_of(command, name) == ["checkpoint is not set: give it as checkpoint=VALUE"]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_checkpoint_must_be_given(name: str, command: Command) -> None:
     ids=["every kind", "missing and unknown", "missing", "values", "a part less"],
 )
 def test_all_mistakes_are_reported_together(overrides: list[str], lines: list[str], command: Command) -> None:
-    assert refused(command, "train", *overrides, check=check) == lines
+    assert errors_of(command, "train", *overrides, check=check) == lines
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_all_mistakes_are_reported_together(overrides: list[str], lines: list[st
     ids=["nearest choice", "order", "no guess", "a choice that chooses", "a choice without a part", "sweep"],
 )
 def test_settings_are_checked_by_the_choices_that_were_meant(overrides: list[str], wrong: list[str], command: Command) -> None:
-    assert [line.partition(":")[0] for line in refused(command, "train", *overrides)] == wrong
+    assert [line.partition(":")[0] for line in errors_of(command, "train", *overrides)] == wrong
 
 
 def test_a_value_that_is_surely_valid_is_never_refused() -> None:
@@ -295,7 +295,7 @@ def raise_error(error: BaseException) -> Callable[[object], None]:
     ("error", "code", "lines"),
     [
         (InputError("a file: is\nnot there", "nor this"), 2, ["error: a file: is not there", "error: nor this"]),
-        (Interrupted("saved at step 3; go on with\nresume=x"), 75, ["saved at step 3; go on with resume=x"]),
+        (Interrupted("saved at step 3; continue with\nresume=x"), 75, ["saved at step 3; continue with resume=x"]),
         (KeyboardInterrupt(), 130, []),
     ],
     ids=["wrong", "interrupted", "Ctrl-C"],
@@ -333,7 +333,7 @@ def test_a_run_is_resumed_with_its_own_configuration(tmp_path: Path, command: Co
 @pytest.mark.parametrize("unknown", [[], ["model.d_hidden=3"]], ids=["", "a setting of another model"])
 def test_settings_that_a_resumed_run_would_ignore_are_refused(unknown: list[str], tmp_path: Path, command: Command) -> None:
     run = write_run(tmp_path, yaml.safe_dump(STORED))
-    assert refused(command, "train", f"resume={run}", "model.n_heads=2", "trainer.threads=2", "+x=1", *unknown) == [
+    assert errors_of(command, "train", f"resume={run}", "model.n_heads=2", "trainer.threads=2", "+x=1", *unknown) == [
         f"resume={run} continues with that run's own settings; leave out {override}"
         for override in ("model.n_heads=2", "+x=1", *unknown)
     ]
@@ -341,14 +341,14 @@ def test_settings_that_a_resumed_run_would_ignore_are_refused(unknown: list[str]
 
 def test_a_stored_configuration_is_checked_too(tmp_path: Path, command: Command) -> None:
     run = write_run(tmp_path, yaml.safe_dump({**STORED, "search": {"beam": 0}}))
-    [line] = refused(command, "train", f"resume={run}", check=check)
+    [line] = errors_of(command, "train", f"resume={run}", check=check)
     assert line == f"{run}/config.yaml: search.beam=0: give a whole number from 1 to 1000"
 
 
 @pytest.mark.parametrize("content", ["", "- 1", "3", "a: [", "\0", "a: &a [*a]\n? {}", None], ids=repr)
 def test_a_directory_that_is_no_run_is_refused(content: str | None, tmp_path: Path, command: Command) -> None:
     run = str(tmp_path) if content is None else write_run(tmp_path, content)
-    [line] = refused(command, "train", f"resume={run}", check=check)
+    [line] = errors_of(command, "train", f"resume={run}", check=check)
     assert line.startswith(f"resume={run}: ")
 
 

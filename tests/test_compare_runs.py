@@ -1,4 +1,4 @@
-"""Tests the comparison of finished runs outside a suite: their differences, their pairing and the analysis of their errors."""
+"""Tests the comparison of runs that form no suite: differing settings, grouping by seed, and the analysis of errors."""
 
 import random
 import subprocess
@@ -34,7 +34,7 @@ BASE: dict[str, Any] = {
 
 
 def write(folder: Path, name: str, damage: float = 0.1, **changes: Any) -> Path:
-    """Writes a finished run and returns its directory. `changes` are settings that differ from BASE, as KEY or PART__KEY."""
+    """Writes a finished run and returns its directory. `changes` replace settings of BASE: KEY=... or PART__KEY=..."""
     config = yaml.safe_load(yaml.safe_dump(BASE)) | {"name": name}
     for key, value in changes.items():
         part, _, last = key.rpartition("__")
@@ -78,7 +78,7 @@ def test_settings_that_differ_are_listed_and_more_than_one_gets_a_warning(tmp_pa
         "model.dropout": [0.1, 0.1, 0.3, 0.1],
         "model.residual": [["self", "cross"], [], ["self", "cross"], "???"],
         "optim.lr": [0.003, 0.003, 0.1, 0.003],
-    }  # n_heads and d_hidden do not differ: only one of the models has each of them
+    }  # n_heads and d_hidden are not listed: each has the same value in all runs that have it
     assert [warning.partition(";")[0] for warning in suite.warnings()] == [
         "two differs from transformer in 2 settings (model.dropout, optim.lr)",
         "birnn differs from transformer in 2 settings (seed, model.name)",
@@ -156,11 +156,11 @@ def test_words_by_frequency_by_hand() -> None:
     rows = by_frequency(trained, reference, one, other, reference & one, reference & other)
     numbers = {row["frequency"]: (row["words"], row["right"], row["precision"], row["recall"], row["f"]) for row in rows}
     assert numbers == {
-        "0": (0, [0, 0], [0, 0], [0, 0], [0, 0]),  # "emu" is not in the training text
+        "0": (0, [0, 0], [0, 0], [0, 0], [0, 0]),  # "emu", which is neither in the training text nor in the reference
         "1": (1, [0, 1], [0, 1], [0, 1], [0, 1]),
         "4": (1, [0, 0], [0, 0], [0, 0], [0, 0]),
         "5-9": (1, [1, 0], [1, 0], [1, 0], [1, 0]),
-        # `one` has "the" three times, the reference only twice.
+        # "the" occurs three times in the translation `one`, but only twice in the reference.
         "1000+": (2, [2, 0], [pytest.approx(2 / 3), 0], [1, 0], [pytest.approx(4 / 5), 0]),
     }
 
@@ -176,12 +176,12 @@ def test_the_sentences_that_differ_most_come_first() -> None:
     one = Translations(source=["a", "b", "c"], reference=references, translation=["one two three", "four", "seven"])
     other = Translations(source=["a", "b", "c"], reference=references, translation=["one two", "four five six", "seven"])
     found = most_different([one, other])
-    assert [row["source"] for row in found] == ["b", "a"]  # the translations of c are equal
+    assert [row["source"] for row in found] == ["b", "a"]  # the two translations of c are equal, so c is left out
     assert found[0]["translations"] == ["four", "four five six"] and found[0]["chrf"][1] == pytest.approx(100)
 
 
 def files_of(folder: Path, lines: Mapping[str, str]) -> dict[str, Any]:
-    """Writes the parallel files of a corpus and returns the part `data` of a configuration that names them."""
+    """Writes the parallel files of a corpus, and returns the `data` section of a configuration that reads these files."""
     for name, text in lines.items():
         (folder / name).write_text(text)
     sides = {part: {"src": f"{part}.fr", "tgt": f"{part}.en"} for part in ("train", "valid")}

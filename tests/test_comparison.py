@@ -100,8 +100,8 @@ def write_suite(root: Path, runs: Mapping[str, dict[str, Any] | None], states: M
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the directory of a suite of a baseline and five variants: as good as the baseline, worse, stuck on the plateau,
-    crashed without files, and killed for one of two seeds."""
+    """Returns the directory of a suite with a baseline and five variants. One is as good as the baseline, one is worse, one is
+    stuck on the plateau, one crashed without writing files, and one was killed for one of its two seeds."""
     damage = {"baseline": (0.1, 0.12), "twin": (0.11, 0.115), "damaged": (0.5, 0.6), "empty": (1, 1), "gone": None}
     runs: dict[str, dict[str, Any] | None] = {}
     for variant, shares in damage.items():
@@ -154,7 +154,7 @@ def test_scores_and_p_are_those_of_the_sacrebleu_command(root: Path, comparison:
 
 
 def test_holm_by_hand() -> None:
-    # The sorted p values are multiplied: 0.01 x 4, 0.02 x 3, 0.03 x 2, 0.5 x 1; no product may be below an earlier one.
+    # In ascending order, the p values are multiplied by 4, 3, 2 and 1. A product below an earlier one is raised to it.
     assert holm({"d": 0.5, "b": 0.02, "a": 0.01, "c": 0.03}) == pytest.approx({"a": 0.04, "b": 0.06, "c": 0.06, "d": 0.5})
     assert holm({"a": 0.04, "b": 0.04}) == pytest.approx({"a": 0.08, "b": 0.08})
     assert holm({"a": 0.6, "b": 0.9}) == {"a": 1.0, "b": 1.0}
@@ -227,7 +227,7 @@ def test_every_variant_is_a_row_with_its_verdict(comparison: Comparison) -> None
 def test_a_single_seed_has_no_deviation(comparison: Comparison, root: Path) -> None:
     half = row(comparison, "half")
     assert half["test bleu_sd"] is None and half["test chrf_sd"] is None
-    baseline = read_suite(root).runs[0].metrics["test"].bleu  # seed 2 was killed, so only seed 1's baseline counts
+    baseline = read_suite(root).runs[0].metrics["test"].bleu  # seed 2 of `half` was killed, so only seed 1 is compared
     assert half["test difference"] == pytest.approx(half["test bleu"] - baseline)
 
 
@@ -410,7 +410,7 @@ def test_a_single_seed_is_said_to_be_one(tmp_path: Path) -> None:
 
 
 class Page(HTMLParser):
-    """Parses a page into the addresses that a browser would load, the ids, and the text outside scripts."""
+    """Collects from an HTML page the addresses that a browser would load, the ids, and the text outside scripts."""
 
     VOID = {"meta", "br", "img", "hr", "input", "link"}
 
@@ -451,7 +451,7 @@ def test_the_page_needs_nothing_but_itself(html: str) -> None:
     parsed = Page(html)
     assert parsed.open == [] and all(address.startswith("#") for address in parsed.loads)
     assert not re.search(r"url\((?!['\"]?#)|@import|<link|<iframe|fetch\(|XMLHttp", html)
-    assert len(parsed.ids) == len(set(parsed.ids)) > 10  # otherwise a chart could show a shape of another chart
+    assert len(parsed.ids) == len(set(parsed.ids)) > 10  # with equal ids, a chart could show a shape of another
     assert {address.removeprefix("#") for address in parsed.loads} <= set(parsed.ids)
 
 
@@ -464,7 +464,7 @@ def test_the_page_has_a_verdict_on_each_variant(html: str, comparison: Compariso
     assert "suite=<small>" in text and comparison.signature in text  # `<small>` is escaped
     why = text[text.rindex("Why it failed") :]
     assert all(place in why for place in PLACES) and "rank collapse" in why
-    assert "Nothing was measured inside its runs." in why  # this is about `gone`
+    assert "Nothing was measured inside its runs." in why  # the variant `gone` wrote no files
 
 
 def test_each_row_of_the_table_has_the_headings_columns(html: str) -> None:
@@ -499,7 +499,7 @@ def test_the_links_of_a_row_lead_to_its_proof_its_curves_and_its_failure(html: s
             assert target.is_visible() and browser.evaluate(
                 "document.querySelector(':target').getBoundingClientRect().top < innerHeight"
             )
-            if link != "curves":  # the link has opened the folded part of this variant
+            if link != "curves":  # the other links unfold the details of the variant
                 assert browser.locator("details[open]", has=target).locator("summary").inner_text() == "damaged: worse"
             browser.go_back()
         assert problems == []
@@ -520,7 +520,7 @@ def test_the_page_fits_a_phone_a_dark_screen_and_paper(html: str, tmp_path: Path
         text, fill = browser.evaluate(style)
         background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
         assert brightness(text) - brightness(background) > 150 and fill == text
-        browser.set_viewport_size({"width": 1047, "height": 700})  # A4 in landscape, less its margins
+        browser.set_viewport_size({"width": 1047, "height": 700})  # A4 landscape without its margins
         browser.emulate_media(media="print")
         assert brightness(browser.evaluate("getComputedStyle(document.body).backgroundColor")) > 250
         assert browser.evaluate("Math.max(...[...document.querySelectorAll('table')].map(t => t.offsetWidth))") < 1047

@@ -30,7 +30,7 @@ def write(tmp_path: Path) -> Callable[..., Sides]:
 
 @pytest.fixture
 def read(tmp_path: Path, write: Callable[..., Sides]) -> Callable[..., Corpus]:
-    """Returns a function that reads a corpus of good files. Keyword arguments replace some of the files and settings."""
+    """Returns a function that reads a corpus of valid files. Its keyword arguments replace some files and settings."""
     good = {
         "train": write("train", "un\ndeux\ntrois\n", "one\ntwo\nthree\n"),
         "valid": write("valid", "a\nb\n", "c\nd\n"),
@@ -68,7 +68,7 @@ def test_dropped_pairs_are_counted(read: Callable[..., Corpus], write: Callable[
     tgt = "one two three\nx\nb\n\ny\n\na b c d"
     corpus = read(train=write("t", src, tgt), valid=write("v", src, tgt), test=write("s", src, tgt), max_words=3)
     assert corpus.train.to_dict() == {"src": ["un deux trois"], "tgt": ["one two three"]}
-    assert len(corpus.valid) == len(corpus.tests["test"]) == 4  # evaluation includes long sentences
+    assert len(corpus.valid) == len(corpus.tests["test"]) == 4  # over-long sentences are dropped only from train
     assert corpus.dropped == {"train: empty": 3, "train: over-long": 3, "valid: empty": 3, "test: empty": 3}
     uneven = read(train=write("u", "un deux trois\nun deux\nun", "one\none\none two three"), max_ratio=2.5)
     assert uneven.train.to_dict() == {"src": ["un deux"], "tgt": ["one"]}
@@ -91,7 +91,11 @@ GZ = gzip.compress(b"un\ndeux\ntrois\n" * 97, mtime=0)
     [
         (b"", "bad.fr: the file is empty$"),
         (gzip.compress(b"", mtime=0), "bad.fr: the file is empty$"),
-        (b"a\nb\n", r"bad.en has more lines \(3\) than .*bad.fr \(2\): line N must translate line N$"),
+        (
+            b"a\nb\n",
+            r"bad.en has more lines \(3\) than .*bad.fr \(2\): "
+            "each line must be the translation of the same line in the other file$",
+        ),
         (b"\n \n\t", "bad.fr and .*bad.en: no sentence pair left after dropping empty, over-long and uneven ones$"),
         ("un\nété\nb".encode("latin-1"), "bad.fr, line 2: not UTF-8 text; "),
         (b"\xef\xbb\xbfa\n\xff\nc", "bad.fr, line 2: not UTF-8 text; "),

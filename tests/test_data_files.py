@@ -159,7 +159,7 @@ def test_keys_and_columns_by_name(read: Callable[..., list[Pair]]) -> None:
     assert read("x.jsonl", '{"translation": {"English": "b", "French": "a"}}', chosen) == [("a", "b")]
     assert read("x.jsonl", '{"src": "a", "tgt": "b", "translation": {"fr": "c", "en": "d"}}') == [("c", "d")]
     assert read("x.jsonl", GOOD * 2, SWAPPED) == [("b", "a")] * 2
-    with pytest.raises(InputError, match=r"x\.jsonl: no column 3 of 2$"):
+    with pytest.raises(InputError, match=r"x\.jsonl: no column 3; there are only 2$"):
         read("x.jsonl", GOOD, Columns(("fr", "en"), 1, 3))
     table = pa.table({"English": ["b"], "n": [1], "French": ["a"]})
     for columns in (chosen, Columns(("fr", "en"), 3, 1)):
@@ -186,7 +186,7 @@ INVALID = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1
         ("x.csv", "fr;en\na;b\n", BY_NAME, ": no column is named fr or src; "),
         ("x.tsv", "fr\ten\n", Columns(("fr", "en"), "French", "en"), ": no column is named French; "),
         ("x.tsv", "a\tb\nc\nd\te", BY_NUMBER, ", row 2: no en text in column 2 of 1$"),
-        ("x.tsv", "a\tb\nc\td", Columns(("fr", "en"), 1, 3), ": no column 3 of 2$"),
+        ("x.tsv", "a\tb\nc\td", Columns(("fr", "en"), 1, 3), ": no column 3; there are only 2$"),
         ("x.tsv", b"a\tb\nc\t\xe9", BY_NUMBER, ", line 2: not UTF-8 text; "),
         ("x.csv", 'a,b\nc,"d\ne', BY_NUMBER, r", line 3: not valid CSV \("),
         ("x.csv", 'a,b\nc,"d"e\n', BY_NUMBER, r", line 2: not valid CSV \("),
@@ -204,7 +204,7 @@ INVALID = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1
         ("x.parquet", b"", BY_NAME, ": not a Parquet file, or a damaged one .* 0 bytes"),
         ("x.parquet", b"PAR1, or so it says; PAR1", BY_NAME, ": not a Parquet file, or a damaged one "),
         ("x.parquet", parquet(pa.table({"a": ["b"]})), BY_NAME, ": no column is named fr or src; "),
-        ("x.parquet", parquet(TEXT), Columns(("fr", "en"), 1, 3), ": no column 3 of 2$"),
+        ("x.parquet", parquet(TEXT), Columns(("fr", "en"), 1, 3), ": no column 3; there are only 2$"),
         ("x.parquet", parquet(TEXT.set_column(1, "en", pa.array([1, 2, 3]))), BY_NAME, ", row 1: no en text in column 2 of 2$"),
         ("x.parquet", parquet(pa.table({"fr": ["a", "b"], "en": ["c", None]})), BY_NAME, ", row 2: no en text in column 2 "),
         ("x.parquet", parquet(pa.table({"fr": INVALID, "en": ["c"]})), BY_NAME, ": not a Parquet file, .*utf-8"),

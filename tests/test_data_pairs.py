@@ -110,12 +110,12 @@ def test_pairs_are_not_in_memory_but_in_files_without_a_name(monkeypatch: pytest
 
 
 def give_disk(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
-    """Makes the free space of the disk seem to be `free` bytes."""
+    """Makes the disk appear to have `free` bytes of free space."""
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
 
 
 def test_text_that_needs_more_than_half_of_the_disk_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "MAX_BLOCK_PAIRS", 211)  # several blocks, each of which takes some space of its own
+    monkeypatch.setattr(pairs, "MAX_BLOCK_PAIRS", 211)  # several blocks, each of which adds overhead to the file
     give_disk(monkeypatch, 122_880)
     fits = [("phrase", "sentence")] * 2003
     assert len(Pairs(fits)) == len(fits)  # about 50 kB
@@ -127,7 +127,7 @@ def test_text_that_needs_more_than_half_of_the_disk_is_refused(monkeypatch: pyte
 
 def test_a_few_bytes_of_parquet_do_not_fill_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     give_disk(monkeypatch, 20_480_000)
-    monkeypatch.setattr(pairs, "MAX_BLOCK_PAIRS", 10_000)  # so many that only the number of characters ends a block
+    monkeypatch.setattr(pairs, "MAX_BLOCK_PAIRS", 10_000)  # large, so that only LONGEST_BLOCK ends a block
     monkeypatch.setattr(pairs, "LONGEST_BLOCK", 1 << 23)
     repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 101, pa.int32()), pa.array(["x" * 499_979]))
     table = pa.table({"fr": repeated.cast(pa.string()), "en": ["y"] * 101})

@@ -90,9 +90,9 @@ def corpus(pairs: Dataset) -> Corpus:
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_stored_ids_are_those_in_memory(corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path, plain: bool) -> None:
-    vocabulary = Vocabulary.train(corpus.train, 290, "bpe", plain, plain_source=plain)  # `plain` is also the value of `joint`
+    vocabulary = Vocabulary.train(corpus.train, 290, "bpe", plain, plain_source=plain)  # sets `joint` and `plain_source`
     memory = TranslationData(corpus, vocabulary, 211, seed=3)
-    for _ in range(2):  # the ids are encoded, then read from the cache
+    for _ in range(2):  # the first time, texts are encoded; the second time, ids are read from the cache
         stored = TranslationData(corpus, vocabulary, 211, seed=3, cache_dir=tmp_path)
         assert lists(stored.ids("train")) == lists(memory.ids("train")) and len(list(tmp_path.iterdir())) == 2
         for one, other in zip(stored.ids("train"), memory.ids("train"), strict=True):
@@ -105,7 +105,7 @@ def test_stored_ids_are_those_in_memory(corpus: Corpus, vocabulary: Vocabulary, 
         ]
     assert lists(stored.ids("valid")) == lists(memory.ids("valid")) and len(list(tmp_path.iterdir())) == 2
     TranslationData(corpus, vocabulary, 211, seed=3, overfit=True, cache_dir=tmp_path).ids("train")
-    assert len(list(tmp_path.iterdir())) == 2  # the ids of the batch to memorise are not stored
+    assert len(list(tmp_path.iterdir())) == 2  # with overfit=True, ids are not stored
 
 
 @given(

@@ -1,4 +1,7 @@
-"""Tests law 12: N processes equal one process that accumulates N batches. As a script, this file records training steps."""
+"""Tests that training on N processes equals training on one process that accumulates N batches.
+
+Run as a script, this file trains each model, and records the gradients, logits and losses of all steps.
+"""
 
 import json
 import os
@@ -42,7 +45,7 @@ SETTINGS = [
 
 
 class Steps(L.Callback):
-    """Records the gradients and the loss of each step, and the logits of the first validation pairs after the step."""
+    """Records the gradients and the loss of each step, and the logits that the model then gives for some validation pairs."""
 
     def __init__(self) -> None:
         self.gradients: list[dict[str, Tensor]] = []
@@ -64,7 +67,7 @@ class Steps(L.Callback):
 
 
 def gradient_descent(self: Optim, model: nn.Module, fused: bool = False) -> torch.optim.Optimizer:
-    """Returns SGD in place of Adam, which turns the rounding error of a gradient that should be 0 into a step of full size."""
+    """Returns SGD. Adam would turn the rounding error of a gradient that should be 0 into a step of full size."""
     return torch.optim.SGD(model.parameters(), 0.5)
 
 
@@ -117,12 +120,12 @@ def test_processes_equal_one_that_accumulates_as_many_batches(
     torch.testing.assert_close(torch.load(tmp_path / "recorded.pt"), one, rtol=1e-10, atol=1e-12)
 
 
-def two(folder: Path, name: str, *more: str) -> list[str]:
-    """Returns the command that trains a small Transformer with these overrides."""
+def train_command(folder: Path, name: str, *more: str) -> list[str]:
+    """Returns the command that trains a small Transformer in the run `name`, with the further overrides `more`."""
     return command([*write_corpus(folder), *SMALL["transformer"], *SETTINGS, f"output_dir={folder}", f"name={name}", *more])
 
 
-def end(given: list[str], code: int = 0) -> str:
+def run_to_end(given: list[str], code: int = 0) -> str:
     """Runs a command, checks its exit code, and returns what it printed."""
     done = subprocess.run(given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
     assert done.returncode == code and "Traceback" not in done.stdout, done.stdout
@@ -131,23 +134,23 @@ def end(given: list[str], code: int = 0) -> str:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the directory of a run trained by two processes."""
+    """Returns the directory of a run that two processes trained without interruption."""
     folder = tmp_path_factory.mktemp("whole")
-    said = end(two(folder, "whole", "trainer.devices=2"))
+    said = run_to_end(train_command(folder, "whole", "trainer.devices=2"))
     assert said.count("2 processes, threads in each: 1") == 1 and said.count("trained 14 steps") == 1  # only one process logs
     return folder / "whole"
 
 
 @pytest.mark.slow
 def test_two_processes_give_the_same_bits_again(whole: Path, tmp_path: Path) -> None:
-    end(two(tmp_path, "again", "trainer.devices=2"))
+    run_to_end(train_command(tmp_path, "again", "trainer.devices=2"))
     assert not differences(whole, tmp_path / "again")
 
 
 @pytest.mark.slow
 def test_two_processes_evaluate_as_one(whole: Path) -> None:
     shown = [str(ROOT / "scripts" / "evaluate.py"), f"checkpoint={whole}", "trust_data=true", "split=all"]
-    end([sys.executable, *shown, f"output={whole / 'alone'}", "threads=1"])
+    run_to_end([sys.executable, *shown, f"output={whole / 'alone'}", "threads=1"])
     assert json.loads((whole / "alone" / "metrics.json").read_text()) == json.loads((whole / "metrics.json").read_text())
 
 
@@ -157,9 +160,9 @@ def test_processes_draw_different_random_numbers(whole: Path) -> None:
     assert len(states) == 2 and not torch.equal(states[0]["torch"], states[1]["torch"])
 
 
-def started(given: list[str], run: Path, step: int) -> tuple[subprocess.Popen[str], list[int]]:
-    """Starts a command, and waits until its run has a checkpoint of this step. Returns the process and the ids of its child
-    processes."""
+def start_until_checkpoint(given: list[str], run: Path, step: int) -> tuple[subprocess.Popen[str], list[int]]:
+    """Starts a command, and waits until the directory `run` has a checkpoint of this step. Returns the process and the ids of
+    its child processes."""
     process = subprocess.Popen(given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     while process.poll() is None and not (run / "checkpoints" / f"step-{step}.ckpt").exists():
         time.sleep(0.01)
@@ -172,8 +175,8 @@ def started(given: list[str], run: Path, step: int) -> tuple[subprocess.Popen[st
 def test_a_run_that_lost_a_process_or_was_stopped_resumes_to_the_same_bits(
     number: signal.Signals, rank: int, whole: Path, tmp_path: Path
 ) -> None:
-    given = two(tmp_path, "stopped", "trainer.devices=2", "resume=auto")
-    process, others = started(given, tmp_path / "stopped", 3)
+    given = train_command(tmp_path, "stopped", "trainer.devices=2", "resume=auto")
+    process, others = start_until_checkpoint(given, tmp_path / "stopped", 3)
     killed = rank == 0 and number == signal.SIGKILL
     began = time.monotonic()
     os.kill([process.pid, *others][rank], number)
@@ -185,33 +188,33 @@ def test_a_run_that_lost_a_process_or_was_stopped_resumes_to_the_same_bits(
     assert process.returncode == (-signal.SIGKILL if killed else 75), said
     how = "stopped by SIGTERM after step" if number == signal.SIGTERM else f"process {rank} (was killed by SIGKILL|has ended)"
     assert len(re.findall(how, said)) == 1, said
-    end(given)
+    run_to_end(given)
     assert not differences(whole, tmp_path / "stopped")
 
 
 @pytest.mark.slow
 def test_torchrun_trains_the_same_bits(whole: Path, tmp_path: Path) -> None:
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    program, *given = two(tmp_path, "torchrun", "trainer.devices=2")
-    end([program, *launcher, *given])
+    program, *given = train_command(tmp_path, "torchrun", "trainer.devices=2")
+    run_to_end([program, *launcher, *given])
     assert not differences(whole, tmp_path / "torchrun")
-    given = [program, *launcher, *two(tmp_path, "three", "trainer.devices=3")[1:]]
+    given = [program, *launcher, *train_command(tmp_path, "three", "trainer.devices=3")[1:]]
     said = subprocess.run(given, capture_output=True, text=True, timeout=300).stderr
     assert "error: trainer.devices=3 trainer.num_nodes=1: torchrun has started 2 processes" in said
 
 
 @pytest.mark.slow
 def test_a_run_resumes_on_another_number_of_devices_if_its_steps_take_as_many_batches(tmp_path: Path) -> None:
-    given = [*two(tmp_path, "moved", "trainer.devices=2", "model.dropout=0"), "resume=auto"]
+    given = [*train_command(tmp_path, "moved", "trainer.devices=2", "model.dropout=0"), "resume=auto"]
     run = tmp_path / "moved"
-    process, _ = started(given, run, 3)
+    process, _ = start_until_checkpoint(given, run, 3)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=90)
-    said = end(command([f"resume={run}", "trainer.devices=3"]), code=2)
+    said = run_to_end(command([f"resume={run}", "trainer.devices=3"]), code=2)
     assert f"{run}: its steps take 2 batches" in said and "3 processes with trainer.accumulate=1 take 3; change one" in said
-    said = end(command([f"resume={run}", "trainer.devices=1", "trainer.accumulate=2"]))
+    said = run_to_end(command([f"resume={run}", "trainer.devices=1", "trainer.accumulate=2"]))
     assert "written by 2 process(es) and 1 resume it, so dropout will draw different random numbers" in said
-    end(two(tmp_path, "unmoved", "trainer.devices=2", "model.dropout=0"))
+    run_to_end(train_command(tmp_path, "unmoved", "trainer.devices=2", "model.dropout=0"))
     one, other = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("moved", "unmoved"))
     assert one["valid"]["nll"] == pytest.approx(other["valid"]["nll"], rel=1e-4)  # without dropout, only rounding differs
 

@@ -42,7 +42,7 @@ VARIANTS = sorted(variant for name, variant in BROKEN if name == "transformer")
 
 
 def sentences(count: int, longest: int = 13) -> list[str]:
-    """Returns `count` sentences: an empty one, and random ones of 1 to `longest` words."""
+    """Returns `count` sentences: an empty one, followed by random ones of 1 to `longest` words."""
     generator = random.Random(3)
     words = [*WORDS, *VERBS]
     return ["", *(" ".join(generator.choices(words, k=generator.randint(1, longest))) for _ in range(count - 1))]
@@ -90,7 +90,7 @@ def test_translations_are_those_of_torch(how: Search) -> None:
 @pytest.mark.parametrize(("beam", "limit"), [(2, 3), (5, 4), (5, 8)])
 def test_an_ended_translation_comes_before_a_likelier_loop(beam: int, limit: int) -> None:
     run = loaded(tied=False)
-    with torch.no_grad():  # at every step the end symbol is likely, but repeating one piece is more likely
+    with torch.no_grad():  # make the end symbol likely at every step, but piece 5 even more likely
         constant, weight = run.model.get_submodule("decoder_norm").bias, run.model.output.weight
         constant.copy_(2 * constant.sign())
         weight.copy_(0.5 * (weight - (weight @ constant)[:, None] * constant / (constant @ constant)))
@@ -123,7 +123,7 @@ def test_a_variant_is_translated_alike_or_refused(variant: str) -> None:
 
 
 def test_unknown_arguments_and_models_are_refused() -> None:
-    """The export refuses other models than a Transformer, and arguments that this version of the Transformer lacks."""
+    """The export refuses models other than the Transformer, and arguments that the Transformer does not have."""
     assert defaults(Transformer).keys() >= ANY_VALUE
     assert set(settings_of(Transformer)) == {*defaults(Transformer), *RUNTIME}
     for name, value in (("gate", None), ("dropout_", 0.1)):
@@ -154,7 +154,7 @@ def test_positions_reach_as_far_as_a_search_can() -> None:
 
 
 def test_the_library_loads_the_written_model(tmp_path: Path) -> None:
-    """CTranslate2 loads the model with the data type that was written, and writing does not change the weights in torch."""
+    """CTranslate2 loads the model in the data type in which it was written. Writing does not change the weights in torch."""
     run = loaded()
     before = {name: value.clone() for name, value in run.model.state_dict().items()}
     for quantization, kind in ((None, "float32"), ("int8", "int8_float32")):

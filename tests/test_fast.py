@@ -131,7 +131,7 @@ def test_dropout_drops_the_asked_share_and_keeps_the_mean(p: float, shape: tuple
     assert abs(dropped.mean().item() - p) < 5 * math.sqrt(p * (1 - p) / n)
     rounded = round(p * 65536) / 65536 if fast else p
     torch.testing.assert_close(y[y != 0].unique(), torch.tensor([2 / (1 - rounded)]))
-    for lag in (1, 2, 3, 4, 101):  # neighbours are drawn from one random number but must be independent
+    for lag in (1, 2, 3, 4, 101):  # neighbouring elements use parts of one random number, but must be independent
         flat = dropped.flatten() - dropped.mean()
         assert abs((flat[lag:] * flat[:-lag]).mean().item()) < 5 * p * (1 - p) / math.sqrt(n)
     (gradient,) = torch.autograd.grad(y.sum(), x)
@@ -384,7 +384,7 @@ def test_the_largest_values_equal_those_of_a_sort(columns: int, k: int) -> None:
     values = torch.randperm(17 * columns).view(17, columns).float()
     values[3] = -torch.inf
     values[3, -2:] = torch.tensor([7.0, 3.0])  # row 3 has only two finite values, fewer than k = 5
-    values[5, 0], values[5, -1] = 1e6, 1e5  # in the first and the last group; the last may be shorter
+    values[5, 0], values[5, -1] = 1e6, 1e5  # the two largest are in the first group and the last, which may be shorter
     found, at = largest(values, k)
     torch.testing.assert_close(found, values.sort(dim=1, descending=True).values[:, :k])
     torch.testing.assert_close(values.gather(1, at), found)

@@ -40,8 +40,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def choose_operations(operations: list[str], every: int) -> list[int]:
-    """Returns the numbers of the operations that the test makes fail: one candidate in `every`, or all if ALL_FAULTS is set. In
-    a row of equal operations, such as writes to one file, only the first, the second and the last are candidates."""
+    """Returns the numbers of the operations that should fail in turn: every `every`-th candidate, or all if ALL_FAULTS is set.
+    In a series of equal operations, such as writes to one file, only the first, the second and the last are candidates."""
     alike = [one == after for one, after in zip(operations, operations[1:], strict=False)]
     repeated = {i + 2 for i in range(1, len(alike) - 1) if alike[i - 1] and alike[i] and alike[i + 1]}
     left = [n for n in range(1, len(operations) + 1) if n not in repeated]

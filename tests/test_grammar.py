@@ -53,7 +53,7 @@ def parts() -> dict[str, list[Pair]]:
 
 @pytest.fixture(scope="module")
 def sample() -> list[Pair]:
-    """Returns 20,000 pairs, generated with a different seed from the splits."""
+    """Returns 20,000 pairs, whose seed differs from that of the splits."""
     return take(20_000, seed=5)
 
 

@@ -36,7 +36,7 @@ Sweep = Callable[[], tuple[dict[str, Any], list[dict[str, Any]]]]
 
 @pytest.fixture
 def small_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Sweep:
-    """Returns a function that runs a sweep of one model and one corpus, checks the files, and returns the measured points."""
+    """Returns a function that runs a sweep of one model and one corpus, checks its files, and returns the measured points."""
 
     def run() -> tuple[dict[str, Any], list[dict[str, Any]]]:
         points = ["models=[birnn]", "lengths=[7]", "vocabularies=[]", "widths=[]", "pairs=[211]", "output=new/folder"]

@@ -1,4 +1,4 @@
-"""A corpus is measured before training: repeated and shared sentences, odd text, coverage, and misaligned pairs."""
+"""Tests the measurements of a corpus before training, and that repeated sentences, odd text and misaligned pairs are found."""
 
 import random
 from pathlib import Path
@@ -84,7 +84,8 @@ def test_lengths_and_coverage() -> None:
 
 
 def pairs_of_words(n: int, seed: int) -> tuple[list[str], list[str]]:
-    """Returns sentences in which word i is translated by word i + 101, and which all contain the words 1 and 2."""
+    """Returns sentences and their translations. The words 1 and 2 are in every sentence and stay the same; any other word i is
+    translated as word i + 101."""
     generator = random.Random(seed)
     sources = [generator.choices(range(3, 80), k=generator.randint(5, 11)) for _ in range(n)]
     src = [" ".join(map(str, [1, 2, *one])) for one in sources]
@@ -99,12 +100,12 @@ def test_shifted_pairs_score_worst_whichever_side_is_the_source() -> None:
     score = misalignment(src, tgt, 293)  # the last 14 pairs are not in train
     assert sorted(np.argsort(-score)[:5].tolist()) == wrong
     assert abs(np.median(score)) < 0.1 and score[wrong].min() > 0.6 > np.sort(score)[-6]
-    assert misalignment(tgt, src, 293) == pytest.approx(score, rel=0.01)  # compared with other mismatched pairs
+    assert misalignment(tgt, src, 293) == pytest.approx(score, rel=0.01)  # other mismatched pairs set the scale of the scores
 
 
 def test_a_corpus_without_a_clear_correspondence_is_not_judged() -> None:
     src, tgt = pairs_of_words(307, seed=5)
-    assert not misalignment(src[1:], tgt[:-1], 306).any()  # every line is shifted
+    assert not misalignment(src[1:], tgt[:-1], 306).any()  # each line is paired with the translation of the previous one
     assert not misalignment(["un deux"] * 11, ["one two"] * 11, 7).any()
     assert find(corpus_of([("un", "one")], [("!", "?")]))["misalignment"] == []
 
@@ -131,6 +132,6 @@ def test_the_command_prints_advice_and_writes_lists(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "lists").iterdir()) == names
     table = [line.split("\t") for line in (tmp_path / "lists" / "odd.tsv").read_text().splitlines()]
     fr = (tmp_path / "train.fr").read_text().splitlines()
-    kept = [(fr[i].replace("\u200b", "\\u200b"), lines[i]) for i in (1, 2)]  # the pair of line 1 is dropped
+    kept = [(fr[i].replace("\u200b", "\\u200b"), lines[i]) for i in (1, 2)]  # line 1 has no translation, so it is dropped
     assert table[0] == ["what", "split", "pair", "src", "tgt"]
     assert table[1:] == [["invisible character", "train", str(i), *pair] for i, pair in enumerate(kept, start=1)]

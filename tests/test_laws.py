@@ -20,7 +20,7 @@ from entente.models.seq2seq import pad, parameter_count, select
 from entente.models.transformer import DecoderBlock, EncoderBlock
 from numerics import B, S, close, logits, logits_in_chunks, loss_of, tensors
 
-# Law 1: chunks
+# Decoding in chunks
 
 
 @pytest.mark.parametrize("sizes", [[1] * T, [5, 8], [1, 12], [12, 1], [2, 1, 7, 3]], ids=str)
@@ -60,7 +60,7 @@ def test_selecting_rows_of_a_state_reorders_repeats_and_drops_sentences(
         close(actual, expected[index])
 
 
-# Law 2: padding
+# Padding
 
 
 @pytest.mark.parametrize("more", [1, 7])
@@ -82,7 +82,7 @@ def test_padding_of_the_target_changes_nothing_before_it(model: Seq2Seq, src: Te
     close(logits(model, src, F.pad(tgt, (0, 5), value=PAD))[:, :T], logits(model, src, tgt))
 
 
-# Law 3: rows
+# Rows of a batch
 
 
 def test_a_sentence_alone_equals_the_sentence_in_a_batch(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:
@@ -102,7 +102,7 @@ def test_a_sentence_does_not_depend_on_its_neighbours(model: Seq2Seq, src: Tenso
     close(logits(model, src[order], tgt[order]), together[order])
 
 
-# Law 4: causality
+# Causality
 
 
 def test_changing_a_target_token_changes_every_position_from_it_on_and_none_before(
@@ -128,7 +128,7 @@ def test_changing_a_source_token_reaches_every_position(model: Seq2Seq, src: Ten
             assert bool((difference[torch.arange(B) != b] < 1e-10).all())
 
 
-# Law 8: learning
+# Learning
 
 
 def sentences(rows: int, vocabulary: int, length: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -176,7 +176,7 @@ def test_every_parameter_receives_a_gradient(name: str, src: Tensor, tgt: Tensor
     for path, parameter in model.named_parameters():
         assert parameter.grad is not None, path
         assert bool(parameter.grad.isfinite().all()), path
-        if path.endswith("attention.key.bias"):  # shifts all scores of a row equally, so their softmax is the same
+        if path.endswith("attention.key.bias"):  # it shifts all scores of a row equally, which leaves their softmax unchanged
             assert parameter.grad.abs().max() < 1e-12, path
         else:
             assert bool((parameter.grad != 0).any()), path
@@ -217,7 +217,7 @@ def test_each_dropout_is_called_once_per_place_and_its_output_is_used(name: str,
     outputs = [logits(model, src, tgt)]
     places = Counter(calls)
     if name == "birnn":
-        assert places == {"dropout": 4}  # on the source embeddings, target embeddings, memory and readout
+        assert places == {"dropout": 4}  # called on the source embeddings, target embeddings, memory and readout
     else:
         blocks = [(f"encoder.{i}", ("self", "ff")) for i in range(2)] + [
             (f"decoder.{i}", ("self", "cross", "ff")) for i in range(2)
@@ -234,7 +234,7 @@ def test_each_dropout_is_called_once_per_place_and_its_output_is_used(name: str,
 
 
 def test_reading_padding_teaches_its_embedding_nothing(name: str, src: Tensor, tgt: Tensor) -> None:
-    """The embedding of padding gets no gradient, even if attention does not mask the padding."""
+    """The embedding of padding receives no gradient, even if attention does not mask the padding."""
     seen = {"mask_future": False} if name == "transformer" else {}
     model = small(name, spread=0.3, tied=False, mask_padding=False, **seen).train()
     logits(model, F.pad(src, (0, 2), value=PAD), F.pad(tgt, (0, 2), value=PAD)).square().sum().backward()
@@ -244,7 +244,7 @@ def test_reading_padding_teaches_its_embedding_nothing(name: str, src: Tensor, t
         assert bool((gradient[PAD] == 0).all()) and bool((gradient != 0).any())
 
 
-# Law 9: equal start
+# Equal start
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {"residual": []}),
@@ -312,7 +312,7 @@ def test_each_kind_of_parameter_starts_from_its_distribution(name: str) -> None:
                 torch.testing.assert_close(gate @ gate.T, torch.eye(256, dtype=torch.float64), rtol=0, atol=1e-5)
             assert not torch.allclose(gates[0], gates[1])
         else:
-            for block in value.chunk(GATES.get(type(owner), 1)):  # Glorot & Bengio 2010, equation 16, gate by gate
+            for block in value.chunk(GATES.get(type(owner), 1)):  # equation 16 of Glorot & Bengio 2010 holds for each gate
                 bound = math.sqrt(6 / sum(block.shape))
                 assert block.abs().max().item() <= bound * (1 + 1e-6), path
                 assert block.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1), path
@@ -322,8 +322,8 @@ def test_each_kind_of_parameter_starts_from_its_distribution(name: str) -> None:
 
 @pytest.mark.parametrize(("dtype", "rounding"), [(torch.bfloat16, 2**-8), (torch.float16, 2**-11)], ids=str)
 def test_a_model_in_a_narrow_type_computes_nearly_the_same(name: str, dtype: torch.dtype, rounding: float) -> None:
-    """With the types of `trainer.precision=bf16-true` and `16-true`, outputs differ from outputs in float64 by less than 5
-    times the relative rounding error of the type, on long sentences too."""
+    """In the types of `trainer.precision=bf16-true` and `16-true`, outputs differ from those in float64 by less than 5 times
+    the relative rounding error of the type, even for long sentences."""
     asked: dict[str, Any] = {"mask_value": -1e9} if name == "transformer" else {}
     model, narrow = small(name, spread=0.05, **asked), small(name, spread=0.05, **asked).to(dtype)
     src, tgt = sources(lengths=(307, 5, 101)), real_ids([3, 211], TGT_VOCAB, seed=2)

@@ -1,4 +1,4 @@
-"""Tests that tasks in progress are shown, on a terminal and in a log, so that a program at work is never silent for long."""
+"""Tests that tasks in progress are shown, on a terminal and in a log, so that a running program is never silent for long."""
 
 import io
 import logging
@@ -18,7 +18,7 @@ log = logging.getLogger("entente")
 
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator["SimpleQueue[str]"]:
-    """Returns a queue that receives each line of the log."""
+    """Yields a queue that receives each line of the log."""
     lines: SimpleQueue[str] = SimpleQueue()
     handler = logging.Handler()
     handler.emit = lambda record: lines.put(record.getMessage())  # type: ignore[method-assign]
@@ -45,7 +45,7 @@ def test_nothing_is_silent_for_more_than_5_seconds(monkeypatch: pytest.MonkeyPat
     shown, printed = Display(), [now]
     monkeypatch.setattr(module, "display", shown)
     record = logging.LogRecord("entente", logging.INFO, "", 0, "", None, None)
-    for number in range(70):  # tasks of 17 seconds that follow one another, and together take longer than LONG
+    for number in range(70):  # consecutive tasks of 17 seconds, which together take longer than LONG
         with Task(str(number)):
             for _ in range(34):
                 now += 0.5

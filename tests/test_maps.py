@@ -156,7 +156,7 @@ def test_recording_does_not_change_a_training_step(name: str, precision: str, vo
 
     def step(recorded: bool) -> tuple[list[Tensor], Tensor, list[AttentionMap]]:
         model, maps = build(name, vocabulary).train(), []
-        model.output.eval()  # one module has a different mode: `record` must restore both modes
+        model.output.eval()  # one module is in evaluation mode: `record` must restore the mode of each module
         modes = [module.training for module in model.modules()]
         torch.manual_seed(5)
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
@@ -232,7 +232,7 @@ def test_a_map_that_decoding_does_not_use_is_marked(
 
 
 def test_fused_attention_uses_the_recorded_weights(vocabulary: Vocabulary, ids: Any) -> None:
-    """The weights of torch's fused kernel, which it returns if the values are the identity matrix, equal the recorded ones."""
+    """If the values are the identity matrix, torch's fused kernel returns its weights, which equal the recorded ones."""
     model = build("transformer", vocabulary)
     seen: dict[str, Any] = {}
     for path, module in model.named_modules():
@@ -292,7 +292,7 @@ def test_every_layer_and_head_is_drawn_under_its_labels(tmp_path: Any) -> None:
         assert image.get_clim() == (0, 1)
         above = [name for text, name in titles if left < text.get_position()[0] < right and text.get_position()[1] < top]
         assert above[-1] == f"layer {layer + 1}, head {head + 1}"
-    for layer in range(3):  # labels are to the left of each row of panels, level with their rows of weights
+    for layer in range(3):  # labels are to the left of the layer's panels, level with the rows they name
         left, _, bottom, top = places[4 * layer]
         left_labels = [t for t in texts(figure, ha="right") if top < t.get_position()[1] < bottom]
         assert [t.get_text() for t in left_labels] == ["·Jane", "·visits", "</s>"]

@@ -38,7 +38,7 @@ def test_an_accepted_name_is_one_file_of_its_folder(text: str, tmp_path_factory:
         write_translations(folder, {text: SCORED})
     except InputError:
         assert [path for path in folder.rglob("*") if path.is_file()] == []
-        assert refused or "/" in text  # only the name of a run may contain folders
+        assert refused or "/" in text  # the name of a run may contain folders; the name of a split may not
     else:
         assert [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()] == [Path(f"translations/{text}.tsv")]
         assert not refused

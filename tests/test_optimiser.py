@@ -16,7 +16,7 @@ SETTINGS: dict[str, Any] = {"lr": 0.03, "momentum": 0.9, "weight_decay": 0.1}
 
 
 def layers() -> nn.ModuleDict:
-    """Returns layers whose matrices are wide, tall and square, with biases."""
+    """Returns linear layers with biases, whose matrices are wide, tall or square."""
     sizes = {"wide": (7, 5), "tall": (5, 11), "square": (5, 5), "another": (5, 5)}
     return nn.ModuleDict({name: nn.Linear(*size) for name, size in sizes.items()}).double()
 
@@ -44,7 +44,7 @@ def test_orthogonalising_keeps_the_singular_vectors_and_makes_the_values_about_1
 
 
 def test_muon_equals_torchs_muon_up_to_the_rounding_of_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both optimisers use the same polynomial, and repeat it until the singular values are 1."""
+    """Both optimisers apply the same polynomial 30 times, which brings the singular values close to 1."""
     newton_schulz = (1.875, -1.25, 0.375)
     monkeypatch.setattr(training.optimiser, "POLYNOMIALS", [newton_schulz] * 30)
     ours, theirs = layers(), layers()

@@ -1,4 +1,4 @@
-"""Tests the command `attention`: it prints what the model read and wrote, and keeps the pictures of each sentence apart."""
+"""Tests that the command `attention` prints the source and the target, and writes a pair's pictures to a folder of its own."""
 
 from pathlib import Path
 

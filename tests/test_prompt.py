@@ -1,4 +1,4 @@
-"""Tests the prompt of `entente translate` in a pseudo-terminal, and the words that it calls new."""
+"""Tests the prompt of `entente translate` in a pseudo-terminal, and which words it reports as not seen in training."""
 
 import dataclasses
 import os
@@ -29,8 +29,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def type_keys(folder: Path, *keys: str) -> str:
-    """Opens the prompt in a pseudo-terminal, and returns what it shows. Each time its last line is "fr> ", which means that it
-    waits for a sentence, the next item of `keys` is typed."""
+    """Opens the prompt in a pseudo-terminal, and returns all that the terminal shows. Whenever the last line is "fr> ", the
+    prompt waits for a sentence, and the next item of `keys` is typed."""
     terminal, its_side = pty.openpty()
     command = [sys.executable, str(ROOT / "scripts" / "translate.py"), "checkpoint=run", "accelerator=cpu"]
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "OMP_NUM_THREADS": "1"}

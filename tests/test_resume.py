@@ -1,4 +1,4 @@
-"""Tests law 11: a run stopped anywhere and resumed ends with the same bits as a run that never stopped."""
+"""Tests that a run that is stopped anywhere and resumed ends with the same bits as an uninterrupted run."""
 
 import json
 import os
@@ -77,23 +77,24 @@ def run(settings: list[str], tmp_path: Path) -> Run:
 
 
 @pytest.fixture(scope="module")
-def unstopped(settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Returns a function that trains a run without a stop, given its model and overrides. Equal runs are trained only once."""
+def uninterrupted_run(settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Returns a function that trains a run without interruption, given its model and overrides. The results are cached, so the
+    same arguments train only once."""
     folder = tmp_path_factory.mktemp("whole")
     return cache(lambda model, *more: train_run(settings, folder, model, "whole", *more))
 
 
 @pytest.fixture
 def own_corpus(tmp_path: Path) -> str:
-    """Writes a copy of the corpus that the test may change to `tmp_path`, and returns the override that selects the copy."""
+    """Writes a copy of the corpus to `tmp_path`, so that the test may change it. Returns the override that selects the copy."""
     write_corpus(tmp_path)
     return f"data.root={tmp_path}"
 
 
 @pytest.fixture
 def at_batch(monkeypatch: pytest.MonkeyPatch) -> AtBatch:
-    """Returns a function that makes training call `act` once, before the n-th batch, or never if n is 0. Batches are counted
-    from the moment when that function is called."""
+    """Returns a function that, given n and `act`, makes training call `act` once, just before the n-th batch from then on. If
+    n is 0, `act` is never called."""
     original = Translator.training_step
 
     def arrange(n: int, act: Callable[[], None]) -> None:
@@ -145,11 +146,11 @@ def interrupt(run: Run, at_batch: AtBatch) -> Callable[..., None]:
 @pytest.mark.parametrize("model", sorted(SMALL))
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_a_run_stopped_by_signals_ends_with_the_same_bits(
-    run: Run, unstopped: Run, model: str, accumulate: int, at_batch: AtBatch, capsys: Capture, tmp_path: Path
+    run: Run, uninterrupted_run: Run, model: str, accumulate: int, at_batch: AtBatch, capsys: Capture, tmp_path: Path
 ) -> None:
     more = [f"trainer.accumulate={accumulate}", f"data.batch.bpe_dropout={0.1 * (accumulate - 1)}", f"data.weight={accumulate}"]
     more += ["optim.optimizer=muon", "optim.schedule=linear"] * (accumulate - 1)
-    whole = unstopped(model, *more)
+    whole = uninterrupted_run(model, *more)
     # Runs stop at a validation, one step later, between checkpoints, after the last regular checkpoint, and at the last step.
     stops = {5: signal.SIGTERM, 6: signal.SIGINT, 11: signal.SIGTERM, 16: signal.SIGINT, STEPS: signal.SIGINT}
     for step, number in [*stops.items()][::accumulate]:
@@ -168,10 +169,10 @@ def test_a_run_stopped_by_signals_ends_with_the_same_bits(
 
 @pytest.mark.parametrize("model", sorted(SMALL))
 def test_a_run_that_died_loses_no_more_than_since_its_last_checkpoint(
-    run: Run, unstopped: Run, model: str, at_batch: AtBatch, tmp_path: Path
+    run: Run, uninterrupted_run: Run, model: str, at_batch: AtBatch, tmp_path: Path
 ) -> None:
     views = ("views.heads=32", "views.diagnosis=2")
-    whole = unstopped(model, *views)
+    whole = uninterrupted_run(model, *views)
     for batch, step in ((2, 0), (4, 3), (12, 9), (17, 15)):
         at_batch(batch, die)
         with pytest.raises(Killed):
@@ -201,8 +202,9 @@ def test_tensorboard_shows_every_point_once(run: Run, at_batch: AtBatch, tmp_pat
     assert diagnoses and all([step for step, _ in curve] == list(range(1, STEPS + 1)) for curve in diagnoses.values())
 
 
-def test_the_proof_of_an_ablation_does_not_change_training(settings: list[str], unstopped: Run, tmp_path: Path) -> None:
-    """A proof that draws random numbers changes nothing, as a run resumed before its first checkpoint does not repeat it."""
+def test_the_proof_of_an_ablation_does_not_change_training(settings: list[str], uninterrupted_run: Run, tmp_path: Path) -> None:
+    """A proof that draws random numbers does not change training. Otherwise, a run resumed before its first checkpoint would
+    train differently, since it does not repeat the proof."""
 
     def prove(*_: object) -> dict[str, Any]:
         return {"drawn": [torch.rand(7).sum().item(), np.random.rand(), random.random()]}
@@ -210,12 +212,12 @@ def test_the_proof_of_an_ablation_does_not_change_training(settings: list[str], 
     config = composed(*settings, "model=birnn", *SMALL["birnn"])
     proved = train({**deepcopy(config), "output_dir": str(tmp_path), "name": "proved"}, prove)
     (proved / "proof.json").unlink()
-    assert differences(unstopped("birnn"), proved) == []
+    assert differences(uninterrupted_run("birnn"), proved) == []
 
 
-def test_patience_comes_back(run: Run, unstopped: Run, interrupt: Run, tmp_path: Path) -> None:
+def test_patience_comes_back(run: Run, uninterrupted_run: Run, interrupt: Run, tmp_path: Path) -> None:
     more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # without progress, training stops at validation 3
-    whole = unstopped("birnn", *more)
+    whole = uninterrupted_run("birnn", *more)
     assert find_resume_point(whole, CheckpointSettings()).step == 15
     interrupt(12, "birnn", "stopped", *more)
     assert differences(whole, run("birnn", "stopped", *more, resume="auto")) == []
@@ -223,8 +225,8 @@ def test_patience_comes_back(run: Run, unstopped: Run, interrupt: Run, tmp_path:
     assert differences(whole, run("birnn", "stopped", *more, resume="auto")) == []
 
 
-def test_an_interrupt_before_the_first_step_says_so(run: Run, unstopped: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, original = unstopped("birnn"), Translator.on_train_start
+def test_an_interrupt_before_the_first_step_says_so(run: Run, uninterrupted_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, original = uninterrupted_run("birnn"), Translator.on_train_start
     with monkeypatch.context() as patched:
         patched.setattr(Translator, "on_train_start", lambda self: (original(self), send(signal.SIGINT)()))
         with pytest.raises(Interrupted, match="^stopped by SIGINT before the first step; resume it with: "):
@@ -232,11 +234,11 @@ def test_an_interrupt_before_the_first_step_says_so(run: Run, unstopped: Run, mo
     assert differences(whole, run("birnn", "stopped", resume="auto")) == []
 
 
-def test_the_speed_is_that_of_the_whole_training(run: Run, unstopped: Run, interrupt: Run) -> None:
+def test_the_speed_is_that_of_the_whole_training(run: Run, uninterrupted_run: Run, interrupt: Run) -> None:
     """The speed includes steps that were not logged and steps before an interrupt, and resuming a finished run does not change
     the speed."""
     rarely = "trainer.log_every=100"
-    whole = unstopped("birnn", rarely)
+    whole = uninterrupted_run("birnn", rarely)
     interrupt(9, "birnn", "stopped", rarely)
     stopped = run("birnn", "stopped", rarely, resume="auto")
     trained = [read(path / "checkpoints" / f"step-{STEPS}.ckpt")["trained"] for path in (whole, stopped)]
@@ -269,9 +271,9 @@ def test_resume_auto_takes_the_newest_unfinished_run(run: Run, interrupt: Run, t
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
-    run: Run, unstopped: Run, interrupt: Run, tmp_path: Path, capsys: Capture
+    run: Run, uninterrupted_run: Run, interrupt: Run, tmp_path: Path, capsys: Capture
 ) -> None:
-    whole = unstopped("birnn")
+    whole = uninterrupted_run("birnn")
     interrupt(11, "birnn", "stopped")
     saved = [*steps(tmp_path / "stopped" / "checkpoints").values()]
     assert [path.name for path in saved] == ["step-6.ckpt", "step-9.ckpt", "step-11.ckpt"]
@@ -308,10 +310,10 @@ MEAN = CheckpointSettings(every=4, average=3)
 
 @pytest.mark.parametrize("model", sorted(SMALL))
 def test_the_mean_does_not_depend_on_where_a_run_was_stopped(
-    run: Run, unstopped: Run, model: str, interrupt: Run, tmp_path: Path
+    run: Run, uninterrupted_run: Run, model: str, interrupt: Run, tmp_path: Path
 ) -> None:
     """A run stopped at steps 25 and 26 averages checkpoints 24, 28 and 30, like a run that was never stopped."""
-    whole = unstopped(model, *AVERAGED)
+    whole = uninterrupted_run(model, *AVERAGED)
     assert [path.name for path in steps(whole / "checkpoints").values()] == ["step-24.ckpt", "step-28.ckpt", "step-30.ckpt"]
     for batch, step in ((25, 25), (1, 26)):
         interrupt(batch, model, "stopped", *AVERAGED, resume="auto")
@@ -320,11 +322,11 @@ def test_the_mean_does_not_depend_on_where_a_run_was_stopped(
 
 
 def test_steps_whose_checkpoints_are_lost_are_trained_again(
-    run: Run, unstopped: Run, at_batch: AtBatch, tmp_path: Path, capsys: Capture
+    run: Run, uninterrupted_run: Run, at_batch: AtBatch, tmp_path: Path, capsys: Capture
 ) -> None:
     """A run that lost a checkpoint ends with the same bits and the same TensorBoard points as a run without the loss, even if
     the process dies in a repeated step."""
-    whole = unstopped("birnn", *AVERAGED)
+    whole = uninterrupted_run("birnn", *AVERAGED)
     for name, spoil, said in (
         ("step-24.ckpt", damage, "step-24.ckpt: damaged.*: going back.* starting again at step 0"),
         ("step-28.ckpt", Path.unlink, "step-28.ckpt: .*: going back.* resuming at step 24"),
@@ -358,7 +360,7 @@ def test_only_the_checkpoints_of_the_mean_are_required(run: Run, interrupt: Run,
     assert find_resume_point(tmp_path / "b", MEAN, last=30).step == find_resume_point(tmp_path / "b", MEAN).step == 20
 
 
-def test_the_end_is_always_validated(run: Run, unstopped: Run, interrupt: Run) -> None:
+def test_the_end_is_always_validated(run: Run, uninterrupted_run: Run, interrupt: Run) -> None:
     """The last step is validated exactly once, whatever validate_every and accumulate are, and even if the run is stopped in
     that step."""
     for name, validate_every, expected, more in (
@@ -367,7 +369,7 @@ def test_the_end_is_always_validated(run: Run, unstopped: Run, interrupt: Run) -
         ("between", 7, [7, 14, STEPS], ["trainer.accumulate=2", "trainer.patience=10", "views.attention=true"]),
     ):
         settings = [f"trainer.validate_every={validate_every}", "views.heads=32", "views.attention_every=100", *more]
-        whole = unstopped("birnn", *settings)
+        whole = uninterrupted_run("birnn", *settings)
         shown = points(whole)
         images = [tag for tag in shown if tag.startswith("weights/") and tag.endswith("/alignment")]
         for tag in ("valid/bleu", "translations/valid/text_summary", "weights/valid entropy alignment"):
@@ -384,9 +386,9 @@ def test_the_end_is_always_validated(run: Run, unstopped: Run, interrupt: Run) -
     ("split", "digest"), [("train", True), ("valid", True), ("train", False)], ids=["train", "valid", "from before"]
 )
 def test_a_run_resumes_only_with_the_text_it_began_with(
-    run: Run, unstopped: Run, own_corpus: str, split: str, digest: bool, interrupt: Run, tmp_path: Path, capsys: Capture
+    run: Run, uninterrupted_run: Run, own_corpus: str, split: str, digest: bool, interrupt: Run, tmp_path: Path, capsys: Capture
 ) -> None:
-    whole = unstopped("birnn")
+    whole = uninterrupted_run("birnn")
     interrupt(4, "birnn", "a", own_corpus)
     if not digest:  # the checkpoints of older versions have no digest of the text
         for path in steps(tmp_path / "a" / "checkpoints").values():
@@ -397,7 +399,7 @@ def test_a_run_resumes_only_with_the_text_it_began_with(
     (tmp_path / f"{split}.fr").write_text(text.replace("chat", "matou"))
     before = {path: path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.suffix in (".ckpt", ".yaml")}
     for resume in ("auto", str(tmp_path / "a")):
-        words = "text has changed" if digest else "its vocabulary differs from the one that the text gives now"
+        words = "text has changed" if digest else "its vocabulary differs from this run's"
         with pytest.raises(InputError, match=rf"step-4\.ckpt: .*{words}") as refusal:
             run("birnn", "a", own_corpus, resume=resume)
         assert "\n" not in str(refusal.value)
@@ -408,9 +410,9 @@ def test_a_run_resumes_only_with_the_text_it_began_with(
 
 
 def test_a_changed_test_set_changes_only_its_own_score(
-    run: Run, unstopped: Run, own_corpus: str, interrupt: Run, tmp_path: Path
+    run: Run, uninterrupted_run: Run, own_corpus: str, interrupt: Run, tmp_path: Path
 ) -> None:
-    whole = unstopped("birnn")
+    whole = uninterrupted_run("birnn")
     interrupt(4, "birnn", "a", own_corpus)
     (tmp_path / "test.en").write_text((tmp_path / "test.en").read_text().replace("dog", "hound"))
     assert {line.split("/")[0] for line in differences(whole, run("birnn", "a", own_corpus, resume="auto"))} <= {
@@ -432,7 +434,7 @@ def test_a_mean_as_good_as_the_best_is_the_model(run: Run, monkeypatch: pytest.M
 
 def test_a_clock_set_back_changes_nothing_that_tensorboard_shows(
     run: Run,
-    unstopped: Run,
+    uninterrupted_run: Run,
     own_corpus: str,
     at_batch: AtBatch,
     interrupt: Run,
@@ -441,7 +443,7 @@ def test_a_clock_set_back_changes_nothing_that_tensorboard_shows(
 ) -> None:
     """TensorBoard shows every point even if the clock is set back: within a run, before each of two resumes, and before an
     evaluation is repeated."""
-    whole, now = unstopped("birnn"), time.time
+    whole, now = uninterrupted_run("birnn"), time.time
 
     def set_back(days: int) -> None:
         monkeypatch.setattr(time, "time", lambda: now() - days * 86_400)
@@ -506,7 +508,7 @@ def test_a_second_interrupt_quits_at_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", sorted(SMALL))
 def test_real_commands_stopped_at_random_moments(model: str, tmp_path: Path) -> None:
-    """With accumulation and averaged checkpoints, resumed runs equal unstopped ones. `make soak` stops each model 30 times."""
+    """With accumulation and averaging, resumed runs equal uninterrupted ones. `make soak` stops each model 30 times."""
     numbers = [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]
     lines = list(compare_stopped_runs(model, tmp_path, numbers, random.Random(os.urandom(8))))
     assert all(line.startswith("equal") for line in lines), "\n".join(lines)

@@ -146,7 +146,7 @@ def test_beam_1_equals_a_greedy_search_that_recomputes_everything(name: str, len
     assert {ended for ended, _ in seen} == {True, False} and len(seen) > 5  # translations end early, end late, or are cut
 
 
-# A beam wider than the number of sequences finds the same as enumeration
+# A beam wider than the number of sequences finds the same sequences as enumeration
 
 
 @pytest.mark.parametrize("length_penalty", PENALTIES)
@@ -201,7 +201,7 @@ def test_a_search_continues_while_an_unended_hypothesis_can_still_win(length_pen
 
 
 def test_a_search_stops_when_a_whole_beam_of_ended_hypotheses_scores_more_than_the_best_unended_one() -> None:
-    # After two tokens, [] and [1] have ended and score -0.69 and -1.01; [1, 1] scores -1.03 now, but -0.43 at the limit.
+    # After two tokens, [] and [1] have ended and score -0.69 and -1.01; [1, 1] scores -1.03, but would reach -0.43 later.
     e = 1e-9
     model = Table([[0.05, 0.45, 0.5, e], [0.01, 0.49, 0.5, e], *[[e, 0.99, 0.01, e]] * 2, [e, 0.01, 0.99, e]])
     how = Search(beam=2, length_penalty=2.5, length_factor=0, length_offset=5)

@@ -22,7 +22,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 TRAIN = "train FILES data.test.src=test.fr data.test.tgt=test.en output_dir=. checkpoint.average=2 checkpoint.every=1"
 TRAIN += " search.beam=1 data.batch.eval_max_tokens=100"
 DECODE = "entente.decoding.search.padding_mask"  # a function that is called once per batch
-# Calls `run_with_signal` in a separate process. Its last line of output is the number of times the function was called.
+# This program calls `run_with_signal`. Its last line of output says how many times the function was called.
 DRIVER = """
 import sys
 from pathlib import Path
@@ -112,7 +112,7 @@ def test_a_signal_before_there_is_a_run_leaves_none(number: signal.Signals, fold
 
 
 @pytest.mark.parametrize(
-    ("function", "n", "number", "how"),
+    ("function", "n", "number", "how"),  # the n-th call of the function sends the signal; n = -1 means its last call
     [
         ("entente.training.views.log_settings", 1, signal.SIGINT, run_with_signal),  # before the first step
         ("lightning.pytorch.trainer.call._call_teardown_hook", 1, signal.SIGTERM, run_with_signal),  # after the last step

@@ -78,7 +78,7 @@ class Picture(NamedTuple):
         return cls(*map(tuple, image.evaluate(PICTURE)))
 
     def scale(self) -> float:
-        """Returns the smaller of shown / natural width and shown / natural height, or 0 if nothing is visible."""
+        """Returns the smaller of the horizontal and the vertical scale of the image, or 0 if nothing is visible."""
         if not all(self.natural) or not all(self.seen[2:]):
             return 0.0
         return min(self.shown[0] / self.natural[0], self.shown[1] / self.natural[1])

@@ -55,7 +55,8 @@ def exact(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Table(NamedTuple):
-    """A table of a trace; the parts of a wide table are joined. `title` has its name and shape and says which part it shows."""
+    """A table of a trace. The parts of a wide table are joined again. `title` gives the name and shape of the table,
+    and says which sentence, rows or columns it shows."""
 
     title: str
     grid: list[list[str]]
@@ -155,8 +156,9 @@ def rms(x: Tensor, eps: float) -> Tensor:
     return (x.square().mean(-1, keepdim=True) + eps).sqrt()
 
 
-def turned(x: Tensor) -> Tensor:
-    """Returns x (B, T, K) with each pair of components i and i + K / 2 turned as a complex number."""
+def rotate_by_position(x: Tensor) -> Tensor:
+    """Returns x (B, T, K) after rotation. Components i and i + K / 2 are taken as the real and the imaginary part of a complex
+    number, which is rotated by an angle proportional to the position."""
     half = x.size(-1) // 2
     angle = torch.arange(x.size(-2))[:, None] * 10_000.0 ** (-torch.arange(half, dtype=x.dtype) / half)
     z = torch.complex(x[..., :half], x[..., half : 2 * half]) * torch.polar(torch.ones_like(angle), angle)
@@ -195,12 +197,12 @@ def recompute(model: Any, batch: Batch, kind: str) -> dict[str, list[Tensor]]:
     cut = slice((HEAD - 1) * k, HEAD * k)
     q, key, v = linear("query", h), linear("key", source), linear("value", source)
 
-    def compared(x: Tensor) -> Tensor:
-        return turned(x) if attention.rotary else x
+    def maybe_rotate(x: Tensor) -> Tensor:
+        return rotate_by_position(x) if attention.rotary else x
 
     cosine = hasattr(attention.score, "factor")
     eps = torch.finfo(x.dtype).eps
-    one, other = compared(q[..., cut]), compared(key[..., cut])
+    one, other = maybe_rotate(q[..., cut]), maybe_rotate(key[..., cut])
     left, right = (one / rms(one, eps) * attention.score.factor, other / rms(other, eps)) if cosine else (one, other)
     scores = left @ right.mT
     scaled = scores / math.sqrt(k)
@@ -212,7 +214,7 @@ def recompute(model: Any, batch: Batch, kind: str) -> dict[str, list[Tensor]]:
     heads = []
     for i in range(model.n_heads):
         part = slice(i * k, (i + 1) * k)
-        one, other = compared(q[..., part]), compared(key[..., part])
+        one, other = maybe_rotate(q[..., part]), maybe_rotate(key[..., part])
         norms = rms(one, eps) * rms(other, eps).mT / attention.score.factor if cosine else 1
         e = torch.where(mask, one @ other.mT / norms / math.sqrt(k), -torch.inf).exp()
         heads.append(e / e.sum(-1, keepdim=True) @ v[..., part])
@@ -226,8 +228,8 @@ def recompute(model: Any, batch: Batch, kind: str) -> dict[str, list[Tensor]]:
         "Q": q[..., cut],
         "K": key[..., cut],
         "V": v[..., cut],
-        "rotated Q": compared(q[..., cut]),
-        "rotated K": compared(key[..., cut]),
+        "rotated Q": maybe_rotate(q[..., cut]),
+        "rotated K": maybe_rotate(key[..., cut]),
         "Q'": left,
         "K'": right,
         "Q' K'^T" if cosine else "Q K^T": scores,
@@ -469,7 +471,7 @@ def test_a_value_that_was_not_captured_is_an_error(kind: str, name: str, batch: 
         trace_of(model, batch, kind)
     other: Any = small(name, spread=0.3)
     attention = other.attention if name == "birnn" else other.decoder[LAYER - 1].cross_attention
-    if kind in ("cross", "alignment"):  # here `forward` no longer computes what the trace describes
+    if kind in ("cross", "alignment"):  # replace `forward`, so that the trace no longer describes it
         monkeypatch.setattr(attention.weights, "forward", lambda scores, mask: torch.ones_like(scores))
         with pytest.raises(RuntimeError, match="masked_fill was not seen"):
             trace_of(other, batch, kind)
@@ -651,7 +653,7 @@ def assert_follows_from_matrices(one: Trace) -> None:
         w = table_of(one, f"{matrix}, b").tensor
         return table_of(one, x).tensor @ w[:-1] + w[-1]
 
-    if "W" in table_names(one):  # the trace is of a BiRNN
+    if "W" in table_names(one):  # this is the trace of a BiRNN
         assert torch.allclose(table_of(one, "W q").tensor, table_of(one, "query").tensor @ table_of(one, "W").tensor, atol=1e-6)
         assert torch.allclose(table_of(one, "U k").tensor, table_of(one, "h").tensor @ table_of(one, "U").tensor, atol=1e-6)
         scores = table_of(one, "tanh(W q + U k)").tensor @ table_of(one, "v").tensor[0]

@@ -244,7 +244,7 @@ def test_a_name_that_is_too_long_leaves_nothing_behind(base: list[str], tmp_path
 def test_overfit_memorises_one_batch(base: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     more = ["overfit=true", "trainer.max_steps=150", "trainer.validate_every=150", "optim.lr=1e-2", "data.batch.max_tokens=90"]
     run = trained(base, "transformer", *more)
-    [(split, scores)] = json.loads((run / "metrics.json").read_text()).items()  # the other splits would be the same batch
+    [(split, scores)] = json.loads((run / "metrics.json").read_text()).items()  # one split, since all are the same batch
     assert (split, scores["bleu"]) == ("valid", pytest.approx(100)) and scores["sentences"] < 23
     assert f"overfit=true: memorises one batch of {scores['sentences']} pairs" in capsys.readouterr().out
 
@@ -411,7 +411,8 @@ def test_attention_is_measured_against_a_users_own_links(
 
 
 def test_every_head_is_measured_at_each_validation(runs: dict[str, Path]) -> None:
-    """A Transformer logs a picture of its heads and shares of near-uniform heads; a BiRNN logs the numbers of its one head."""
+    """A Transformer logs a picture of its heads, and the share of near-uniform heads for each kind of attention. A BiRNN logs
+    the measures of its only head."""
     shares = {f"near_uniform {kind}" for kind in ("encoder", "decoder", "cross")}
     numbers = {f"{aspect} alignment" for aspect in ("entropy", "end", "punctuation", "diagonal")}
     for model, expected, pictures in (("transformer", shares, ["weights/valid heads"]), ("birnn", numbers, [])):

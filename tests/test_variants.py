@@ -88,7 +88,7 @@ def causality(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
 
 
 def attention(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
-    """A query's weights sum to 1 over the real source tokens; in decoder self-attention, over the target up to the query."""
+    """A query's weights sum to 1 over the real source tokens or, in decoder self-attention, over the target up to the query."""
     with recorded(model) as seen:
         model(src, tgt)
     off = [0.0]
@@ -182,11 +182,11 @@ def test_without_dropout_training_computes_what_evaluation_does(name: str, src: 
 
 
 def has_no_effect(name: str, variant: str, path: str) -> bool:
-    """Returns whether a parameter cannot change the loss: either it is not used (the encoder without cross-attention), or it
-    only adds a constant to all inputs of a softmax. In a softmax over keys, the bias of the key projection is such a parameter,
-    unless keys are rotated by their positions, which gives each key a different bias. In a softmax over queries, the
-    biases of the query projection and of the norm before cross-attention are such parameters. There is none with a softmax over
-    the batch, additive or cosine scores, or a finite mask value, nor in the BiRNN, whose projections have no biases."""
+    """Returns whether a parameter cannot change the loss, because it is not used (the encoder without cross-attention), or only
+    adds a constant to all inputs of a softmax. In a softmax over keys, the bias of the key projection does so, unless keys are
+    rotated by their positions, which gives each key a different bias. In a softmax over queries, the biases of the query
+    projection and of the norm before cross-attention do so. No parameter does so with a softmax over the batch, additive or
+    cosine scores, or a finite mask value, nor in the BiRNN, whose projections have no biases."""
     if variant == "no_cross_attention" and path.startswith(("src_", "encoder")):
         return True
     if name == "birnn" or variant in {"additive_score", "cosine_score", "modern", "softmax_batch", "weak_mask"}:

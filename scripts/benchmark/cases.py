@@ -1,4 +1,4 @@
-"""Measures the cases of the benchmark. All contestants of a case are set up from one configuration and one data set."""
+"""Measures the cases of the benchmark. The programs that a case compares, its contestants, get the same settings and data."""
 
 import json
 import logging
@@ -36,7 +36,7 @@ PROFILED_STEPS = 3
 MARIAN = "Marian (transformers)"
 CPU_ONLY = "measured only on the CPU in float32"
 COMPUTE_TYPES = ("float32", "int8")  # the precisions in which CTranslate2 is measured
-PEER_PRECISIONS = ("32-true", "bf16-mixed")  # supported by the Marian training loop and the ceiling
+PEER_PRECISIONS = ("32-true", "bf16-mixed")  # precisions that the Marian training loop and the ceiling support
 PRECISION = {"32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed", "64": "64-true"}  # Lightning's short names
 # The beam size of each decoding case, and whether its model is a trained checkpoint.
 DECODING = {"greedy": (1, False), "beam": (5, False), "greedy_trained": (1, True), "beam_trained": (5, True)}
@@ -49,8 +49,8 @@ def script(name: str, python: str = sys.executable) -> list[str]:
 
 @dataclass
 class Bench:
-    """A benchmark session: the configuration of a run (`config`), and a temporary folder for the files that contestants read.
-    `begin` is called with a contestant's name before each of its bursts."""
+    """A benchmark session. `config` is the configuration of the run to measure, `folder` a temporary folder for the files that
+    contestants read. `begin` is called with a contestant's name before each of its bursts (timed measurements)."""
 
     config: dict[str, Any]
     settings: Benchmark
@@ -100,7 +100,7 @@ class Bench:
 
     @cached_property
     def text(self) -> dict[str, Any]:
-        """The settings for JoeyNMT to read the data itself: paths of text, tokenizer and vocabulary, and the batch size."""
+        """The settings for JoeyNMT to read the data by itself: paths of text, tokenizer and vocabulary, and the batch size."""
         path, tokenizer, pieces = self.folder / "train", self.folder / "tokenizer.model", self.folder / "pieces.txt"
         vocabulary, train = self.data.vocabulary.tgt, self.data.corpus.train
         for side in ("src", "tgt"):
@@ -142,7 +142,7 @@ class Bench:
         return self.peer("EOLE", "train_eole", "eole", self.batches)
 
     def peer(self, name: str, file: str, environment: str, settings: Mapping[str, Any]) -> Contestant:
-        """Returns a contestant to be run by the Python of another environment. It is left out if that Python is not set."""
+        """Returns a contestant that runs with the interpreter of another environment, or is left out if none is set."""
         python = getattr(self.settings.peers, environment)
         left_out = self.cpu_only_reason or f"no interpreter given; set benchmark.peers.{environment}=PYTHON" * (python is None)
         return Contestant(name, script(file, python or ""), {**self.common, **settings}, left_out)
@@ -171,7 +171,7 @@ def training(bench: Bench, cases: set[str]) -> Iterator[Result]:
 
 
 def token_notes(found: Mapping[str, Measured]) -> dict[str, str]:
-    """Returns a note for each contestant that trained on more or fewer target tokens than ours: its ratio is not exact."""
+    """Returns a note for each contestant that trained on more or fewer target tokens than ours, so its ratio is not exact."""
     tokens = [burst["tokens"] for burst in found[OURS].bursts]
     others = (name for name, one in found.items() if one.bursts and [burst["tokens"] for burst in one.bursts] != tokens)
     return dict.fromkeys(others, "token counts differ from ours")
@@ -198,7 +198,7 @@ def startup(bench: Bench) -> Result:
 
 
 def preparation(bench: Bench) -> Result:
-    """Measures the preparation of data, from text to the first batch: corpus, tokenizer, token ids."""
+    """Measures how fast text is prepared for training: reading it, training the tokenizer, and making the first batch."""
     return case_result("data", "pairs/s", bench.measure([bench.ours("prepare")], {}), count="pairs")
 
 

@@ -1,7 +1,7 @@
 """Counts the floating point operations of a Transformer's matrix products by formula: (M, K) x (K, N) takes 2 M K N.
 
-Shapes: B sentences, S source and T target positions, padding included; N target tokens without padding; D width, F width of
-the feed-forward networks, V vocabulary.
+Arguments: b sentences, s source and t target positions per sentence (padding included), and n target tokens in all sentences
+(padding excluded).
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ def forward_operations(model: Mapping[str, Any], vocabulary: int, b: int, s: int
     d, f, layers = model["d_model"], model["d_ff"], model["n_layers"]
     encoder = b * s * (4 * d * d + 2 * d * f)
     decoder = b * t * (4 * d * d + 2 * d * f) + 2 * (b * t + b * s) * d * d
-    attention = 2 * b * d * (s * s + t * t + t * s)  # scores and weighted values
+    attention = 2 * b * d * (s * s + t * t + t * s)  # products for the scores and for the weighted sums
     counts = 2 * layers * attention, 2 * layers * (encoder + decoder), 2 * n * d * vocabulary
     return dict(zip(PARTS, counts, strict=True))
 
@@ -27,7 +27,7 @@ def training_operations(model: Mapping[str, Any], vocabulary: int, b: int, s: in
 
 
 def linear_layers(model: Mapping[str, Any], vocabulary: int, rows: int) -> dict[Product, int]:
-    """Returns the products of a Transformer's linear layers on `rows` tokens, with the number of layers of each size: four
-    projections per attention, two layers per feed-forward network, and the output."""
+    """Returns the sizes of the products in a Transformer's linear layers for `rows` tokens, with the number of layers of each
+    size: four projections per attention, two layers per feed-forward network, and the output projection."""
     d, f, layers = model["d_model"], model["d_ff"], model["n_layers"]
     return {(rows, d, d): 12 * layers, (rows, d, f): 4 * layers, (rows, d, vocabulary): 1}

@@ -35,7 +35,7 @@ RECORDED_MODULES = re.compile(r"Attention|Dropout")  # classes of modules whose 
 
 
 class Profile:
-    """Context manager that profiles the code inside it."""
+    """A context manager that profiles the code in its `with` block."""
 
     def __init__(self, device: str, model: nn.Module) -> None:
         self._on_gpu = device == "cuda"
@@ -68,7 +68,7 @@ class Profile:
         self._hooks += [module.register_forward_pre_hook(begin), module.register_forward_hook(end)]
 
     def parts(self, seconds: float) -> dict[str, float]:
-        """Returns the seconds of each part. `seconds` is the measured time of all profiled code."""
+        """Returns the time of each part in seconds. `seconds` is the measured time of all profiled code."""
         events = list(self._profile.events() or [])
         found = dict.fromkeys(PARTS, 0.0)
         # A backward function has the sequence number of the operator whose gradient it computes.
@@ -105,6 +105,6 @@ def _part(event: Any) -> str | None:
 
 
 def synchronise(device: str) -> None:
-    """Waits until a GPU has finished its work."""
+    """Waits until the GPU has finished its work. Does nothing on a CPU."""
     if device == "cuda":
         torch.cuda.synchronize()

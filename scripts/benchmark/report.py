@@ -51,7 +51,7 @@ def benchmark(config: Mapping[str, Any]) -> list[Result]:
 
 
 def number(value: float) -> str:
-    """Formats a number with at least three significant digits."""
+    """Formats a number with two decimals below 10, with one from 10 to 100, and with none from 100 on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
@@ -70,7 +70,7 @@ def cells(row: Row, result: Result) -> list[str]:
 
 
 def remarks(result: Result) -> list[str]:
-    """Returns the lines below the table of a case."""
+    """Returns the remarks that are printed below the table of a case."""
     said = [f"{result.case}: left out {name}: {why}" for name, why in result.left_out.items()]
     for row in result.rows:
         if result.case == "ceiling" and row.contestant.startswith("products") and (share := row.ratio):
@@ -103,7 +103,7 @@ def summary(results: Sequence[Result]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Returns the machine, the versions of the programs, the commit and the command."""
+    """Describes the machine, the versions of the programs, the commit and the command."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -132,8 +132,9 @@ def write(output: Path, results: Sequence[Result], about: Mapping[str, Any], con
     write_json(output / "benchmark.json", {**about, "config": dict(config), "results": [asdict(r) for r in results]})
     notes = [
         f"{about['cpu']}, {about['threads']} threads, {about['device']}, {about['precision']}; commit {about['commit']}.",
-        f"Medians of {about['pairs']} bursts, measured in alternation after a warm-up. `ours / it` is the median ratio of our "
-        "speed to the contestant's in the same round: above 1, ours is faster. Peak MB is the peak resident memory.",
+        f"Medians are over {about['pairs']} bursts (timed measurements), for which the programs took turns after a warm-up. "
+        "`ours / it` is the median ratio of our speed to the contestant's in the same round: above 1, ours is faster. Peak MB "
+        "is the peak resident memory.",
         f"Made by: {about['command']}",
     ]
     lines = "".join(f"\n- {note}" for note in notes)

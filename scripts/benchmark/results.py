@@ -1,7 +1,8 @@
-"""Summarises bursts by the median and range of each program's speed, and of the ratio of Entente's speed to that speed.
+"""Summarises the timed measurements (bursts): the median and range of each program's speed, and of the speed ratio
+Entente / program.
 
-A ratio above 1 means that Entente is faster. Both bursts of a ratio come from the same round and do the same work shortly
-after each other, so the ratio is meaningful even if the speed of the machine varies.
+A ratio above 1 means that Entente is faster. Each ratio compares two bursts of the same round, which do the same work shortly
+after each other, so it is meaningful even if the speed of the machine varies.
 """
 
 import statistics
@@ -14,7 +15,7 @@ from benchmark.turns import OURS, Measured
 
 @dataclass(frozen=True)
 class Spread:
-    """The median and range of the figures of several bursts."""
+    """The median and range of values that were measured in several bursts."""
 
     median: float
     lowest: float
@@ -27,7 +28,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """The row of one contestant: its figure in `unit`, and the ratio of our speed to the contestant's (None for ours)."""
+    """A contestant's row: its figure in the unit of the case, and the ratio of our speed to its speed (None for ours)."""
 
     contestant: str
     figure: Spread
@@ -38,7 +39,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one case: rows with figures in `unit`, reasons why contestants were left out, and the others' answers."""
+    """The result of one case: the rows of the contestants that were measured, with figures in `unit`; the reasons why others
+    were left out, by contestant; and the unprocessed answers of those measured (`raw`)."""
 
     case: str
     unit: str
@@ -54,7 +56,8 @@ def ratios(ours: Sequence[float], other: Sequence[float]) -> list[float]:
 def case_result(
     case: str, unit: str, measured: Mapping[str, Measured], count: str | None = "tokens", notes: Mapping[str, str] | None = None
 ) -> Result:
-    """Returns the result of a case. The figure of a burst is its `count` per second, or its seconds if `count` is None."""
+    """Returns the result of a case. The figure of a burst is the `count` in its answer (such as "tokens") per second or, if
+    `count` is None, its seconds."""
     there = {name: one for name, one in measured.items() if one.bursts}
     figures = {name: [b[count] / b["seconds"] if count else b["seconds"] for b in one.bursts] for name, one in there.items()}
     rows = []

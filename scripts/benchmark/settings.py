@@ -1,4 +1,4 @@
-"""The settings of configs/benchmark.yaml: the configuration of a run, and the part `benchmark`."""
+"""Checks the settings of configs/benchmark.yaml: the configuration of a run, and the section `benchmark`."""
 
 import shutil
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,7 @@
 """Measures contestants in alternation, A B A B, so that other load on the machine affects all of them alike.
 
 A contestant is a process that sets itself up once and then waits for requests (wire.py). It uses no CPU while it waits.
+It answers each request with the measurements of one burst, such as some training steps or the decoding of some sentences.
 """
 
 import json
@@ -105,7 +106,7 @@ def in_turn(
     begin: Callable[[str], None],
     fresh: bool = False,
 ) -> dict[str, Measured]:
-    """Measures a warm-up round, in which contestants also return outputs, then `pairs` rounds of one burst per contestant.
+    """Runs a warm-up round, in which contestants also return outputs, then `pairs` rounds of one burst per contestant.
 
     `begin` is called with a contestant's name before each burst. With `fresh`, each burst has a new process: `ready` is then
     the time until the process is set up, and `seconds` the time until it answers. Raises InputError if Entente itself fails."""

@@ -1,5 +1,5 @@
-"""Measures the points of each sweep and writes tables with the slope of each line (growth.md), plots (growth.png, growth.svg),
-and all numbers with the settings and the versions (growth.json, after each point).
+"""Measures the points of each sweep. Writes tables with the slope of each line (growth.md), plots (growth.png, growth.svg) and,
+after each point, all numbers with the settings and the versions (growth.json).
 
 Every point is measured in a separate process on the CPU, so that its peak memory does not include that of other points. For a
 model, the process trains on one batch of random ids and decodes it. For a corpus, the process reads generated text and takes
@@ -34,13 +34,13 @@ from entente.process import Threads
 from entente.training.run_directory import output_dir_problems
 from entente.training.settings import AtLeastOne, add_defaults
 
-HEADS, LAYERS = 4, 3  # the Transformer's heads per layer, and layers in each of encoder and decoder
+HEADS, LAYERS = 4, 3  # the Transformer's heads per layer, and its layers in the encoder and in the decoder
 WORDS, PAIRS_PER_BLOCK = 50_000, 20_000  # number of different words in a generated corpus; pairs written at a time
-OTHER_LANGUAGE = str.maketrans("aeiou", "eioua")  # turns a source sentence into a target sentence
+OTHER_LANGUAGE = str.maketrans("aeiou", "eioua")  # makes a target sentence from a source sentence by replacing vowels
 Length = Annotated[int, Interval(ge=2, le=MAX_PIECES)]
 Pieces = Annotated[int, Interval(ge=400, le=1_000_000)]  # SentencePiece needs 260 pieces and one per letter of the text
 Width = Annotated[int, Interval(ge=HEADS, le=8192), MultipleOf(HEADS), Field(description=f"a multiple of {HEADS} up to 8192")]
-Point = dict[str, Any]  # keys: sweep, x, line, and either the measures or, under `failed`, the reason
+Point = dict[str, Any]  # keys: sweep, x, line, and the measures or, if measuring failed, `failed` with the reason
 
 # The measures of a model and of a corpus, with their headings. The first three of each are plotted.
 MODEL_MEASURES = {"training": "training, µs a token", "decoding": "decoding, µs a token", "memory": "memory, MiB"}
@@ -53,9 +53,9 @@ SWEEPS = {  # for each sweep: the setting that lists its points, the label of it
     "corpus": ("pairs", "corpus, pairs", CORPUS_MEASURES),
 }
 EXPLANATION = """Training is one step: forward, backward and Adam. Decoding is greedy, to the last token. Times are medians.
-Memory is the peak memory of a training process; that of the imports is subtracted, except for a corpus. A corpus is prepared
-from two files of generated text, the first time without caches. Slopes are measured on logarithmic axes, at the beginning and
-the end of a line: 0 means constant cost, 1 means cost proportional to size."""
+Memory is the peak memory of a training process, without the memory of the imports (which only the corpus sweep includes). A
+corpus is prepared from two files of generated text, the first time without caches. Slopes are measured on logarithmic axes, at
+the beginning and the end of a line: 0 means constant cost, 1 means cost proportional to size."""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""Training, inspection and ablation of French-English translation models. `entente.load("outputs/RUN")` loads a model."""
+"""Trains, inspects and ablates French-English translation models. `entente.load("outputs/RUN")` loads a trained model."""
 
 import os
 from typing import TYPE_CHECKING, Any
 
-# Request 2 MB huge pages for torch's large tensors, on a Linux kernel that grants them on request: every pass over memory needs
-# fewer page table lookups. torch reads this variable once, when it is imported.
+# Request 2 MB huge pages for torch's large tensors, so that every pass over memory needs fewer page table lookups. The Linux
+# kernel must be set to grant them on request. torch reads this variable once, when it is imported.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 if TYPE_CHECKING:

@@ -42,10 +42,12 @@ log = logging.getLogger("entente")
 ENTRY = "entente"
 CHECKSUM = "sha256"
 SCHEMA = 2  # format 1 had no checksum
-READ_BY = "entente>=0.1"  # the versions that read this format; other versions name them in an error message, see CHANGELOG.md
+READ_BY = "entente>=0.1"  # the versions that read this format, stored for the error message of other versions; see CHANGELOG.md
 MODEL_PREFIX = "model."  # prefix of the model's parameters in the LightningModule's state dict
-MAX_DEPTH = 50  # levels of nesting in a checkpoint; ours have 10
-EXPANSION = 16  # limit of bytes hashed per byte of the file: None takes 14 hashed but 1 stored; tied weights are stored once
+MAX_DEPTH = 50  # maximum levels of nesting in a checkpoint; ours have 10
+# Maximum number of bytes hashed per byte of the file. None is stored in 1 byte but hashed as 14, and tied weights are stored
+# once but hashed under each of their names.
+EXPANSION = 16
 DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool}
 STORAGES = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Byte", "Bool")
 ADVICE = "give one that this program wrote"
@@ -77,7 +79,7 @@ class Run:
         return f"{type(self.model).__name__} {src} -> {tgt}, {count:,} parameters, trained {self.step:,} steps"
 
     def new_words(self, source: str) -> list[str]:
-        """Returns the words of a sentence that are not in the training text; none if `words` is empty."""
+        """Returns the words of a sentence that are not in the training text; an empty list if `words` is empty."""
         return [word for word in distinct_words(source) if self.words and word not in self.words]
 
 
@@ -92,7 +94,7 @@ def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2S
 
 
 class NoNormalValues(TorchFunctionMode):
-    """Skips `nn.init.normal_`: meta tensors do not need it, and it makes torch import its compiler, which takes a second."""
+    """Skips `nn.init.normal_`: meta tensors have no values, and the call makes torch import its compiler, which takes 1 s."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return kwargs["tensor"] if function is nn.init.normal_ else function(*args, **(kwargs or {}))
@@ -106,14 +108,14 @@ def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int, acceler
     if (needed := copies * 4 * count) > (there := memory(accelerator)):
         raise InputError(
             f"model: its {count:,} parameters take {needed / 1e9:,.0f} GB{' to train' * (copies > 1)}, but this machine has "
-            f"{there / 1e9:,.0f} GB; make it smaller, by its widths or n_layers"
+            f"{there / 1e9:,.0f} GB; make it smaller by reducing its widths or n_layers"
         )
     return planned
 
 
 def entry(config: Mapping[str, Any], vocabulary: Vocabulary, text: str, words: str = "") -> dict[str, Any]:
-    """Returns our entry in a checkpoint: plain values and tensors. text: the corpus's digest; words: its source words, one per
-    line. Older checkpoints may lack one or both."""
+    """Returns our entry in a checkpoint: plain values and tensors. text: the digest of the corpus. words: the distinct words of
+    its source sentences in train, one per line. Older checkpoints may lack either."""
     made_of = {"config": dict(config), "vocabulary": vocabulary.state(), "text": text, "words": words}
     return {"schema": SCHEMA, "read_by": READ_BY, "provenance": provenance(), **made_of}
 
@@ -135,14 +137,14 @@ def provenance() -> dict[str, str]:
 
 
 def refuse_other_text(path: Path, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raises InputError if `stored`, the entry in a checkpoint, and `given`, the entry of this run, differ in their corpus (see
-    `Corpus.digest`) or in their vocabulary, since the weights fit only the pieces of the stored one."""
+    """Raises InputError if the corpus (see `Corpus.digest`) or the vocabulary of this run, whose entry is `given`, differs from
+    that of the checkpoint, whose entry is `stored`. The weights fit only the stored vocabulary."""
     if "text" not in stored:
         log.info("%s has no digest of its text, so only its vocabulary is compared", path)
     if stored.get("text", given["text"]) != given["text"]:
         wrong, give = "the training or validation text has changed since this checkpoint was written", "that text"
     elif checksum(stored["vocabulary"]) != checksum(given["vocabulary"]):
-        wrong, give = "its vocabulary differs from the one that the text gives now", "its text and version of SentencePiece"
+        wrong, give = "its vocabulary differs from this run's", "the text and SentencePiece version that it was made with"
     else:
         return
     raise InputError(f"{path}: {wrong}; restore {give}, or start a new run without resume")
@@ -154,7 +156,7 @@ def find(checkpoint: str) -> Path:
     if os.path.isdir(path):  # Path.is_dir may raise PermissionError
         path = path / "checkpoints" / "best.ckpt"
     if not os.path.isfile(path):
-        raise InputError(f"checkpoint={checkpoint}: no such file, and no run with checkpoints/best.ckpt in it")
+        raise InputError(f"checkpoint={checkpoint}: no such file, and no folder that contains checkpoints/best.ckpt")
     return path
 
 
@@ -186,7 +188,7 @@ def _as_input_error(path: Path, what: str) -> Iterator[None]:
         ) from error
     except Exception as error:  # torch's reader, and code given a value of the wrong type, may raise any exception
         why = escape.line(reason(error).removesuffix("."), 200)
-        raise InputError(f"{path}: {what} ({why}); take another copy, or {ADVICE}") from error
+        raise InputError(f"{path}: {what} ({why}); use another copy, or {ADVICE}") from error
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -202,16 +204,17 @@ def read(path: Path) -> dict[str, Any]:
         content = torch.load(path, map_location="cpu", weights_only=True)
         ours = content.get(ENTRY) if type(content) is dict else None
         if type(ours) is not dict:
-            raise InputError(f"a checkpoint of another program; {ADVICE}")
+            raise InputError(f"a checkpoint from another program; {ADVICE}")
         schema = ours.get("schema")
         written = to_text(schema) if isinstance(schema, int | str) else type(schema).__name__
         if written != str(SCHEMA):
             readers = ours.get("read_by")
-            advice = f"install {to_text(readers)} or train it again" if isinstance(readers, str) else "train it again"
+            again = "train the model again"
+            advice = f"install {to_text(readers)} or {again}" if isinstance(readers, str) else again
             raise InputError(f"its format is {written}, but this version reads format {SCHEMA}; {advice}")
         expected = content.pop(CHECKSUM, None)
         if checksum(content, EXPANSION * size) != expected:
-            raise InputError("damaged: its content does not match its checksum; take another copy or an earlier checkpoint")
+            raise InputError("damaged: its content does not match its checksum; use another copy or an earlier checkpoint")
     return content
 
 
@@ -242,10 +245,11 @@ def _parts(value: object, place: tuple[object, ...]) -> Iterator[bytes | memoryv
     if len(place) > MAX_DEPTH:
         raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, Tensor):
+        # A view that is not contiguous may use the same bytes for many elements, so a small file could expand to a huge tensor.
         dense = type(value) is Tensor and value.layout is torch.strided and value.dtype in DTYPES and value.is_contiguous()
-        if not dense or value.requires_grad or value.is_neg() or value.is_meta:  # in a view, many elements may share one byte
+        if not dense or value.requires_grad or value.is_neg() or value.is_meta:
             raise TypeError(f"{_path(place)} is not a dense tensor of numbers that owns its memory")
-        yield f"tensor {value.dtype} {tuple(value.shape)} True\n".encode()  # True (contiguous) is part of the format
+        yield f"tensor {value.dtype} {tuple(value.shape)} True\n".encode()  # True: is_contiguous(), which the format includes
         yield value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data
     elif isinstance(value, Mapping):
         yield f"mapping {len(value)}\n".encode()
@@ -261,7 +265,7 @@ def _parts(value: object, place: tuple[object, ...]) -> Iterator[bytes | memoryv
     elif value is None or isinstance(value, bool | int | float | str):
         yield f"{type(value).__name__} {value!r}\n".encode()
     else:
-        raise TypeError(f"a checkpoint holds tensors and plain values, not a {type(value).__name__} as in {_path(place)}")
+        raise TypeError(f"a checkpoint holds only tensors and plain values, but {_path(place)} is a {type(value).__name__}")
 
 
 def _path(place: Sequence[object]) -> str:
@@ -277,12 +281,12 @@ def load(checkpoint: str) -> Run:
         weights = {k.removeprefix(MODEL_PREFIX): v for k, v in content["state_dict"].items() if k.startswith(MODEL_PREFIX)}
         config, described, words = ours["config"], ours["provenance"], ours.get("words", "")
         if not (isinstance(config, dict) and isinstance(described, dict) and type(step) is int and isinstance(words, str)):
-            raise TypeError("config and provenance must be mappings, global_step a whole number, and words text")
+            raise TypeError("config and provenance must be mappings, global_step a whole number, and words a string")
         vocabulary = Vocabulary.from_state(ours["vocabulary"])
         if wrong := _misfit(plan(config["model"], vocabulary, copies=1).state_dict(keep_vars=True), weights):
             raise InputError(f"its weights do not fit its configuration ({wrong})")
         if bad := next((name for name, weight in weights.items() if not weight.isfinite().all()), None):
-            raise Diverged(f"{path}: {bad} holds values that are not finite; train it again with a smaller optim.lr")
+            raise Diverged(f"{path}: {bad} holds values that are not finite; train the model again with a smaller optim.lr")
         model = build(config["model"], vocabulary, config["seed"])
         model.load_state_dict(weights)
         return Run(model.eval(), vocabulary, config, described, step, frozenset(words.split()))
@@ -294,7 +298,7 @@ def _misfit(planned: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str
         if name not in planned or name not in weights:
             return f"{name} is {'missing' if name in planned else 'not in the model'}"
         if planned[name].shape != weights[name].shape:
-            return f"{name} is {tuple(weights[name].shape)}, the model has {tuple(planned[name].shape)}"
+            return f"{name} has shape {tuple(weights[name].shape)}, but the model needs {tuple(planned[name].shape)}"
     # Tied weights have several names, but count once.
     needed = sum(weights[name].nbytes for name in {id(one): name for name, one in planned.items()}.values())
     storages = [weight.untyped_storage() for weight in weights.values()]

@@ -1,7 +1,7 @@
 """Exchanges values between the processes of one run, in CPU memory. training/processes.py starts them, one per device.
 
-A run of one process does not use torch.distributed: `rank` is 0, `world_size` is 1, and the other functions return what they
-are given. All processes must call `share`, `gather` and `largest` in the same order, since each call waits for all of them."""
+A run of one process does not use torch.distributed: `rank` is 0, `world_size` is 1, and the other functions exchange
+nothing. All processes must call `share`, `gather` and `largest` in the same order, since each call waits for all of them."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,7 +21,7 @@ def rank() -> int:
 
 
 def world_size() -> int:
-    """Returns the number of processes."""
+    """Returns the number of processes of the run."""
     return distributed.get_world_size() if distributed.is_initialized() else 1
 
 
@@ -50,14 +50,14 @@ def gather(value: T) -> list[T]:
 
 
 def seed(*numbers: int) -> int:
-    """Returns a seed for this process, derived from the numbers and its rank."""
+    """Returns a seed for this process, derived from `numbers` and the process's rank."""
     return int(np.random.SeedSequence([*numbers, rank()]).generate_state(1)[0])
 
 
 def wait_for_first() -> None:
-    """Waits until the first process has left, unless this is the first, which would report a failure if another left before."""
+    """Makes all processes but the first wait until it has left, since it would report a failure if another left earlier."""
     if rank():
-        with suppress(RuntimeError):  # raised here when the first process ends
+        with suppress(RuntimeError):  # the barrier fails when the first process leaves
             distributed.barrier(group=_group())
 
 

@@ -44,9 +44,9 @@ def disk_error(error: BaseException) -> OSError | None:
 
 
 class Diverged(Exception):
-    """Raised when loss, weights or predictions are no longer finite. Its message, one line, says where. The exit code is 3."""
+    """Raised when loss, weights or predictions are no longer finite. Its one-line message says where. The exit code is 3."""
 
 
 class Interrupted(Exception):
-    """Raised when a signal ends a command that has saved its progress. Its message, one line, says how to continue. The exit
+    """Raised when a signal ends a command that has saved its progress. Its one-line message says how to continue. The exit
     code is 75, which schedulers read as "try again" (sysexits.h, EX_TEMPFAIL)."""

@@ -27,7 +27,7 @@ from entente.errors import Diverged
 from entente.files import file_in, write_text
 from entente.models.seq2seq import Loss, Seq2Seq
 
-Result = tuple[float, int, dict[int, list[int]]]  # for a batch: total NLL in nats, target tokens, best translation by row
+Result = tuple[float, int, dict[int, list[int]]]  # for a batch: total NLL in nats, number of target tokens, translation by row
 METRICS = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
 LENGTHS = (5, 10, 15, 20, 30, 50)  # upper limits of the source length buckets, in words separated by white space
 
@@ -70,7 +70,7 @@ def bleu_by_length(sources: Sequence[str], hypotheses: Sequence[str], references
 
 
 def length_buckets(sources: Sequence[str]) -> dict[str, list[int]]:
-    """Returns the rows of the sentences in each non-empty bucket of source lengths, by range of words, such as "6-10"."""
+    """Returns the rows of each non-empty source length bucket, keyed by its range of words, such as "6-10"."""
     limits = zip((0, *LENGTHS), (*LENGTHS, None), strict=True)
     ends = {(f"{low + 1}-{high}" if high else f"{low + 1}+"): (low, high or float("inf")) for low, high in limits}
     lengths = [max(1, len(source.split())) for source in sources]

@@ -1,9 +1,9 @@
 """Checks names that become part of a path, reads files that others may have written, and writes files atomically.
 
-The name of a run, suite, variant, test set or language comes from the command line or from a file that others wrote.
+The names of runs, suites, variants, test sets and languages come from the command line or from files that others wrote.
 
-A file is prepared next to its destination, in a folder named `.entente-*.new`. Its writer holds the lock `.entente-*.lock`,
-which the system releases if the writer dies. The next writer removes every such folder whose lock it finds released.
+A new file is first written to a folder `.entente-*.new` next to its destination. The writer holds the lock `.entente-*.lock`,
+which the system releases if the writer dies. The next writer removes every such folder whose lock is not held.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ MAX_YAML_VALUES = 100_000  # with aliases, a few lines of YAML can expand to bil
 
 
 def is_name(text: str) -> bool:
-    """Returns whether this can be the name of a file or folder, even after one of our suffixes has been appended."""
+    """Returns whether a text can be the name of a file or folder, even after one of our suffixes has been appended."""
     return not FORBIDDEN.search(text) and text.isprintable() and len(text.encode(errors="replace")) <= LONGEST_NAME
 
 
@@ -162,7 +162,7 @@ def scratch(folder: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(new, ignore_errors=True)
         for remove in (lock.unlink, *(one.rmdir for one in made)):
-            with suppress(OSError):  # it was never created, or is not empty
+            with suppress(OSError):  # the lock or folder was never created, or the folder is not empty
                 remove()
 
 
@@ -177,9 +177,9 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def cached(folder: Path, key: object, suffix: str, write: Callable[[BinaryIO], object]) -> Path:
-    """Returns a file of a cache, and calls `write` to make it if it is missing, damaged or unreadable. Its name contains a
-    digest of `key`, which is everything that its content depends on, and a digest of its content. Processes that make it at the
-    same time replace it by an equal file. Raises OSError if it cannot be written."""
+    """Returns the path of a cached file, which `write` creates if it is missing, damaged or unreadable. key: everything that
+    the content depends on. The file's name contains digests of `key` and of the content. Processes that create the file at the
+    same time replace it with an equal one. Raises OSError if the file cannot be written."""
     name = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
 
     def place(path: Path) -> Path:
@@ -206,7 +206,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def writable(what: str, instead: str = "place") -> Iterator[None]:
+def writable(what: str, instead: str = "path") -> Iterator[None]:
     """Turns an OSError while writing `what` into an InputError of one line, which tells the user to give another `instead`."""
     try:
         yield

@@ -39,7 +39,7 @@ def keep_freed_memory() -> bool:
 
 
 def return_freed_memory() -> None:
-    """Makes glibc return the memory that is free now to the kernel, after work that needed more than later work will."""
+    """Makes glibc return its free memory to the kernel. Called after work that needed more memory than later work will."""
     with suppress(AttributeError, OSError, TypeError):  # see `keep_freed_memory`
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -52,8 +52,8 @@ def stop_with(parent: int) -> None:
 
 
 def memory(accelerator: str = "cpu") -> int:
-    """Returns the memory of an accelerator, as named by Lightning, in bytes: of the smallest GPU, or of this machine, or
-    `sys.maxsize` on Windows, where `os.sysconf` is missing."""
+    """Returns the memory, in bytes, of an accelerator as named by Lightning: that of the smallest GPU, or else of this machine.
+    On Windows, where `os.sysconf` is missing, returns `sys.maxsize` for the machine."""
     if accelerator in ("auto", "gpu", "cuda") and (count := torch.cuda.device_count()):
         return min(torch.cuda.get_device_properties(i).total_memory for i in range(count))
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else sys.maxsize
@@ -61,7 +61,7 @@ def memory(accelerator: str = "cpu") -> int:
 
 def prepare_process(threads: int | None, log_to_stderr: bool = False) -> None:
     """Sets the thread count (None: torch's default), keeps freed memory, silences Lightning, and logs to standard output, or to
-    standard error if the output is the command's result."""
+    standard error if standard output carries the command's result."""
     keep_freed_memory()
     if threads:
         torch.set_num_threads(threads)

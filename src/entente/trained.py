@@ -1,6 +1,6 @@
 """A trained model for use in Python, loaded with `entente.load("outputs/RUN")`.
 
-Shapes: L layers, H heads, S source pieces and T target pieces, both including the end symbol </s>, V vocabulary.
+Shapes: L layers, H heads, S source pieces and T target pieces (both with the end symbol </s>), V pieces in the vocabulary.
 """
 
 from pathlib import Path
@@ -67,7 +67,7 @@ class TrainedModel(checkpoint.Run):
         return fill(Search, "search", {**self.config.get("search", {}), **chosen, "n_best": 1})
 
     def _ids(self, source: str, target: str | None) -> tuple[list[int], list[int]]:
-        """Returns source ids with EOS, and target ids without BOS and EOS."""
+        """Returns the source ids with EOS, and the target ids (if None, of the greedy translation) without BOS and EOS."""
         if not clean(source):
             raise InputError("the source sentence is empty")
         return read_sentence(self.model, self.vocabulary, source, target, self._search(beam=1))
@@ -75,7 +75,7 @@ class TrainedModel(checkpoint.Run):
 
 def load(run: str | Path, device: str | torch.device | None = None) -> TrainedModel:
     """Loads the best checkpoint in a run's directory, or the given checkpoint file. device: None means a GPU if torch finds
-    one, else the CPU. Raises InputError, with a one-line message, if the file is missing, damaged or from another program."""
+    one, else the CPU. Raises InputError, with a one-line message, if the file is missing, damaged or not written by Entente."""
     found = checkpoint.load(str(run))
     found.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     return TrainedModel(**vars(found))

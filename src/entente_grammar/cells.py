@@ -1,4 +1,4 @@
-"""Written words with their link numbers, and the types that all phrases of a meaning tree share.
+"""Defines written words, the link numbers that align them, and the types that all phrases of a meaning tree share.
 
 A node of a meaning tree owns STEP link numbers, starting with its key. A written word is a Cell with sure and weak numbers. A
 French and an English word have a sure link if a number is sure in both, and a possible link if they share any number (Och and
@@ -66,7 +66,7 @@ def agreement(person: int, gender: str, style: Style) -> Agreement:
 
 
 class Node(Protocol):
-    """A phrase that can follow a verb. In French, a predicate adjective in the phrase agrees with the subject."""
+    """The interface of a phrase of the meaning tree. In French, a predicate adjective in the phrase agrees with `subject`."""
 
     def french(self, style: Style, subject: Agreement) -> Cells: ...
 
@@ -75,7 +75,7 @@ class Node(Protocol):
 
 @cache
 def _read_chunk(text: str) -> tuple[Cells, Cells]:
-    """Returns both sides of a fixed phrase "word:1 word~1 | word:1". A colon marks a sure link number, a tilde a weak one."""
+    """Parses both sides of a fixed phrase "word:1 word~1 | word:1". A colon marks a sure link number, a tilde a weak one."""
 
     def cell(word: str) -> Cell:
         sure = ":" in word

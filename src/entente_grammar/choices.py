@@ -1,5 +1,5 @@
-"""Tables of the words that a derivation can draw, and of words that suit each other, built from the lexicon. The order
-of their entries determines the corpus."""
+"""Builds tables of the words that a derivation can draw, and of words that suit each other, from the lexicon. The order of the
+entries determines the corpus."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -47,7 +47,7 @@ WEATHER_VERBS = {"pleu": "pleuvoir", "plu": "pleuvoir", "neig": "neiger"}
 PLACES = {name: expand(places) for names, places in read_pairings("place") for name in names}
 REASONS = [(VERB[name], sorted(states)) for names, states in read_pairings("reason") for name in names]
 FODDER = {animal: food for (animal,), food in read_pairings("food")}
-EXISTING = [(expand(things), expand(places)) for things, places in read_pairings("found")]  # things, and places that have them
+EXISTING = [(expand(things), expand(places)) for things, places in read_pairings("found")]  # things, and where they can be
 
 # Persons and tenses ----------------------------------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ VERBS_OF: dict[str, list[Verb]] = {}
 for _verb in FRAMES["obj"]:
     for _noun in _verb.objects:
         VERBS_OF.setdefault(_noun.fr, []).append(_verb)
-SPECIAL = _names("special")  # frames that only special kinds of sentences use
+SPECIAL = _names("special")  # frames of verbs that only special kinds of sentences use
 LEXICAL = [verb for verb in VERB.values() if verb.frame not in SPECIAL]
 PEOPLE_VERBS = [verb for verb in VERB.values() if verb.people or verb.frame == "person"]
 DEEDS = [verb for verb in LEXICAL + FRAMES["obj"] if verb.aspect != "state" and verb.frame not in ("intr", "rise", "person")]
@@ -90,17 +90,17 @@ WEALTHY = [VERB["acheter"]._replace(objects=LUXURIES), *_verbs("rich")]
 
 COMPANY = _names("company")  # verbs for what people do together
 CITY_LIFE = _names("city_life")  # verbs for what people do in a city
-ENDURING = _names("enduring")  # states that may be in the future tense
+ENDURING = _names("enduring")  # verbs of states that may be in the future tense
 MISHAPS = _names("mishaps")  # verbs of unplanned events, which are not put in the future tense
-DEFINITE = _names("definite")  # verbs with a definite object
-INDEFINITE = _names("indefinite")  # verbs with an indefinite object
+DEFINITE = _names("definite")  # verbs that take only a definite object
+INDEFINITE = _names("indefinite")  # verbs that take only an indefinite object
 SINGLE = _names("single")  # verbs that take one object at a time
-NOT_OWN = _names("not_own")  # verbs with objects that the subject does not own
+NOT_OWN = _names("not_own")  # verbs whose object does not belong to the subject
 TRADE = _names("trade")  # verbs that need a plural object if the action is repeated
-RELATABLE = _names("relatable")  # verbs of relative clauses: la lettre que j'ai écrite
+RELATABLE = _names("relatable")  # verbs that a relative clause can have: la lettre que j'ai écrite
 MONTHLY = _names("monthly")  # verbs that can take a month or a day of the month: en septembre, le 3 mai
 DAILY = _names("daily")  # verbs of habits: every day, in the morning, on Mondays
-TALK = _names("talk")  # verbs that take a person or a thing as topic
+TALK = _names("talk")  # verbs whose topic can be a person instead of a thing
 
 # Nouns and adjectives ------------------------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ LEMMAS = tuple(
 
 
 def _crowding(groups: Sequence[Sequence[T]]) -> dict[T, float]:
-    """Returns how often each item is drawn, relative to the mean, if a group and then one of its items are drawn uniformly."""
+    """Returns how often each item is drawn, relative to the mean, if a group and then an item in it are drawn uniformly."""
     share: dict[T, float] = {}
     for group in groups:
         for item in group:

@@ -29,7 +29,7 @@ GERUND_AFTER = ("aimer", "détester")  # an infinitive after these verbs is a ge
 SHORT_ADVERBS = ("bien", "mal", "beaucoup")  # adverbs that precede a participle or infinitive
 PREPOSITIONS = ("de", "à", "avec")
 NEGATIONS = {"pas": "not", "jamais": "never", "plus": "no longer", "rien": "not", "personne": "not"}
-# The English of a modal verb in a tense: the auxiliary, and the words between it and the verb.
+# The English for a modal verb in a tense: the auxiliary, and the words between the auxiliary and the verb.
 MODALS = {
     ("pouvoir", "present"): ("can", ""),
     ("pouvoir", "imparfait"): ("could", ""),
@@ -110,8 +110,9 @@ class Clause:
         return [node for node in self.rest if isinstance(node, NounPhrase)]
 
     def _tail(self, words: Sequence[str], others: int, function_words: Collection[str]) -> Cells:
-        """Returns the words that follow the verb in a verb phrase (faim, besoin de; for, hungry). Counted from the end, the
-        first `others` are linked to their counterparts in the other language; the rest to the verb, `function_words` weakly."""
+        """Returns the words that follow the verb in a verb phrase (faim, besoin de; for, hungry). The other language has
+        `others` such words. The last `others` words are linked to these, and the words before them are linked to the verb,
+        weakly if they are in `function_words`."""
         head = (self.key + HEAD,)
         cells = []
         for number, word in zip(range(len(words), 0, -1), words, strict=True):

@@ -15,7 +15,7 @@ ELIDING = frozenset({"je", "me", "te", "se", "le", "la", "de", "ne", "que", "ce"
 
 @cache
 def starts_with_vowel(word: str) -> bool:
-    """Returns whether je, le, de ... are elided before this word. They are elided before "y", but not before an aspirated h."""
+    """Returns whether words such as je, le and de are elided before `word`. No word is elided before an aspirated h."""
     if word[0] in "hH":
         return not word.lower().startswith(ASPIRATED)
     return word == "y" or word[0] in VOWELS and word != "onze"
@@ -43,7 +43,7 @@ class Conjugation(NamedTuple):
 
 
 def _er_verb(infinitive: str) -> tuple[list[str], str, str]:
-    """Returns the present, the participle and the future stem of a verb in -er, with the changes in its spelling."""
+    """Returns the present, the participle and the future stem of a regular verb in -er, with the changes in its spelling."""
     stem = infinitive[:-2]
     strong = stem  # the stem before a silent ending: achète, appelle, préfère, nettoie
     future = infinitive
@@ -65,7 +65,7 @@ def _er_verb(infinitive: str) -> tuple[list[str], str, str]:
 
 @cache
 def conjugate(infinitive: str) -> Conjugation:
-    """Returns the forms of a French verb that the grammar uses."""
+    """Returns those forms of a French verb that the grammar uses."""
     if infinitive in IRREGULAR:
         present, participle, future = IRREGULAR[infinitive]
     elif infinitive.endswith("er"):

@@ -1,7 +1,8 @@
-"""The words of the corpus and the tags that say which of them go together. The lists, written for this project, are in words/.
+"""Reads the words of the corpus, and the tags that say which words go together, from the lists in words/.
 
-A noun belongs to one section and may have further tags; verbs and adjectives list the tags of the nouns that they take. No
-French form has two meanings (livre, femme, temps and avocat are left out), so each French sentence has one translation.
+The lists were written for this project. A noun belongs to one section and may have further tags; verbs and adjectives list the
+tags of the nouns that they take. No French form has two meanings (livre, femme, temps and avocat are left out), so each French
+sentence has one translation.
 """
 
 from collections.abc import Iterable
@@ -81,7 +82,7 @@ def _read_nouns() -> dict[str, Noun]:
 
 
 def _read_tags(nouns: dict[str, Noun]) -> dict[str, list[Noun]]:
-    """Returns the nouns of each section and of each tag. A tag may have several rows."""
+    """Returns the nouns of each section and of each tag. A tag may have several rows in words/noun_tags.tsv."""
     tags: dict[str, list[Noun]] = {}
     for noun in nouns.values():
         tags.setdefault(noun.section, []).append(noun)
@@ -130,7 +131,7 @@ def _read_phrases() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
 
 
 def _read_groups() -> dict[str, list[str]]:
-    """Returns the named lists of lexemes. A list may have several rows."""
+    """Returns the named lists of lexemes. A list may have several rows in words/groups.tsv."""
     groups: dict[str, list[str]] = {}
     for row in read_table("groups"):
         groups.setdefault(row["group"], []).extend(read_words(row["words"]))
@@ -138,7 +139,7 @@ def _read_groups() -> dict[str, list[str]]:
 
 
 def read_pairings(kind: str) -> list[tuple[list[str], list[str]]]:
-    """Returns the rows of one kind in words/pairings.tsv: lexemes, and the lexemes that go with them."""
+    """Returns the rows of one kind in words/pairings.tsv. Each has lexemes, and the lexemes that go with them."""
     return [(read_words(row["left"]), read_words(row["right"])) for row in read_table("pairings") if row["kind"] == kind]
 
 

@@ -23,13 +23,13 @@ CONTRACTIONS = {("à", "le"): "au", ("à", "les"): "aux", ("de", "le"): "du", ("
 
 
 def french_pronoun(forms: tuple[str, ...], agr: Agreement) -> str:
-    """Returns the pronoun for an agreement. `forms` is SUBJECTS or STRONG."""
+    """Returns the French pronoun for a person and gender. `forms` is SUBJECTS or STRONG."""
     form = forms[agr.person]
     return FEMININE.get(form, form) if agr.gender == "f" else form
 
 
 def english_pronoun(forms: tuple[str, ...], person: int, gender: str) -> str:
-    """Returns the pronoun for a person and gender. `forms` is ENGLISH_SUBJECTS, ENGLISH_OBJECTS or ENGLISH_MY."""
+    """Returns the English pronoun for a person and gender. `forms` is ENGLISH_SUBJECTS, ENGLISH_OBJECTS or ENGLISH_MY."""
     return forms[-1 if person == HE and gender == "f" else person]
 
 

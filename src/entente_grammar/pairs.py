@@ -14,7 +14,7 @@ PUNCTUATION = frozenset(".,?!")
 
 class Token(NamedTuple):
     text: str
-    space: bool  # whether a space precedes it in the sentence
+    space: bool  # whether a space precedes the token in the sentence
 
 
 @dataclass(frozen=True)

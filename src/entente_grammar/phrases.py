@@ -98,7 +98,7 @@ def draw_other(draft: Draft, subject: Nominal) -> Nominal:
 
 
 def draw_clitic(draft: Draft, verb: Verb, subject: Nominal, hidden: bool = False, direct: bool = True) -> Clitic:
-    """Draws an object pronoun. Excludes lui, which hides the gender, and l' if no participle shows the gender (`hidden`)."""
+    """Draws an object pronoun. Excludes lui, which does not show the gender, and l' if no participle shows it (`hidden`)."""
     persons = [p for p in choices.PERSONS if p[0] != subject.person and {p[0], subject.person} != {ME, WE}]
     if not direct or hidden and starts_with_vowel(verb.fr):
         persons = [p for p in persons if p[0] != HE]
@@ -133,7 +133,8 @@ def noun_phrase(
 
 
 def draw_thing(draft: Draft, verb: Verb, subject: Nominal, negated: bool = False) -> NounPhrase:
-    """Draws a thing as object of the verb: definite, indefinite, partitive, possessive, demonstrative or counted."""
+    """Draws a noun phrase for a thing, as the object of the verb: definite, indefinite, partitive, possessive, demonstrative or
+    counted."""
     noun = draft.pick_evenly(verb.objects, choices.NOUN_CROWDING)
     if noun.fr in ("robe", "jupe") and subject.gender != "f":
         noun = NOUN["chemise"]

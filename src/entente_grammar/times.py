@@ -90,7 +90,7 @@ def set_time(draft: Draft, clause: Clause, sparse: bool = False) -> None:
 
 
 def draw_present_adjunct(draft: Draft, clause: Clause) -> Chunk | None:
-    """Returns a time expression or None, for a clause in the present. May make the clause progressive or add an adverb."""
+    """Draws a time expression, or None, for a clause in the present. May make the clause progressive or add an adverb."""
     verb, aspect = clause.verb.fr, clause.verb.aspect
     if aspect == "state":
         return None
@@ -109,7 +109,7 @@ def draw_present_adjunct(draft: Draft, clause: Clause) -> Chunk | None:
 
 
 def draw_adjunct(draft: Draft, clause: Clause) -> Chunk | None:
-    """Returns a time expression or None, for a clause in a past or future tense."""
+    """Draws a time expression, or None, for a clause in a past or future tense."""
     tense, monthly = clause.tense, clause.verb.fr in choices.MONTHLY
     if tense == "pc" and draft.chance(0.75):
         kind = draft.weighted(((0.4, "date"), (0.2, "ago"), (0.4, "yesterday")))

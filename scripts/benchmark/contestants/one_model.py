@@ -41,7 +41,7 @@ def main() -> None:
     wire = Wire()
     spec = wire.settings
     prepare_process(spec["threads"])
-    idle = peak_kb()  # the memory of the imports, which is subtracted below
+    idle = peak_kb()  # the memory that the imports take, which is subtracted below
     sizes = {"src_vocab": spec["vocabulary"], "tgt_vocab": spec["vocabulary"], "shared_vocab": True}
     model = attach(MODELS[spec["model"].pop("name")](**spec["model"], **sizes, pad_id=PAD, seed=1))
     optim, how = Optim(), Search(length_factor=0, length_offset=spec["length"])

@@ -1,7 +1,7 @@
 """Runs Entente as a user does.
 
 Training is an ordinary run, with its data, model, Lightning trainer and callbacks, in a temporary directory. Between two bursts
-it pauses in a callback that waits for the next request.
+(timed measurements), training pauses in a callback that waits for the next request.
 """
 
 import os
@@ -163,7 +163,7 @@ def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
 
 
 def prepare(config: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
-    """Prepares the case `data`: a burst makes the first batch from text, without caches. Returns a pair as `decode` does."""
+    """Prepares the case `data`: a burst makes the first batch from text, without caches. Returns values as `decode` does."""
 
     def burst(request: Answer) -> Answer:
         with tempfile.TemporaryDirectory() as name:

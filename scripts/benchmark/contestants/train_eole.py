@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Runs EOLE's training loop in an environment that has EOLE, with EOLE's Trainer, model, LossCompute and Optimizer, built from
+"""Runs EOLE's own training loop, in an environment that has EOLE. Its Trainer, model, LossCompute and Optimizer are built from
 an EOLE configuration. Only the batches are ours, because all programs get the same batches."""
 
 import sys
@@ -108,7 +108,8 @@ def train(spec, wire, folder):
     wire.answer(version=eole.__version__, torch=torch.__version__, parameters=sum(p.numel() for p in model.parameters()))
 
     def batches():
-        """Yields batches and answers requests. EOLE takes a batch after each step. The wait for a request is not timed."""
+        """Yields batches and answers requests. The wait for a request is not timed. EOLE asks for a batch after each step, so
+        the time of a burst ends with its last step."""
         for request in wire.requests():
             tokens, started = 0, time.perf_counter()
             for _ in range(request["steps"]):

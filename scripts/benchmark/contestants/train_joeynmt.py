@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 """Runs JoeyNMT as the command `joeynmt train` does, with JoeyNMT's reader, batches and training loop, on our text and pieces.
-These batches mix sentences of all lengths, so many positions are padding."""
+JoeyNMT's batches mix sentences of all lengths, so many positions are padding."""
 
 import shutil
 import sys
@@ -40,12 +40,12 @@ def configuration(spec, folder):
         "normalization": "tokens",
         "data": {
             "train": str(text),
-            "dev": str(text),  # required, although training ends before the first validation
+            "dev": str(text),  # required by JoeyNMT, although training ends before the first validation
             "dataset_type": "plain",
             "sample_dev_subset": 1,
             "src": {"lang": "src", **side},
             "trg": {"lang": "tgt", **side},
-            "special_symbols": {},  # the defaults: our names, but numbered in JoeyNMT's order, before the pieces
+            "special_symbols": {},  # JoeyNMT's defaults: the same names as ours, but JoeyNMT's ids, which precede the pieces
         },
         "testing": {"beam_size": 1, "eval_metrics": ["bleu"]},
         "training": {
@@ -69,7 +69,7 @@ def configuration(spec, folder):
 
 
 class Bursts:
-    """Wraps JoeyNMT's training step. A burst ends when JoeyNMT calls the first step after it."""
+    """Wraps JoeyNMT's training step to time bursts of steps. A burst ends when JoeyNMT calls the step after its last one."""
 
     def __init__(self, wire):
         self.wire, self.requests = wire, wire.requests()

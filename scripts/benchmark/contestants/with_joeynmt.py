@@ -1,6 +1,7 @@
 # mypy: ignore-errors
-"""Runs JoeyNMT's model, batch class, loss, optimiser, training step and search in an environment that has it. We supply the
-batches, which are the same for all programs, and the six lines around a training step (see JoeyNMT's `train_and_validate`)."""
+"""Runs JoeyNMT's model, batch class, loss, optimiser, training step and search, in an environment that has JoeyNMT. Only the
+batches, which are the same for all programs, and the lines around a training step (compare JoeyNMT's `train_and_validate`)
+are ours."""
 
 import sys
 import time

@@ -1,9 +1,9 @@
 """Compares each variant with the baseline: scores over seeds, significance of differences, and a verdict.
 
 p comes from sacreBLEU's paired bootstrap resampling (Koehn 2004), which compares a variant's run with the baseline's run of
-the same seed, or else with its first. The largest p over the seeds is used, so that every seed must show a difference. It is
-doubled, since sacreBLEU's test is one-tailed, and corrected for the number of variants (Holm 1979). p accounts for the choice
-of sentences; the standard deviation accounts for that of seeds.
+the same seed, or else with the baseline's first run. The largest p over the seeds is used, so that every seed must show a
+difference. It is doubled, since sacreBLEU's test is one-tailed, and corrected for the number of variants (Holm 1979). p
+accounts for the choice of test sentences; the standard deviation accounts for the choice of seeds.
 
 Verdicts:
     worse, better              on the first test split, every seed differs in this direction, and Holm's p < 0.05
@@ -49,25 +49,25 @@ class Compare:
     ]
     output: Annotated[
         str | None,
-        doc("folder for comparison.html, .md and .csv; null: the suite's, or a new one in output_dir, named after the runs"),
+        doc("folder for comparison.html, .md and .csv; null: the suite's folder, or for other runs a new one in output_dir"),
     ] = None
     # The limit bounds memory: all samples are drawn at once, and each is as long as the test set.
     samples: Annotated[int, Interval(ge=1, le=100_000), doc("number of bootstrap samples")] = 2000
     output_dir: Annotated[str, doc("folder for new comparisons")] = "outputs"
     trust_data: Annotated[
-        bool, doc("read the training text that the first of two runs names, to count words; not needed for grammar")
+        bool, doc("for two runs: allow reading the training text that the first names, to count words; not needed for grammar")
     ] = False
 
 
 @dataclass(frozen=True)
 class Comparison:
     """The results of a suite. splits: the test splits. again: test splits decoded again in other batches (such as test@alone).
-    rows: one per variant, the baseline first, with the columns of comparison.csv as keys. A missing number is None.
+    rows: one per variant, the baseline first; the keys are the columns of comparison.csv. A missing number is None.
 
-    Scores are means over the finished seeds, in columns that begin with the name of a split; *_sd: sample standard deviations.
-    difference: BLEU minus the baseline's (`baseline`), averaged over the compared seeds; lowest, highest: range over them.
-    p: the largest one-tailed p over seeds; p_holm: two-tailed and corrected. nll: on the first test split. steps: the number
-    until validation BLEU is REACHED times the baseline's best; None if a seed never reaches it. differs: see `Proof.differs`.
+    Keys that begin with the name of a split hold means over the finished seeds; *_sd: sample standard deviations. difference:
+    BLEU minus the baseline's (`baseline`), averaged over the compared seeds; lowest, highest: its range over these seeds. p:
+    the largest one-tailed p over seeds; p_holm: the same, two-tailed and corrected. nll: on the first test split. steps: mean
+    step at which validation BLEU reaches REACHED times the baseline's best; None if a seed never does. differs: see `Proof`.
     """
 
     name: str
@@ -112,7 +112,7 @@ def compare(suite: Suite, samples: int) -> Comparison:
 
 
 def has_failed(row: Row, splits: Sequence[str]) -> bool:
-    """Returns whether a variant needs an explanation, because it failed or keeps at most REACHED of the baseline's BLEU."""
+    """Returns whether a variant needs an explanation, because it failed or has at most REACHED times the baseline's BLEU."""
     verdict = row["verdict"].partition(";")[0]
     kept = verdict == WORSE and row[f"{splits[0]} difference"] > (REACHED - 1) * row[f"{splits[0]} baseline"]
     return verdict not in (BASELINE, AS_GOOD, BETTER) and not kept
@@ -183,7 +183,7 @@ def _verdict(suite: Suite, runs: Sequence[Run], numbers: Row | None, first: str)
     verdict = WORSE if significant and highest < 0 else BETTER if significant and lowest > 0 else AS_GOOD
     if verdict == AS_GOOD:
         if said:
-            return "; ".join(said)  # a failed run is no evidence of equality
+            return "; ".join(said)  # not AS_GOOD: a failed run is no evidence of equality
         said = ["seeds disagree"] * (significant and lowest < 0 < highest)
     if alone := sum(bool(run.metrics) and not suite.base_of(run).metrics for run in runs):
         said.append(f"{alone} of {len(runs)} without a same-seed baseline")

@@ -56,7 +56,7 @@ STYLE: dict[Any, Any] = {**FONT, "text.parse_math": False, **SPINES, **CLEAR}
 # Attributes that matplotlib repeats for every group, tick and letter; the page's style sheet sets them once instead.
 REPEATED = r"""(?<=<g) id="(?!curve-)[^"]*"|font-family:[^;]*; | transform="rotate\(-0 [^"]*"|; stroke-linecap: square"""
 REPEATED += r"""| style="stroke: #000000; stroke-width: 0.\d"(?=/>)"""
-SHOWN = 5  # columns of the main table in a terminal
+SHOWN = 5  # number of columns of the main table that a terminal shows
 WIDTH = 10.5  # inches; the width of a chart that spans the page
 SVG_METADATA = dict(Date=None, Creator=None, Format=None, Type=None)  # no dates, so that pages are reproducible, and no URLs
 
@@ -70,8 +70,8 @@ def report(settings: Compare) -> None:
     suite = read_suite(places[0]) if len(places) == 1 else read_runs(places, files.path_of(settings.output_dir))
     folder = files.path_of(settings.output) if settings.output else suite.directory
     if suite.given and os.path.exists(folder / "suite.yaml"):
-        raise InputError(f"output={folder}: a suite, which keeps its own comparison; give another folder")
-    console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # piped tables do not wrap
+        raise InputError(f"output={folder}: this is a suite's folder, which keeps its own comparison; give another")
+    console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # so that piped tables do not wrap
     start_log()
     with Task(f"comparing {len(suite.runs)} runs with {settings.samples:,} bootstrap samples"):
         comparison = compare(suite, settings.samples)
@@ -101,7 +101,7 @@ def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
 
 
 def format_p(p: float | None) -> str:
-    """Formats a p value for a table; below a thousandth, exact values would mean little."""
+    """Formats a p value for a table. Values below 0.001 are not shown exactly, since their digits would mean little."""
     return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
@@ -139,7 +139,7 @@ def _table(comparison: Comparison) -> list[list[str]]:
 
 
 def terminal(comparison: Comparison, suite: Suite) -> Iterator[Table | str]:
-    """Yields what fits a narrow terminal: settings that differ, if runs were given instead of a suite, and the main results."""
+    """Yields what fits a narrow terminal: the settings that differ (unless a suite was given), then the main results."""
     if found := _differences(suite):
         table = Table(*map(escape.line, ("setting", *suite.settings.variants)), title="Settings that differ")
         for line in found:
@@ -156,7 +156,7 @@ def terminal(comparison: Comparison, suite: Suite) -> Iterator[Table | str]:
 
 
 def _differences(suite: Suite) -> list[list[str]]:
-    """Returns a row for each setting that differs, if runs were given instead of a suite: its name, then its values."""
+    """Returns a row for each setting that differs: its name, then its values. Returns no rows if a suite was given."""
     found = suite.differences() if suite.given else {}
     return [[key, *("–" if value == MISSING else to_text(value) for value in values)] for key, values in found.items()]
 
@@ -226,7 +226,7 @@ def summary(comparison: Comparison) -> str:
 
 
 def _by_length(run: Run, split: str) -> Points:
-    """Returns BLEU at the middle of each range of source lengths: 8 for "6-10", 51 for "51+"."""
+    """Returns a point (length, BLEU) for each range of source lengths, at its middle: 8 for "6-10", 51 for "51+"."""
     buckets = run.metrics[split].bleu_by_source_length if split in run.metrics else []
     ends = [[int(end) for end in re.findall(r"\d+", bucket.words)] for bucket in buckets]
     return [(sum(pair) / len(pair), bucket.bleu) for pair, bucket in zip(ends, buckets, strict=True)]
@@ -235,8 +235,8 @@ def _by_length(run: Run, split: str) -> Points:
 def _panels(
     comparison: Comparison, suite: Suite, curves: Callable[[Run], Sequence[Points]], x: str, y: str, link: str = ""
 ) -> Markup:
-    """Draws a panel per variant with a line per seed, and the baseline in grey. curves: returns the lines of a run. link: if
-    given, the panel of row N of the comparison has the id LINK-N."""
+    """Draws a panel per variant with the lines of its runs, and those of the baseline in grey. curves: returns the lines of a
+    run. link: if given, the panel of row N of the comparison has the id LINK-N."""
     colors = {row["variant"]: color(row["verdict"]) for row in comparison.rows}
     drawn = {variant: [curve for run in suite.of(variant) for curve in curves(run) if curve] for variant in colors}
     baseline, *others = drawn
@@ -254,7 +254,7 @@ def _panels(
 
 
 def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
-    """Draws a panel for each aspect measured in the variant's worst run: a line for each place in the model, and the range of
+    """Draws a panel for each aspect measured in the variant's worst run: a line for each part of the model, and the range of
     the baseline's lines in grey."""
     measured = [run for run in suite.of(row["variant"]) if any(run.measured(aspect) for aspect in DIAGNOSTICS)]
     if not measured:
@@ -264,7 +264,7 @@ def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
     baseline = suite.base_of(worst)
     aspects = {aspect: lines for aspect in DIAGNOSTICS if (lines := worst.measured(aspect))}
     places = list(dict.fromkeys(place for lines in aspects.values() for place in lines))
-    scale = np.linspace(0.07, 0.93, len(places))  # without the darkest shades
+    scale = np.linspace(0.07, 0.93, len(places))  # leaves out the dark shades at both ends of the colour map
     shades = dict(zip(places, colormaps["turbo"](scale), strict=True))
     panels = {
         aspect.replace("_", " "): [(points, shades[place]) for place, points in lines.items()]
@@ -305,7 +305,7 @@ def _grid(panels: Mapping[str, Lines], most: int, height: float, x: str, y: str 
 
 
 def _svg(figure: Figure, salt: str) -> Markup:
-    """Returns the figure as SVG markup; rounds coordinates to 0.1 points to save space. salt: makes ids unique on a page."""
+    """Returns the figure as SVG markup, with coordinates rounded to 0.1 points. salt: makes ids unique on a page."""
     out = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": salt}):
         figure.savefig(out, format="svg", metadata=SVG_METADATA)

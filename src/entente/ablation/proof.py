@@ -31,7 +31,7 @@ Aspect = tuple[bool, str]  # whether the variant and the baseline differ in the 
 
 def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.TranslationData) -> dict[str, Any]:
     """Returns the content of proof.json: {"variant", "differs": [aspect, ...], "equal": [aspect, ...]}, and for each aspect a
-    description of the difference. data: read with the variant's settings. Raises InputError if no behaviour differs."""
+    description of the difference. data: the variant's data. Raises InputError if no behaviour differs."""
     before, after = RunSettings.of(baseline), RunSettings.of(variant)
     shared = (before.data, before.overfit, before.seed) == (after.data, after.overfit, after.seed)
     one, two = Behaviour(before, data if shared else prepare_run(before)[0]), Behaviour(after, data)
@@ -52,7 +52,7 @@ def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.
         behaviours = ", ".join(aspect for aspect in aspects if aspect not in STRUCTURE)
         raise InputError(
             f"ablation {after.variant}: equal to the baseline in {behaviours}, so it has no effect; if the experiment already "
-            "has these settings, add experiment=ablation_baseline; else fix the ablation's file or the code that should read it"
+            "has these settings, add experiment=ablation_baseline; else fix the ablation's file or the code that ignores it"
         )
     return {
         "variant": after.variant,
@@ -73,7 +73,7 @@ class Behaviour:
             self.logits = self._logits()
         optim, last = settings.optim, settings.trainer.max_steps
         self.rates = [optim.lr * optim.factor(step, last) for step in range(last)]
-        self.precision = str(build_trainer(settings.trainer, None).precision)  # Lightning's name, the same for all aliases
+        self.precision = str(build_trainer(settings.trainer, None).precision)  # Lightning's own name, whichever alias is set
         self.model.train()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
@@ -90,8 +90,8 @@ class Behaviour:
         return self.model.output(self.model(self.batch.src, self.batch.tgt[:, :-1])[real])
 
     def steps(self) -> Tensor:
-        """Returns a 5 x 7 matrix and a bias after each of seven optimiser steps at a learning rate of 1, (7, 40). The initial
-        values and the gradients, with norms from 0.01 to 10,000, are the same for every configuration."""
+        """Returns the 40 parameters of a linear layer after each of seven optimiser steps at a learning rate of 1, (7, 40). The
+        initial values and the gradients, with norms from 0.01 to 10,000, are the same for every configuration."""
         layer = nn.Linear(7, 5, dtype=torch.float64)
         with torch.no_grad():
             layer.weight.copy_(torch.linspace(-1, 1, 35).view(5, 7))
@@ -150,7 +150,7 @@ def _compare_structure(one: nn.Module, two: nn.Module, name: str) -> dict[str, A
 
 
 def _compare_named(one: Mapping[str, str], two: Mapping[str, str]) -> Aspect:
-    """Describes the paths that only one side has, and the paths that have different values on the two sides."""
+    """Describes which keys (paths in the model) only one of the mappings has, and which have different values."""
     lost = [f"without {path}" for path in one if path not in two]
     new = [f"with {path}" for path in two if path not in one]
     changed = [f"{path}: {one[path]}, then {two[path]}" for path in one if path in two and one[path] != two[path]]
@@ -160,7 +160,7 @@ def _compare_named(one: Mapping[str, str], two: Mapping[str, str]) -> Aspect:
 
 def _compare_tensors(one: Mapping[str, Tensor], two: Mapping[str, Tensor], what: str) -> Aspect:
     """Compares all tensors of each side as one vector, because a tensor of mere rounding errors, compared alone, would always
-    seem different. A tensor that one side lacks counts as 0. Tensors with different shapes on the two sides are left out."""
+    seem different. A tensor that one side lacks counts as 0. Tensors whose shapes differ between the sides are left out."""
     paths = [path for path in {**one, **two} if not (path in one and path in two and one[path].shape != two[path].shape)]
     if not paths:
         return True, f"no {what} in common"
@@ -185,7 +185,7 @@ def _compare_words(one: str, two: str) -> Aspect:
 
 def _compare_translations(one: Behaviour, two: Behaviour) -> Aspect:
     """Compares how the baseline's model translates with its own search settings and with the variant's."""
-    hows = [replace(side.settings.search, n_best=1) for side in (one, two)]  # n_best has no effect: only the best is evaluated
+    hows = [replace(side.settings.search, n_best=1) for side in (one, two)]  # only the best hypothesis is evaluated
     if hows[0] == hows[1]:
         return False, "the same search"
     found = []
@@ -195,4 +195,4 @@ def _compare_translations(one: Behaviour, two: Behaviour) -> Aspect:
             # Greedy search does not rank by score, so a different score alone is not an effect.
             found.append([hypothesis if how.beam > 1 else hypothesis._replace(score=0.0) for hypothesis in best])
     changed = sum(a != b for a, b in zip(*found, strict=True))
-    return changed > 0, f"{changed} of {len(found[0])} sentences with a different translation or score"
+    return changed > 0, f"{changed} of {len(found[0])} sentences have a different translation or score"

@@ -1,6 +1,6 @@
 """Reads the files of a suite of runs, or of any finished runs, which are then compared like the variants of a suite.
 
-SUITE/suite.yaml       variants (the first is the baseline), seeds, and how the suite was made
+SUITE/suite.yaml       variants (the first is the baseline), seeds, overrides, and the commands as typed
       status.json      the state of each run
       VARIANT-seedN/   a run's directory as training writes it; incomplete or absent if the run did not finish
 """
@@ -32,7 +32,7 @@ T = TypeVar("T")
 Curves = dict[str, list[tuple[int, float]]]
 
 DIGITS = 6  # significant digits kept in a curve's values, because events store them as float32
-# The aspects logged as tensors why/ASPECT/PLACE, which may explain a failure; those in LOGARITHMIC have a logarithmic axis.
+# Measurements that may explain a failure, logged as tensors why/ASPECT/PLACE. Those in LOGARITHMIC have a logarithmic axis.
 DIAGNOSTICS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", "attention_entropy", "score_variance")
 LOGARITHMIC = ("gradient_norm", "score_variance")
 # Settings that comparisons ignore: names, output, logging and hardware. The seed is compared separately.
@@ -61,7 +61,7 @@ class Training(BaseModel):
     seconds: float = 0.0
     parameters: int
     tokens_per_second: float
-    unigram_nll: float | None = None  # nats per target token of a unigram model, which predicts pieces by frequency
+    unigram_nll: float | None = None  # nats per target token, for a model that predicts pieces by frequency
 
 
 class Proof(BaseModel, extra="allow"):
@@ -76,7 +76,7 @@ class Translations(BaseModel):
     translation: list[str]
 
 
-FILES: dict[str, Any] = {  # the files of a run and their types
+FILES: dict[str, Any] = {  # the files of a run, and the types of their contents
     "config.yaml": dict[str, Any],
     "metrics.json": dict[Name, Scores],
     "training.json": Training,
@@ -97,9 +97,9 @@ class Settings(BaseModel):
 
     variants: Annotated[list[Name], MinLen(1)]
     seeds: Annotated[list[int], MinLen(1)]
-    overrides: list[str] = []  # applied to all runs
+    overrides: list[str] = []  # Hydra overrides for all runs
     about: dict[str, str] = {}  # the header comment of each ablation's file
-    commands: list[str] = []  # the command lines, as typed
+    commands: list[str] = []  # the command lines that trained the suite, as typed
 
 
 @dataclass
@@ -121,18 +121,18 @@ class Run:
 
     @cached_property
     def history(self) -> Curves:
-        """The scalars and diagnostics in the run's events by tag, as (step, value). Values that are not finite become NaN."""
+        """The run's scalars and diagnostics by tag, as (step, value). Values that are not finite become NaN."""
         found = [*self.directory.glob("events.out.tfevents.*")]
         if odd := next((path for path in found if not path.is_file()), None):
             raise InputError(f"{odd}: not a file, but named like one of TensorBoard's; remove it")
         if not found:
             return {}
-        logging.getLogger("tensorboard").setLevel(logging.ERROR)  # TensorBoard would log the number of graphs
+        logging.getLogger("tensorboard").setLevel(logging.ERROR)  # suppress warnings about repeated graph events
         events = EventAccumulator(str(self.directory), size_guidance={"scalars": 0, "images": 1, "tensors": 0}).Reload()
         tags = events.Tags()
         curves = {tag: [(event.step, _rounded(event.value)) for event in events.Scalars(tag)] for tag in tags["scalars"]}
         for tag in tags["tensors"]:
-            if tag.startswith("why/"):  # TensorBoard does not purge tensors when a run resumes, so the last of each step counts
+            if tag.startswith("why/"):  # TensorBoard does not purge tensors when a run resumes, so a step's last value counts
                 last = {event.step: make_ndarray(event.tensor_proto).item() for event in events.Tensors(tag)}
                 curves[tag] = [(step, _rounded(last[step])) for step in sorted(last)]
         return curves
@@ -145,8 +145,8 @@ class Run:
         return [(step * minutes, value) for step, value in self.history.get(tag, [])]
 
     def measured(self, aspect: str) -> Curves:
-        """Returns the curves of one of DIAGNOSTICS by place in the model, without values that cannot be drawn, and
-        without places that have only such values."""
+        """Returns the curves of one of DIAGNOSTICS, by part of the model, without values that cannot be drawn, and without
+        parts that have only such values."""
         lowest = 0.0 if aspect in LOGARITHMIC else -math.inf
         curves = {tag.split("/")[2]: points for tag, points in self.history.items() if tag.startswith(f"why/{aspect}/")}
         found = {place: [(step, v) for step, v in points if lowest < v < math.inf] for place, points in curves.items()}
@@ -156,7 +156,7 @@ class Run:
 @dataclass(frozen=True)
 class Suite:
     """A suite as read from disk, or finished runs that are compared like one. runs: sorted by variant, then seed, both in the
-    order of the settings. given: the name of runs that were not trained as a suite, whose settings may differ in any way."""
+    order of the settings. given: empty for a suite; otherwise a name for the runs, whose settings may differ in any way."""
 
     directory: Path
     settings: Settings
@@ -185,7 +185,8 @@ class Suite:
             found.append(own)
             if (own.source, own.reference) != (found[0].source, found[0].reference):
                 raise InputError(
-                    f"{run.directory}: its {split} sentences are not those of {runs[0].directory}; compare runs on one corpus"
+                    f"{run.directory}: its {split} sentences are not those of {runs[0].directory}; "
+                    "compare runs on the same corpus"
                 )
         return found
 
@@ -211,7 +212,7 @@ class Suite:
 
 
 def read_suite(directory: Path) -> Suite:
-    """Reads a suite; a run without files counts as waiting. Raises InputError if suite.yaml is missing or a file is invalid."""
+    """Reads a suite. A run without a status is waiting. Raises InputError if suite.yaml is missing or a file is invalid."""
     settings = read(directory / "suite.yaml", Settings)
     if settings is None:
         raise InputError(f"{directory}: not a suite, since it has no suite.yaml; give a suite, or at least two finished runs")
@@ -224,13 +225,13 @@ def read_suite(directory: Path) -> Suite:
 
 
 def read_runs(directories: Sequence[Path], output: Path) -> Suite:
-    """Reads finished runs, the baseline first, as a suite whose directory is a new folder of `output`. Runs that differ only in
+    """Reads finished runs, the baseline first, as a suite whose directory is a new folder in `output`. Runs that differ only in
     the seed are one variant. Raises InputError with a line for each run that cannot be compared."""
     found: list[Run] = []
     problems = []
     for directory in directories:
         if os.path.exists(directory / "suite.yaml"):
-            problems.append(f"{directory}: a suite; give it alone, or give the directories of its runs")
+            problems.append(f"{directory}: is a suite; give it alone, or give the directories of its runs")
         elif not os.path.exists(directory / "config.yaml"):
             problems.append(f"{directory}: not a run, since it has no config.yaml; give the directory of a finished run")
         elif not os.path.exists(directory / "metrics.json"):
@@ -246,12 +247,12 @@ def read_runs(directories: Sequence[Path], output: Path) -> Suite:
             run.seed = run.config["seed"]
             base, splits = found[0].directory, found[0].test_splits
             if not splits and run is found[0]:
-                problems.append(f"{directory}: has no scores on a test set; give a run of a corpus that has one")
+                problems.append(f"{directory}: has no scores on a test set; give a run whose corpus has one")
             elif splits and splits[0] not in run.metrics:
-                problems.append(f"{directory}: not evaluated on {splits[0]}, unlike {base}; compare runs on one corpus")
+                problems.append(f"{directory}: not evaluated on {splits[0]}, unlike {base}; compare runs on the same corpus")
     if problems:
         raise InputError(*problems)
-    rows: dict[tuple[str, int], list[Run]] = {}  # a row per variant; a second run with equal settings and seed starts another
+    rows: dict[tuple[str, int], list[Run]] = {}  # a row per variant; runs with equal settings and seeds go to different rows
     for run in found:
         learning = json.dumps(_learning_settings(run), sort_keys=True, default=str)
         again = sum(run.seed == other.seed for (same, _), row in rows.items() for other in row if same == learning)
@@ -280,8 +281,8 @@ def _learning_settings(run: Run) -> dict[str, Any]:
 
 
 def _names(directories: Sequence[Path]) -> list[str]:
-    """Returns a short name for each directory: its path without what all have in common at the beginning, and without its seed
-    unless the names would then be equal."""
+    """Returns a short name for each directory: its path without the beginning that all paths share, and without its seed
+    unless two names would then be equal."""
     whole = [str(directory.resolve()) for directory in directories]
     short = [re.sub(r"-seed\d+(-\d+)?$", "", path) for path in whole]
     paths = [re.split(r"[/\\-]", path) for path in (short if len(set(short)) == len(short) else whole)]

@@ -1,4 +1,4 @@
-"""Trains a suite: variants x seeds, everything else equal, each run in its own process.
+"""Trains a suite: every variant with every seed, all else equal, each run in its own process.
 
 outputs/NAME/suite.yaml          what is trained: variants, seeds, overrides
              status.json         {run: {state, message, code}}; state: waiting, running, finished, diverged, crashed, killed,
@@ -6,7 +6,8 @@ outputs/NAME/suite.yaml          what is trained: variants, seeds, overrides
              VARIANT-seedN/      a run's directory, as `train` writes it; VARIANT-seedN.log: what the run printed
 
 A run that fails is reported in the comparison. The same command resumes a suite: finished runs are kept, interrupted ones
-resume from their last checkpoint, and crashed ones are retried. If a suite is killed, the processes of its runs save and stop.
+resume from their last checkpoint, and crashed ones are retried. If the suite's process is killed, those of its runs save a
+checkpoint and exit.
 """
 
 import hashlib
@@ -48,7 +49,7 @@ from entente.training import run_directory, train
 
 log = logging.getLogger("entente")
 
-# The state of a run by exit code (see entente.console.endings); -N: signal N arrived before the run could handle it.
+# Maps exit codes to states of a run (see entente.console.endings); -N: signal N arrived before the run had a handler for it.
 STATES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted", 130: "interrupted", 143: "interrupted"}
 STATES |= {-signal.SIGINT: "interrupted", -signal.SIGTERM: "interrupted"}
 RESERVED_SETTINGS = ("ablation", "variant", "seed", "resume")  # settings that the suite chooses for each run
@@ -71,12 +72,14 @@ class SuiteSettings:
         Name | Annotated[Sequence[Name], MinLen(1)],
         doc("a name in `suites`, or a list of variants, such as [baseline,no_residual]; the first is the baseline"),
     ] = "quick"
-    seeds: Annotated[Sequence[Annotated[int, Interval(ge=0, lt=2**32)]], MinLen(1), doc("one run per variant and seed")] = (1,)
-    jobs: Annotated[int, Ge(1), doc("runs in parallel, each on its share of the cores")] = 1
+    seeds: Annotated[
+        Sequence[Annotated[int, Interval(ge=0, lt=2**32)]], MinLen(1), doc("each variant is trained with each seed")
+    ] = (1,)
+    jobs: Annotated[int, Ge(1), doc("number of parallel runs, each on its share of the cores")] = 1
     name: Annotated[Folder | None, doc("directory of the suite, under output_dir; null: named after the suite")] = None
     suites: Annotated[
         Mapping[Name, Mapping[str, Sequence[str]]],
-        doc("`variants` are files of configs/ablation; `overrides` are applied before your own"),
+        doc("suites by name; `variants` are files in configs/ablation; `overrides` are applied before your own"),
     ] = field(default_factory=dict)
 
     relations = (check_suite_name,)
@@ -95,7 +98,7 @@ class Job:
     """A run of a suite, and the process that trains it."""
 
     directory: Path
-    overrides: list[str]  # on the command line of a new run; a resumed run keeps its own
+    overrides: list[str]  # for a new run; a resumed run keeps those it was started with
     code: str  # see code_digest
     budget: int = 0  # how many steps the run trains
     status: Status = field(default_factory=Status)
@@ -111,7 +114,7 @@ class Job:
         return self.directory.with_name(f"{self.directory.name}.log")
 
     def start(self, threads: int) -> None:
-        more = [one for one in sys.argv if one.startswith("--config-dir=")]  # where the user's ablations are
+        more = [one for one in sys.argv if one.startswith("--config-dir=")]  # a folder with the user's ablations
         arguments = [f"resume={self.directory}"] if self.directory.exists() else self.overrides
         command = [sys.executable, "-P", "-m", "entente", "train", *more, *arguments, f"trainer.threads={threads}"]
         env = {**os.environ, "OMP_NUM_THREADS": str(threads), PARENT: str(os.getpid())}
@@ -215,8 +218,8 @@ def open_suite(root: Path, variants: list[str], seeds: list[int], overrides: lis
 
 
 def restore_states(root: Path, jobs: Sequence[Job]) -> dict[str, Status]:
-    """Returns every run's status, and assigns it to the run's job. Finished and diverged runs keep theirs; others wait again.
-    If the suite was killed, waits for its processes to save their runs and exit."""
+    """Returns every run's status, and assigns it to the run's job. Finished and diverged runs keep theirs; the others become
+    "waiting". If the suite was killed, waits until the processes of its runs have saved a checkpoint and exited."""
     states = read(root / "status.json", dict[str, Status]) or {}
     for job in jobs:
         job.status = states.setdefault(job.directory.name, job.status)
@@ -244,7 +247,7 @@ def wait_for_others(directory: Path) -> None:
 
 
 def train_all(root: Path, jobs: Sequence[Job], states: Mapping[str, Status], at_once: int, threads: int) -> None:
-    """Trains until every run has ended. On a signal, makes the current runs save and stop, and raises Interrupted."""
+    """Trains until every run has ended. On a signal, makes the current runs save and exit, and raises Interrupted."""
     began = time.monotonic()
     first = sum(job.step for job in jobs)
     kept = sum(not job.to_do for job in jobs)
@@ -282,7 +285,7 @@ def write_status(root: Path, states: Mapping[str, Status]) -> None:
 
 
 def progress(jobs: Sequence[Job], first: int, began: float) -> str:
-    """Returns a line with the number of ended runs, the time passed and left, and current steps. first: steps at the start."""
+    """Returns a line on the ended runs, the time passed and left, and current runs. first: the sum of steps at the start."""
     elapsed = time.monotonic() - began
     to_do = [job for job in jobs if job.to_do]
     done, left = sum(job.step for job in jobs) - first, sum(job.budget - job.step for job in to_do)

@@ -50,7 +50,7 @@ def changes(name: str, group: str = "ablation") -> dict[str, object]:
 
 
 def without_debug_settings(overrides: Sequence[str]) -> list[str]:
-    """Returns a suite's overrides, without those that would undo trainer=debug if the user has chosen it."""
+    """Returns a suite's overrides; if the user has chosen trainer=debug, without those that would undo it."""
     if HydraConfig.get().runtime.choices.get("trainer") != "debug":
         return list(overrides)
     return [one for one in overrides if key_of(one) not in changes("debug", "trainer/last")]

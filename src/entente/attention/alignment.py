@@ -3,11 +3,12 @@
 The attention to a word is the sum of the attention to its pieces; the attention from a word is the mean over its pieces
 (Zenkel et al. 2019; Garg et al. 2019). Each conversion is a product with a matrix of shares, which keeps row sums of 1.
 
-A target word is linked to the source word with the largest weight, or to none if the end symbol has it. Weights are taken at
-the step that *produces* the word, or at the next one, which *reads* it and works better in Transformers (Chen et al. 2020). A
-word gets at most one link, so gold alignments with more cannot be matched fully; the oracle makes the best possible choice.
+A target word is linked to the source word with the largest weight, or to none if the end symbol has the largest weight. Weights
+are taken at the step that *produces* the target word, or at the next step, which *reads* it; the latter works better in
+Transformers (Chen et al. 2020). A target word gets at most one link, so a gold alignment that has more for a word cannot be
+matched fully. `oracle_links` returns the best links under this restriction.
 
-Shapes: P pieces, W source words (or words of either side), E target words, L layers, H heads, G heads and their mean.
+Shapes: P pieces, W source words (in `Words`, of either side), E target words, L layers, H heads, G heads with their mean.
 """
 
 import re
@@ -55,9 +56,9 @@ def word_spans(text: str) -> list[Span]:
 
 
 def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | None = None) -> Words:
-    """Splits a sentence (ids without start and end symbol) into words at `spans` (default: `word_spans`). A piece in several
-    words is shared among them in proportion to its letters in each. A piece outside all words (a space, the first bytes of a
-    character) joins the next word, or the last one if none follows."""
+    """Splits a sentence (ids without start and end symbol) into words at `spans` (default: `word_spans`). A piece that spans
+    several words is shared among them in proportion to its letters in each. A piece outside all words (a space, the first
+    bytes of a character) joins the next word, or the last one if none follows."""
     text, places = tokenizer.spans(ids)
     spans = list(word_spans(text) if spans is None else spans)
     if places and not spans:
@@ -74,7 +75,7 @@ def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | N
 
 def merge_pieces(map: AttentionMap, source: Words, target: Words) -> AttentionMap:
     """Converts a map from pieces to words: averages the rows of each word and sums its columns. source and target do not
-    contain start and end symbols. `allowed` is dropped."""
+    contain start and end symbols. `allowed` becomes None."""
     rows, columns = (_with_symbol(side, source, target) for side in sides_of(map.kind))
     weights = (rows.shares / rows.shares.sum(0)).T @ map.weights @ columns.shares
     return map._replace(weights=weights, rows=rows.labels, columns=columns.labels, unit="word", allowed=None)
@@ -125,7 +126,8 @@ def oracle_links(gold: Gold) -> list[Link]:
 
 @dataclass(frozen=True)
 class Head:
-    """A head of the attention to the source, and the step whose weights to use. Indices start at 0; None: mean of the heads."""
+    """A head of the attention to the source. layer, head: indices from 0; head=None is the mean of the layer's heads. step:
+    whether a target word is aligned by the weights of the step that produces it or of the step that reads it."""
 
     layer: int
     head: int | None
@@ -137,14 +139,14 @@ class Head:
 
 
 def heads_of(shape: Sequence[int], step: Step = "produced") -> list[Head]:
-    """Returns all heads, and the mean of each layer that has several heads. shape: (L, G)."""
+    """Returns a Head for each head, and one for the mean of each layer if layers have several heads. shape: (L, G)."""
     n_layers, n = shape
     return [Head(layer, head, step) for layer in range(n_layers) for head in ([0] if n == 1 else [*range(n - 1), None])]
 
 
 def predicted_links(map: AttentionMap, source: Words, target: Words) -> Tensor:
     """Returns the index of the source word linked to each target word, or NO_LINK, for each of STEPS and each head, as
-    (2, L, G, E). map: attention to the source, in pieces. source, target: words without the end symbol."""
+    (2, L, G, E). map: attention from target pieces to source pieces. source, target: words without the end symbol."""
     produced = with_mean(map.weights)
     rows = (produced, produced.roll(-1, dims=-2))  # a piece is read in the row after the one that produces it
     words = (merge_pieces(map._replace(weights=weights), source, target).weights[..., :-1, :] for weights in rows)
@@ -174,7 +176,7 @@ class Alignments:
         return links_agreement(zip(self.links(head), self.gold, strict=True))
 
     def error_rates(self) -> Tensor:
-        """Returns the alignment error rate of every head at the producing step, without layer means: (L, H)."""
+        """Returns the alignment error rate (L, H) of each head, by the weights of the step that produces a word."""
         heads = [head for head in self.heads() if head.step == "produced" and head.head is not None]
         return torch.tensor([self.agreement(head).aer for head in heads]).reshape(heads[-1].layer + 1, -1)
 
@@ -183,7 +185,7 @@ class Alignments:
 
     def best(self, means: bool = True) -> Head:
         """Returns the head with the lowest error rate, the first if several tie. means: whether layer means count as heads. If
-        there are no gold links, returns the mean of the last layer but one, at the producing step (Garg et al. 2019)."""
+        there are no gold links, returns the mean of the second to last layer, at the producing step (Garg et al. 2019)."""
         heads = self.heads()
         if self.gold:
             return min((head for head in heads if means or head.head is not None), key=lambda head: self.agreement(head).aer)

@@ -32,8 +32,8 @@ LETTER = 0.62 / 72  # average width of a letter per point of font size, rounded 
 LINE = 1.4 / 72  # height of a line of text per point of font size
 GAP = 0.12  # space between the panels of a map
 MIN_PANEL_SIDE = 1.1
-HEAD_CELL = (0.42, 0.26)  # width and height of a head's cell
-ASPECTS = {  # names under which `draw_heads` shows the measurements of `entente.attention.numbers`
+HEAD_CELL = (0.42, 0.26)  # width and height of the cell in which `draw_heads` shows the value of a head
+ASPECTS = {  # headings under which `draw_heads` shows measurements of heads
     "entropy": "entropy (1: uniform)",
     "end": "weight on </s> or <s>",
     "punctuation": "weight on punctuation",
@@ -44,7 +44,8 @@ Marks = Mapping[tuple[int, int], bool]  # gold links: (row, column) -> True if s
 
 
 def draw(map: AttentionMap, title: str) -> Figure:
-    """Draws one kind of attention: a row of panels per layer, a column per head. title: shown below an explanatory line."""
+    """Draws one kind of attention, with a row of panels per layer and a column per head. title: shown below a line
+    that explains the figure."""
     _, n_heads, n_rows, n_columns = map.weights.shape
     # Few panels are drawn large; for long sentences, cells and labels shrink to limit the size of the picture.
     cell = min(max(0.2, 6 / (n_heads * n_columns)), 0.32, 6 / max(n_rows, n_columns))
@@ -77,8 +78,9 @@ def _name(name: str, map: AttentionMap, layer: int, head: int | None) -> str:
 
 
 def draw_heads(values: Mapping[str, Mapping[str, Tensor]], title: str) -> Figure:
-    """Draws values from 0 to 1 of every head as one heat map. The kinds of attention are side by side and the aspects below one
-    another; in each panel, rows are layers and columns are heads. values: tensors (L, H), by kind and aspect."""
+    """Draws measurements of every head, from 0 to 1, as heat maps in one figure: kinds of attention are side by side, and
+    aspects (measurements) below one another. Rows of a heat map are layers, and columns are heads. values: tensors (L, H), by
+    kind and aspect."""
     aspects = list(dict.fromkeys(chain.from_iterable(values.values())))
     n_layers, n_heads = (max(of.size(i) for of_kind in values.values() for of in of_kind.values()) for i in (0, 1))
     wide, high = max(n_heads, 4) + 1, n_layers + 1  # size of a panel in cells, with numbers on the left and a heading above
@@ -163,7 +165,7 @@ def _write(ax: Axes, x: float, y: float, text: str, size: float, **placed: Any) 
 
 
 def piece_label(piece: str) -> str:
-    """Returns a piece as a label. Its marker of a word boundary becomes a middle dot, which is legible even when rotated."""
+    """Returns a piece as a label. The word-boundary marker becomes a middle dot, which is legible even when rotated."""
     return piece.replace("▁", "·")
 
 

@@ -34,9 +34,9 @@ CORRELATIONS = ("pearson", "spearman", "same_first")  # between attention and oc
 class Numbers(NamedTuple):
     """Statistics of every head (L, H) of one kind of attention: means over the rows that may attend to more than one key."""
 
-    entropy: Tensor  # entropy of a row divided by its maximum: 0 if all mass is on one piece, 1 if uniform
-    end: Tensor  # mass on the end symbol </s> (in the decoder's self-attention, on <s>)
-    punctuation: Tensor  # mass on pieces without a letter or digit
+    entropy: Tensor  # entropy of a row divided by its maximum: 0 if all weight is on one piece, 1 if uniform
+    end: Tensor  # weight on the end symbol </s> (in the decoder's self-attention, on <s>)
+    punctuation: Tensor  # weight on pieces without a letter or digit
     diagonal: Tensor  # distance from the diagonal, |column / last column - row / last row|, weighted by attention
 
     def near_uniform(self) -> float:
@@ -137,7 +137,7 @@ def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pa
 class Measured(NamedTuple):
     """The measurements of one split.
 
-    report: the content for metrics.json. links: the links of each sentence that `best` implies. best: the head, or mean of a
+    report: the entries for metrics.json. links: the links of each sentence according to `best`. best: the head, or mean of a
     layer's heads, that `Alignments.best` returned on the split used to choose it. best_head: the best single head.
     """
 
@@ -150,7 +150,8 @@ class Measured(NamedTuple):
 def measure_split(
     model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair], occluded: int, chosen: Measured | None
 ) -> Measured:
-    """Measures a split, with occlusion on its first `occluded` pairs. chosen: gives the best heads; None: find them here."""
+    """Measures a split, with occlusion on its first `occluded` pairs. chosen: the measurements of the
+    validation split, whose best heads are used; None: the best heads are chosen on this split."""
     numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
     if chosen:
         best, best_head, on = chosen.best, chosen.best_head, "valid"
@@ -173,17 +174,20 @@ def tables(report: Mapping[str, Any], of: str) -> Iterator[Table]:
     """Yields the report of a `Measured` as tables for a terminal. of: the name of the split or model measured."""
     kinds = {name: report[kind] for kind, name in record.NAME_OF_KIND.items() if kind in report}
     if kinds:
-        legend = "LAYER.HEAD; entropy: 0 one piece, 1 uniform; end: mass on </s> or <s>; punctuation: mass on punctuation"
+        legend = (
+            "rows: attention LAYER.HEAD; entropy: 0 if all weight is on one piece, 1 if uniform; end: weight on </s> or <s>; "
+            "punctuation: weight on punctuation"
+        )
         uniform = ", ".join(f"{name} {numbers['near_uniform']:.0%}" for name, numbers in kinds.items())
         rows = [
             {"": f"{name} {i + 1}.{j + 1}"} | {number: numbers[number][i][j] for number in Numbers._fields}
             for name, numbers in kinds.items()
             for i, j in np.ndindex(np.shape(numbers["entropy"]))
         ]
-        yield _table(f"{of}: attention, means over its rows", rows, f"{legend}; near-uniform heads: {uniform}")
+        yield _table(f"{of}: attention of each head, averaged over queries", rows, f"{legend}; near-uniform heads: {uniform}")
     if found := report.get("word_alignment"):
         rows = [{"layer": "oracle", "head": "", "step": ""} | found["oracle"], *found["heads"]]
-        legend = "oracle: best choice of one link per target word; produced, read: at the step that produces or reads the word"
+        legend = "oracle: best choice of one link per target word; step: weights of the step that produces or reads the word"
         best = "best on {chosen_on}: layer {layer}, head {head}, {step}".format_map(found["best"])
         yield _table(f"{of}: attention to the source as word alignment", rows, f"{legend}; {best}")
     if rows := report.get("occlusion", []):

@@ -3,7 +3,7 @@
 Attention maps are the outputs of the modules that turn scores into weights, in evaluation mode and before dropout. Recording
 does not recompute the weights, draws no random numbers, and leaves no flag, attribute or hook in the model.
 
-Shapes: B, N sentences, S source length, T target length (both with their end symbol), L layers, H heads.
+Shapes: B or N sentences, S source length, T target length (both with their end symbol), L layers, H heads.
 """
 
 import re
@@ -28,7 +28,7 @@ ENCODER, DECODER, CROSS, ALIGNMENT = "encoder self-attention", "decoder masked s
 TO_SOURCE = (CROSS, ALIGNMENT)
 KIND_NAMES = {"encoder": ENCODER, "decoder": DECODER, "cross": CROSS, "alignment": ALIGNMENT}  # names used by commands
 NAME_OF_KIND = {kind: name for name, kind in KIND_NAMES.items()}
-# Maps the part of a module path that identifies a kind of attention to that kind, see `kind_of`.
+# The kind of attention for each shortened module path, see `kind_of`.
 KINDS = {"encoder.self": ENCODER, "decoder.self": DECODER, "decoder.cross": CROSS, "": ALIGNMENT}
 Side = Literal["source", "produced", "read"]
 EPSILON = 1e-12  # lower bound of divisors, so that a row of zeros gives no NaN
@@ -43,7 +43,7 @@ class Operation(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call of a module. operations: its calls of torch functions outside captured submodules; empty unless requested."""
+    """One call of a module. operations: the torch functions called outside captured submodules, if requested, else empty."""
 
     module: Any
     inputs: tuple[Any, ...]
@@ -71,7 +71,7 @@ def observing(model: Seq2Seq) -> Iterator[tuple[Seq2Seq, torch.device]]:
     disabled. A compiled model calls no hooks, so the original model is yielded in its place."""
     plain: Seq2Seq = getattr(model, "_orig_mod", model)
     device = plain.output.weight.device
-    # In a training step, autocast would otherwise reuse the weights that are cast here without gradients.
+    # Otherwise, in a training step, autocast would cache the weights cast here without gradients and reuse them for the loss.
     with evaluating(plain), torch.no_grad(), torch.autocast(device.type, enabled=False):
         yield plain, device
 
@@ -79,9 +79,10 @@ def observing(model: Seq2Seq) -> Iterator[tuple[Seq2Seq, torch.device]]:
 def capture(
     model: Seq2Seq, src: Tensor, tgt: Tensor, wanted: Callable[[str, nn.Module], bool], operations: bool = False
 ) -> dict[str, list[Call]]:
-    """Runs the model on src (B, S) and the decoder input tgt (B, T), and records all modules for which `wanted(path, module)`
-    is true. Returns the calls of each module in order, by path; a recurrent decoder calls its attention once per step.
-    operations: whether to record torch functions that modules call. Raises RuntimeError if a wanted module was not called."""
+    """Runs the model on src (B, S) and the decoder input tgt (B, T), and records the calls of all modules for which
+    `wanted(path, module)` is true. Returns the calls by path, in order; a recurrent decoder calls its attention once per step.
+    operations: whether to record the torch functions that the modules call. Raises RuntimeError if a wanted module was not
+    called."""
     calls: dict[str, list[Call]] = {}
     running: list[list[Operation]] = []  # one list for each module that is being called, the innermost last
     with ExitStack() as stack:
@@ -227,7 +228,7 @@ def weights_of(calls: Sequence[Call]) -> tuple[Tensor, Tensor]:
 
 
 def kind_of(path: str) -> str:
-    """Returns the kind of attention at a path such as "encoder.0.self_attention.weights", or the words of an unknown path."""
+    """Returns the kind of attention at a path such as "encoder.0.self_attention.weights". An unknown path becomes words."""
     place = re.sub(r"\.\d+|_?attention\.weights$", "", path)
     return KINDS.get(place, re.sub(r"[._\d]+", " ", path.removesuffix(".weights")))
 

@@ -1,5 +1,5 @@
-"""Shows the attention of trained checkpoints for one sentence. `entente attention` draws all attention of one checkpoint, or
-compares several side by side. `entente trace` prints one attention step by step, with its numbers."""
+"""Shows the attention of trained checkpoints for one sentence. `entente attention` draws every kind of attention of one
+checkpoint, or one kind of several checkpoints side by side. `entente trace` prints step by step how attention is computed."""
 
 import hashlib
 import logging
@@ -35,8 +35,8 @@ from entente.process import Threads, prepare_process
 log = logging.getLogger("entente")
 
 FORMATS = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps", ".ps", ".tif", ".tiff")
-FOLDER_FORMATS = (".png", ".svg")  # written for each picture if `output` is a folder
-FRAMES = "Frames: the gold links; solid lines are sure links, dashed lines possible ones."
+FOLDER_FORMATS = (".png", ".svg")  # if `output` is a folder, each picture is written in both formats
+FRAMES = "Frames mark the gold links: solid for sure links, dashed for possible ones."
 SENTENCE = "Il n'est pas aussi grand que son père."
 Kind = Literal["encoder", "decoder", "cross", "alignment"]
 
@@ -51,19 +51,23 @@ def check_occlusion_kind(occlusion: bool, kind: str | None) -> None:
 class Attention:
     """The settings of `entente attention`."""
 
-    checkpoint: Annotated[str | Sequence[str], doc("a file or a run's directory, or a list of them to compare side by side")]
+    checkpoint: Annotated[str | Sequence[str], doc("checkpoint file or run's directory, or a list to compare side by side")]
     sentence: Annotated[str, doc("sentence in the source language")] = SENTENCE
-    target: Annotated[str | None, doc("translation for the model to read; null: its own")] = None
+    target: Annotated[str | None, doc("translation for the model to read; null: the model's own")] = None
     beam: Annotated[int, Interval(ge=1, le=1000), doc("beam size for the model's own translation")] = 1
-    pair: Annotated[str | None, doc("instead of sentence and target: a pair of the run's corpus, such as test/1")] = None
+    pair: Annotated[str | None, doc("pair of the run's corpus, such as test/1, to use instead of sentence and target")] = None
     trust_data: TrustData = False
-    kind: Annotated[Kind | None, doc("Transformer: encoder, decoder or cross; BiRNN: alignment; null: all")] = None
+    kind: Annotated[
+        Kind | None, doc("kind of attention: encoder, decoder or cross in a Transformer, alignment in a BiRNN; null: all kinds")
+    ] = None
     words: Annotated[bool, doc("show whole words instead of pieces")] = False
-    layer: Annotated[Annotated[int, Ge(1)] | None, doc("layer of the large picture, from 1; null: the last")] = None
-    head: Annotated[Annotated[int, Ge(1)] | None, doc("head of the large picture, from 1; null: mean of all heads")] = None
-    occlusion: Annotated[bool, doc("add the effect of leaving out each source word, and its agreement with attention")] = False
+    layer: Annotated[Annotated[int, Ge(1)] | None, doc("layer to enlarge, counted from 1; null: the last")] = None
+    head: Annotated[Annotated[int, Ge(1)] | None, doc("head to enlarge, counted from 1; null: the mean of all")] = None
+    occlusion: Annotated[
+        bool, doc("also show the effect of leaving out each source word, and its correlation with attention")
+    ] = False
     output: Annotated[
-        str, doc("a folder, in which each sentence gets a folder of PNG and SVG files; or one picture: .png, .svg, .pdf")
+        str, doc("folder in which each sentence gets a folder of PNG and SVG files, or one picture's file (.png, .svg, .pdf)")
     ] = "outputs/attention"
     output_dir: OutputDir = "outputs"
     threads: Threads = None
@@ -75,26 +79,27 @@ class Attention:
 class Trace:
     """The settings of `entente trace`."""
 
-    checkpoint: Annotated[str | None, doc("a file, or a run's directory (its best checkpoint)")] = None
+    checkpoint: Annotated[str | None, doc("checkpoint file, or run's directory, whose best checkpoint is used")] = None
     sentence: Annotated[str, doc("sentence in the source language")] = SENTENCE
-    target: Annotated[str | None, doc("translation for the decoder to produce; null: the model's greedy one")] = None
-    kind: Annotated[Kind | None, doc("null: attention to the source, or all kinds with example")] = None
-    layer: Annotated[Annotated[int, Ge(1)] | None, doc("layer of a Transformer, from 1; null: the first")] = None
-    head: Annotated[Annotated[int, Ge(1)] | None, doc("head of a Transformer, from 1; null: the first")] = None
-    step: Annotated[Annotated[int, Ge(1)] | None, doc("target step of a BiRNN, from 1; null: the first")] = None
+    target: Annotated[str | None, doc("translation for the model to read; null: the model's own greedy translation")] = None
+    kind: Annotated[Kind | None, doc("kind of attention; null: attention to the source, or every kind with `example`")] = None
+    layer: Annotated[Annotated[int, Ge(1)] | None, doc("layer of a Transformer, counted from 1; null: the first")] = None
+    head: Annotated[Annotated[int, Ge(1)] | None, doc("head of a Transformer, counted from 1; null: the first")] = None
+    step: Annotated[Annotated[int, Ge(1)] | None, doc("target step of a BiRNN, counted from 1; null: the first")] = None
     example: Annotated[
         bool | Literal["transformer", "birnn"],
-        doc("trace a tiny model of width 4 on two sentences of 3 tokens, instead of a checkpoint; true: transformer"),
+        doc("trace a tiny model of width 4 on two short sentences, instead of a checkpoint; true: transformer"),
     ] = False
-    output: Annotated[str | None, doc("a file NAME.md for the trace as Markdown")] = None
-    columns: Annotated[Annotated[int, Ge(1)] | None, doc("how many columns of a wide tensor to show; null: all")] = 8
+    output: Annotated[str | None, doc("also write the trace as Markdown to this file, NAME.md")] = None
+    columns: Annotated[Annotated[int, Ge(1)] | None, doc("maximum number of columns to show of a wide tensor; null: all")] = 8
     output_dir: str = "outputs"
     threads: Threads = None
 
 
 def picture_attention(settings: Attention) -> None:
     """Draws each kind of attention of one checkpoint: all layers and heads, then the chosen head or the mean, enlarged. Draws
-    only one kind, by default source attention, if given several checkpoints, `kind`, `occlusion` or a picture as `output`."""
+    only one kind (by default, attention to the source) if there are several checkpoints, if `kind` or `occlusion` is set, or if
+    `output` names a picture."""
     prepare_process(settings.threads)
     paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
     if not paths:
@@ -114,7 +119,7 @@ def picture_attention(settings: Attention) -> None:
             raise InputError(f"checkpoint={path}: this model has no attention; give another checkpoint")
         placed = gold and gold._replace(src=vocabulary.src.place(source, gold.src))
         maps, words = record.record(model, vocabulary, src, tgt), Pair(src, tgt, placed).words(vocabulary)
-        if settings.words or settings.occlusion or gold:  # gold links are between words
+        if settings.words or settings.occlusion or gold:  # gold links connect words, not pieces
             maps = [merge_pieces(map, *words) for map in maps]
         if settings.kind or output.suffix or together:
             maps = [_of_kind(settings.kind, name, maps)]
@@ -146,7 +151,7 @@ def picture_attention(settings: Attention) -> None:
 
 
 def _output(path: str) -> Path:
-    """Returns the path of `output`. Raises InputError unless it is a folder or names a picture that can be written."""
+    """Returns `output` as a path: a folder or, if it has a suffix, a picture. Raises InputError if that cannot be a picture."""
     output = path_of(path)
     if output.suffix and output.suffix.lower() not in FORMATS and not output.is_dir():
         raise InputError(f"output={path}: not a picture format; give a folder, or a name that ends in {', '.join(FORMATS)}")
@@ -158,14 +163,15 @@ def _output(path: str) -> Path:
 
 
 def _folder_name(source: str, title: str) -> str:
-    """Returns the name of the folder for the pictures of a sentence: its first 10 words in ASCII, without
-    accents, and a digest of the title, so that other sentences and other translations get other folders."""
+    """Returns the name of the folder for a sentence's pictures: the sentence's first 10 words in ASCII, without accents, and a
+    digest of the title, so that different sentences and translations have different folders."""
     ascii_words = re.findall(r"[a-z0-9]+", unicodedata.normalize("NFKD", source.casefold()).encode("ascii", "ignore").decode())
     return "-".join([*ascii_words[:10], hashlib.sha256(title.encode()).hexdigest()[:6]])[-100:]
 
 
 def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | None]:
-    """Returns the source, target (None: to be translated) and any gold links. path: the checkpoint whose corpus has `pair`."""
+    """Returns the source sentence, the target (None if the model is to translate) and any gold links. path: the checkpoint
+    whose corpus contains `pair`."""
     if settings.pair is None:
         return clean(settings.sentence), clean(settings.target or "") or None, None
     from entente.commands.stored import load_run, stored_corpus  # imports Lightning, which takes 2 seconds
@@ -174,7 +180,7 @@ def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | N
     corpus = stored_corpus(load_run(path, "cpu"), path, settings.trust_data)
     rows = corpus.split(split_of(split))
     if not number.isdecimal() or not 1 <= int(number) <= len(rows):
-        raise InputError(f"pair={settings.pair}: give SPLIT/NUMBER, a number from 1 to {len(rows)}")
+        raise InputError(f"pair={settings.pair}: give SPLIT/NUMBER, with a number from 1 to {len(rows)}")
     row, gold = rows[int(number) - 1], corpus.gold.get(split_of(split))
     return row["src"], row["tgt"], gold[int(number) - 1] if gold else None
 
@@ -182,8 +188,9 @@ def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | N
 def _figures(
     shown: Sequence[tuple[str, AttentionMap]], links: draw.Marks, title: str, settings: Attention, together: bool
 ) -> Iterator[tuple[str, Figure]]:
-    """Yields the name and figure of each picture. shown: maps with the names of their models. together: whether they are drawn
-    side by side. If not, each is drawn once with all its layers and heads, if it has several, and once with the chosen ones."""
+    """Yields the name and figure of each picture. shown: maps with the names of their models. together: whether to draw the
+    maps side by side in one picture. If not, each map has two pictures: one of all layers and heads, if there are several, and
+    a large one of the chosen layer and head."""
     layer, head = settings.layer, settings.head
     for name, number, axis in (("layer", layer, 0), ("head", head, 1)):
         most = min((map.weights.shape[axis] for _, map in shown if map.weights.shape[axis] > 1), default=1)
@@ -202,19 +209,20 @@ def _figures(
 
 
 def _of_kind(kind: Kind | None, name: str, maps: Sequence[AttentionMap]) -> AttentionMap:
-    """Returns the map of a kind (None: attention to the source). Raises InputError if the model, called `name`, has none."""
+    """Returns the map of a kind (None: attention to the source). Raises InputError if the model has no such map; `name` is the
+    model's name in the message."""
     kinds = (record.KIND_NAMES[kind],) if kind else record.TO_SOURCE
     if found := [map for map in maps if map.kind in kinds]:
         return found[0]
     there = ", ".join(record.NAME_OF_KIND[map.kind] for map in maps)
     if kind:
         raise InputError(f"kind={kind}: this model has {there}; choose one of these")
-    raise InputError(f"{name}: this model has no attention to the source, only {there}; choose one with kind=")
+    raise InputError(f"{name}: this model has no attention to the source, only {there}; choose one of these with kind=KIND")
 
 
 def trace_attention(settings: Trace) -> None:
-    """Prints a trace of one attention layer, either of the example model, or of a checkpoint for a sentence and its target (by
-    default the model's translation). Also writes the trace as Markdown to `output`, if given."""
+    """Prints a trace of one attention layer of a checkpoint, for a sentence and its target (by default the model's
+    translation), or the traces of the example model. If `output` is given, also writes them there as Markdown."""
     prepare_process(settings.threads)
     output = path_of(settings.output) if settings.output else None
     if output and output.suffix.lower() != ".md":
@@ -222,7 +230,7 @@ def trace_attention(settings: Trace) -> None:
     choice = settings.layer, settings.head, settings.step, settings.columns
     if settings.example:
         if settings.checkpoint:
-            raise InputError(f"checkpoint={settings.checkpoint}: the example has its own model; leave out one of the two")
+            raise InputError(f"checkpoint={settings.checkpoint}: example traces its own model; leave out checkpoint or example")
         text = examples("transformer" if settings.example is True else settings.example, settings.kind, *choice)
     elif settings.checkpoint:
         run = checkpoint.load(settings.checkpoint)

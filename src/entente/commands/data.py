@@ -20,11 +20,11 @@ from entente.files import path_of, scratch, writable, write_text
 from entente.process import prepare_process
 from entente.training.settings import data_problems
 
-KINDS, EXAMPLES = 10, 3  # maximum printed: kinds of findings per list, and examples per kind
+KINDS, EXAMPLES = 10, 3  # maximum numbers to print: kinds of findings per list, examples per kind
 
 
 def check_data(data: Mapping[str, Any]) -> None:
-    """Raises InputError with every problem in the part `data`."""
+    """Raises InputError with every problem in the settings `data`."""
     if found := data_problems(data):
         raise InputError(*found)
 
@@ -34,7 +34,7 @@ class InspectData:
     """The settings of `entente data`."""
 
     data: Mapping[str, Any]
-    output: Annotated[str | None, doc("a folder for lists as TSV: misalignment.tsv, duplicates.tsv, leaks.tsv, odd.tsv")] = None
+    output: Annotated[str | None, doc("folder for the full lists: misalignment.tsv, duplicates.tsv, leaks.tsv, odd.tsv")] = None
     output_dir: OutputDir = "outputs"
 
     relations: ClassVar[tuple[Callable[..., None], ...]] = (check_data,)
@@ -46,7 +46,7 @@ def inspect_data(settings: InspectData) -> None:
     output = path_of(settings.output) if settings.output else None
     if output:
         with writable(f"output={output}"), scratch(output):
-            pass  # an unwritable folder is refused here rather than after minutes
+            pass  # if the folder cannot be written, this raises the error before minutes of work
     corpus = read_corpus(settings.data)
     with Task("inspecting the pairs"):
         cache = path_of(settings.output_dir) / "cache" / "tokenizer"
@@ -58,12 +58,12 @@ def inspect_data(settings: InspectData) -> None:
         values = [measured[what] for measured in numbers.values()]
         table.add_row(what, *(f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" for value in values))
     console.print(table)
-    console.print("\nPairs are numbered from 1 in each split, not counting those dropped or held out when reading.")
+    console.print("\nPairs are numbered from 1 in each split, after some have been dropped or held out.")
     console.print("Misalignment is about 0 for a typical pair and 1 for a mismatched one; it can exceed 1.")
     for name, items in lists.items():
         console.print(f"\n{name.capitalize()}{'' if items else ': none'}", style="bold")
         for kind, count in list(Counter(what for what, *_ in items).items())[:KINDS]:
-            console.print(f"  {kind}" + f": {count:,}")
+            console.print(f"  score {kind}" if name == "misalignment" else f"  {kind}: {count:,}")
             for _, split, number, *pair in rows(corpus, [item for item in items if item[0] == kind][:EXAMPLES]):
                 console.print(f"    {split} {number}:", "\n     ".join(pair), no_wrap=True, overflow="ellipsis")
         if output:
@@ -77,7 +77,7 @@ def inspect_data(settings: InspectData) -> None:
 
 
 def rows(corpus: Corpus, items: Iterable[Finding]) -> Iterator[list[str]]:
-    """Yields a row for each finding: what it is, the split, the number of the pair in the split, and its two sentences."""
+    """Yields a row for each finding: what was found, the split, the number of the pair in the split, and its two sentences."""
     for what, split, row in items:
         yield [what, split, str(row + 1), *map(escape.line, corpus.splits[split][row].values())]
 
@@ -92,15 +92,15 @@ def advice(corpus: Corpus, numbers: Mapping[str, float], lists: Mapping[str, lis
     pieces = max(number for what, number in numbers.items() if what.endswith("pieces per word"))
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in corpus.dropped.items())
     rules = {
-        f"Dropped pairs: {dropped}. Check empty ones; data.max_words and data.max_ratio set the limits.": dropped,
+        f"Dropped pairs: {dropped}. Check the empty ones; data.max_words and data.max_ratio set the limits.": dropped,
         f"With only {train:,} training pairs, start with a small model, such as model.n_layers=2.": train < 10_000,
-        f"Pairs that repeat an earlier one: {again:,}. Remove them unless they should count more.": again > train / 100,
+        f"Pairs that repeat an earlier one: {again:,}. Remove them unless they should have more weight.": again > train / 100,
         f"Pairs with a sentence of an earlier split: {leaked:,}. Remove the earlier copies, which inflate scores.": leaked,
         f"Pairs with equal sides: {equal:,}. Unless they are names, remove them: they teach the model to copy.": equal,
-        f"Pairs in a wrong encoding: {wrong:,}. Convert the original to UTF-8 again, or remove them.": wrong,
-        f"Pairs with invisible characters: {hidden:,}. Take these characters out of the files.": hidden,
-        f"Words average up to {pieces:.1f} pieces. A larger data.tokenizer.vocab_size shortens the sentences.": pieces > 2,
-        f"Pairs with a misalignment score above {SUSPECT}: {suspect:,}. Read the worst, and remove the wrong ones.": suspect,
-        "Pairs look no better than mismatched ones: too few pairs, or shifted lines. Read some.": not lists["misalignment"],
+        f"Pairs in a wrong encoding: {wrong:,}. Convert the original files to UTF-8 again, or remove the pairs.": wrong,
+        f"Pairs with invisible characters: {hidden:,}. Remove these characters from the files.": hidden,
+        f"Average number of pieces per word: {pieces:.1f}. A larger data.tokenizer.vocab_size lowers this number.": pieces > 2,
+        f"Pairs with a misalignment score above {SUSPECT}: {suspect:,}. Read the worst ones, and remove wrong pairs.": suspect,
+        "Pairs score no better than mismatched ones: too few pairs, or shifted lines? Read some.": not lists["misalignment"],
     }
     return [sentence for sentence, condition in rules.items() if condition]

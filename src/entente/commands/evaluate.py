@@ -29,7 +29,7 @@ from entente.training.train import on_accelerator
 
 log = logging.getLogger("entente")
 
-ONE_TOKEN = Search(length_factor=0, length_offset=1)  # the shortest search, used if torch only has to compute the NLL
+ONE_TOKEN = Search(length_factor=0, length_offset=1)  # the shortest search, for when torch only has to compute the NLL
 
 
 def check_alignment_files(src: str | None, alignments: str | None) -> None:
@@ -51,24 +51,25 @@ class Evaluate(Decoding):
 
     split: Annotated[
         str | Sequence[str],
-        doc("a split of the run's corpus, a list, or all; test@alone: one sentence per batch; test@mixed: mixed lengths"),
+        doc("split of the run's corpus, list of splits, or all; test@alone: one sentence per batch; test@mixed: mixed lengths"),
     ] = "test"
     trust_data: TrustData = False
-    src: Annotated[str | None, doc("your own files instead of a split: src=FILE tgt=FILE")] = None
+    src: Annotated[str | None, doc("file of source sentences to score instead of a split; needs tgt=FILE too")] = None
     tgt: str | None = None
-    attention: Annotated[bool, doc("also measure attention, and score it as word alignment")] = False
+    attention: Annotated[bool, doc("also measure the attention, and score it as a word alignment")] = False
     alignments: Annotated[
-        str | None, doc("gold links for your own files, a line per pair: 0-0 is sure, 1?3 possible; words are split at spaces")
+        str | None,
+        doc("gold links for src and tgt, one line per pair; 0-0 is a sure link, 1?3 a possible one; words are split at spaces"),
     ] = None
-    occlusion: Annotated[int, Ge(0), doc("on this many sentences, compare attention with the effect of leaving out words")] = 0
-    output: Annotated[str | None, doc("a folder for metrics.json, translations and alignments")] = None
+    occlusion: Annotated[int, Ge(0), doc("sentences on which to compare attention with the effect of leaving out words")] = 0
+    output: Annotated[str | None, doc("folder to which to write metrics.json, translations and alignments")] = None
 
     relations = (*Decoding.relations, check_alignment_files, check_attention_enabled)
 
 
 def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
-    """Decodes and scores splits of the corpus a checkpoint was trained on, or the user's own pair of files. Prints the scores
-    and, if `output` is given, writes metrics.json and translations there. The NLL is computed by torch, whatever the engine."""
+    """Translates and scores splits of the corpus that a checkpoint was trained on, or the user's own pair of files. Prints and
+    returns the scores, and writes metrics.json and translations to `output`, if given. Torch computes the NLL in any case."""
     output = path_of(settings.output) if settings.output else None
     if output and os.path.exists(output / "config.yaml"):  # metrics.json would mark the run as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
@@ -80,7 +81,7 @@ def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
     chosen = {split: data.evaluation(split) for split in splits}
     if output:
         with writable(f"output={output}"), scratch(output):
-            pass  # an unwritable folder is refused here rather than after decoding
+            pass  # if the folder cannot be written, this raises the error before decoding
     with on_accelerator(run.model, settings.accelerator, run.config["trainer"]["precision"]):
         evaluations, metrics, named = {}, {}, {"engine": engine.name} if engine else {}
         for split in splits:
@@ -115,8 +116,8 @@ def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
 
 
 def _measured(run: checkpoint.Run, data: TranslationData, splits: list[str], occluded: int) -> dict[str, Measured]:
-    """Measures the attention of each split. The head that aligns words best is chosen on the validation split if that has gold
-    links, otherwise on the split itself; the report says which."""
+    """Measures the attention on each split. The head that aligns words best is chosen on the validation split if that split has
+    gold links, and otherwise on the measured split itself. The report says which split was used."""
     corpus = data.corpus
     known = "valid" in corpus.gold and any(split_of(split) in corpus.gold for split in splits)
     found: dict[str, Measured] = {}
@@ -133,7 +134,7 @@ def _stored_splits(settings: Evaluate, run: checkpoint.Run) -> tuple[Corpus, lis
     asked = [settings.split] if isinstance(settings.split, str) else settings.split
     splits = list(dict.fromkeys(split for one in asked for split in (["valid", *corpus.tests] if one == "all" else [one])))
     if not splits:
-        raise InputError("split=[]: give at least one, or all")
+        raise InputError("split=[]: give at least one split, or split=all")
     return corpus, splits
 
 

@@ -1,5 +1,5 @@
-"""Reads the parts of a checkpoint's configuration that do not describe its model: corpus, batches and precision. This module
-imports Lightning, which takes 2 seconds, so commands that only decode do not import it."""
+"""Reads the parts of a checkpoint's configuration that do not describe its model: corpus, batches and precision. Commands
+that only decode do not import this module, because it imports Lightning, which takes 2 seconds."""
 
 import logging
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ log = logging.getLogger("entente")
 
 
 def stored_corpus(run: checkpoint.Run, path: str, trusted: bool, setting: str = "trust_data") -> Corpus:
-    """Reads the corpus that a checkpoint names. The checkpoint's author chose its files and addresses, so they are read or
-    fetched only if the user allows it (`trusted`). setting: the name of the setting that allows it."""
+    """Reads the corpus that a checkpoint names. The checkpoint's author chose the corpus's files and URLs, so they are
+    read only if the user allows it (`trusted`). setting: the name of the setting with which the user allows it."""
     if places := describe_sources(run.config["data"]):
         if not trusted:
             raise InputError(f"checkpoint={path}: add {setting}=true to read the corpus that this checkpoint names: {places}")
@@ -26,7 +26,7 @@ def stored_corpus(run: checkpoint.Run, path: str, trusted: bool, setting: str = 
 
 
 def load_run(path: str, accelerator: str) -> checkpoint.Run:
-    """Loads a checkpoint and completes its configuration. Raises InputError if a setting or the accelerator cannot be used."""
+    """Loads a checkpoint, adding defaults to its configuration. Raises InputError if a setting or accelerator is unusable."""
     run = checkpoint.load(path)
     if missing := ", ".join(part for part in ("data", "search", "trainer") if part not in run.config):
         raise InputError(f"{path}: its configuration lacks {missing}; give a checkpoint that this program wrote")

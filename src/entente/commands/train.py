@@ -1,4 +1,4 @@
-"""The command `entente train`. Before it trains an ablation, it proves that the ablation differs from the baseline."""
+"""Implements `entente train`. Before it trains an ablation, it proves that the ablation differs from the baseline."""
 
 import os
 from functools import partial

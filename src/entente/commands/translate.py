@@ -33,13 +33,13 @@ Engine = Callable[[list[str]], list[list[Hypothesis]]]  # sentences -> the n bes
 class Translate(Decoding):
     """The settings of `entente translate`."""
 
-    input: Annotated[str | None, doc("a text file, plain or gzip; null: standard input, or a prompt in a terminal")] = None
+    input: Annotated[str | None, doc("text file, plain or gzip; null: standard input, or a prompt in a terminal")] = None
     output: Annotated[str | None, doc("a file; null: standard output")] = None
 
 
 def translate_text(settings: Translate) -> None:
-    """Translates `input` to `output` line by line; an empty line stays empty. If n_best > 1, writes n lines per input line: the
-    number of the input line, the score and the translation, separated by tabs."""
+    """Translates `input` to `output` line by line; an empty line stays empty. If n_best > 1, writes n_best lines per input
+    line, each with the number of the input line, the score and the translation, separated by tabs."""
     prepare_process(settings.threads, log_to_stderr=True)
     run = checkpoint.load(settings.checkpoint)
     if settings.accelerator not in ("auto", "cpu"):
@@ -71,11 +71,11 @@ def translate_text(settings: Translate) -> None:
 def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
     """Prompts for sentences and translates them until the end of input (Ctrl-D)."""
     with suppress(ImportError):  # Windows has no readline
-        import readline  # noqa: F401  gives `input` line editing and a history
+        import readline  # noqa: F401  adds line editing and a history to `input`
     src, tgt = run.languages
     print(f"{run.summary()}, {how.name()}")
     print(f"Type a sentence ({src}) and press Enter. To leave, press Ctrl-D.")
-    print("The arrow keys edit the line and recall earlier ones.")
+    print("Use the arrow keys to edit the line and to recall earlier ones.")
     try:
         while True:
             sentence = clean(input(f"{src}> "))
@@ -97,7 +97,7 @@ def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
 
 def _input_lines(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str], int | None]:
     """Returns the lines of a file or of standard input, and how many there are (None for a stream). A file is first read to
-    check and count its lines, so that nothing is translated if one is too long; a stream is translated up to such a line."""
+    check and count its lines, so that nothing is translated if one is too long. A stream is translated up to such a line."""
     path = path_of(given) if given else None
     if not path and not sys.stdin:
         raise InputError("standard input is closed: give input=FILE")
@@ -121,7 +121,7 @@ def standard_output() -> TextIO:
 
 
 def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Yields CHUNK lines at a time. If a line is refused, yields the preceding lines, then raises the InputError."""
+    """Yields CHUNK lines at a time. If reading a line raises InputError, yields the preceding lines before raising it."""
     while True:
         chunk: list[str] = []
         try:

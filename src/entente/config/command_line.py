@@ -34,7 +34,7 @@ Check = Callable[[dict[str, Any]], Sequence[str]]
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)  # also raised by commands that compose configs
 # Settings that may change when a run is resumed by its directory, for example on another machine.
 OF_THE_MACHINE = [f"trainer.{key}" for key in ("threads", "accelerator", "devices", "num_nodes", "strategy", "accumulate")]
-MOST_VALUES = 10_000  # limit on the values of one override in a sweep, since Hydra lists them all
+MOST_VALUES = 10_000  # limit on the values of one override in a sweep, since Hydra expands them all
 HYDRA_ERRORS = Exception  # Hydra raises errors of many types for a bad command line: KeyError, OSError, ...
 
 
@@ -54,7 +54,8 @@ def run(command: Command, configs: Path, name: str, check: Check = lambda config
 
 
 def usable_arguments() -> list[str]:
-    """Returns the arguments in `sys.argv`, quoted if Hydra's grammar requires it. Raises InputError if one is not UTF-8."""
+    """Returns the arguments in `sys.argv`, quoted if Hydra's grammar requires it. Raises InputError if one is not UTF-8 or if
+    the working directory does not exist."""
     try:
         os.getcwd()
     except OSError:
@@ -113,7 +114,7 @@ def plain(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
     except InterpolationToMissingValueError:
         return {}, found
     except OmegaConfBaseException as error:
-        return {}, [*found, f"{why(error)}; correct the reference, or keep what it refers to"]
+        return {}, [*found, f"{why(error)}; correct the reference, or keep the setting that it refers to"]
     return container, found
 
 
@@ -123,7 +124,7 @@ def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[
     directory = config["resume"]
     path = path_of(directory) / "config.yaml"
     if not os.path.exists(path):
-        raise InputError(f"resume={directory}: not the directory of a run with a config.yaml in it; give one, or auto")
+        raise InputError(f"resume={directory}: not a run's directory (no config.yaml in it); give one, or resume=auto")
     try:
         stored = read_yaml(path)
     except ValueError as error:
@@ -159,8 +160,8 @@ def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 class CommandLine:
     """The flags and overrides of one command, parsed before Hydra runs.
 
-    overrides: the overrides given, with each sweep (-m) replaced by one override per value. unlisted: a line for each sweep
-    that cannot be expanded.
+    overrides: the overrides given, with each sweep (-m) replaced by one override per value. unlisted: an error message for each
+    sweep that cannot be expanded.
     """
 
     def __init__(self, configs: Path, name: str, check: Check) -> None:
@@ -219,7 +220,7 @@ class CommandLine:
 
     @cached_property
     def choices(self) -> dict[str, list[str]]:
-        """The options of each config group but Hydra's: the names of the files in the group's folder."""
+        """The options of each config group except Hydra's own: the names of the files in the group's folder."""
         with self._composing():
             groups = hydra.compose(self.name, return_hydra_config=True).hydra.runtime.choices
         files = {group: sorted(path.stem for path in (self.configs / group).glob("*.yaml")) for group in sorted(groups)}
@@ -245,7 +246,7 @@ class CommandLine:
         try:
             hydra.main(version_base="1.3", config_path=str(self.configs), config_name=self.verb)(main)()
         except SystemExit as ended:
-            sys.exit(2 if ended.code == 1 and not ours else ended.code)  # Hydra has reported a bad flag
+            sys.exit(2 if ended.code == 1 and not ours else ended.code)  # Hydra exits with 1 after reporting a bad flag
         except HYDRA_ERRORS as error:
             denied = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
             if not isinstance(error, COMPOSITION_ERRORS) and (ours or denied):
@@ -270,7 +271,8 @@ class CommandLine:
         return [f"resume={directory} continues with that run's own settings; leave out {one}" for one in others]
 
     def sweep_over_devices(self) -> list[str]:
-        """Returns a line if the runs of a sweep would start processes that repeat the sweep. Under SLURM, they start none."""
+        """Returns a line if each run of a sweep would start processes that repeat the sweep, as it would on several devices. A
+        launcher that submits to SLURM starts the processes itself."""
         given = {key_of(one): one.partition("=")[2] for one in self.overrides}
         if not self.flags.multirun or given.get("trainer.devices", "1") == "1" or "slurm" in given.get("hydra/launcher", ""):
             return []
@@ -278,7 +280,7 @@ class CommandLine:
 
     def problems(self) -> list[str]:
         """Returns a line for each override that does not compose, and for each problem in the configuration composed from the
-        others. The list is empty if the overrides are not to blame."""
+        other overrides. The list is empty if the overrides are not to blame."""
         if self.elsewhere:
             return []
         try:
@@ -294,20 +296,20 @@ class CommandLine:
         return list(dict.fromkeys([*lines, *found, *checked]))
 
     def _composed_one_by_one(self) -> tuple[list[str], set[str], DictConfig]:
-        """Returns a line for each override that does not compose, the keys of those that do, and the configuration they give.
-        Choices of groups are composed first, since they decide which settings exist. An invalid choice is replaced by the
-        nearest valid name; if none is near, the settings of that group are not checked."""
+        """Returns a line for each override that does not compose, the keys of the other overrides, and the configuration
+        composed from these. Options of groups are composed first, since they decide which settings exist. An invalid option is
+        replaced by the nearest valid name; if none is near, the settings of that group are not checked."""
         config = hydra.compose(self.name)
         lines = list(self.unlisted)
         good: dict[str, str] = {}  # the overrides that compose, by key
-        unclear: set[str] = set()  # groups whose choice is invalid
+        unclear: set[str] = set()  # groups whose option is invalid and resembles no valid one
         for one in sorted(self.overrides, key=lambda one: key_of(one) not in self.choices):
             key, value = key_of(one), one.partition("=")[2]
-            if key.partition(".")[0] in unclear or not unclear <= config.keys():  # a group such as `experiment` may set any key
+            if key.partition(".")[0] in unclear or not unclear <= config.keys():  # an option of `experiment` could set any key
                 continue
             ours = one.startswith(key) and not key.startswith("hydra") and not key[-1:].isdigit()
             if ours and read_override(one) and key not in self._known(config):
-                lines.append(unknown(key, value, self._known(config)))  # no composition, which would take 0.1 s and fail
+                lines.append(unknown(key, value, self._known(config)))  # not composed, since that would take 0.1 s and fail
                 continue
             try:
                 config = hydra.compose(self.name, [*{**good, key: one}.values()])
@@ -343,7 +345,7 @@ class CommandLine:
 
 
 def why(error: BaseException) -> str:
-    """Describes an error of Hydra or OmegaConf in one line that starts with the YAML line or the key at fault."""
+    """Describes an error of Hydra or OmegaConf in one line that starts with the YAML line or key at fault, if known."""
     if error.__cause__ and (not str(error) or str(error).startswith("Error merging")):  # Hydra wrapped the original error
         error = error.__cause__
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:

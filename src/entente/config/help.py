@@ -12,13 +12,14 @@ from entente.config.tables import table_for
 
 WIDTH, COLUMN = 80, 34  # characters per line, and the column where explanations of settings start
 FLAGS = (
-    "Flags: --cfg job shows the configuration, -m runs once for each value in KEY=1,2, and --hydra-help lists the others. "
-    "Write them before the settings."
+    "Flags: --cfg job shows the configuration, -m runs the command once for each value in KEY=1,2, and --hydra-help lists the "
+    "other flags. Write flags before the settings."
 )
 
 
 def header(file: Path) -> tuple[str, list[str]]:
-    """Returns the purpose and the examples in the comment that opens a command's configuration file. Examples are indented."""
+    """Returns a command's purpose and examples, read from the comment that opens its configuration file. Examples are the
+    indented lines."""
     comment = takewhile(lambda line: line.startswith("#"), file.read_text(encoding="utf-8").splitlines())
     lines = [line.removeprefix("#").removeprefix(" ") for line in comment]
     examples = [line for line in lines if line.startswith("  ")]
@@ -26,7 +27,7 @@ def header(file: Path) -> tuple[str, list[str]]:
 
 
 def help_text(file: Path, config: Mapping[str, Any], choices: Mapping[str, Sequence[str]]) -> str:
-    """Returns what a command does, with examples, its config groups (`choices`), and all settings with their values."""
+    """Returns the help text of a command: its purpose, examples, config groups (`choices`), and all settings with values."""
     purpose, examples = header(file)
     lines = [*wrap(purpose, WIDTH), "", *(f"  {example}" for example in examples)]
     if choices:
@@ -50,7 +51,7 @@ def _entry(key: str, value: object, setting: Mapping[str, Any]) -> list[str]:
     left = f"  {key}" if isinstance(value, Mapping) and value else f"  {key}={given}"
     left = left if len(left) <= WIDTH else f"{left[: WIDTH - 3]}..."
     required = "required" if value == MISSING else ""
-    allowed = re.sub(r" \([^()]*\)", "", setting.get("allowed", ""))  # without the rules for names, which errors state
+    allowed = re.sub(r" \([^()]*\)", "", setting.get("allowed", ""))  # omits the rules for names, which error messages state
     text = "; ".join(filter(None, (required, setting.get("comment"), allowed)))
     lines = wrap(text, WIDTH, initial_indent=" " * COLUMN, subsequent_indent=" " * COLUMN)
     if len(left) + 2 > COLUMN or not lines:

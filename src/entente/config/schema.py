@@ -130,7 +130,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def _siblings(key: str, known: Collection[str]) -> dict[str, str]:
-    """Returns the known keys in the same part as `key`, each under its last component."""
+    """Returns the known keys in the same part as `key`, as a mapping from a key's last component to the full key."""
     parts = [other.rpartition(".") for other in known]
     return {last: f"{part}{dot}{last}" for part, dot, last in parts if part == key.rpartition(".")[0]}
 

@@ -1,8 +1,8 @@
-"""The defaults, comments and allowed values of all settings, read from `schema.json`, so that help and the check of a misspelt
-key import neither torch nor the code that uses the settings. `python scripts/schema.py` generates that file from signatures.
+"""Reads the defaults, comments and allowed values of all settings from `schema.json`, so that showing help and checking keys do
+not import torch or the code that uses the settings. `python scripts/schema.py` generates this file from signatures.
 
-Each table in it is registered in Hydra's ConfigStore: "train" as `_train`, and "model/birnn" as `_birnn` in the group `model`.
-The files in configs/ refer to these tables in their `defaults` lists, and set only the values that differ.
+Each table in the file is registered in Hydra's ConfigStore: "train" as `_train`, and "model/birnn" as `_birnn` in the group
+`model`. The files in configs/ refer to these tables in their `defaults` lists, and set only the values that differ.
 """
 
 import json
@@ -17,16 +17,16 @@ from omegaconf import OmegaConf
 
 from entente.config.schema import flat
 
-# Maps a setting's dotted key to `allowed` and `comment` in words, `values` as a JSON schema (unless the value must also fit
-# other settings or the machine), and `default` (unless a parent's default contains it).
+# Maps a setting's dotted key to its properties: `allowed` and `comment` are text. `values` is a JSON schema, and missing if the
+# value must also fit other settings or the machine. `default` is missing if the default of a parent contains it.
 Table = dict[str, dict[str, Any]]
 FILE = Path(__file__).with_name("schema.json")
 TABLES: dict[str, Table] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
-PLAIN_NAME = re.compile(r"\w[\w-]{0,99}", re.ASCII)  # a name that every type of name in entente.files allows
+PLAIN_NAME = re.compile(r"\w[\w-]{0,99}", re.ASCII)  # a name that is valid for every type of name in entente.files
 
 
 def table_for(command: str, config: Mapping[str, Any]) -> Table:
-    """Returns the table of a command's configuration. A part's `name` selects the table of its settings, if there is one."""
+    """Returns the table of a command's configuration. The `name` in a part such as `model` selects the table of the part."""
     table = TABLES.get("train", {}) | TABLES.get(command, {})
     for key, value in config.items():
         chosen = TABLES.get(f"{key}/{value.get('name')}", {}) if isinstance(value, Mapping) else {}
@@ -35,7 +35,7 @@ def table_for(command: str, config: Mapping[str, Any]) -> Table:
 
 
 def is_surely_valid(key: str, command: str, config: Mapping[str, Any]) -> bool:
-    """Returns whether a setting is valid whatever the others are. If False, only the command's own check can tell."""
+    """Returns whether a setting is valid whatever the others are. If False, the command's own check must decide."""
     setting = table_for(command, config).get(key, {})
     return "values" in setting and _fits(dict(flat(config)).get(key), setting["values"])
 

@@ -1,10 +1,12 @@
 """Ends commands: handles Ctrl-C (SIGINT), SIGTERM and closed standard streams, prints errors as lines, and sets exit codes.
 
 A signal raises `Stopped` wherever the main thread is, so that a command ends within a batch and its context managers clean up.
-During training steps, the signal is only recorded until the step is complete and saved. A second Ctrl-C quits at once.
+During a training step, the signal is only recorded until the step is complete and a checkpoint is saved. A second Ctrl-C quits
+at once.
 
-Exit codes: 0 success; 1 the reader of standard output closed it; 2 user error, with a line `error: ...` for each problem;
-3 training diverged; 75 interrupted, can be resumed; 130 Ctrl-C and 143 SIGTERM, when there is nothing to resume.
+Exit codes: 0 success; 1 the reader of standard output closed it; 2 unusable input, a file error or lack of memory, with a line
+`error: ...` for each problem; 3 training diverged; 75 interrupted, but can be resumed; 130 Ctrl-C and 143 SIGTERM, when there
+is nothing to resume.
 """
 
 import io
@@ -62,7 +64,7 @@ class StopSignals:
         if not self._keep:
             raise Stopped(self.received)
         with suppress(OSError):  # standard error may be closed
-            os.write(2, f"\n{self._keep}\n".encode())  # not print: the signal may have interrupted a print
+            os.write(2, f"\n{self._keep}\n".encode())  # not print(): the signal may have interrupted another print()
 
 
 def occupy_standard_streams() -> None:
@@ -72,7 +74,7 @@ def occupy_standard_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, mode)  # takes the lowest free descriptor
+            os.open(os.devnull, mode)  # returns the lowest free descriptor, which is this one
     if sys.stdout is None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -35,5 +35,5 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int | None =
 
 
 def cell(value: object) -> object:
-    """Returns a cell of a CSV file. Text that a spreadsheet would evaluate gets a leading apostrophe; numbers are unchanged."""
+    """Returns a cell of a CSV file, with an apostrophe before text that a spreadsheet would evaluate; numbers are unchanged."""
     return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value

@@ -23,9 +23,9 @@ T = TypeVar("T")
 log = logging.getLogger("entente")
 
 QUIET = 3.5  # seconds without output after which a task is logged
-LONG = 600.0  # after this many seconds of work, tasks are logged only every LONG_QUIET, to keep long logs readable
+LONG = 600.0  # after this many seconds of work, LONG_QUIET replaces QUIET, to keep long logs readable
 LONG_QUIET = 60.0
-PAUSE = 1.0  # tasks that follow one another within this many seconds are one piece of work
+PAUSE = 1.0  # tasks that follow one another within this many seconds count as one piece of work
 
 
 def clock(seconds: float) -> str:
@@ -53,7 +53,7 @@ class Display(logging.Handler):
         self._live: Live | None = None
         self._ticker: Thread | None = None
         self._ended = Event()
-        self._printed = self._began = self._idle = 0.0  # time.monotonic() of the last line, and of the work's start and end
+        self._printed = self._began = self._idle = 0.0  # time.monotonic() of the last output, and of the work's start and end
 
     def emit(self, record: logging.LogRecord) -> None:
         self._printed = time.monotonic()
@@ -61,7 +61,7 @@ class Display(logging.Handler):
         with suppress(OSError):  # a closed pipe does not stop the work; printing the result raises the error again
             if self._live:
                 self._live.console.print(Text(line), soft_wrap=True)
-            else:  # to the `sys.stdout` of this moment, since tests replace it
+            else:  # to the current `sys.stdout`, since tests replace it
                 print(line, file=sys.stderr if self.stderr else sys.stdout, flush=True)
 
     def add(self, task: "Task") -> None:
@@ -112,7 +112,8 @@ display = Display()
 
 
 def start_log(to_stderr: bool = False) -> None:
-    """Logs to standard output, or to standard error if the output is the command's result. Repeated calls log nothing twice."""
+    """Sends the log to standard output, or to standard error if standard output carries the command's result. Calling it again
+    does not duplicate messages."""
     log.setLevel(logging.INFO)
     log.propagate = False
     display.stderr = to_stderr
@@ -120,13 +121,13 @@ def start_log(to_stderr: bool = False) -> None:
 
 
 def hide_log() -> None:
-    """Hides the log and the tasks of a process that does the same as another one. Errors are still printed."""
+    """Hides this process's log and tasks, which repeat those of another process. Errors are still printed."""
     log.setLevel(logging.ERROR)
     display.hidden = True
 
 
 class Task:
-    """Work in progress, shown while its `with` block runs. said: its name, or a function that returns its whole line."""
+    """Work in progress, shown while its `with` block runs. said: its name, or a function that returns the whole line."""
 
     def __init__(self, said: str | Callable[[], str]) -> None:
         self.said, self.progress, self.began = said, "", 0.0
@@ -152,7 +153,7 @@ def show_progress(text: str) -> None:
 
 
 def show_share(items: Iterable[T], total: int, of: str) -> Iterator[T]:
-    """Yields the `total` items, and shows the share of them that is done and the time left. of: what the items are."""
+    """Yields the `total` items, and shows the share of them that is done and the time left. of: a name for the items."""
     began = time.monotonic()
     for done, item in enumerate(items):
         if done:

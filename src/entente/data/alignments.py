@@ -20,7 +20,7 @@ LINK = re.compile(r"(\d{1,6})([-?p])(\d{1,6})")
 
 
 class Gold(NamedTuple):
-    """The gold alignment of a sentence pair: the spans of the words in both, and their links; `possible` includes `sure`."""
+    """The gold alignment of a sentence pair: the spans of its words, and the links between them. `possible` includes `sure`."""
 
     src: list[Span]
     tgt: list[Span]
@@ -53,11 +53,15 @@ def _gold(line: str, pair: Sequence[str], where: str) -> Gold:
     links: dict[Link, bool] = {}  # link -> whether it is sure
     for token in line.split():
         if not (match := LINK.fullmatch(token)):
-            raise InputError(f"{where}: {token[:40]!r} is not a link; write i-j for a sure one, i?j for a possible one, from 0")
+            raise InputError(
+                f"{where}: {token[:40]!r} is not a link; write i-j for a sure one, i?j for a possible one, "
+                "counting words from 0"
+            )
         i, j = int(match[1]), int(match[3])
         if i >= len(src) or j >= len(tgt):
             raise InputError(
-                f"{where}: {token} links words that do not exist; the sentences have {len(src)} and {len(tgt)}, counted from 0"
+                f"{where}: {token} links words that do not exist; the sentences have {len(src)} and {len(tgt)} words, "
+                "counted from 0"
             )
         links[i, j] = match[2] == "-" or links.get((i, j), False)
     return Gold(src, tgt, frozenset(link for link, sure in links.items() if sure), frozenset(links))

@@ -1,4 +1,4 @@
-"""Batches of sentences of similar length, each padded to at most `max_tokens` positions on its longer side.
+"""Batches of sentence pairs of similar length, with at most `max_tokens` positions, including padding, on the longer side.
 
 The order of training batches is a pure function of (seed, epoch), so a run can resume from the number of batches consumed.
 Shapes: B batch, S source length, T target length.
@@ -43,8 +43,8 @@ class Rows:
 
     @classmethod
     def stored(cls, path: Path, n: int, dtype: np.dtype[Any]) -> "Rows":
-        """Returns the N sentences in a file of `write_rows`. The ids stay in the file: the kernel reads them when they are
-        used, and keeps one copy in memory for all processes."""
+        """Returns the N sentences in a file that `write_rows` wrote. The ids stay in the file: the kernel reads them when they
+        are used, and keeps one copy in memory for all processes."""
         rows = cls(())
         rows._ends = np.asarray(np.memmap(path, np.int64, "r", shape=n))
         rows.values = np.asarray(np.memmap(path, dtype, "r", offset=rows._ends.nbytes))
@@ -59,7 +59,7 @@ class Rows:
         return self.values[end - self.lengths[row] : end]
 
     def counts(self, pieces: int) -> np.ndarray:
-        """Returns how often each id below `pieces` occurs. Counts in blocks, since NumPy converts what it counts to int64."""
+        """Returns how often each id below `pieces` occurs. Counts in blocks, since NumPy copies its input to int64."""
         counts = np.zeros(pieces, np.int64)
         for start in range(0, len(self.values), TOKENS_PER_BLOCK):
             counts += np.bincount(self.values[start : start + TOKENS_PER_BLOCK], minlength=pieces)
@@ -67,7 +67,7 @@ class Rows:
 
 
 def write_rows(file: BinaryIO, blocks: Iterable[Sequence[Sequence[int]]], n: int, dtype: np.dtype[Any]) -> None:
-    """Writes the token ids of N sentences, given in blocks. The file holds each sentence's end, (N,) int64, then all ids."""
+    """Writes the token ids of N sentences, given in blocks: first the end of each sentence, (N,) int64, and then all ids."""
     ends, first, tokens = np.empty(n, np.int64), 0, 0
     file.seek(ends.nbytes)
     for block in blocks:
@@ -83,7 +83,7 @@ class Batch(NamedTuple):
     src: Tensor  # (B, S) source ids ending in EOS, then PAD
     tgt: Tensor  # (B, T) BOS ... EOS, then PAD
     index: Tensor  # type: ignore[assignment]  # (B,) rows in the split; shadows tuple.index, which is unused
-    real: Tensor  # (N,) indices of the real tokens in tgt[:, 1:].flatten(); computed on the CPU, as nonzero synchronises a GPU
+    real: Tensor  # (N,) indices of the real tokens in tgt[:, 1:].flatten(); computed on the CPU: nonzero synchronises a GPU
     step_tokens: int | None = None  # number of real target tokens in the training step; None: the step has only this batch
 
 
@@ -98,7 +98,7 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 
 
 def collate(src: Rows, tgt: Rows, index: Sequence[int]) -> Batch:
-    """Returns the pairs at these rows as padded int64 tensors. Source rows end in EOS; target rows have BOS and EOS."""
+    """Returns the pairs at the rows `index` as padded int64 tensors. Source rows end in EOS; target rows have BOS and EOS."""
     padded = _pad(tgt, index)
     real = (padded[:, 1:] != PAD).flatten().nonzero().squeeze(1)
     return Batch(_pad(src, index), padded, torch.tensor(index, dtype=torch.int64), real)
@@ -112,7 +112,8 @@ def _pad(rows: Rows, index: Sequence[int]) -> Tensor:
 
 
 def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
-    """Cuts rows, sorted longest first, into batches. A batch that starts at row i has at most room[i] positions, or one row."""
+    """Returns batches as slices of rows. longest: the length of each row, in descending order. A batch that starts at row i has
+    at most room[i] positions, or consists of row i alone."""
     parts, start = [], 0
     while start < len(longest):
         stop = start + max(1, int(room[start]) // int(longest[start]))
@@ -127,13 +128,13 @@ def rows_within(longest: np.ndarray, max_tokens: int) -> np.ndarray:
     if not len(rows):
         raise InputError(
             f"data.batch.max_tokens={max_tokens}: every training pair is longer; the shortest has "
-            f"{longest.min()} tokens on its longer side, so give at least as many"
+            f"{longest.min()} tokens on its longer side, so give at least that many"
         )
     return rows
 
 
 class TrainingBatches:
-    """An endless stream of training batches, epoch after epoch. Pairs with over `max_tokens` tokens on either side are dropped.
+    """An endless stream of training batches, epoch after epoch. Drops pairs with more than `max_tokens` tokens on either side.
     An epoch contains each pair as many times as `weights` (N,) says (default: once).
 
     Iteration starts at `position`, the number of batches used. Because Lightning prefetches, iteration does not advance it: the
@@ -173,15 +174,15 @@ class TrainingBatches:
         self.batches_per_step *= processes
 
     def epoch(self, n: int) -> list[np.ndarray]:
-        """Returns the rows of each batch of epoch n, in an order of its own. They are views of one int32 array, because Python
-        integers would take ten times the memory."""
+        """Returns the rows of each batch, in the random order of epoch n. The results are views of one int32 array, because
+        Python integers would take ten times the memory."""
         generator = np.random.default_rng([self._seed, n])
         order = self._rows[np.lexsort((generator.random(len(self._rows)), self._shortness))]
         return [order[self._parts[i]] for i in generator.permutation(len(self._parts))]
 
     def batch(self, rows: np.ndarray, n: int = 0) -> Batch:
-        """Returns the batch of these rows. n: its number in the stream, counted from 0, which determines any sampled pieces."""
-        with record_function("TrainingBatches.batch"):  # shows batches by name in profiles, like torch's DataLoader
+        """Returns the batch of these rows. n: its number in the stream, which seeds the sampling of pieces."""
+        with record_function("TrainingBatches.batch"):  # names this work in profiles, as torch's DataLoader does
             if self._sample is None:
                 return collate(self._src, self._tgt, rows.tolist())
             return collate(*self._sample(rows, n), range(len(rows)))._replace(index=torch.tensor(rows, dtype=torch.int64))
@@ -210,7 +211,7 @@ class TrainingBatches:
 
 class EvaluationBatches:
     """Batches that contain every pair once. grouping: `alike` joins pairs of similar length, longest first (a pair longer than
-    `max_tokens` is alone); `mixed` joins pairs in a fixed random order; `alone` makes one batch of each pair."""
+    `max_tokens` has a batch of its own); `mixed` joins pairs in a fixed random order; `alone` makes one batch of each pair."""
 
     def __init__(self, src: Rows, tgt: Rows, max_tokens: int, grouping: Grouping = "alike") -> None:
         self._src, self._tgt = src, tgt
@@ -240,7 +241,7 @@ def split_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """A split to evaluate. A batch's `index` points into `sources` and `references`. limit: number or share of batches used."""
+    """A split to evaluate. The `index` of a batch points into `sources` and `references`. limit: number or share of batches."""
 
     name: str
     batches: EvaluationBatches

@@ -15,8 +15,8 @@ WORD_START = "\u2581"  # marks the beginning of a word in a piece
 
 
 class PieceSampler:
-    """Samples the pieces of texts. dropout: the probability of leaving out each possible merge. At each step, the best merge
-    that is not left out is made; if all are left out, the word is complete."""
+    """Splits texts into random pieces. dropout: the probability of leaving out each possible merge. At each step, the best
+    merge that is not left out is made; if all are left out, the word is complete."""
 
     def __init__(self, processor: sentencepiece.SentencePieceProcessor, dropout: float) -> None:
         self.dropout = dropout
@@ -28,7 +28,7 @@ class PieceSampler:
         self._splits: dict[tuple[int, ...], list[tuple[int, ...]]] = {}  # random splits of each word, keyed by its usual split
 
     def sample(self, texts: Sequence[Sequence[int]], seed: int) -> list[list[int]]:
-        """Returns sampled piece ids for texts given as piece ids. The result is a function of the arguments."""
+        """Returns random piece ids for texts given as their usual piece ids. The same arguments give the same result."""
         generator = np.random.default_rng(seed)
         sampled = []
         for ids in texts:
@@ -43,7 +43,7 @@ class PieceSampler:
             text = "".join(self._pieces[i] for i in word)
             if all(self._pieces[i] in self._ids for i in word) and self._ids.keys() >= set(text):
                 generator = random.Random(f"{self.dropout} {text}")
-                known: dict[tuple[int, ...], tuple[int, ...]] = {}  # keeps one copy of equal splits
+                known: dict[tuple[int, ...], tuple[int, ...]] = {}  # so that equal splits are stored once
                 drawn = (self._split(text, generator) for _ in range(SPLITS))
                 self._splits[word] = [known.setdefault(split, split) for split in drawn]
             else:  # a rare character is spelt in bytes, so the word keeps its usual split

@@ -1,5 +1,5 @@
-"""Corpora: sentence pairs for training, validation and tests. Each option of the config group `data` has a function of
-the same name in `CORPORA`, which reads the corpus. The annotations of the function's parameters define the settings."""
+"""Corpora: sentence pairs for training, validation and tests. For each option of the config group `data`, the
+function of the same name in `CORPORA` reads the corpus, and the annotations of its parameters define the settings."""
 
 import hashlib
 import logging
@@ -50,7 +50,7 @@ MaxRatio = Annotated[
 
 
 class TwoFiles(TypedDict):
-    """Two parallel files."""
+    """The paths of two parallel files."""
 
     src: str | None
     tgt: str | None
@@ -77,17 +77,17 @@ class Extra:
     file: str | None = None
     src: str | None = None
     tgt: str | None = None
-    columns: Annotated[Places | None, doc("like data.columns, which is the default")] = None
+    columns: Annotated[Places | None, doc("the columns of this file; null: those of data.columns")] = None
     weight: Annotated[Weight, doc("how many times an epoch contains each pair")] = 1
 
     relations: ClassVar[tuple[Callable[..., None], ...]] = (check_extra,)
 
 
 class Split(TypedDict):
-    """How many training pairs to hold out, as numbers or shares, if there is no validation set."""
+    """The number or share of training pairs to hold out if there is no validation set."""
 
     valid: Annotated[AtLeastOne | Share, doc("a share of the pairs, or a number of pairs")]
-    test: Annotated[Annotated[int, Ge(0)] | Share, doc("like valid; unused if there is a test set called test; 0: none")]
+    test: Annotated[Annotated[int, Ge(0)] | Share, doc("like valid, for testing; 0: none; unused if a set named test is given")]
     seed: Annotated[Seed, doc("seed of the split; the training seed does not change which pairs are held out")]
 
 
@@ -102,7 +102,7 @@ class Corpus:
     train: Dataset
     valid: Dataset
     tests: dict[str, Dataset]
-    dropped: dict[str, int] = field(default_factory=dict)  # number of pairs by split and reason ("train: over-long"), no zeros
+    dropped: dict[str, int] = field(default_factory=dict)  # number of pairs by split and reason ("train: over-long"), if not 0
     read: dict[str, int] = field(default_factory=dict)  # number of pairs read, by split, before any were held out or dropped
     gold: dict[str, list[Gold]] = field(default_factory=dict)  # only for splits with known word alignments
     weights: np.ndarray | None = None  # (N,) how many times an epoch contains each pair of train; None: once
@@ -119,7 +119,7 @@ class Corpus:
 
     def digest(self) -> str:
         """Returns a SHA-256 of the training and validation pairs and their weights. A resumed run needs the same pairs, since
-        validation scores from before and after the resume are compared. Test sets are left out: they are scored at the end."""
+        validation scores from before and after the resume are compared. Test sets may change: they are scored at the end."""
         text = digest(self.train, "src", "tgt") + digest(self.valid, "src", "tgt")
         return hashlib.sha256(text.encode() + (b"" if self.weights is None else self.weights.tobytes())).hexdigest()
 
@@ -130,11 +130,11 @@ def grammar(
     seed: Annotated[Seed, doc("seed of the corpus; the training seed does not change the pairs")] = 1,
     train: Annotated[Sentences, doc("number of training pairs")] = 30_000,
     valid: Annotated[Sentences, doc("number of validation pairs")] = 1000,
-    test: Annotated[Sentences, doc("number of test pairs, in each test split")] = 1000,
+    test: Annotated[Sentences, doc("number of pairs in each test split")] = 1000,
 ) -> Corpus:
     """Derives pairs from the embedded French-English grammar; `train`, `valid` and `test` are numbers of pairs."""
     if {src, tgt} != {"fr", "en"}:
-        raise InputError(f"data.src={src} data.tgt={tgt}: the grammar has fr and en, one as source and one as target")
+        raise InputError(f"data.src={src} data.tgt={tgt}: the grammar has fr and en; give one as source, the other as target")
     from entente_grammar import Side, splits  # imported here, so that other corpora do not build the lexicon
 
     sides: tuple[Side, Side] = ("fr", "en") if src == "fr" else ("en", "fr")
@@ -157,7 +157,7 @@ def files(
     train: Annotated[TwoFiles | str, doc("two parallel files, src and tgt, or one file of pairs")],
     weight: Annotated[Weight, doc("how many times an epoch contains each pair of train")] = 1,
     extra: Annotated[Mapping[SplitName, Extra | str] | None, doc("further training text by name; optional")] = None,
-    valid: Annotated[Given, doc("files as for train; null: held out of train, see split")] = None,
+    valid: Annotated[Given, doc("files as for train; null: pairs held out of train, see split")] = None,
     test: Annotated[
         Mapping[SplitName, Given] | str | None, doc("files as for train, or several test sets by name; optional")
     ] = None,
@@ -166,8 +166,8 @@ def files(
     columns: Annotated[Places | None, doc("each side's column in a file of pairs: a name, a number from 1, or null")] = None,
     split: Annotated[Split | None, doc("the pairs to hold out of train, not of extra, if valid is not set")] = None,
 ) -> Corpus:
-    """Reads the user's UTF-8 text: two parallel files, plain or gzip, one sentence per line, where line N of one translates
-    line N of the other; or one file of pairs, in a format of `files.read_pairs`. `test` may give several such sets by name."""
+    """Reads the user's UTF-8 text. Each set is either two parallel files (plain or gzip, one sentence per line, in the same
+    order) or one file of pairs, in a format that `files.read_pairs` knows. `test` may give several sets by name."""
     places = Columns(_languages(src, tgt), *(columns["src"], columns["tgt"]) if columns else ())
     sets: dict[str, Any] = {**test} if isinstance(test, Mapping) else {}
     if clash := {"train", "valid"} & sets.keys():
@@ -197,7 +197,7 @@ def multi30k(
     src: Src = "fr",
     tgt: Tgt = "en",
     root: Annotated[str, doc("path or URL of the repository multi30k/dataset, or of its folder data/task1/raw")],
-    tests: Annotated[Sequence[SplitName], doc("also test_2017_flickr, test_2017_mscoco, ... if both languages have them")] = (
+    tests: Annotated[Sequence[SplitName], doc("names of test sets that both languages have, such as test_2017_mscoco")] = (
         "test_2016_flickr",
     ),
     max_words: MaxWords = 100,
@@ -222,7 +222,7 @@ def opus_books(
     src: Src = "fr",
     tgt: Tgt = "en",
     path: Annotated[str, doc("data set on the hub, Parquet file, or folder of Parquet files")] = "Helsinki-NLP/opus_books",
-    subset: Annotated[str | None, doc("subset of the data set: a pair of languages")] = "en-fr",
+    subset: Annotated[str | None, doc("subset of the data set, named after its languages")] = "en-fr",
     split: Annotated[Split, doc("the pairs to hold out for validation and test")],
     max_words: MaxWords = 100,
     max_ratio: MaxRatio = None,
@@ -275,8 +275,8 @@ def _corpus(
     extra: Sequence[tuple[Pairs, int]] = (),
 ) -> Corpus:
     """Builds the corpus from the pairs that were read: drops unusable pairs, and holds some out if there is no validation set.
-    Long and uneven pairs are dropped from train only, since a score must cover all sentences of its split. The split depends on
-    the pairs of `parts` alone: `extra` training pairs that have a held-out sentence are dropped."""
+    Long and uneven pairs are dropped from train only, since a score must cover all sentences of its split. Which pairs are
+    held out depends on `parts` alone: `extra` training pairs that have a held-out sentence are dropped."""
     sources, given = [parts["train"], *(pairs for pairs, _ in extra)], {p: pairs for p, pairs in parts.items() if p != "train"}
     read, empty, faults = Counter[str](), Counter[str](), Counter[str]()
     for part, pairs in chain(parts.items(), (("train", pairs) for pairs, _ in extra)):
@@ -301,7 +301,7 @@ def _corpus(
         concatenate_datasets(train) if extra else train[0],  # without a copy
         splits.pop("valid"),
         splits,
-        dict(empty + faults),  # without zeros
+        dict(empty + faults),  # adding Counters removes zeros
         dict(read),
         weights=weights if (weights > 1).any() else None,
     )

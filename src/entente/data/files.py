@@ -1,7 +1,7 @@
 r"""Readers for files of text and of sentence pairs in the usual formats. They yield cleaned text.
 
-For all readers, a line ends at "\n" and nowhere else (a "\r" before it is trailing white space), so a lone CR, U+2028 or a
-form feed is text. A blank line is read as an empty sentence or pair; such pairs are later dropped and counted.
+For all readers, only "\n" ends a line (a "\r" before it is trailing white space); a lone CR, U+2028 or a form feed does not.
+A blank line is read as an empty sentence or pair; such pairs are later dropped and counted.
 """
 
 import csv
@@ -28,9 +28,9 @@ from entente.files import is_stream, readable
 
 GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 UTF8_BOM = b"\xef\xbb\xbf"
-LONGEST_LINE = 1_000_000  # bytes, far more than a sentence of MAX_PIECES needs, since a table may have further columns
+LONGEST_LINE = 1_000_000  # maximum, in bytes: far more than MAX_PIECES need, since a table may have further columns
 TYPOGRAPHIC_SPACE = re.compile("[\u00a0\u2007\u2009\u202f]")  # three no-break spaces and the thin space
-TRANSLATION_COLUMN = "translation"  # in translation data sets on the hub: a dictionary of texts by language
+TRANSLATION_COLUMN = "translation"  # the column of translation data sets on the hub: a dictionary from language to text
 
 
 class Columns(NamedTuple):
@@ -57,7 +57,7 @@ class Columns(NamedTuple):
                 )
             found.append(given - 1 if isinstance(given, int) else heading.index(name))
         if max(found) >= len(heading):
-            raise InputError(f"{where}: no column {max(found) + 1} of {len(heading)}")
+            raise InputError(f"{where}: no column {max(found) + 1}; there are only {len(heading)}")
         return found
 
 
@@ -78,8 +78,9 @@ def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
     for number, (one, other) in enumerate(zip_longest(*sides)):
         if one is None or other is None:
             longer, shorter = (tgt, src) if one is None else (src, tgt)
-            lines = "" if is_stream(longer) else f" ({number + 1 + sum(1 for _ in sides[one is None])})"  # it may be endless
-            raise InputError(f"{longer} has more lines{lines} than {shorter} ({number}): line N must translate line N")
+            lines = "" if is_stream(longer) else f" ({number + 1 + sum(1 for _ in sides[one is None])})"  # may be endless
+            rule = "each line must be the translation of the same line in the other file"
+            raise InputError(f"{longer} has more lines{lines} than {shorter} ({number}): {rule}")
         yield one, other
 
 
@@ -91,14 +92,15 @@ def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
     if items := RECORDS.get(form):
         return pairs_of(str(path), rows_of(items(path)), columns)
     raise InputError(
-        f"{path}: unknown format; a file of pairs ends in {', '.join(TABLES | RECORDS)}, all but Parquet also with .gz; "
-        "two parallel files are given as .src=FILE .tgt=FILE"
+        f"{path}: unknown format; a file of pairs ends in {', '.join(TABLES | RECORDS)}; "
+        "all but Parquet may be compressed (.gz); two parallel files are given as .src=FILE .tgt=FILE"
     )
 
 
 def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed: bool = True) -> Iterator[Pair]:
-    """Yields the cleaned pairs of a table. Its first row is a heading if `headed`, if a column is found by name, or if both
-    numbered columns start with their language or side. Raises InputError for a cell that is not text, or is too long."""
+    """Yields the cleaned pairs of a table. The first row is a heading if `headed`, if a column is found by name, or if both
+    columns are given by number and start with the name of their language or side. Raises InputError for a cell that is not
+    text, or is too long."""
     places = None
     for number, cells in enumerate(rows, start=0 if headed else 1):
         if all(isinstance(cell, str) and not clean(cell) for cell in cells):
@@ -122,7 +124,8 @@ def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed
 
 
 def rows_of(items: Iterable[dict[str, Any]]) -> Iterator[Sequence[Any]]:
-    """Yields the keys of the first item as a heading, then the values of each item. An item's `translation` replaces it."""
+    """Yields the keys of the first item as a heading, then the values of each item. If an item has a dictionary `translation`,
+    that is used in place of the item."""
     heading: list[str] = []
     for item in items:
         item = inner if isinstance(inner := item.get(TRANSLATION_COLUMN), dict) else item

@@ -1,4 +1,4 @@
-"""Measures a corpus before a model is trained on it, and finds suspicious pairs. N pairs: those of all splits, in order."""
+"""Measures a corpus before a model is trained on it, and finds suspicious pairs. N is the number of pairs in all splits."""
 
 import re
 import unicodedata
@@ -21,7 +21,7 @@ WORST = 200  # minimum number of pairs listed as misaligned; every pair above SU
 SUSPECT = 0.75  # a score that hardly any pair reaches in a corpus of careful translations
 SAMPLE = 20_000  # maximum number of sentences of a split that are encoded
 WRONG = re.compile("\ufffd|[ÂÃÐÑ][\x80-¿Œ-ſƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]")  # UTF-8 read as Windows-1252 or Latin-1
-Found = list[tuple[str, int]]  # what was found, and the row among all N pairs
+Found = list[tuple[str, int]]  # what was found, and the row among the N pairs of all splits, in order
 Finding = tuple[str, str, int]  # what was found, the split and the row in it
 
 
@@ -71,8 +71,8 @@ def _sentences(pairs: Dataset, *sides: str) -> Iterator[str]:
 
 
 def repeats(keys: np.ndarray, split: np.ndarray, names: list[str]) -> tuple[Found, Found]:
-    """Returns two lists of pairs of which one side, or both, occurred earlier: duplicates, in the same split, and leaks, in
-    another one. keys: a hash of each sentence, (2, N)."""
+    """Returns the duplicates and the leaks: pairs for which one side, or both, occurred earlier, in the same split or in
+    another. keys: a hash of each sentence, (2, N). split: the index of each pair's split, (N,)."""
     duplicates, leaks = Found(), Found()
     for what, key in zip(("pair", *SIDES), (3 * keys[0] + keys[1], *keys), strict=True):
         _, first, group = np.unique(key, return_index=True, return_inverse=True)
@@ -83,7 +83,7 @@ def repeats(keys: np.ndarray, split: np.ndarray, names: list[str]) -> tuple[Foun
 
 
 def odd(pairs: Dataset) -> Found:
-    """Returns the pairs with characters that may not belong in the text."""
+    """Returns the pairs with suspicious characters: rare letters, invisible ones, or signs of a wrong encoding."""
     counts = Counter(chain.from_iterable(map(str.casefold, _sentences(pairs, *SIDES))))
     few = sum(counts[one] for one in counts if one.isalpha()) / 100_000
     kinds = {one: "rare letter" for one in counts if one.isalpha() and counts[one] < few}

@@ -1,4 +1,5 @@
-"""Scores how likely the sides of a pair are not translations of each other, from the words that usually occur together."""
+"""Scores how likely it is that the two sides of a pair are not translations of each other, based on which words usually occur
+together."""
 
 from collections.abc import Iterable
 from zlib import crc32
@@ -18,8 +19,8 @@ def misalignment(src: Iterable[str], tgt: Iterable[str], n_train: int) -> np.nda
     """Returns a score for each pair, (N,): 0 for a typical one, 1 for the median of mismatched pairs. All are 0 if mismatched
     pairs score no worse, as in a tiny corpus or if all lines are shifted. The first n_train pairs are those of train.
 
-    The score says how much worse than usual the words are explained by their best matches on the other side. A match is
-    measured by pointwise mutual information in the other pairs of train (Church & Hanks 1990).
+    The score measures how much weaker than usual the best match of each word on the other side is. The strength of a match is
+    its pointwise mutual information in the other pairs of train (Church & Hanks 1990).
     """
     one, other = (
         Rows(sorted({first + crc32(word[:STEM].encode()) % TYPES for word in distinct_words(text)[:WORDS]}) for text in side)

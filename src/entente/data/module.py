@@ -1,4 +1,4 @@
-"""The LightningDataModule: a corpus, encoded by a vocabulary, in batches."""
+"""The LightningDataModule, which encodes a corpus with a vocabulary and groups it into batches."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -36,14 +36,14 @@ from entente.files import cached, writable
 
 class TranslationData(L.LightningDataModule):
     """The training and evaluation batches of a corpus. With `overfit`, every split consists of the pairs of one training batch,
-    which a correct model can memorise. `limit_batches` is the limit of every EvaluationSplit. The token ids of train
-    are stored in files in `cache_dir`, if given, which other processes and later runs also use."""
+    which a correct model can memorise. `limit_batches` is the `limit` of every EvaluationSplit. If `cache_dir` is given,
+    the token ids of train are stored in files there, for other processes and later runs."""
 
     def __init__(
         self,
         corpus: Corpus,
         vocabulary: Vocabulary,
-        max_tokens: Annotated[AtLeastOne, doc("maximum size of a batch in positions, with padding, on the longer side")] = 4096,
+        max_tokens: Annotated[AtLeastOne, doc("maximum number of positions, with padding, on a batch's longer side")] = 4096,
         seed: int = 1,
         eval_max_tokens: Annotated[AtLeastOne, doc("like max_tokens, for the batches of an evaluation")] = 4096,
         overfit: bool = False,
@@ -114,8 +114,8 @@ class TranslationData(L.LightningDataModule):
         return to_device(batch, device) if isinstance(batch, Batch) else batch
 
     def val_dataloader(self) -> Iterable[str]:
-        """Returns a loader whose only item is the name of the split, since `evaluate` takes a split, not a batch. This
-        loader is not a list, because Lightning treats a list as several loaders."""
+        """Returns a loader whose only item is the name of the validation split, since `evaluate` takes a split, not a
+        batch. The loader is not a list, because Lightning treats a list as several loaders."""
         return {"valid": None}.keys()
 
     def evaluation(self, split: str) -> EvaluationSplit:

@@ -25,12 +25,13 @@ MAX_BLOCK_PAIRS = 10_000  # only one block at a time is held as Python strings
 LONGEST_BLOCK = 1 << 26  # characters per block; each block is briefly in memory twice, as Python strings and in Arrow
 ARROW_SCHEMA = pa.schema({"src": pa.string(), "tgt": pa.string()})
 POOL = pa.system_memory_pool()  # Arrow's default pool takes 1.5 times the memory
-MAPPED = WeakSet[mmap.mmap]()  # the files of all pairs in use
+MAPPED = WeakSet[mmap.mmap]()  # the mapped files of all Pairs in use
 
 
 class Pairs:
-    """The pairs read from `where` that have text on both sides; they can be iterated over repeatedly. They are in an unnamed
-    temporary file, which exists while they are in use. Raises InputError if the file takes over half of the free space."""
+    """The pairs read from `where` that have text on both sides. They can be iterated over repeatedly, and are stored in an
+    unnamed temporary file, which is deleted when no longer in use. Raises InputError if the file would take more than half of
+    the free disk space."""
 
     def __init__(self, pairs: Iterable[Pair], where: str = "these pairs") -> None:
         self.where, self.read = where, 0
@@ -83,7 +84,7 @@ class Pairs:
             yield from zip(*(side.to_pylist() for side in block.columns), strict=True)
 
     def keep(self, mask: np.ndarray) -> None:
-        """Drops the pairs at which `mask` (N,) is false. Briefly needs space on the disk for the old and the new table."""
+        """Drops the pairs for which `mask` (N,) is false. For a short time, the old and the new table are both on disk."""
         if not mask.all():
             batches = self._table.to_batches()
             parts = np.split(mask, np.cumsum([len(batch) for batch in batches])[:-1])
@@ -100,7 +101,7 @@ class Pairs:
 
 
 def release_pages() -> None:
-    """Releases the memory that holds the text of all pairs. Text that is used again is read again from its file."""
+    """Releases the memory that holds the text of all pairs. Text that is needed later is read from its file again."""
     for mapped in MAPPED:
         if hasattr(mapped, "madvise"):  # not on Windows
             mapped.madvise(mmap.MADV_DONTNEED)
@@ -114,8 +115,9 @@ def match_key(sentence: str) -> str:
 def hold_out(pairs: Iterable[Pair], sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
     """Splits pairs into `train` and parts with the names and maximum sizes in `sizes`. Returns a mask (N,) for each part.
 
-    Pairs that share a sentence, directly or through other pairs, stay together. The groups are assigned in the order of a hash
-    of seed and text, so neither the machine nor the order of the lines matters. A group that fits into no part goes to train.
+    Pairs that share a sentence, directly or through other pairs, form a group, which stays together. The groups are assigned in
+    the order of a hash of seed and text, so neither the machine nor the order of the lines matters. A group that fits into no
+    part goes to train.
     """
     group = _groups(pairs)
     count = np.bincount(group)
@@ -143,7 +145,7 @@ def count_overlap(train: Iterable[Pair], parts: Mapping[str, Iterable[Pair]]) ->
 def _order(pairs: Iterable[Pair], group: np.ndarray, count: np.ndarray, seed: int) -> np.ndarray:
     """Returns the sort key of each group, (G,): a hash of the seed and the group's alphabetically first sentence."""
     order, left = np.zeros(len(count), np.uint64), count.copy()
-    least: dict[int, str] = {}  # the first sentence of each group that has pairs still to come
+    least: dict[int, str] = {}  # the alphabetically first sentence so far, by group, for groups with pairs left
     for pair, g in zip(pairs, group, strict=True):
         name = min(map(match_key, pair))
         least[g] = min(name, least.get(g, name))
@@ -159,12 +161,12 @@ def _hash(text: str) -> int:
 
 
 def _groups(pairs: Iterable[Pair]) -> np.ndarray:
-    """Returns the group of each pair, (N,), counted from 0: the connected components of the graph whose nodes are sentences and
-    whose edges are pairs. Sentences are represented by their hashes, since their text takes much memory."""
+    """Returns the index of each pair's group, (N,). The groups are the connected components of the graph whose nodes are the
+    sentences and whose edges are the pairs. Sentences are represented by hashes, since their text would take much memory."""
     hashes = np.fromiter((_hash(match_key(sentence)) for pair in pairs for sentence in pair), np.uint64)
     known = np.unique(hashes)
     src, tgt = np.searchsorted(known, hashes).reshape(-1, 2).T
-    label = np.arange(len(known))  # (sentences,): the first sentence found so far in the same component
+    label = np.arange(len(known))  # (sentences,): the lowest index found so far in each sentence's component
     del hashes, known
     while (label[src] != label[tgt]).any():
         np.minimum.at(label, label[src], label[tgt])

@@ -32,7 +32,7 @@ from entente.files import cached, writable
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 SAMPLE = 1_000_000  # maximum number of training sentences, all held in memory; larger corpora are sampled evenly
-MAX_PIECES = 1024  # maximum for a sentence to translate or score, since the memory of attention grows quadratically
+MAX_PIECES = 1024  # limit for a sentence to translate or score: attention takes memory quadratic in the length
 
 Type = Literal["bpe", "unigram"]
 Size = Annotated[int, Interval(ge=1, le=1_000_000)]
@@ -43,7 +43,7 @@ OPTIONS: dict[str, Any] = {
     "byte_fallback": True,
     "character_coverage": 0.9999,  # the rarest characters are spelt in bytes
     "hard_vocab_limit": False,  # the size is an upper limit: a small corpus has fewer pieces
-    "max_sentence_length": 1 << 30,  # in bytes, the largest possible: longer lines would be skipped silently
+    "max_sentence_length": 1 << 30,  # in bytes; the largest possible, since longer lines are skipped silently
     "num_threads": 1,  # the sums in unigram training depend on the number of threads
     "minloglevel": 2,
     "pad_id": PAD,
@@ -117,7 +117,7 @@ class Tokenizer:
         return self._sampler(dropout).sample(ids, seed) if dropout else ids
 
     def place(self, text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Returns where spans [start, end) of a text lie in the text of its pieces, which differs if the tokenizer is plain."""
+        """Converts spans [start, end) of a text to spans of the text of its pieces, which lacks some spaces if `plain`."""
         gone = [m.span() for m in TYPOGRAPHIC.finditer(text) if not _typed(m)] if self.plain else []
         lost = [0, *accumulate(any(start <= i < end for start, end in gone) for i in range(len(text)))]
         return [(start - lost[start], end - lost[end]) for start, end in spans]

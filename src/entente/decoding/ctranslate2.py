@@ -1,4 +1,4 @@
-"""Export of a trained Transformer to CTranslate2 (Klein et al. 2020, section 4), and translation with CTranslate2.
+"""Exports a trained Transformer to CTranslate2 (Klein et al. 2020, section 4), and translates with CTranslate2.
 
 CTranslate2 (github.com/OpenNMT/CTranslate2) is a separate library for fast translation on CPUs. The files are written by
 its own `TransformerSpec`, filled with our weights.
@@ -25,7 +25,7 @@ from entente.models.attention import MultiHeadAttention
 from entente.models.transformer import NORM_EPSILON, Block, SwiGLU
 
 TOKENS_PER_BATCH = 1024  # source tokens that one worker translates together
-# Transformer arguments of which CTranslate2 supports any value; `refuse_other_models` lists the supported values of others.
+# Transformer arguments for which CTranslate2 supports any value; `refuse_other_models` lists the supported values of others.
 ANY_VALUE = {
     "d_model",
     "n_heads",
@@ -74,9 +74,9 @@ def refuse_other_models(config: Mapping[str, Any]) -> None:
 
 def write_ctranslate2(run: checkpoint.Run, folder: Path, quantization: str | None = None, positions: int = 4096) -> None:
     """Writes a checkpoint as a CTranslate2 model, in float32 or with 8-bit matrices (quantization="int8", one scale per row).
-    The vocabularies are SentencePiece's pieces; the caller appends </s> to each source. positions: the number of rows in the
-    table of position encodings; neither source nor translation may have more tokens. Raises InputError if CTranslate2 does not
-    support the model or is not installed."""
+    The vocabularies are SentencePiece's pieces; each source to translate must end with </s>. positions: the number of rows in
+    the table of position encodings; neither source nor translation may have more tokens. Raises InputError if CTranslate2 does
+    not support the model or is not installed."""
     refuse_other_models(run.config["model"])
     model = run.model
     assert isinstance(model, Transformer)
@@ -154,13 +154,15 @@ def _pieces(tokenizer: Tokenizer) -> list[str]:
 class CTranslate2:
     """A translator on the CPU that can replace `translate`. It has `torch.get_num_threads()` workers, one thread each.
 
-    In float32, greedy search translates as `translate` does, unless two tokens are equally likely within float32 accuracy; int8
-    rounds weights and activations, which changes some translations. Beam search of width K extends hypotheses like ours but
-    stops later, when 2 K hypotheses have ended and the most likely candidate of a step ends. CTranslate2 does not support our
-    length penalty, so none is applied, and this class ranks the hypotheses like our search. The best translation differs from
-    ours if a better one ends after our search has stopped, or if ours ends after 2 K others and is lost. A repetition that is
-    cut at the length limit may take the place of ours, if it is likelier than every hypothesis that ended. With n_best > 1,
-    lower ranks differ more.
+    Greedy search in float32 gives the same translations as `translate`, unless two tokens are equally likely within float32
+    accuracy. int8 rounds weights and activations, which changes some translations.
+
+    Beam search of width K extends hypotheses as `search` does, but stops later: when 2 K hypotheses have ended and the most
+    likely candidate of a step ends. CTranslate2 does not support our length penalty, so none is applied during its search, and
+    this class ranks the hypotheses afterwards as `search` does. The best translation differs from that of `search` if a better
+    one ends after `search` has stopped, or if the one that `search` finds ends after 2 K others and is lost. A repetition that
+    is cut at the length limit may also replace it, if it is likelier than every hypothesis that ended. With n_best > 1, lower
+    ranks differ more.
 
     Raises InputError if CTranslate2 does not support the model or the beam, or is not installed."""
 
@@ -178,7 +180,7 @@ class CTranslate2:
             write_ctranslate2(run, Path(folder), quantization, positions=int(max(longest, how.limits(longest))))
             package = import_ctranslate2()
             self._translator = package.Translator(folder, inter_threads=torch.get_num_threads(), intra_threads=1)
-        self.name = f"ctranslate2 {package.__version__}, {self._translator.compute_type}"  # the type depends on the CPU
+        self.name = f"ctranslate2 {package.__version__}, {self._translator.compute_type}"  # compute_type depends on the CPU
 
     def __call__(self, sentences: list[str]) -> list[list[Hypothesis]]:
         """Returns the n best hypotheses of each sentence, in the order given. An empty sentence has one empty translation."""

@@ -27,7 +27,7 @@ class Hypothesis(NamedTuple):
 
 
 def rank(hypothesis: Hypothesis) -> tuple[bool, float]:
-    """Returns a sort key that puts the best first: hypotheses that ended, then those that were cut, by score in each group."""
+    """Returns a sort key that puts the best first: first those that ended, then those that were cut, each group by score."""
     return not hypothesis.ended, -hypothesis.score
 
 
@@ -45,7 +45,9 @@ class Search:
     beam: Annotated[int, Interval(ge=1, le=1000), doc("hypotheses kept at each step; 1: greedy search")] = 1
     length_penalty: Annotated[float, Interval(ge=-10, le=10), doc("exponent of the length penalty; 0: none")] = 1.0
     n_best: Annotated[int, Interval(ge=1, le=1000), doc("translations returned per sentence")] = 1
-    length_factor: Annotated[float, Interval(ge=0, le=100), doc("limit: length_factor * source pieces + length_offset")] = 2.0
+    length_factor: Annotated[
+        float, Interval(ge=0, le=100), doc("length limit = length_factor * source tokens + length_offset")
+    ] = 2.0
     length_offset: Annotated[int, Interval(ge=1, le=100_000), doc("tokens added to the length limit, see length_factor")] = 10
 
     relations = (check_n_best,)
@@ -120,7 +122,7 @@ class _Finished:
                 if total > -torch.inf:
                     self.add(tokens, total, step, False)
             return False
-        # Log-probabilities only fall, so no beam can score more than the best total so far with the most favourable penalty.
+        # Totals only fall, so no beam can end with a higher score than the best total has now with the most favourable penalty.
         now = totals[0] / self.how.penalty(step)
         bound = max(now, totals[0] / self.how.penalty(self.limit))
         return not self.beats(self.how.n_best, bound) and not self.beats(self.how.beam, now)
@@ -131,7 +133,7 @@ def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
     """Returns for each sentence of src (B, S) its n best hypotheses, best first. The model should be in evaluation mode.
 
     Each step extends every beam by every token. The K best candidates that have not ended become the new beams. Of the K best
-    overall, those that have ended are finished hypotheses. A sentence is done when it reaches its length limit, when no live
+    candidates, those that have ended are finished hypotheses. A sentence is done when it reaches its length limit, when no live
     beam can beat its n best, or when K finished hypotheses reach the best live beam's current score. K = 1 is greedy search.
 
     The model and the choice of candidates run on the device of src, and everything else on the CPU, so that a GPU waits only
@@ -149,7 +151,7 @@ def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
         step += 1
         beams = total.size(1)
         hidden, state = model.decode(token, state)
-        # At most K candidates end, so the best 2 K include K that do not. Each of them is among the best 2 K of its own beam.
+        # At most one candidate per beam ends, so the best 2 K include K that do not. Each is among the best 2 K of its beam.
         each, tokens = best(model, hidden[:, -1], min(2 * k, model.output.out_features))
         scores = (total.unsqueeze(-1) + each.unflatten(0, (-1, beams))).flatten(1)
         candidates, flat = scores.topk(min(2 * k, scores.size(1)), dim=-1)

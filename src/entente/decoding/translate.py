@@ -1,4 +1,4 @@
-"""Translation of text: cleaning, tokenisation and search, in batches of similar source length, on all cores of a CPU."""
+"""Translates text: cleans and tokenises it, then searches in batches of similar source length, on all cores of a CPU."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -49,8 +49,9 @@ def parallel_map(
 ) -> list[Result]:
     """Returns `work(item)` for each item, in order, with the model in evaluation mode. On a CPU, `work` runs on
     `torch.get_num_threads()` workers of one thread each, because the products of a search step are too small to split among
-    cores. Under autocast, which is set per thread, it runs on the caller's thread instead. While workers run, torch uses one
-    thread and the model's weights must not change. `report` wraps the iterator of results, and so sees each as it arrives."""
+    cores. Under autocast, which is set per thread, it runs on the caller's thread instead. While workers run, torch's number
+    of threads is 1, and the model's weights must not change. `report` wraps the iterator of results, and so sees each one as
+    it arrives."""
     threads = torch.get_num_threads()
     on_cpu = next(model.parameters()).device.type == "cpu"
     with evaluating(model), packed(model):

@@ -26,7 +26,7 @@ from entente.models.seq2seq import Loss
 Model = TypeVar("Model", bound=nn.Module)
 LEVELS = 2**16  # the number of values that 16 bits can represent
 UNFUSED_DEVICES = {"cpu"}  # device types on which the fused attention kernel is slower than separate steps
-PACKED_ROWS = 256  # the number of input rows for which packed weights are laid out; other numbers work too
+PACKED_ROWS = 256  # the number of input rows for which the layout of packed weights is chosen; other numbers work too
 LOSS_ROWS = 512  # R: a block of 512 x 8,000 logits takes 16 MB
 
 
@@ -67,9 +67,9 @@ def _fingerprint(layer: nn.Module) -> list[Any]:
 
 
 def loss(model: Seq2Seq, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
-    """Implements Seq2Seq.loss for hidden (N, D) and target (N,) in blocks of rows, because all logits together would be the
-    largest tensor of all. The forward pass computes the gradients while a block's logits exist; backward only scales them.
-    Products use autocast's dtype; softmax and losses use at least float32. If `output` has a bias, calls Seq2Seq.loss."""
+    """Implements Seq2Seq.loss for hidden (N, D) and target (N,) in blocks of rows, because all logits together would be
+    the largest tensor in training. The forward pass computes the gradients while a block's logits exist; backward only scales
+    them. Products use autocast's dtype; softmax and losses use at least float32. If `output` has a bias, calls Seq2Seq.loss."""
     if model.output.bias is not None:
         return Seq2Seq.loss(model, hidden, target, label_smoothing)
     if not torch.is_grad_enabled():  # in an evaluation, whose losses autocast should not round
@@ -99,7 +99,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
 def _precision(hidden: Tensor) -> tuple[torch.dtype, int]:
     """Returns the dtype of the matrix products, and a factor by which gradients are scaled: N in float16, where the gradients
     of a mean over N target tokens would underflow, else 1. The backward pass divides by this factor and multiplies by the
-    loss scale."""
+    incoming gradient, which contains the loss scale."""
     device = hidden.device.type
     narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
     return narrow, len(hidden) if narrow == torch.float16 else 1
@@ -163,11 +163,12 @@ def packed(model: nn.Module) -> Iterator[None]:
     the context. With gradients enabled, the weights themselves are used. Other layers, and all layers under autocast, are
     unaffected. Packing takes one pass over the weights. The small products of a search step become 1.1 to 1.5 times as fast,
     because torch's own products lay out the weights again at each call."""
-    known = all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))  # private to torch
+    # These functions are private to torch, so other versions of torch may lack them.
+    known = all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
     able = known and torch.backends.mkldnn.is_available() and not torch.is_autocast_enabled("cpu")
     with ExitStack() as stack:
         for layer in model.modules() if able else ():
-            if type(layer) is not nn.Linear or "forward" in vars(layer):  # already packed, or replaced by other code
+            if type(layer) is not nn.Linear or "forward" in vars(layer):  # other layers, and methods already replaced
                 continue
             if layer.weight.device.type == "cpu" and layer.weight.dtype == torch.float32:
                 weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), PACKED_ROWS)

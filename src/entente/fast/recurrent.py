@@ -1,7 +1,8 @@
-"""Fast loops of the BiRNN on a CPU: each step does as little work as possible.
+"""Fast loops of the BiRNN, written for CPUs: each step does as little work as possible.
 
 Everything that does not depend on the previous step is computed outside the loop. The encoder computes one step of both
-directions as one product. The backward pass takes time linear in the sentence length; torch's own takes quadratic time on CPUs.
+directions as one product. The backward pass takes time linear in the sentence length; that of torch takes quadratic time on
+CPUs.
 
 Shapes: B batch, S source length, T target length, E embedding width, D state width, R number of encoder directions, M = R D
 width of the encoder's output, G gates of a cell: 3 in a GRU, 4 in an LSTM.

@@ -1,4 +1,4 @@
-"""The models, by their names in a configuration. A new model needs an import here and a file in configs/model."""
+"""Maps names in a configuration to model classes. A new model needs an import here and a file in configs/model."""
 
 from entente.models.birnn import BiRNN as BiRNN
 from entente.models.seq2seq import Seq2Seq as Seq2Seq

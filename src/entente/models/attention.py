@@ -1,13 +1,13 @@
-"""Attention: scores, weights, and the layers that learn what to compare.
+"""Implements attention: scores, weights, and layers with learned projections.
 
-A *score* compares queries with keys, `AttentionWeights` turns scores into a distribution over the keys, and the weights average
-the values. These steps are equation 1 of Vaswani et al. 2017, which has no parameters: the learned projections W_q, W_k, W_v
-and W_o belong to the surrounding layer (section 3.2.2). The Transformer's layer is `MultiHeadAttention`, which contains a
-DotProductScore, BilinearScore, CosineScore or AdditiveScore. The layer of a recurrent decoder is DotProductAttention,
+A *score* compares queries with keys, `AttentionWeights` turns scores into a distribution over the keys, and the output is the
+weighted mean of the values. These steps are equation 1 of Vaswani et al. 2017, which has no parameters: the learned projections
+W_q, W_k, W_v and W_o belong to the surrounding layer (section 3.2.2). The Transformer's layer is `MultiHeadAttention`, which
+contains a DotProductScore, BilinearScore, CosineScore or AdditiveScore. A recurrent decoder's layer is a DotProductAttention,
 BilinearAttention or AdditiveAttention. Both kinds of layer compute all scores except additive ones with `dot_product_scores`.
 
 Every layer is called in two steps, `kv = layer.project(source)` and `layer(query, kv, mask)`. Self-attention projects its own
-input and cross-attention projects the encoder's output; the decoder's cache is the `kv` of the target tokens read so far.
+input, and cross-attention projects the encoder's output. The decoder's cache is the `kv` of the target tokens read so far.
 A mask is boolean, True where a query may attend to a key, and broadcasts to the shape of the scores.
 
 Shapes: B batch, H heads, T queries, S keys, D model width, K key width of one head. In a recurrent decoder: Q query width,
@@ -40,7 +40,7 @@ class KV(NamedTuple):
 
     def extend(self, new: "KV") -> "KV":
         """Returns these keys and values with the `new` ones appended along S."""
-        if not self.key.size(-2):  # no keys yet, as always in training: no copy is needed
+        if not self.key.size(-2):  # no earlier keys, as always in training, so no copy is needed
             return new
         return KV(torch.cat([self.key, new.key], dim=-2), torch.cat([self.value, new.value], dim=-2))
 
@@ -53,8 +53,9 @@ def dot_product_scores(query: Tensor, key: Tensor, factor: float | Tensor) -> Te
 class DotProductScore(nn.Module):
     """Dot product q . k multiplied by a factor, without parameters (Vaswani et al. 2017, equation 1).
 
-    scale: `d_k` is the factor 1 / sqrt(K), because a dot product of K components of unit variance has variance K, regardless of
-    the number of tokens (section 3.2.1, footnote 4); `n_keys`, a common misreading, is 1 / sqrt(visible keys); `none` is 1.
+    scale: the factor. `d_k` is 1 / sqrt(K), because the dot product of vectors with K components of unit variance has variance
+    K, whatever the number of tokens (section 3.2.1, footnote 4). `n_keys`, a common misreading, is 1 / sqrt(number of visible
+    keys). `none` is 1.
     """
 
     def __init__(self, scale: Scale) -> None:
@@ -84,8 +85,8 @@ class BilinearScore(DotProductScore):
 
 class CosineScore(DotProductScore):
     """Scaled dot product of query and key, each divided by its root mean square, times a learned factor that starts at 1
-    (query-key normalisation, Henry et al. 2020). Longer vectors give no larger scores: with scale `d_k` and factor 1, the
-    score is the cosine of query and key times sqrt(K)."""
+    (query-key normalisation, Henry et al. 2020). The score does not depend on the lengths of the vectors: with scale `d_k`
+    and factor 1, it is sqrt(K) times the cosine of the angle between query and key."""
 
     def __init__(self, scale: Scale) -> None:
         super().__init__(scale)
@@ -114,9 +115,9 @@ class AttentionWeights(nn.Module):
     masked score becomes -inf, so its weight is exactly 0. Callers ensure that every query sees a key: no sentence is empty, and
     a token sees itself. To record attention, use a forward hook on this module: its output is the weights before dropout.
 
-    softmax: the axis to normalise. Axes other than `keys` are deliberate mistakes, for ablations. Along these axes the mask may
-    hide all scores, so masked scores are set to a finite minimum, and their weights to 0 afterwards. mask_value: replaces
-    masked scores; None means -inf. A finite value below the range of the scores' dtype is raised to the minimum of that range.
+    softmax: the axis to normalise over. Axes other than `keys` are deliberate mistakes, for ablations. Along these axes the
+    mask may hide all scores, so masked scores are set to a finite minimum, and their weights to 0 afterwards. mask_value: the
+    value of masked scores; None means -inf. A finite value below the minimum of the scores' dtype is raised to that minimum.
     """
 
     def __init__(self, softmax: SoftmaxOver = "keys", mask_value: float | None = None) -> None:
@@ -136,18 +137,18 @@ class AttentionWeights(nn.Module):
         return scores.masked_fill(~mask, finite).softmax(dim=self.axis).masked_fill(~mask, 0.0)
 
     def reachable(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        """Returns a mask (..., T, S) of the keys that each query can reach: the keys that `mask` allows, or all if `mask_value`
-        is so high that a masked key gets some weight next to a key with score 0. A reachable key may still have weight 0,
-        because a saturated softmax underflows. Used to record attention."""
+        """Returns a mask (..., T, S) of the keys that each query can reach: the keys that `mask` allows, or all keys
+        if `mask_value` is so high that a masked key receives some weight next to a key with score 0. A reachable key may still
+        have weight 0, if the softmax underflows. Used to record attention."""
         everything = torch.ones_like(scores, dtype=torch.bool)
         takes_effect = self.softmax != "keys" or math.exp(self.mask_value) < torch.finfo(scores.dtype).tiny
         return everything if mask is None or not takes_effect else everything & mask
 
 
 def rotate(x: Tensor, start: int) -> Tensor:
-    """Returns x (..., T, K), rotated by the positions start .. start + T - 1. Components i and i + K / 2 are the coordinates of
-    a point that turns by position * 10,000^(-2 i / K) (Su et al. 2021, section 3.2.2), so the dot product of two rotated
-    vectors depends only on the distance between their positions. If K is odd, the last component does not change."""
+    """Returns x (..., T, K) with vectors rotated by their positions, start .. start + T - 1. Components i and i + K / 2 are the
+    coordinates of a point that is rotated by the angle position * 10,000^(-2 i / K) (Su et al. 2021, section 3.2.2). Positions
+    thus affect a dot product only through their difference. If K is odd, the last component does not change."""
     half = x.size(-1) // 2
     dtype = torch.promote_types(x.dtype, torch.float32)
     position = torch.arange(start, start + x.size(-2), device=x.device, dtype=dtype)
@@ -163,7 +164,7 @@ def check_head_count(d_model: int, n_heads: int) -> None:
 
 
 def check_head_width(d_k: int | None, projections: Sequence[Projection]) -> None:
-    """Raises ValueError if `d_k` is set but not all projections are learned: without a projection, a head has width D / H."""
+    """Raises ValueError if `d_k` is set but not all projections are learned, since without one, a head has width D / H."""
     if d_k is not None and set(projections) != set(PROJECTIONS):
         raise ValueError(f"d_k={d_k} needs all three projections; leave d_k null, or learn all three")
 
@@ -171,9 +172,9 @@ def check_head_width(d_k: int | None, projections: Sequence[Projection]) -> None
 class MultiHeadAttention(nn.Module):
     """Attention with H heads of width K, by default with scaled dot products (Vaswani et al. 2017, sections 3.2.1 and 3.2.2).
 
-    d_k: K, the width of queries, keys and values; None means D / H. score, scale: how queries and keys are compared; `additive`
-    ignores `scale`. projections: which of W_q, W_k and W_v are learned; the others are the identity. softmax, mask_value: see
-    AttentionWeights. rotary: see `rotate`; only for self-attention, where queries and keys are positions of the same sentence.
+    d_k: K, the width of a head; None means D / H. score, scale: how queries and keys are compared; `additive` ignores `scale`.
+    projections: which of W_q, W_k and W_v are learned; the others are the identity. softmax, mask_value: see AttentionWeights.
+    rotary: whether to `rotate` queries and keys, which must then come from the same sentence, as in self-attention.
     """
 
     # Each check raises ValueError if constructor arguments, matched by name, conflict. config/schema.py calls the checks too.
@@ -215,7 +216,7 @@ class MultiHeadAttention(nn.Module):
         return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # (B, T, H K) -> (B, H, T, K)
 
     def project(self, source: Tensor) -> KV:
-        """Projects source (B, S, D) to keys and values (B, H, S, K), contiguous because several matrix products read them."""
+        """Projects source (B, S, D) to keys and values (B, H, S, K), contiguous since several matrix products read them."""
         return KV(self._split(self.key(source)).contiguous(), self._split(self.value(source)).contiguous())
 
     def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
@@ -224,7 +225,7 @@ class MultiHeadAttention(nn.Module):
         return self.out(heads.transpose(1, 2).flatten(-2))
 
     def turn(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns query and key, rotated if the layer is rotary. The T queries belong to the last T of the S tokens."""
+        """Returns query and key, rotated if the layer is rotary. The T queries are at the last T of the S positions."""
         if not self.rotary:
             return query, key
         return rotate(query, start=key.size(-2) - query.size(-2)), rotate(key, start=0)
@@ -252,7 +253,7 @@ class RecurrentAttention(nn.Module):
         return KV(self.key(source), source)
 
     def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
-        """Returns the contexts (B, T, M) of query (B, T, Q). The mask broadcasts to (B, T, S)."""
+        """Returns the contexts (B, T, M) for query (B, T, Q). The mask broadcasts to (B, T, S)."""
         return self.weights(self.compare(query, kv.key), mask) @ kv.value
 
     def compare(self, query: Tensor, key: Tensor) -> Tensor:
@@ -296,7 +297,7 @@ class DotProductAttention(RecurrentAttention):
 
 
 class NoAttention(nn.Module):
-    """Replaces attention in a plain encoder-decoder: every query gets the same source vector (Cho et al. 2014)."""
+    """Replaces attention in a plain encoder-decoder: every query receives the same source vector (Cho et al. 2014)."""
 
     def project(self, source: Tensor) -> KV:
         """Returns empty keys (B, 1, 0), which are not used, and source (B, 1, M) as the values."""

@@ -4,7 +4,7 @@ At step i, with decoder state s, embedded target token y and encoder outputs h:
 
     c_i = attention(query = s_{i-1}, keys = U h, values = h)     section 3.1
     s_i = GRU([y_{i-1}; c_i], s_{i-1})                           A.2.2
-    t_i = maxout(W [s_i; y_{i-1}; c_i])                          A.2.2 has s_{i-1} here; equation 4 has s_i
+    t_i = maxout(W [s_i; y_{i-1}; c_i])                          equation 4; A.2.2 has s_{i-1} in place of s_i
 
 The GRU is torch's, which applies the reset gate r after the recurrent product, tanh(W x + r * (U s)). The paper's GRU applies
 it before the product, tanh(W x + U (r * s)) (A.1.1; Cho et al. 2014).
@@ -28,15 +28,15 @@ Cell = Literal["gru", "lstm"]
 RecurrentScore = Literal["additive", "dot", "bilinear", "none"]
 Readout = Literal["maxout", "residual", "context"]
 Recurrent = tuple[Tensor, ...]  # (h,) for a GRU, (h, c) for an LSTM; h and c are (B, D)
-BiRNNState = State[Recurrent, KV]  # written: the recurrent state; memory: keys (B, S, A or D), values (B, S, M)
+BiRNNState = State[Recurrent, KV]  # `memory` has keys (B, S, A) or (B, S, D), and values (B, S, M)
 
 
 class BiRNN(Seq2Seq):
-    """Recurrent encoder-decoder. tied: see Press & Wolf 2017. score: how the decoder's state is compared with the source; with
-    `none`, every step gets the last state of each direction (Cho et al. 2014). readout: `maxout` is as published; `residual`
-    is W (s_i + U c_i), which adds the state to the projected context; `context` is W U c_i, which does not depend on the token
-    just read. mask_padding: whether attention ignores padding; the encoder always does. softmax: see AttentionWeights;
-    outside beam search, each step has a single query, so normalising over `queries` makes all weights 1."""
+    """Recurrent encoder-decoder. tied: see Press & Wolf 2017. score: how the decoder's state is compared with the source. With
+    `none`, every step receives the last state of each direction (Cho et al. 2014). readout: how t_i is computed. `maxout` is as
+    published. `residual` is W (s_i + U c_i), which adds the state to the projected context. `context` is W U c_i, which does
+    not depend on the token just read. mask_padding: whether attention ignores padding; the encoder always does. softmax: see
+    AttentionWeights. Outside beam search, each step has one query, so normalising over `queries` makes all weights 1."""
 
     def __init__(
         self,
@@ -47,15 +47,19 @@ class BiRNN(Seq2Seq):
         seed: Seed,
         d_embedding: Annotated[Width, doc("width of the embeddings")] = 256,
         d_hidden: Annotated[Width, doc("width of each direction of the encoder, and of the decoder")] = 256,
-        d_attention: Annotated[Width, doc("width of the additive score")] = 256,
-        dropout: Annotated[DropoutRate, doc("dropout on embeddings, memory and readout")] = 0.2,
-        tied: Annotated[bool, doc("output projection = target embedding (= source embedding with a joint vocabulary)")] = True,
-        score: Annotated[RecurrentScore, doc("attention score; none: only the last encoder state is used")] = "additive",
+        d_attention: Annotated[Width, doc("width of the hidden layer of the additive score")] = 256,
+        dropout: Annotated[DropoutRate, doc("dropout on embeddings, encoder outputs and readout")] = 0.2,
+        tied: Annotated[
+            bool, doc("use the target embedding as output projection, and as source embedding if the vocabulary is joint")
+        ] = True,
+        score: Annotated[RecurrentScore, doc("attention score; none: only the last encoder states are used")] = "additive",
         cell: Annotated[Cell, doc("recurrent cell of encoder and decoder")] = "gru",
         bidirectional: Annotated[bool, doc("the encoder reads in both directions")] = True,
-        readout: Annotated[Readout, doc("what the output reads; residual: state + context; context: context only")] = "maxout",
+        readout: Annotated[
+            Readout, doc("how the output is computed; maxout: as published; residual: state + context; context: context only")
+        ] = "maxout",
         mask_padding: Annotated[bool, doc("hide source padding from attention")] = True,
-        softmax: Annotated[SoftmaxOver, doc("axis along which attention weights sum to 1; keys: for each query")] = "keys",
+        softmax: Annotated[SoftmaxOver, doc("axis of the softmax; keys: the weights of each query sum to 1")] = "keys",
     ) -> None:
         super().__init__()
         refuse_unknown(score=(score, RecurrentScore), cell=(cell, Cell), readout=(readout, Readout))
@@ -89,18 +93,18 @@ class BiRNN(Seq2Seq):
     def encode(self, src: Tensor) -> BiRNNState:
         mask = padding_mask(src, self.pad_id)
         memory, last = self.read(self.dropout(self.src_embedding(src)), mask)  # (B, S, M), (R, B, D)
-        # last[-1]: the backward direction's state at the first token (A.2.2), or a unidirectional encoder's at the last token.
+        # last[-1] is the backward direction's state at the first token (A.2.2), or a forward-only encoder's at the last token.
         hidden = torch.tanh(self.first_hidden(last[-1]))
         recurrent = (hidden,) if isinstance(self.cell, nn.GRUCell) else (hidden, torch.zeros_like(hidden))
-        if isinstance(self.attention, NoAttention):  # the source is the last state of each direction
+        if isinstance(self.attention, NoAttention):  # the decoder sees only the last state of each direction
             memory, mask = last.transpose(0, 1).flatten(1).unsqueeze(1), mask[:, :1]  # (B, 1, M), (B, 1) of True
         if not self.mask_padding:
             mask = torch.ones_like(mask)
         return State(recurrent, Source(self.attention.project(self.dropout(memory)), mask[:, None, :]))
 
     def read(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Runs the encoder on embedded (B, S, E) with mask (B, S). Returns outputs (B, S, M), 0 at padding, and the last state
-        of each direction (R, B, D). Packing makes the backward direction start at the last real token of each sentence."""
+        """Runs the encoder on embedded (B, S, E) with mask (B, S). Returns outputs (B, S, M), which are 0 at padding, and the
+        last state of each direction (R, B, D). Packing makes the backward direction start at each row's last real token."""
         packed = pack_padded_sequence(embedded, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
         outputs, last = self.encoder(packed)
         outputs, _ = pad_packed_sequence(outputs, batch_first=True, total_length=mask.size(1))
@@ -125,7 +129,7 @@ class BiRNN(Seq2Seq):
             query = recurrent[0].unflatten(0, (len(memory.value), -1))  # s_{i-1}: (sentences, beams, D)
             context = self.attention(query, memory, mask).flatten(0, 1)  # (B, M)
             x = torch.cat([y, context], dim=-1)
-            # An LSTMCell takes and returns a pair, a GRUCell a tensor.
+            # An LSTMCell takes and returns a pair (h, c), a GRUCell only h.
             recurrent = self.cell(x, recurrent) if isinstance(self.cell, nn.LSTMCell) else (self.cell(x, *recurrent),)
             hiddens.append(recurrent[0])
             contexts.append(context)

@@ -7,14 +7,14 @@ import torch
 from annotated_types import Interval
 from torch import Tensor, nn
 
-# config/schema.py checks settings against these types. The bounds are wide: they only limit models of untrusted checkpoints.
+# config/schema.py checks settings against these types. The bounds are wide: they guard against untrusted checkpoints.
 VocabularySize = Annotated[int, Interval(ge=1, le=1_000_000)]
 TokenId = Annotated[int, Interval(ge=0, lt=1_000_000)]
 Seed = Annotated[int, Interval(ge=0, lt=2**32)]
 Width = Annotated[int, Interval(ge=1, le=8192)]
 DropoutRate = Annotated[float, Interval(ge=0, lt=1)]  # the probability that a value is dropped
 
-# The number of gates in each class. torch stacks the gates' matrices along dim 0; `_fill` initialises them one by one.
+# The number of gates in each class. torch stacks the gates' matrices along dim 0, but `_fill` initialises them one by one.
 GATES = {nn.GRU: 3, nn.GRUCell: 3, nn.LSTM: 4, nn.LSTMCell: 4}
 FORGET_GATE = 1  # index among an LSTM's gates: input, forget, cell, output
 
@@ -32,15 +32,15 @@ def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
     removing a part of the model leaves all other initial values unchanged. Matrices are Xavier-uniform (Glorot & Bengio
     2010), recurrent matrices orthogonal (Bahdanau et al. 2015, B.1), embeddings normal, and biases 0, except that the two
     biases of an LSTM's forget gate sum to 1 (Jozefowicz et al. 2015). Norms keep gains of 1 and biases of 0, and the
-    factors of cosine scores are 1. A tied matrix has several names and is seeded by the first, its name as an embedding. Small
-    embeddings make a tied output start near uniform, with a loss close to ln V."""
+    factors of cosine scores are 1. A tied matrix has several names. The first, its name as an embedding, seeds it.
+    With small embeddings, the predictions of a tied output start near uniform, and the loss close to ln V."""
     owners = dict(model.named_modules())
     for name, parameter in model.named_parameters():
         owner = owners[name.rpartition(".")[0]]
         if isinstance(owner, nn.LayerNorm | nn.RMSNorm) or parameter.is_meta:  # meta tensors have no values
             continue
         digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))  # 8 bytes, read as int64
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
         values = torch.empty(parameter.shape, dtype=torch.float32)  # on the CPU, so that every device gets the same values
         _fill(values, name.rpartition(".")[2], owner, generator, embedding_std)
         with torch.no_grad():
@@ -52,10 +52,10 @@ def _fill(values: Tensor, leaf: str, owner: nn.Module, generator: torch.Generato
         nn.init.ones_(values)
     elif values.dim() < 2:
         nn.init.zeros_(values)
-        if isinstance(owner, nn.LSTM | nn.LSTMCell) and leaf.startswith("bias_ih"):  # bias_hh, added to it by torch, stays 0
+        if isinstance(owner, nn.LSTM | nn.LSTMCell) and leaf.startswith("bias_ih"):  # torch adds bias_hh, which stays 0
             nn.init.ones_(values.chunk(GATES[type(owner)])[FORGET_GATE])
     elif isinstance(owner, nn.Embedding):
-        nn.init.normal_(values, std=embedding_std, generator=generator)  # the padding row too: a tied output trains it
+        nn.init.normal_(values, std=embedding_std, generator=generator)  # also the padding row, which a tied output trains
     else:
         chunks = values.unbind() if values.dim() == 3 else values.chunk(GATES.get(type(owner), 1))  # 3-D: (H, K, K), bilinear
         for matrix in chunks:

@@ -4,7 +4,7 @@ attention depend only on this interface, not on a particular model.
 Training calls `decode` on all target tokens at once. Search calls it on one token at a time, with the state returned by the
 previous call. Both give the same results if the mask is causal, masked scores are -inf and each softmax is over the keys.
 
-Shapes: B batch, S source length, T target length, D width of the decoder's output, V vocabulary, N targets without padding.
+Shapes: B batch, S source length, T target length, D width of the decoder's output, V vocabulary, N non-padding target tokens.
 """
 
 from collections.abc import Iterator, Sequence

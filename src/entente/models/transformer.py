@@ -44,7 +44,7 @@ LEARNED_POSITIONS = 512  # rows of the table of learned positions; all later pos
 
 
 def norm_before(norm: Norm, d_model: int) -> nn.Module:
-    """Returns the norm applied to each sublayer's input and after the last block: the identity for `post` and `none`."""
+    """Returns the norm for each sublayer's input and for the last block's output: the identity for `post` and `none`."""
     if norm == "pre":
         return nn.LayerNorm(d_model)
     return nn.RMSNorm(d_model, eps=NORM_EPSILON) if norm == "rms" else nn.Identity()
@@ -83,7 +83,7 @@ class Block(nn.Module):
         self.residual = nn.ModuleDict({n: Residual(keep=n in residual, dropout=dropout) for n in self.present})
         if "ff" in self.present:
             gated = activation == "swiglu"
-            width = round(2 * d_ff / 3) if gated else d_ff  # the gated network has as many weights as the ungated one
+            width = round(2 * d_ff / 3) if gated else d_ff  # the gated network has about as many weights as the ungated one
             first = nn.Linear(d_model, 2 * width if gated else width)
             self.ff = nn.Sequential(first, SwiGLU() if gated else nn.ReLU(), nn.Linear(width, d_model))  # section 3.3
         if "self" in self.present:
@@ -119,25 +119,25 @@ class DecoderBlock(Block):
     names = SUBLAYERS
 
     def project(self, memory: Tensor) -> KV:
-        """Returns the keys and values (B, H, S, K) of memory (B, S, D). Without cross-attention, returns tensors (B, 0, D), so
-        that `select` still has B rows to index."""
+        """Returns the keys and values (B, H, S, K) of memory (B, S, D). Without cross-attention, returns empty tensors
+        (B, 0, D), so that `select` still has B rows to index."""
         return self.cross_attention.project(memory) if "cross" in self.present else KV(memory[:, :0], memory[:, :0])
 
     def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
         """Returns the output (B, T, D) for new tokens x (B, T, D), and `past` (B, H, P, K) with their keys and values added."""
-        h = self.before["self"](x)  # does not call `sublayer`, because the keys and values of h are returned too
+        h = self.before["self"](x)  # `sublayer` cannot be used, because the keys and values of h are returned too
         extended = past.extend(self.self_attention.project(h))  # (B, H, P + T, K)
         x = self.after["self"](self.residual["self"](x, self.self_attention(h, extended, causal)))
         x = self.sublayer("cross", x, lambda h: self.look_up(h, memory, src_mask))
         return self.sublayer("ff", x, lambda h: self.ff(h)), extended
 
     def look_up(self, h: Tensor, memory: KV, src_mask: Tensor | None) -> Tensor:
-        """Applies cross-attention to h (B, T, D). Beams of a sentence share its memory and attend as separate queries."""
+        """Applies cross-attention to h (B, T, D). The beams of a sentence attend to its memory as separate queries."""
         together = h.reshape(len(memory.key), -1, h.size(-1))  # (sentences, beams * T, D)
         return self.cross_attention(together, memory, src_mask).view_as(h)
 
 
-# Per decoder block, `written` has one KV (B, H, P, K), the cache of the target so far, and `memory` one KV (B, H, S, K).
+# For each decoder block, `written` has a KV (B, H, P, K), the cache of the target so far, and `memory` a KV (B, H, S, K).
 TransformerState = State[tuple[KV, ...], tuple[KV, ...]]
 
 
@@ -161,7 +161,7 @@ class Transformer(Seq2Seq):
     """Encoder-decoder Transformer. residual, sublayers: `self` means encoder and decoder self-attention. norm: `pre` is before
     each sublayer (Xiong et al. 2020), `post` after each residual connection (Vaswani et al. 2017), and `rms` is RMSNorm before
     each sublayer (Zhang & Sennrich 2019). activation: ReLU (Vaswani et al. 2017, section 3.3), or SwiGLU (Shazeer 2020).
-    zero_init: each sublayer starts as 0, so a pre-norm block starts as the identity (Goyal et al. 2017, section 5.1). tied: see
+    zero_init: at first, sublayers return 0 and pre-norm blocks are the identity (Goyal et al. 2017, section 5.1). tied: see
     Press & Wolf 2017. positions: `sinusoidal` and `learned` are added to the embeddings (Vaswani et al. 2017, section 3.5);
     `rotary` rotates the queries and keys of self-attention (Su et al. 2021). The last six arguments are passed to
     MultiHeadAttention."""
@@ -178,23 +178,27 @@ class Transformer(Seq2Seq):
         d_model: Annotated[Width, doc("width of every layer")] = 128,
         n_heads: Annotated[int, Interval(ge=1, le=128), doc("attention heads per layer")] = 4,
         n_layers: Annotated[int, Interval(ge=1, le=64), doc("number of layers in the encoder, and in the decoder")] = 3,
-        d_ff: Annotated[int, Interval(ge=1, le=65536), doc("width of the feed-forward layers; swiglu uses two thirds")] = 512,
+        d_ff: Annotated[int, Interval(ge=1, le=65536), doc("width of the feed-forward layers; swiglu: 2/3 of it")] = 512,
         dropout: Annotated[DropoutRate, doc("dropout on embeddings and sublayer outputs")] = 0.1,
         attention_dropout: Annotated[DropoutRate, doc("dropout on attention weights")] = 0.0,
         residual: Annotated[Sequence[Sublayer], doc("sublayers that have a residual connection")] = SUBLAYERS,
-        norm: Annotated[Norm, doc("where layer normalisation is applied; rms: as pre, with RMSNorm")] = "pre",
+        norm: Annotated[Norm, doc("where layer normalisation is applied; rms: as in pre, but RMSNorm")] = "pre",
         activation: Annotated[Activation, doc("activation between the two layers of the feed-forward network")] = "relu",
-        zero_init: Annotated[bool, doc("start the last layer of each sublayer at zero")] = False,
-        tied: Annotated[bool, doc("output projection = target embedding (= source embedding with a joint vocabulary)")] = True,
+        zero_init: Annotated[bool, doc("initialise the last layer of each sublayer to zero")] = False,
+        tied: Annotated[
+            bool, doc("use the target embedding as output projection, and as source embedding if the vocabulary is joint")
+        ] = True,
         positions: Annotated[Positions, doc("how positions are encoded")] = "sinusoidal",
         sublayers: Annotated[Sequence[Sublayer], doc("sublayers of each layer")] = SUBLAYERS,
         mask_padding: Annotated[bool, doc("hide source padding from attention")] = True,
         mask_future: Annotated[bool, doc("hide later target tokens from each token")] = True,
         score: Annotated[Score, doc("how a query is compared with a key")] = "dot",
-        scale: Annotated[Scale, doc("divide dot products by sqrt(d_k) or by sqrt(visible keys); none: do not divide")] = "d_k",
+        scale: Annotated[
+            Scale, doc("divisor of dot products; d_k: sqrt(d_k); n_keys: sqrt(number of visible keys); none: 1")
+        ] = "d_k",
         projections: Annotated[Sequence[Projection], doc("projections that are learned")] = PROJECTIONS,
         d_k: Annotated[Width | None, doc("width of a head; null: d_model / n_heads")] = None,
-        softmax: Annotated[SoftmaxOver, doc("axis along which attention weights sum to 1; keys: for each query")] = "keys",
+        softmax: Annotated[SoftmaxOver, doc("axis of the softmax; keys: the weights of each query sum to 1")] = "keys",
         mask_value: Annotated[Annotated[float, Le(0)] | None, doc("value of a masked score; null: minus infinity")] = None,
     ) -> None:
         super().__init__()

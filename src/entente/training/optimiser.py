@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from entente.models.initialise import GATES
 
 Schedule = Literal["inverse_sqrt", "cosine", "linear", "constant"]
-# Coefficients a, b, c of the polynomials a x + b x^3 + c x^5 that, one after the other, bring singular values from between 0.01
-# and 1 to between 0.73 and 1.27. Each is optimal for the interval that the previous one leaves (Amsel et al. 2025).
+# Coefficients a, b, c of polynomials a x + b x^3 + c x^5. Applied one after the other, they bring singular values between 0.01
+# and 1 to between 0.73 and 1.27. Each is optimal for the interval of values that the previous one yields (Amsel et al. 2025).
 POLYNOMIALS = ((8.0934, -23.6204, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, -1.9772, 0.4526))
 
 
@@ -22,11 +22,11 @@ POLYNOMIALS = ((8.0934, -23.6204, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, 
 class Optim:
     """Settings of the optimiser, its learning rate, and label smoothing (Szegedy et al. 2016, section 7).
 
-    optimizer: `adam` (Kingma & Ba 2015) updates all parameters. With `muon` (Jordan et al. 2024), Adam updates only embeddings,
-    the output projection, norms and biases. lr is the peak learning rate of both, reached after `warmup` steps and kept until
-    step `decay_from`. From there, `inverse_sqrt` decays it as 1 / sqrt(step) (Vaswani et al. 2017, section 5.3), `cosine`
-    (Loshchilov & Hutter 2017) and `linear` decay it to zero at the last step of the budget, and `constant` keeps it. A warm-up
-    of at most `decay_from` steps does not affect the learning rates after it; the decay never starts during it.
+    optimizer: `adam` (Kingma & Ba 2015) updates all parameters. With `muon`, Muon (Jordan et al. 2024) updates the matrices and
+    Adam the rest: embeddings, the output projection, norms and biases. lr: the peak learning rate of both. It is reached after
+    `warmup` steps and kept until step `decay_from`, or until the end of the warm-up if that is later. Then `inverse_sqrt`
+    decays it as 1 / sqrt(step) (Vaswani et al. 2017, section 5.3), `cosine` (Loshchilov & Hutter 2017) and `linear` decay it to
+    zero at the last step, and `constant` keeps it. A warm-up of at most `decay_from` steps does not change later rates.
     """
 
     optimizer: Annotated[Literal["adam", "muon"], doc("adam, or muon for the matrices and adam for the rest")] = "adam"
@@ -34,14 +34,14 @@ class Optim:
     momentum: Annotated[float, Interval(ge=0, lt=1), doc("decay rate of muon's running mean of gradients")] = 0.95
     beta1: Annotated[float, Interval(ge=0, lt=1), doc("decay rate of adam's running mean of gradients")] = 0.9
     beta2: Annotated[float, Interval(ge=0, lt=1), doc("decay rate of adam's running mean of squared gradients")] = 0.98
-    weight_decay: Annotated[float, Interval(ge=0), doc("decoupled from the gradient, as in AdamW")] = 0.0
+    weight_decay: Annotated[float, Interval(ge=0), doc("weight decay, decoupled from the gradient as in AdamW")] = 0.0
     warmup: Annotated[int, Interval(ge=0), doc("steps of the linear warm-up")] = 200
     schedule: Annotated[Schedule, doc("shape of the decay")] = "cosine"
-    decay_from: Annotated[int, Interval(ge=0), doc("step at which the decay starts; a short run needs an earlier one")] = 200
-    label_smoothing: Annotated[float, Interval(ge=0, lt=1), doc("target probability spread over the vocabulary")] = 0.1
+    decay_from: Annotated[int, Interval(ge=0), doc("step at which the decay starts; short runs need a smaller value")] = 200
+    label_smoothing: Annotated[float, Interval(ge=0, lt=1), doc("probability spread uniformly over the vocabulary")] = 0.1
 
     def build(self, model: nn.Module, fused: bool = False) -> torch.optim.Optimizer:
-        """Returns the optimiser of a model's parameters. fused: as for torch.optim.AdamW."""
+        """Returns the optimiser of a model's parameters. fused: see torch.optim.AdamW."""
         stacked = matrices(model) if self.optimizer == "muon" else {}
         chosen = {id(parameter) for group in stacked.values() for parameter in group}
         others = {"params": [parameter for parameter in model.parameters() if id(parameter) not in chosen]}
@@ -67,7 +67,7 @@ class Optim:
 
 def matrices(model: nn.Module) -> dict[int, list[nn.Parameter]]:
     """Returns the parameters that Muon updates: all matrices but embeddings and the output projection. They are grouped by the
-    number of matrices that each one stacks along dim 0, since torch's GRU and LSTM stack those of their gates."""
+    number of matrices that a parameter stacks along dim 0, since torch's GRU and LSTM stack the matrices of their gates."""
     found: dict[int, list[nn.Parameter]] = defaultdict(list)
     for name, module in model.named_modules():
         if not isinstance(module, nn.Embedding) and name != "output":
@@ -78,12 +78,12 @@ def matrices(model: nn.Module) -> dict[int, list[nn.Parameter]]:
 
 
 class Muon(torch.optim.Optimizer):
-    """Nesterov momentum whose update of a matrix is made orthogonal (Jordan et al. 2024, "Muon: an optimizer for hidden layers
-    in neural networks") and multiplied by 0.2 sqrt(longer side). Its root mean square is then about 0.2, as it is for Adam, so
-    both take the same learning rates (Liu et al. 2025, section 2.2). torch's Muon iterates in bfloat16, which is 40 times
+    """Updates matrices by Nesterov momentum, made orthogonal (Jordan et al. 2024, "Muon: an optimizer for hidden layers in
+    neural networks") and multiplied by 0.2 sqrt(longer side). The root mean square of an update is then about 0.2, as in Adam,
+    so both take the same learning rates (Liu et al. 2025, section 2.2). torch's Muon iterates in bfloat16, which is 40 times
     slower on a CPU without instructions for bfloat16 than on one with them.
 
-    A group's `stacked` is the number of matrices that each of its parameters stacks along dim 0; each is updated separately."""
+    `stacked`: the number of matrices that each parameter of a group stacks along dim 0. They are updated separately."""
 
     def __init__(self, params: Iterable[Any], lr: float, momentum: float, weight_decay: float) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "stacked": 1})
@@ -92,7 +92,7 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates every matrix that has a gradient. Does not call `closure`: CombinedOptimiser does, once for all its parts."""
         for group in self.param_groups:
-            alike: dict[Sequence[int], list[tuple[Tensor, Tensor]]] = defaultdict(list)  # by shape: matrix, its update
+            alike: dict[Sequence[int], list[tuple[Tensor, Tensor]]] = defaultdict(list)  # by shape: (matrix, update)
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
@@ -122,7 +122,7 @@ def orthogonalise(x: Tensor) -> Tensor:
 
 
 class CombinedOptimiser(torch.optim.Optimizer):
-    """Several optimisers as one, for Lightning, schedulers and checkpoints, which see the groups and states of all of them."""
+    """Combines optimisers into one, so that Lightning, schedulers and checkpoints see the groups and states of all of them."""
 
     def __init__(self, *optimisers: torch.optim.Optimizer) -> None:
         self.optimisers = optimisers

@@ -1,9 +1,8 @@
-"""The processes that train a run together, one per device: they start, exchange gradients through Lightning's DDP, and end
-together.
+"""Starts, watches and ends the processes that train a run together, one per device. Lightning's DDP exchanges their gradients.
 
-torchrun and SLURM start all processes themselves. Otherwise the first process starts the others on its machine, each with its
-own command line. Lightning's launcher would do that too, but it would leave out `train`, and when a process is killed, it
-kills the others without saying why."""
+torchrun and SLURM start all processes themselves. Otherwise the first process of each machine starts the others with its own
+command line. Lightning's launcher would also start them, but it would leave out the argument `train`, and when a process is
+killed, it kills the others without saying why."""
 
 import logging
 import os
@@ -30,9 +29,9 @@ from entente.training.settings import TrainerSettings
 
 log = logging.getLogger("entente")
 
-STARTED_BY = "ENTENTE_STARTED_BY"  # environment variable that tells the others the process id of the one that started them
+STARTED_BY = "ENTENTE_STARTED_BY"  # environment variable: the id of the process that started this one
 GRACE = 20.0  # seconds that a process has to end by itself after another one has ended early
-FOREVER = timedelta(days=7)  # timeout for other processes: long, since `Others.watch` notices one that was killed
+FOREVER = timedelta(days=7)  # timeout of DDP: long, since `Others.watch` notices a process that was killed
 
 
 @dataclass
@@ -41,12 +40,13 @@ class Others:
 
     fabric: L.Fabric
     children: Sequence[subprocess.Popen[bytes]] = ()
-    parent: int | None = None  # the id of the process that has started this one for its run
-    ended: str = ""  # which of them has ended early, and how
+    # Process id of the process that started this one; None unless another process of the run started it.
+    parent: int | None = None
+    ended: str = ""  # which other process has ended early, and how; empty: none
     over: Event = field(default_factory=Event)  # set when this process has left the run
 
     def watch(self) -> None:
-        """Waits until one of the other processes has ended early, and ends this process if its run does not end by itself."""
+        """Waits until another process has ended early, and ends this process unless it leaves the run within GRACE seconds."""
         while not (ended := self._ended_early()):
             if self.over.wait(0.2):
                 return
@@ -58,10 +58,10 @@ class Others:
         os._exit(75)
 
     def lost(self, error: Exception) -> str:
-        """Returns which other process has ended early, and how, if that is the reason for `error`; otherwise an empty text."""
+        """Returns which other process ended early, and how, if that caused `error`; otherwise an empty string."""
         if distributed.world_size() == 1 or not (isinstance(error, torch.distributed.DistError) or "gloo" in str(error)):
             return ""
-        deadline = time.monotonic() + (2 * GRACE if self.parent else GRACE / 4)  # the parent will kill its children
+        deadline = time.monotonic() + (2 * GRACE if self.parent else GRACE / 4)  # a child waits for its parent to kill it
         while not self.ended and time.monotonic() < deadline:
             time.sleep(0.1)
         self.ended = self.ended or "another process has ended"
@@ -88,7 +88,7 @@ class Others:
 @contextmanager
 def connect(settings: TrainerSettings) -> Iterator[Others]:
     """Starts and connects all processes of a run. Within the context, `distributed.rank` and `world_size` describe them. A
-    run of one process connects nothing. Raises InputError if torchrun has started the wrong number of processes."""
+    run of one process starts and connects nothing. Raises InputError if torchrun has started the wrong number of processes."""
     before, fabric = dict(os.environ), build_fabric(settings)
     others = Others(fabric, parent=int(os.environ[STARTED_BY]) if STARTED_BY in os.environ else None)
     patience = 0.0
@@ -98,7 +98,7 @@ def connect(settings: TrainerSettings) -> Iterator[Others]:
             Thread(target=others.watch, daemon=True).start()
             fabric.launch()
             if settings.threads:
-                torch.set_num_threads(settings.threads)  # because `launch` sets it to a share of the cores
+                torch.set_num_threads(settings.threads)  # `launch` has set it to a share of the cores
             if distributed.rank():
                 hide_log()
             devices = f"trainer.accelerator={settings.accelerator}, trainer.num_nodes={settings.num_nodes}"
@@ -118,7 +118,7 @@ def connect(settings: TrainerSettings) -> Iterator[Others]:
 
 
 def build_fabric(settings: TrainerSettings) -> L.Fabric:
-    """Returns the Fabric that connects the processes. Raises InputError if there are more or fewer processes than devices."""
+    """Returns the Fabric that connects the processes. Raises InputError if torchrun has not started one per device."""
     given: dict[str, Any] = {"accelerator": settings.accelerator, "devices": settings.devices, "num_nodes": settings.num_nodes}
     fabric = L.Fabric(**given, strategy=settings.strategy)
     wanted = 1
@@ -135,7 +135,7 @@ def build_fabric(settings: TrainerSettings) -> L.Fabric:
 
 
 def start_others(strategy: Any, nodes: int) -> list[subprocess.Popen[bytes]]:
-    """Starts the other processes of this machine with this process's command line, unless they have been started already."""
+    """Starts the other processes of this machine with this process's command line, unless they are already running."""
     environment, count = strategy.cluster_environment, strategy.num_processes
     if environment.creates_processes_externally:
         return []

@@ -25,7 +25,7 @@ class TrainingProgress(ProgressBar):
         self._started = 0.0  # time.monotonic() at the start of training
 
     def disable(self) -> None:
-        """Does nothing: Lightning calls it in all processes but the first, which hide their tasks anyway."""
+        """Does nothing. Lightning calls this in all processes but the first, where `hide_log` has already hidden all tasks."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"bleu": self._bleu, "best": self._best}

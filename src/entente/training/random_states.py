@@ -1,4 +1,4 @@
-"""The states of all random generators that training may use, which a checkpoint holds."""
+"""Saves and restores the states of all random generators that training may use, for checkpoints."""
 
 import logging
 import random
@@ -17,7 +17,7 @@ def random_state() -> dict[str, Any]:
     version, words, next_gauss = random.getstate()
     return {
         "torch": torch.get_rng_state(),
-        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],  # of the device that this process uses
+        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],  # only of this process's device
         "mps": [torch.mps.get_rng_state()] if torch.backends.mps.is_available() else [],
         "numpy": [kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), int(position), int(has_gauss), float(gauss)],
         "python": [version, list(words), next_gauss],
@@ -25,7 +25,7 @@ def random_state() -> dict[str, Any]:
 
 
 def restore_random_state(state: Mapping[str, Any]) -> None:
-    """Restores the states of the generators that both `state` and this machine have, and warns of accelerators
+    """Restores the states of the generators that both `state` and this machine have, and warns about accelerators
     whose state cannot be restored."""
     torch.set_rng_state(state["torch"])
     for device, usable, restore in (

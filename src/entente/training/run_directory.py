@@ -59,7 +59,7 @@ def output_dir_problems(output_dir: str) -> list[str]:
 
 
 def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: Mapping[str, Any] | None = None) -> Path:
-    """Creates root/name (if it exists, root/name-2, ...), atomically with its configuration and proof; returns the new path."""
+    """Creates root/name (or root/name-2, ... if it exists), with the configuration and proof, atomically. Returns its path."""
     path, number = root / name, 1
     try:
         with scratch(path.parent) as new:
@@ -68,7 +68,7 @@ def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: M
                 write_json(new / "proof.json", proof)
             while True:
                 try:
-                    return new.rename(path)  # fails if there is a file, or a directory that is not empty
+                    return new.rename(path)  # fails if `path` is a file or a directory with content
                 except OSError as error:
                     if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                         raise InputError(f"name={name}: cannot create a directory of this name ({reason(error)})") from error
@@ -105,8 +105,9 @@ def _same_config(stored: Path, config: Mapping[str, Any]) -> bool:
 
 
 def _compared(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the configuration without output_dir, and with batches per step instead of nodes, devices and accumulation."""
-    trainer = {"devices": 1, "num_nodes": 1, "strategy": "auto", **config["trainer"]}  # missing in older configurations
+    """Returns the settings that must be equal to resume a run: all but output_dir and strategy, and with batches per step
+    instead of nodes, devices and accumulation."""
+    trainer = {"devices": 1, "num_nodes": 1, "strategy": "auto", **config["trainer"]}  # older configurations lack these
     batches = [trainer.pop("num_nodes"), trainer.pop("accumulate", 1), trainer.pop("devices")]
     del trainer["strategy"]
     if all(isinstance(count, int) for count in batches):
@@ -121,7 +122,7 @@ def is_finished(run_dir: Path) -> bool:
 @contextmanager
 def open_run(run_dir: Path, lost: Callable[[Exception], str] = lambda error: "") -> Iterator[None]:
     """Locks the run, and turns a signal, the loss of another process, or a lack of memory or disk space into an error that
-    says how to resume the run. lost: see processes.Others."""
+    says how to resume the run. lost: see processes.Others.lost."""
     how = f"resume it with: entente train resume={run_dir}"
     lock = nullcontext() if distributed.rank() else FileLock(run_dir / ".lock", timeout=0)
     try:
@@ -169,7 +170,7 @@ class CheckpointSettings:
     every: Annotated[int, Ge(1), doc("steps between checkpoints; a run that is killed loses at most this many")] = 200
     keep: Annotated[int, Ge(1), doc("number of latest checkpoints kept to resume from")] = 2
     average: Annotated[
-        int, Ge(1), doc("above 1: evaluate the mean of this many latest checkpoints unless one alone has a higher BLEU")
+        int, Ge(1), doc("above 1: evaluate the mean of this many latest checkpoints unless a single one has a higher BLEU")
     ] = 1
 
     def steps_of_mean(self, last: int) -> list[int]:
@@ -180,7 +181,7 @@ class CheckpointSettings:
 
 
 class VerifiedCheckpoints(TorchCheckpointIO):
-    """A plugin that makes Lightning write checkpoints with our `write`: atomically and with a checksum."""
+    """A plugin that makes Lightning write checkpoints with `checkpoint.write`: atomically and with a checksum."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         write(checkpoint, Path(path))
@@ -190,8 +191,8 @@ class Checkpoints(L.Callback):
     """Writes step-N.ckpt every `every` steps and at the end, and keeps the last `keep` or `average` of them, whichever is more.
     Writes best.ckpt when validation BLEU improves. The last step is always validated.
 
-    On SIGINT or SIGTERM to any process of the run, which `signals` handles, all complete and save the current step. The first
-    process then raises `Interrupted`, and the others exit. A second SIGINT quits at once.
+    When any process of the run receives SIGINT or SIGTERM (see `signals`), all processes finish the current step and save a
+    checkpoint. Then the first process raises `Interrupted`, and the others exit. A second SIGINT quits at once.
     """
 
     def __init__(self, run_dir: Path, settings: CheckpointSettings) -> None:
@@ -199,10 +200,10 @@ class Checkpoints(L.Callback):
         self.best: float | None = None
         self.trained = False
         self.seconds = 0.0  # time in training and validation up to the last checkpoint, from the start of the run
-        self._began = 0.0  # time.perf_counter() - _began is `seconds` up to now
+        self._began = 0.0  # `time.perf_counter() - _began` is the same time up to now
         self._saved: int | None = None  # the step of the last checkpoint
         self._random: dict[str, Any] | None = None  # random states to restore before the next step
-        self._batches_per_step = 0  # of all processes; 0 until training has begun
+        self._batches_per_step = 0  # batches of all processes; 0 until training has begun
         self.signals = StopSignals(keep="stopping once this step is complete and saved; press Ctrl-C again to quit at once")
 
     def state_dict(self) -> dict[str, Any]:
@@ -219,7 +220,8 @@ class Checkpoints(L.Callback):
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         self._saved = step = checkpoint["global_step"]
-        states = checkpoint[RANDOM] if isinstance(checkpoint[RANDOM], list) else [checkpoint[RANDOM]]  # a dict in older files
+        # Older checkpoints hold the states of a single process, not in a list.
+        states = checkpoint[RANDOM] if isinstance(checkpoint[RANDOM], list) else [checkpoint[RANDOM]]
         if len(states) == distributed.world_size():
             self._random = states[distributed.rank()]
         else:
@@ -229,7 +231,7 @@ class Checkpoints(L.Callback):
                 distributed.world_size(),
             )
             torch.manual_seed(distributed.seed(torch.initial_seed(), step))
-        count_batches(checkpoint, trainer.accumulate_grad_batches)  # may have changed with the number of processes
+        count_batches(checkpoint, trainer.accumulate_grad_batches)  # accumulate may differ from that of the saved run
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         loader: Any = trainer.train_dataloader
@@ -238,7 +240,7 @@ class Checkpoints(L.Callback):
             raise InputError(
                 f"{self.run_dir}: its steps take {before} batches (trainer.devices x num_nodes x accumulate), but "
                 f"{distributed.world_size()} processes with trainer.accumulate={trainer.accumulate_grad_batches} take "
-                f"{self._batches_per_step}; change one of the two"
+                f"{self._batches_per_step}; change trainer.accumulate or the number of processes"
             )
         self._began = time.perf_counter() - self.seconds
         self.signals.install()  # after Lightning has installed its own handlers
@@ -294,7 +296,7 @@ class Checkpoints(L.Callback):
             there[step].unlink()
 
     def _asked_to_stop(self) -> signal.Signals | None:
-        """Returns the signal that this process or another one has received."""
+        """Returns a signal that this or another process of the run has received, or None."""
         if received := distributed.largest(self.signals.received or 0):
             self.signals.received = signal.Signals(received)
         return self.signals.received
@@ -306,14 +308,14 @@ class Checkpoints(L.Callback):
     def _stop(self, asked: signal.Signals, step: int) -> None:
         distributed.wait_for_first()
         if distributed.rank():
-            sys.exit(0)  # the first process reports it
+            sys.exit(0)  # the first process reports the signal
         when = f"after step {step}, which is saved" if step else "before the first step"
         raise Interrupted(f"{Stopped(asked)} {when}")
 
 
 def count_batches(checkpoint: dict[str, Any], accumulate: int) -> None:
-    """Sets Lightning's counters in a checkpoint to a whole number of steps. Otherwise Lightning would count a validation that
-    is skipped on resuming as a step, and the next batch as already begun."""
+    """Sets Lightning's counters in a checkpoint to a whole number of steps. Otherwise, after resuming, Lightning would count a
+    skipped validation as a step, and the next batch as already begun."""
     step, loops = checkpoint["global_step"], checkpoint["loops"]["fit_loop"]
     loops["epoch_loop.state_dict"]["_batches_that_stepped"] = step
     for counted in (loops["epoch_loop.batch_progress"][which] for which in ("total", "current")):
@@ -328,7 +330,7 @@ def steps(folder: Path) -> dict[int, Path]:
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """The point from which a run resumes."""
+    """The checkpoint and the step from which a run resumes."""
 
     path: Path | None = None  # the checkpoint to load; None: start from step 0
     step: int = 0
@@ -344,8 +346,8 @@ class ResumePoint:
 
 
 def find_resume_point(run_dir: Path, settings: CheckpointSettings, last: int | None = None) -> ResumePoint:
-    """Returns the latest undamaged checkpoint from which training can still write all files that the end of the run needs, that
-    is, best.ckpt and the checkpoints to average. Logs damaged and missing files. last: the run's last step, if known."""
+    """Returns the latest undamaged checkpoint for which best.ckpt and the checkpoints to average are also undamaged, or will be
+    written again by the resumed training. Logs damaged and missing files. last: the run's last step, if known."""
     folder = run_dir / "checkpoints"
 
     @cache
@@ -361,7 +363,7 @@ def find_resume_point(run_dir: Path, settings: CheckpointSettings, last: int | N
         if (saved := content(path.name)) is None:
             continue
         if (state := saved.get("callbacks", {}).get(Checkpoints.__qualname__)) is None:
-            log.warning("%s: training cannot resume from this checkpoint: going back to an earlier one", path)
+            log.warning("%s: training cannot resume from this checkpoint; going back to an earlier one", path)
             continue
         point, best = ResumePoint(path, saved["global_step"], state["trained"], saved[ENTRY]), state["best"]
         if lost is None and best is not None and content("best.ckpt") is None:

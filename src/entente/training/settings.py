@@ -45,7 +45,7 @@ class TrainerSettings:
     threads: Threads = None
     log_every: Annotated[AtLeastOne, doc("steps between logged values")] = 20
     limit_batches: Annotated[
-        AtLeastOne | Annotated[float, Interval(gt=0, le=1)], doc("share of each evaluated split, or number of its batches")
+        AtLeastOne | Annotated[float, Interval(gt=0, le=1)], doc("share of each split to evaluate, or number of its batches")
     ] = 1.0
 
 
@@ -63,7 +63,7 @@ class RunSettings:
     ] = None
     also_evaluate: Annotated[
         Sequence[Literal["alone", "mixed"]],
-        doc("decode the first test split again: one sentence per batch (alone), in batches of any lengths (mixed)"),
+        doc("also decode the first test split with one sentence per batch (alone) or mixed lengths per batch (mixed)"),
     ] = ()
     optim: Optim
     trainer: TrainerSettings
@@ -102,7 +102,7 @@ def add_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def data_problems(data: object) -> list[str]:
-    """Returns the problems in the part `data`, which sets the corpus, its tokenizer and its batches."""
+    """Returns the problems in the configuration's part `data`, which sets the corpus, its tokenizer and its batches."""
     if not isinstance(data, Mapping):
         return problems(dict, "data", data)
     corpus = {key: value for key, value in data.items() if key not in ("tokenizer", "batch")}

@@ -77,7 +77,7 @@ def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
             def create() -> Path:
                 proof = None
                 if prove:
-                    # A resumed run repeats no proof, so the proof must leave the random states as they are.
+                    # A resumed run does not repeat the proof, so the proof must not change the random states.
                     with isolate_rng(), Task("comparing the ablation with the baseline before training"):
                         proof = prove(stored, data)
                 return run_directory.new_run_directory(root, name, stored, proof)
@@ -117,7 +117,7 @@ def usable_settings(config: Mapping[str, Any]) -> RunSettings:
 
 
 def lightning_problems(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
-    """Returns a line if Lightning cannot use a setting on this machine; signatures cannot check this."""
+    """Returns a line if Lightning cannot use a setting on this machine. Only Lightning itself can check this."""
     silence_lightning()
     spread = replace(settings, precision="32-true")
     single = replace(spread, devices=1, num_nodes=1, strategy="auto")
@@ -194,7 +194,7 @@ def build_trainer(
     settings: TrainerSettings, run_dir: Path | None, chosen: Iterable[Callback] = (), purge_step: int = 0
 ) -> L.Trainer:
     """Returns a Lightning Trainer whose budget is in steps. Without a run directory it logs nothing. purge_step: TensorBoard
-    discards events logged earlier for this and later steps, provided that the run's first writer had a purge_step too."""
+    discards earlier events of this and later steps, but only if the run's first event file was also given a purge_step."""
     logs = None if distributed.rank() else run_dir
     return L.Trainer(
         accelerator=settings.accelerator,

@@ -19,7 +19,7 @@ from entente.models import Seq2Seq
 from entente.training.optimiser import Optim
 
 TRAINED = "trained"  # our key for the tokens and seconds of training in Lightning's checkpoint
-DIVERGENCE_FACTOR = 10  # a loss above this many times that of a uniform guess ends training; no run has recovered from one
+DIVERGENCE_FACTOR = 10  # training ends if the loss exceeds that of a uniform guess by this factor; no run recovered from it
 
 
 class Translator(L.LightningModule):
@@ -79,8 +79,8 @@ class Translator(L.LightningModule):
         self._logged = self.tokens, self.seconds  # tokens and seconds at the last logged step
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Returns the batch's part of the step's loss, which is the mean over the target tokens of all batches of the step,
-        those of the other processes included."""
+        """Returns the batch's share of the step's loss, times the number of batches, since Lightning averages over the batches.
+        The step's loss is the mean over the target tokens of all its batches, in all processes."""
         loss, tokens = batch_loss(self.model, batch, self.optim.label_smoothing)
         accumulate = self.trainer.accumulate_grad_batches
         step_tokens = batch.step_tokens or tokens
@@ -91,7 +91,7 @@ class Translator(L.LightningModule):
         self._step_loss = weighted if is_first else self._step_loss + weighted
         if (batch_idx + 1) % (self.log_every * accumulate) == 0:
             self._log_step()
-        return loss.smoothed * (share * accumulate * distributed.world_size())  # Lightning divides by both
+        return loss.smoothed * (share * accumulate * distributed.world_size())
 
     def _log_step(self) -> None:
         loss, nll = (sum(parts) for parts in zip(*distributed.gather(self._step_loss.tolist()), strict=True))
@@ -118,7 +118,7 @@ class Translator(L.LightningModule):
         self._began += time.perf_counter() - self._paused  # validation is not training time
 
     def validation_step(self, split: str, batch_idx: int) -> None:
-        """Evaluates a whole split, whose name Lightning treats as one batch."""
+        """Evaluates a whole split. Lightning treats its name as a batch."""
         self.valid = self.evaluate(self.trainer.datamodule.evaluation(split))  # type: ignore[attr-defined]
         scores = corpus_scores(self.valid.hypotheses, self.valid.references, ["bleu", "chrf"])
         self.bleu = scores["bleu"]

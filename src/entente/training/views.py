@@ -39,7 +39,7 @@ from entente.training.translator import Translator
 
 EVENTS = "events.out.tfevents."  # prefix of TensorBoard's files, followed by the time in seconds, host, process and a count
 TEST_BLEU = "when finished/test bleu"  # BLEU on the first test split
-# The settings that distinguish runs. TensorBoard's HParams table hides all but the first five until they are chosen.
+# The settings that distinguish runs. TensorBoard's HParams table hides all others until the user selects them.
 HEADLINE_SETTINGS = ("variant", "model.name", "seed", "trainer.max_steps", "optim.lr")
 # The charts of Custom Scalars. Every run writes the same charts, and TensorBoard merges them.
 LAYOUT = {
@@ -57,10 +57,10 @@ class Views:
 
     attention: Annotated[bool, doc("draw attention maps of two fixed sentences and of the first validation sentence")] = True
     attention_every: Annotated[
-        int, Ge(0), doc("steps between attention maps, which the last validation always draws; 0: at each validation")
+        int, Ge(0), doc("steps between attention maps, also drawn at the last validation; 0: at each validation")
     ] = 1000
     heads: Annotated[
-        int, Ge(0), doc("number of validation sentences for measuring each head (entropy, alignment, ...); 0: never")
+        int, Ge(0), doc("number of validation sentences on which to measure each head (entropy, alignment, ...); 0: none")
     ] = 32
     translations: Annotated[int, Ge(0), doc("number of sample translations")] = 10
     diagnosis: Annotated[int, Ge(0), doc("steps between diagnoses of gradients, sublayers and attention; 0: never")] = 50
@@ -75,7 +75,7 @@ class Board(TensorBoardLogger):
 
 def log_settings(trainer: L.Trainer, config: Mapping[str, Any]) -> None:
     """Writes the layout of Custom Scalars, and every setting to TensorBoard's HParams table, with test BLEU as its metric.
-    Called before training, so that the table also has a row for an unfinished run. The table shows only scalars as metrics."""
+    Called before training, so that the table also has a row for an unfinished run."""
     board = _board(trainer).experiment
     board.add_custom_scalars(LAYOUT)
     settings = {
@@ -83,7 +83,7 @@ def log_settings(trainer: L.Trainer, config: Mapping[str, Any]) -> None:
         for key, value in flat(config)
         if not isinstance(value, Mapping)
     }
-    experiment, start, _ = hparams(settings, {TEST_BLEU: 0.0})  # TensorBoard reads the value from the scalar
+    experiment, start, _ = hparams(settings, {TEST_BLEU: 0.0})  # a placeholder: the table shows the scalar of this name
     described = experiment.value[0].metadata.plugin_data
     content = HParamsPluginData.FromString(described.content)
     content.experiment.metric_infos[0].display_name = "test BLEU"
@@ -107,7 +107,7 @@ def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
 
 def _board(trainer: L.Trainer) -> Board:
     """Returns a run's logger, ready to open a new event file; all earlier ones must be closed. TensorBoard reads files in order
-    of name, that is, of creation time. The clock may have been set back, so files that sort after the new one are renamed."""
+    of their names, which contain the time. Files that sort after the new one, since the clock was set back, are renamed."""
     board = trainer.logger
     assert isinstance(board, Board)
     now, last = f"{EVENTS}{int(time.time()):010d}", f"{EVENTS}{0:010d}"
@@ -190,7 +190,7 @@ def log_heads(board: TensorBoardLogger, translator: Translator, data: Translatio
         return
     pairs = pairs_of(data, "valid", n)
     numbers, alignments = measure(translator.model, translator.vocabulary, pairs)
-    drawn: dict[str, dict[str, Tensor]] = {}  # by kind and aspect, (L, H)
+    drawn: dict[str, dict[str, Tensor]] = {}  # (L, H) values by kind and aspect
     scalars: dict[str, float] = {}
     for kind, found in numbers.items():
         name = NAME_OF_KIND[kind]
@@ -213,7 +213,7 @@ def log_heads(board: TensorBoardLogger, translator: Translator, data: Translatio
 
 
 def log_diagnosis(trainer: L.Trainer, found: Mapping[str, float], step: int) -> None:
-    """Logs the value of each "ASPECT/PLACE" as a tensor, which TensorBoard does not show but the comparison of a suite draws.
+    """Logs each value, named "ASPECT/PLACE", as a tensor, which the comparison of a suite draws but TensorBoard does not show.
     Logs the smallest and the largest value of each aspect as scalars."""
     if not isinstance(board := trainer.logger, TensorBoardLogger):
         return

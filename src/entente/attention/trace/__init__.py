@@ -30,11 +30,11 @@ from entente.errors import InputError
 from entente.models import MODELS, Seq2Seq, Transformer
 
 DECIMALS = 3
-LONGEST = 40  # maximum number of rows in a table, and of columns that are tokens
+LONGEST = 40  # maximum number of rows of a table, and of its columns if they are tokens
 WIDEST = 80  # maximum characters in a line of a table on a terminal
 GAP = "  "  # between the columns of a table on a terminal
-SMALL = 8  # wider parameters are not shown, and longer dot products are not written out
-PLACES = {"encoder": ("encoder", "self"), "decoder": ("decoder", "self"), "cross": ("decoder", "cross")}  # stack, sublayer
+SMALL = 8  # parameters wider than this are not shown, and dot products longer than this are not written out
+PLACES = {"encoder": ("encoder", "self"), "decoder": ("decoder", "self"), "cross": ("decoder", "cross")}  # (stack, sublayer)
 SIZES = {  # model settings of the examples
     "transformer": {"d_model": 4, "n_heads": 1, "n_layers": 1, "d_ff": 7},
     "birnn": {"d_embedding": 4, "d_hidden": 4, "d_attention": 3},
@@ -137,8 +137,8 @@ class View:
         return calls[self.step if len(calls) > 1 else 0]
 
     def operation(self, name: str, part: str = "", which: int = 0) -> Operation:
-        """Returns the call with index `which` of a torch operation in the attention or in its submodule `part`. Raises
-        RuntimeError if there is none."""
+        """Returns call number `which`, from 0, of the torch operation `name` in the attention or its submodule `part`. Raises
+        RuntimeError if there is no such call."""
         found = [operation for operation in self.call(part).operations if operation.name == name]
         if not found:
             raise RuntimeError(f"{name} was not seen in {self.path}.{part}, so the trace does not describe this module")
@@ -178,8 +178,8 @@ class View:
         return "\n\n".join(["", *tables, ""])
 
     def show_parameter(self, name: str, matrix: Tensor, bias: Tensor | None = None, label: str = "") -> str:
-        """Returns a table of a matrix with the bias below it, or "" if a dimension exceeds SMALL. label: the label of a
-        single row, which is numbered otherwise."""
+        """Returns a table of a matrix with the bias below it, or "" if a dimension exceeds SMALL. label: the label of
+        the only row; without it, rows are numbered."""
         if max(matrix.shape) > SMALL:
             return ""
         rows = [label] if label else [str(i + 1) for i in range(len(matrix))]
@@ -209,10 +209,10 @@ def trace(
     columns: int | None = None,
 ) -> str:
     """Returns a trace of one attention layer as Markdown. src (B, S), tgt (B, T): token ids of the source and of the decoder's
-    input, padded on the right. kind: None means the attention to the source. layer, head, step: counted from 1, the default.
+    input, padded on the right. kind: None means the attention to the source. layer, head, step: counted from 1; None means 1.
     columns: the maximum number of columns to show of a tensor whose columns are not tokens. Module modes, gradients and the
     random state do not change. Raises InputError if the model has no such attention, and RuntimeError if a module or operation
-    was not seen."""
+    was not called."""
     model = getattr(model, "_orig_mod", model)  # hooks see nothing inside a compiled module
     if not has_attention(model):
         raise InputError("checkpoint: this model has no attention; give another checkpoint")
@@ -254,9 +254,9 @@ def trace(
 
 
 def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
-    """Returns traces of an untrained model on two sentences of 3 source and 5 target tokens; the second is padded. The model is
-    small enough to follow by hand: its width is 4, and its parameters are random with one decimal. kind: None traces all kinds,
-    and a paragraph that several traces share appears only in the first. choice: layer, head, step and columns, see `trace`."""
+    """Returns traces of an untrained model on two sentences, padded to 3 source and 5 target tokens. The model is small
+    enough to follow by hand: its width is 4, and its parameters are random with one decimal. kind: None traces all kinds, and
+    prose that several traces share appears only in the first. choice: layer, head, step and columns, see `trace`."""
     source = ["<pad>", "le", "chat", "il", "dort"]
     target = ["<pad>", "<s>", "</s>", "the", "cat", "he", "is", "sleeping", "sleeps"]
     labels = [
@@ -271,7 +271,7 @@ def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
                 continue  # a norm with gain 1 and bias 0 is easy to check by hand
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator)).mul_(10).round_().div_(10)
             if "embedding" in path:
-                parameter[0] = 0  # the embedding of padding, which torch also starts at 0
+                parameter[0] = 0  # the embedding of padding, which torch also initialises to 0
     src = torch.tensor([[source.index(token) for token in label.source] for label in labels])
     tgt = torch.tensor([[target.index(token) for token in label.read] for label in labels])
     kinds = [kind] if kind else list(PLACES) if name == "transformer" else ["alignment"]
