@@ -217,9 +217,13 @@ def summary(comparison: Comparison) -> str:
 
     text = f"{base['variant']} has BLEU {number(base[f'{split} bleu'], 1)} on {split}. " if split else ""
     if len(others) == 1:
-        return f"{text}{difference(known[0]) if known else others[0]['variant']}: {others[0]['verdict']}."
+        row = others[0]
+        score = f" has {number(row[f'{split} bleu'], 1)}, a difference of {number(row[f'{split} difference'], 1, sign=True)}"
+        return f"{text}{row['variant']}{score if known else ''}: {row['verdict']}."
     verdict_counts = Counter(row["verdict"].partition(";")[0] for row in others).most_common()
     counted = ", ".join(f"{count} {PHRASES.get(verdict, verdict)}" for verdict, count in verdict_counts)
+    if len(verdict_counts) == 1:
+        counted = "the same for all, " + counted.partition(" ")[2]
     text += f"Verdicts on the other {len(others)}: {counted}." if others else "There is nothing to compare it with."
     ends = f" Differences range from {difference(known[0])} to {difference(known[-1])}." if known else ""
     return text + ends
