@@ -10,10 +10,10 @@ LOWEST := .venv-lowest
 LOWEST_VERSIONS = $$($(PYTHON) -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	extras = project["optional-dependencies"]; \
 	print(*(line.replace(">=", "==") for line in project["dependencies"] + extras["engines"] + extras["launchers"]))')
-# PYTHON is the first Python found of version 3.11 or newer; PYTHON=... chooses another.
+# PYTHON is the first Python found that is 3.11 or newer; `make PYTHON=...` chooses another.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
-# Runs a command and prints every 4 seconds how many packages are installed, since pip may be silent for a minute.
+# Runs a command and, every 4 seconds, prints the number of installed packages, since pip may be silent for a minute.
 watch = @(while sleep 4 >/dev/null 2>&1 && kill -0 $$$$ 2>/dev/null; do \
 	echo "      ... $$(ls -d $(VENV)/lib/python*/site-packages/*.dist-info 2>/dev/null | wc -l) packages so far"; done) & \
 	$(1); code=$$?; kill $$!; exit $$code
@@ -38,7 +38,7 @@ $(READY): requirements.txt pyproject.toml
 	$(call watch,$(PIP) --no-deps --no-build-isolation --editable .)
 	@touch $@
 
-# The pins are complete. Without --no-deps, pip would list every package that is already installed.
+# requirements-dev.txt pins all dependencies. Without --no-deps, pip would list every package that is already installed.
 $(DEV): requirements-dev.txt $(READY)
 	@echo "Installing the packages of requirements-dev.txt (once, about 1 minute)"
 	$(call watch,$(PIP) --no-deps -r requirements-dev.txt)

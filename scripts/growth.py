@@ -1,4 +1,5 @@
-"""Measures how cost grows with length, vocabulary, width and corpus: python scripts/growth.py [pairs=[]] [models=[birnn]]"""
+"""Measures how time and memory grow with length, vocabulary, width and corpus size:
+python scripts/growth.py [pairs=[]] [models=[birnn]]"""
 
 from pathlib import Path
 from typing import Any

@@ -3,9 +3,9 @@
 FOLDER/comparison.*    the comparison, as `entente compare` writes it
        settings.yaml   a copy of suite.yaml
        runs.jsonl.gz   one run per line: variant, seed, status, config, metrics, training, proof, and its curves as `history`
-       translations/   SPLIT.tsv.gz for each test split, first seed only: source, reference, and one column per variant
+       translations/   SPLIT.tsv.gz for each test split, with columns source, reference, and one per variant (first seed)
 
-The files are meant for readers and data frames (`pandas.read_json(file, lines=True)`); Entente never reads them back.
+The files are meant for people and for pandas (`pandas.read_json(file, lines=True)`); Entente itself does not read them.
 """
 
 import gzip
@@ -51,7 +51,7 @@ def _line(run: Run) -> str:
 
 
 def _write_compressed(path: Path, lines: Iterable[str]) -> None:
-    """Writes the lines gzip-compressed. Leaves out the time stamp and file name, so that equal lines give equal bytes."""
+    """Writes the lines to a gzip file whose header has no time stamp or file name, so that equal lines give equal bytes."""
     content = "".join(f"{line}\n" for line in lines).encode()
     with open_atomic(path) as file:
         file.write(gzip.compress(content, mtime=0))

@@ -1,5 +1,5 @@
-"""Writes src/entente/config/schema.json, which describes all settings as the signatures of classes and functions define them. A
-test fails if the file is out of date."""
+"""Writes src/entente/config/schema.json, a description of all settings, from the signatures of the classes and functions that
+define them. A test fails if the file is out of date."""
 
 import json
 from collections.abc import Callable, Collection
@@ -27,7 +27,7 @@ from entente.models import MODELS
 from entente.training.settings import BATCH_GIVEN, TOKENIZER_GIVEN, RunSettings
 from entente_grammar.show import Show
 
-ON_THIS_MACHINE = ("output_dir", "trainer.accelerator", "trainer.precision")  # settings that must also fit the machine
+ON_THIS_MACHINE = ("output_dir", "trainer.accelerator", "trainer.precision")  # their allowed values depend on the machine
 VERBS: dict[str, Callable[..., Any]] = {
     "evaluate": Evaluate,
     "translate": Translate,
@@ -55,7 +55,7 @@ def schema() -> str:
 
 
 def _table(target: Callable[..., Any], given: Collection[str] = (), prefix: str = "") -> Table:
-    """Describes the settings of a signature, with dotted keys for nested ones. `given` are arguments that are not settings."""
+    """Describes the settings in the signature of `target`, by dotted key. `given` names its arguments that are not settings."""
     found: Table = {}
     related = {name for relation in getattr(target, "relations", ()) for name in signature(relation).parameters}
     for name, setting in settings_of(target).items():

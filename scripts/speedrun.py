@@ -1,6 +1,6 @@
-"""Draws validation BLEU against training time, one colour per recipe:  python scripts/speedrun.py PICTURE RUN ... [/ RUN ...]
+"""Draws validation BLEU against training time, one colour per variant:  python scripts/speedrun.py PICTURE RUN ... [/ RUN ...]
 
-Runs that differ only in the seed are one recipe. Each slash starts a new panel, which has the name of its model as its title.
+Runs that differ only in the seed are one variant. Each slash starts a new panel, titled with the name of its model.
 """
 
 import sys

@@ -1,6 +1,7 @@
-"""User mistakes and their error messages. `python tests/bad_inputs.py [FILE]` prints a table of them, and writes it to FILE.
+"""Defines user mistakes and the error messages that they must cause.
 
-Each case has its own folder with a small corpus and a trained run. It may first damage or add files, and then runs a command.
+`python tests/bad_inputs.py [FILE]` prints a table of the mistakes and messages, and also writes it to FILE if one is given.
+Each case gets its own folder with a small corpus and a trained run, may damage or add files there, and then runs a command.
 """
 
 import contextlib
@@ -49,7 +50,7 @@ Action = Callable[[], object]
 class Case(NamedTuple):
     what: str
     command: str
-    line: str  # for each line of the error message, a regular expression that matches what follows "error: "
+    line: str  # one regular expression per line of the error message, for the text after "error: "
     spoil: Action | tuple[Action, ...] = ()  # called in the folder before the command is run
     stdin: bytes | None = b""  # None closes standard input
     real: bool = False  # whether the command is also run in a separate process
@@ -77,7 +78,7 @@ def run(command: str, folder: Path, stdin: bytes | None = b"") -> Result:
         contextlib.chdir(folder),
         patch.object(sys, "argv", [f"{name}.py", *overrides]),
         patch.object(sys, "stdin", None if stdin is None else io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)))),
-        patch.object(log, "QUIET", math.inf),  # so that slow machines log no extra lines about progress
+        patch.object(log, "QUIET", math.inf),  # so that tasks in progress are not logged, even on a slow machine
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -90,7 +91,7 @@ def run(command: str, folder: Path, stdin: bytes | None = b"") -> Result:
 
 
 def prepare(folder: Path) -> Path:
-    """Creates the folder with a corpus, a text to translate and a trained run, and returns the folder."""
+    """Creates `folder`, writes a corpus, a text to translate and a trained run into it, and returns it."""
     folder.mkdir()
     write_corpus(folder)
     (folder / "in.txt").write_text("Le chat voit le chien.\nLe chien suit le garçon.\n", encoding="utf-8")
@@ -107,7 +108,7 @@ def spoil_files(case: Case, folder: Path) -> None:
 
 
 def content(folder: Path) -> dict[str, object]:
-    """Returns a dict from each path below the folder to its content: the bytes of a file, or None for anything else.
+    """Returns a dict that maps each path below the folder to the bytes of the file, or to None if the path is not a file.
 
     Files of 10 MB or more are represented by their size and modification time. The cache is left out, since a refused command
     may fill it, and so is `outputs` if it is empty.
@@ -139,7 +140,7 @@ def both(name: str, src: str, tgt: str) -> tuple[Action, Action]:
 
 
 def cut(name: str, left: float, change: Callable[[bytes], bytes] = bytes) -> Action:
-    """Returns an action that applies `change` to a file's bytes and truncates them to the fraction `left` of their length."""
+    """Returns an action that applies `change` to a file's bytes, then truncates them to the fraction `left` of their length."""
 
     def act() -> None:
         data = change(Path(name).read_bytes())
@@ -170,7 +171,7 @@ def remove(name: str) -> Action:
 
 
 def grow(name: str) -> Action:
-    """Returns an action that extends a file to 100 MB without writing to it: a sparse file uses no more space on disk."""
+    """Returns an action that extends a file to 100 MB. The file becomes sparse, so it takes no more space on disk."""
     return lambda: os.truncate(name, 100_000_000)
 
 
@@ -187,7 +188,7 @@ def replace(name: str, old: str, new: str) -> Action:
 
 
 def edit_checkpoint(place: str, value: object = None) -> Action:
-    """Returns an action that sets the checkpoint entry at the path `place` (a/b/c), or removes the entry if `value` is None.
+    """Returns an action that sets the checkpoint entry at `place`, a path such as a/b/c, or removes it if `value` is None.
 
     The action also updates the checksum.
     """
@@ -207,7 +208,7 @@ def edit_checkpoint(place: str, value: object = None) -> Action:
 
 
 class CreatesFile:
-    """An object whose pickle creates the file `victim` when it is loaded."""
+    """An object that creates the file `victim` when it is unpickled."""
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return Path.touch, (Path("victim"),)
@@ -220,7 +221,7 @@ def write_malicious_checkpoint() -> None:
 
 
 WORDS = "chat " * 10_000
-TOO_LONG = r"10,000 words are [\d,]+ pieces, more than the 1,024 allowed; split it"
+TOO_LONG = r"a sentence of 10,000 words has [\d,]+ pieces, more than the 1,024 allowed; split it"
 NO_CHECKPOINT = "not a checkpoint, or a damaged one \\(.+\\); use another copy, or give one that this program wrote"
 NAME = r"a name \(1 to 200 bytes, .+\)"
 FOLDER = r"give the name of a folder under output_dir \(.+\)"
@@ -230,9 +231,9 @@ FILES_NAMED = (
 )
 NO_PROC = r"/proc/x: cannot be read or written \(No such file or directory\)"
 BILLION_LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
-NO_HOME = "no user has this home folder; write out the path, or use ~/ for your own"
+NO_HOME = "no such user; write out the path, or use ~/ for your own home folder"
 ALIGNED = "each line must be the translation of the same line in the other file"
-TOO_MUCH = "longer than 1,000,000 bytes, the most that is read at a time; break it into sentences"
+TOO_MUCH = "longer than the limit of 1,000,000 bytes; break it into sentences"
 WHOLE = "a whole number of at least"
 SEED = f"{WHOLE} 0 and less than 4294967296"
 APART = "pairs that share a sentence stay together"
@@ -278,19 +279,19 @@ CASES = [
     Case(
         "files without text",
         "train FILES",
-        r"valid\.fr and valid\.en: no sentence pair left after dropping empty, over-long and uneven ones",
+        r"valid\.fr and valid\.en: no sentence pair is left after dropping empty, over-long and uneven ones",
         both("valid", "\n \n", "a\nb\n"),
     ),
     Case(
         "a corpus of one line, and no validation files",
         f"train data=files {TRAIN} {QUICK}",
-        rf"data\.split\.valid=0\.05 data\.split\.test=0\.05: of 1 pair none is left for train; {APART}",
+        rf"data\.split\.valid=0\.05 data\.split\.test=0\.05: of 1 pair, none is left for train; {APART}",
         both("train", "un\n", "one\n"),
     ),
     Case(
         "a training sentence of 10,000 words",
         "train FILES",
-        r"train\.fr and train\.en: no sentence pair left after dropping empty, over-long and uneven ones",
+        r"train\.fr and train\.en: no sentence pair is left after dropping empty, over-long and uneven ones",
         both("train", WORDS, WORDS),
     ),
     Case(
@@ -299,7 +300,7 @@ CASES = [
         f"valid, src, 'chat chat chat .*': {TOO_LONG}",
         both("valid", WORDS, "a"),
     ),
-    Case("equal languages", "train FILES data.tgt=fr", r"data\.src=fr data\.tgt=fr: source and target language are the same"),
+    Case("equal languages", "train FILES data.tgt=fr", r"data\.src=fr data\.tgt=fr: source and target are the same language"),
     Case(
         "a source file without a target file",
         "train data=files data.train.src=train.fr",
@@ -366,7 +367,7 @@ CASES = [
     Case(
         "TSV without a heading",
         "train PAIRS data.train=x.tsv",
-        r"x\.tsv: no column is named fr or src; say where .+ data\.columns\.src=COLUMN data\.columns\.tgt=COLUMN, .+",
+        r"x\.tsv: no column is named fr or src; give data\.columns\.src=COLUMN data\.columns\.tgt=COLUMN, .+",
         put("x.tsv", "un\tone\n"),
     ),
     Case(
@@ -384,7 +385,7 @@ CASES = [
     Case(
         "JSON lines that are not JSON",
         "train PAIRS data.train=x.jsonl",
-        r"x\.jsonl, line 2: not a JSON object; each line must be one, with both sides of a pair",
+        r"x\.jsonl, line 2: not a JSON object; each line must be an object with both sides of a pair",
         put("x.jsonl", '{"fr": "un", "en": "one"}\nfr: deux\n'),
     ),
     Case(
@@ -411,7 +412,7 @@ CASES = [
     Case(
         "CSV with a row that never ends",
         "train PAIRS data.train=x.csv",
-        rf"x\.csv, line 333334: the row up to here, perhaps with an unclosed quote: {TOO_MUCH}",
+        rf"x\.csv, the row up to line 333334 \(perhaps with an unclosed quote\): {TOO_MUCH}",
         put("x.csv", 'fr,en\nun,"' + '","\n' * 400_000),
     ),
     Case(
@@ -435,7 +436,7 @@ CASES = [
     Case(
         "Multi30k from a folder that lacks it",
         f"train data=multi30k data.root=. {QUICK}",
-        r"data\.root=\.: there is no train\.fr\.gz in it, nor in data/task1/raw below it",
+        r"data\.root=\.: there is no train\.fr\.gz in it or its subfolder data/task1/raw",
     ),
     # Settings.
     Case(
@@ -505,14 +506,14 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a share of less than one batch",
         "train FILES trainer.limit_batches=0.1",
-        r"trainer\.limit_batches=0\.1: that is less than one batch of valid, which has 1; give a larger share, or .+",
+        r"trainer\.limit_batches=0\.1: that is less than one batch, since valid has only 1; give a larger share, or .+",
     ),
     Case("3 heads for a width of 128", "train model.n_heads=3", r"model\.d_model=128 is not divisible by model\.n_heads=3"),
     Case("a huge width", "train model.d_model=1e9", r"model\.d_model=1000000000\.0: give a whole number from 1 to 8192"),
     Case(
         "a model too large for the machine's memory",
         "train FILES model.d_model=8192 model.d_ff=65536 model.n_layers=64",
-        r"model: its [\d,]+ parameters take [\d,]+ GB to train, but this machine has [\d,]+ GB; make it smaller .+ n_layers",
+        r"model: its [\d,]+ parameters take [\d,]+ GB to train, but the device has [\d,]+ GB; make it smaller .+ n_layers",
     ),
     Case(
         "too small a vocabulary",
@@ -533,7 +534,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a split larger than the corpus",
         f"train data=files {TRAIN} data.split.valid=500 {QUICK}",
-        rf"data\.split\.valid=500 data\.split\.test=0\.05: of 211 pairs none is left for train; {APART}",
+        rf"data\.split\.valid=500 data\.split\.test=0\.05: of 211 pairs, none is left for train; {APART}",
     ),
     Case(
         "a split of 150%",
@@ -585,8 +586,8 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case("extra text that is a list", "train FILES data.extra=[a.tsv]", r"data\.extra=\[a\.tsv\]: give settings by name, .+"),
     Case("a non-numeric weight", "train FILES data.weight=two", r"data\.weight=two: give a whole number from 1 to 1000"),
     Case("a missing extra file", "train FILES +data.extra.x=gone.tsv", r"gone\.tsv: no such file"),
-    Case("extra text without a file", "train FILES +data.extra.x=", r"data\.extra\.x is not set: give the file, .+"),
-    Case("the Tatoeba experiment without its file", "train experiment=tatoeba", "data.train is not set: give the file, .+"),
+    Case("extra text without a file", "train FILES +data.extra.x=", r"data\.extra\.x is not set: give it as .+"),
+    Case("the Tatoeba experiment without its file", "train experiment=tatoeba", "data.train is not set: give it as .+"),
     Case(
         "BPE dropout of 1",
         "train data.batch.bpe_dropout=1",
@@ -601,7 +602,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "resuming something that is not a run",
         "train resume=in.txt",
-        r"resume=in\.txt: not a run's directory \(no config\.yaml in it\); give one, or resume=auto",
+        r"resume=in\.txt: not a run's directory \(it has no config\.yaml\); give the directory of a run, or resume=auto",
     ),
     Case("another seed for a resumed run", "train resume=run seed=2", f"{RESUME_LEAVE} seed=2"),
     Case(
@@ -771,7 +772,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "files to score without any pair",
         "OWN",
-        r"my\.fr and my\.en: no sentence pair left .+",
+        r"my\.fr and my\.en: no sentence pair is left .+",
         both("my", "un\n\n", "\ntwo\n"),
     ),
     Case(
@@ -843,7 +844,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     ),
     # Attention.
     Case("an empty sentence", "attention checkpoint=run sentence='  '", "sentence is empty: give one as sentence='...'"),
-    Case("an empty list of checkpoints", "attention checkpoint=[]", r"checkpoint=\[\]: give at least one"),
+    Case("an empty list of checkpoints", "attention checkpoint=[]", r"checkpoint=\[\]: give at least one checkpoint"),
     Case("an attention map of 10,000 words", f"attention checkpoint=run sentence='{WORDS}'", f"sentence: {TOO_LONG}"),
     Case("a layer that does not exist", "attention checkpoint=run layer=2", "layer=2: choose from 1 to 1"),
     Case("a head that does not exist", "attention checkpoint=run head=3", "head=3: choose from 1 to 2"),
@@ -881,7 +882,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "links for too few sentences",
         "OWN attention=true alignments=links.txt",
-        r"links\.txt: 1 line of links for 2 pairs of sentences; give one for each .+",
+        r"links\.txt: 1 line of links for 2 pairs of sentences; give one line for each .+",
         (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-0\n")),
     ),
     Case(
@@ -899,7 +900,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a link to a word that does not exist",
         "OWN attention=true alignments=links.txt",
-        r"links\.txt, line 1: 0-99 links words that do not exist; the sentences have \d+ and \d+ words, counted from 0",
+        r"links\.txt, line 1: 0-99 links words that do not exist; the sentences have \d+ and \d+ words, numbered from 0",
         (*both("my", "un chat\ndeux\n", "a cat\ntwo\n"), lambda: Path("links.txt").write_text("0-99\n\n")),
     ),
     Case("a trace without a checkpoint", "trace", "checkpoint is not set: give checkpoint=FILE, or example=true .+"),
@@ -923,7 +924,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "an unknown variant",
         "ablate suite=[baseline,no_residul]",
-        "no_residul: not a file of configs/ablation; did you mean no_residual\\?",
+        "no_residul: no such ablation in configs/ablation; did you mean no_residual\\?",
         real=True,
     ),
     Case("an empty list of seeds", "ablate seeds=[]", r"seeds=\[\]: .+"),
@@ -956,7 +957,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         Case(what, "ablate --config-dir=own suite=[baseline,mine]", line, put("own/ablation/mine.yaml", text))
         for what, text, line in (
             (
-                "an ablation file without its package line",
+                "an ablation file without a @package directive",
                 "variant: mine\nmodel: {scale: none}\n",
                 r".+mine\.yaml: its first line must be # @package _global_, .+",
             ),
@@ -1019,7 +1020,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             ),
             (
                 "event file is a folder",
-                r"suite/baseline-seed1/events\.out\.tfevents\.9: not a file, but named like one of TensorBoard's; remove it",
+                r"suite/baseline-seed1/events\.out\.tfevents\.9: named like a TensorBoard event file, but not a file; .+",
                 (
                     lambda: shutil.copytree("run", "suite/baseline-seed1"),
                     lambda: Path("suite/baseline-seed1/events.out.tfevents.9").mkdir(),
@@ -1083,26 +1084,26 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
             (
                 "that would be written into a suite",
                 "compare one other output=quick",
-                "output=quick: this is a suite's folder, which keeps its own comparison; give another",
+                "output=quick: this is a suite's folder, which keeps its own comparison; give another folder",
                 [put("quick/suite.yaml", "variants: [baseline]\nseeds: [1]\n")],
             ),
         )
     ),
     Case("zero samples", "compare run samples=0", "samples=0: give a whole number from 1 to 100000"),
     Case("too many samples", f"compare run samples={10**20}", f"samples={10**20}: give a whole number from 1 to 100000"),
-    # Flags and overrides that Hydra reads.
+    # Hydra's flags, sweeps, settings and configuration files.
     Case(
         "a mistyped key together with a glob",
         "train -m model=glob(*) trainer.max_stepz=3",
         r"trainer\.max_stepz=3: no such setting; did you mean trainer\.max_steps\?",
         real=True,
     ),
-    Case("a glob without a match", "train -m model=glob(x*)", r"model=glob\(x\*\): there is no value to run with; give one"),
+    Case("a glob without a match", "train -m model=glob(x*)", r"model=glob\(x\*\): no values to sweep over; give at least one"),
     Case("a range with step 0", "train -m seed=range(0,9,0)", r"seed=range\(0,9,0\): range\(\) arg 3 must not be zero"),
     Case(
         "a huge range", "train -m seed=range(1,1000000000)", r"seed=range\(1,1000000000\): more than 10,000 values; give fewer"
     ),
-    Case("an interval", "train -m seed=interval(1,2)", r"seed=interval\(1,2\): these values cannot be listed; .+"),
+    Case("an interval", "train -m seed=interval(1,2)", r"seed=interval\(1,2\): an interval cannot be expanded into values; .+"),
     Case("two conflicting flags", "train -m --cfg job", "Only one of --run, --multirun, --cfg, .+ can be specified"),
     Case("a run directory that cannot be created", "train hydra.run.dir=/proc/x", NO_PROC),
     Case("an output directory that cannot be created", "train hydra.output_subdir=/proc/x", NO_PROC),
@@ -1110,7 +1111,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a pickled configuration",
         "train --experimental-rerun=run/config.pickle",
-        "--experimental-rerun=run/config.pickle: a pickle can run any code; leave it out; .+",
+        "--experimental-rerun=run/config.pickle: a pickle can run any code; leave out this flag; .+",
     ),
     Case("another command's settings", "evaluate --config-name=quiet", "checkpoint is not set: give it as checkpoint=VALUE"),
     Case(

@@ -1,4 +1,4 @@
-"""Lists the laws that each ablation must break. test_variants.py defines the laws, and tests that exactly these are broken."""
+"""Lists the laws that each ablation must break. test_variants.py defines the laws, and tests each ablation against the list."""
 
 from pathlib import Path
 from typing import Any

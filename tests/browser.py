@@ -1,4 +1,4 @@
-"""Opens pages in the system's Chromium with Playwright."""
+"""Opens pages in the installed Chromium or Chrome with Playwright."""
 
 import os
 import shutil

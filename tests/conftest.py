@@ -1,5 +1,5 @@
-"""Fixtures for all tests: a small Transformer and a small BiRNN in float64, and a batch. The sizes are distinct, and prime if
-possible, so that code that swaps two dimensions fails. The pad id is not 0, so that code that uses 0 instead fails too."""
+"""Provides all tests with a small Transformer and a small BiRNN in float64, and a batch. The sizes are distinct, and prime if
+possible, so that code that swaps two dimensions fails. The pad id is not 0, so that code that assumes 0 fails too."""
 
 import copy
 import gc
@@ -23,11 +23,11 @@ from entente.models.seq2seq import pad
 
 torch.set_num_threads(1)
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))  # so that tests can import the modules in scripts/
-# A shell's background jobs ignore Ctrl-C, and the processes that tests start and interrupt would inherit this.
+# A background job of a shell ignores SIGINT, and so would the processes that the tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Without this, Hydra would compose each configuration twice: first to read hydra.mode, which is None in these tests.
+# Without this, Hydra would compose each configuration once more just to read hydra.mode, which is None in these tests.
 Hydra.get_mode = lambda *_, **__: None
 SEARCH_PATH = ["pkg://hydra.conf", str(Path(__file__).parents[1] / "configs"), "structured://"]
 compose = ConfigLoaderImpl._load_configuration_impl
@@ -35,7 +35,7 @@ composed: dict[str, DictConfig] = {}
 
 
 def compose_once(loader: ConfigLoaderImpl, **request: Any) -> DictConfig:
-    """Composes each request from configs/ only once and returns copies. A refused command spends most of its time composing."""
+    """Caches the configurations composed from configs/ and returns copies. Composing takes most of a refused command's time."""
     if [place.path for place in loader.config_search_path.get_path()] != SEARCH_PATH:
         return compose(loader, **request)
     if (key := repr(request)) not in composed:
@@ -49,7 +49,7 @@ ConfigLoaderImpl._load_configuration_impl = compose_once
 
 
 def pytest_collection_finish() -> None:
-    """Excludes imported modules from garbage collection. Scanning them takes a quarter of the time of composing a request."""
+    """Excludes imported modules from garbage collection. Scanning them takes a quarter of the time spent on composing."""
     gc.collect()
     gc.freeze()
 
@@ -65,8 +65,8 @@ SIZES: dict[str, dict[str, int]] = {
 
 
 def small(name: str, seed: int = 5, spread: float = 0.0, **changes: Any) -> Seq2Seq:
-    """Returns a small model in evaluation mode. `spread` is the standard deviation of noise added to every parameter, so that
-    no bias is 0, no gain is 1, and the output is far from uniform."""
+    """Returns a small model in evaluation mode. If `spread` is not 0, noise with this standard deviation is added to every
+    parameter, so that no bias is 0, no gain is 1, and the output is far from uniform."""
     settings: dict[str, Any] = {"src_vocab": SRC_VOCAB, "tgt_vocab": TGT_VOCAB, "shared_vocab": False, **SIZES[name]}
     model = MODELS[name](**{**settings, "pad_id": PAD, "seed": seed, **changes}).double().eval()
     generator = torch.Generator().manual_seed(seed)
@@ -83,7 +83,7 @@ def real_ids(shape: Sequence[int], vocabulary: int, seed: int) -> Tensor:
 
 
 def sources(seed: int = 1, vocabulary: int = SRC_VOCAB, lengths: Sequence[int] = LENGTHS) -> Tensor:
-    """Returns random sentences of the given lengths, padded on the right."""
+    """Returns a batch of random sentences with the given lengths, padded on the right."""
     return pad([real_ids([n], vocabulary, 100 * seed + i).tolist() for i, n in enumerate(lengths)], PAD)
 
 
@@ -101,7 +101,7 @@ def model(name: str) -> Seq2Seq:
 
 @pytest.fixture
 def src() -> Tensor:
-    """Returns a (5, 11) batch of source sentences of different lengths, one of which is a single token."""
+    """Returns a (5, 11) batch of source sentences with different lengths. The shortest sentence is a single token."""
     return sources()
 
 

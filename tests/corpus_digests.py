@@ -1,6 +1,6 @@
-"""Compares the embedded corpus, on which published results were measured, with recorded digests of its splits and alignments.
+"""Compares digests of the embedded corpus with recorded ones, because published results were measured on this corpus.
 
-python tests/corpus_digests.py            prints each difference from corpus_digests.tsv; exits with 1 if there are any
+python tests/corpus_digests.py            prints each difference from corpus_digests.tsv, and exits with 1 if there is one
 python tests/corpus_digests.py --record   rewrites corpus_digests.tsv
 """
 
@@ -28,7 +28,7 @@ def sha256(lines: Iterable[str]) -> str:
 
 
 def corpus_digests(seed: int) -> Digests:
-    """Returns the digests of the default corpus of a seed. The second is "-" for splits without alignments, such as train."""
+    """Returns two digests for each split of the default corpus. The second is "-" if the split has no alignments."""
     corpus = grammar(seed=seed)
     digests = {}
     for name, pairs in {"train": corpus.train, "valid": corpus.valid, **corpus.tests}.items():

@@ -1,6 +1,6 @@
-"""Simulates a full disk: the n-th creation, write, flush or rename of a file in a folder fails.
+"""Simulates a full disk by making the n-th creation, write, fsync or rename in a folder fail.
 
-The simulation replaces Python's file functions (`open`, `os.replace`, ...), so it also affects files that libraries write.
+The simulation replaces Python's file functions (`open`, `os.replace`, ...), so it also affects libraries that use them.
 """
 
 import builtins
@@ -22,7 +22,7 @@ class FullDisk:
         self.operations: list[str] = []
 
     def count(self, what: str, path: Any) -> None:
-        """Counts an operation on a path or file descriptor, and raises ENOSPC if this operation must fail."""
+        """Counts an operation if its path or file descriptor is in `folder`, and raises OSError (ENOSPC) if it must fail."""
         try:
             place = Path(os.fsdecode(path)).absolute()
         except TypeError:

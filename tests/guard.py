@@ -1,14 +1,14 @@
-"""Checks that training and translation give the same bits as at the recorded commit. `make guard` takes about 4 minutes.
+"""Checks that training and translation still give the recorded results, bit for bit. `make guard` takes about 4 minutes.
 
-    python tests/guard.py                  compare with tests/guard.json; print the differences and exit with 1 if there are any
+    python tests/guard.py                  compare with tests/guard.json; if there are differences, print them and exit with 1
     python tests/guard.py --record         write tests/guard.json, after a change that is meant to change training
-    python tests/guard.py --checkout DIR   check another checkout, for instance an earlier commit
+    python tests/guard.py --checkout DIR   check the checkout in DIR, for instance of an earlier commit
     python tests/guard.py --run DIR        use a finished run of `make train` instead of a new one
 
-It compares the digests of the embedded corpus and its alignments, the first 100 training losses of both models with the
-settings of the ablations' baseline, the final table of `make train`, and the translations by that run's checkpoint, with greedy
-search and a beam of 5. The processor's instruction set and the version of torch are compared too, since floating-point sums
-depend on them.
+It compares the digests of the embedded corpus and its alignments, and the first 100 training losses of both models, trained
+with the settings of the ablations' baseline. It also compares the final scores of `make train`, and the translations of that
+run's checkpoint with greedy search and with a beam of 5. The processor's instruction set and the version of torch are compared
+too, since floating-point sums depend on them.
 """
 
 import argparse
@@ -64,7 +64,7 @@ class Commands:
         return self.folder / "outputs" / "main"
 
     def translations(self, run: Path) -> dict[str, str]:
-        """Translates the first sentences of the test split with beams of 1 and 5; returns the SHA-256 digest of each output."""
+        """Translates the first sentences of the test split with beams of 1 and 5. Returns the SHA-256 digest of each output."""
         with (run / "translations" / "test.tsv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
         source, digests = self.folder / "source.txt", {}

@@ -1,14 +1,14 @@
-"""Checks that training that is stopped at random moments and resumed ends with the same bits as uninterrupted training.
+"""Checks that a run stopped at a random moment and resumed gives exactly the results of a run that is never stopped.
 
     python tests/interruptions.py                          stop each model 10 times with each of SIGKILL, Ctrl-C and SIGTERM
     python tests/interruptions.py --model birnn --tries 3  stop only the BiRNN, once with each signal
-    python tests/interruptions.py --devices 2              train on two processes: send SIGKILL and SIGTERM to one of them, and
-                                                           Ctrl-C to both
+    python tests/interruptions.py --devices 2              train with two processes; SIGKILL and SIGTERM go to only one of
+                                                           them, and Ctrl-C goes to both
 
-Each try starts the command with resume=auto, sends a signal at a random moment of training or of the final evaluation, and
-starts the command again. Then the weights, the optimiser, the random states, the best checkpoint, the mean of checkpoints, the
-scores and TensorBoard's points are compared with those of a run that was never stopped. Two tries run at a time, with one
-thread each. The exit code is 0 if the results of all tries are equal to those of that run.
+Each try starts training with resume=auto, sends a signal at a random moment of training or of the final evaluation, and then
+runs the same command again. It compares the weights, the optimiser, the random states, the best checkpoint, the mean of
+checkpoints, the scores and TensorBoard's points with those of a run that was never stopped. Two tries run at a time, with one
+thread each. The exit code is 0 if every try gives equal results.
 """
 
 import argparse
@@ -58,7 +58,7 @@ SETTINGS = [
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """Returns the files and the keys in which two finished runs differ."""
+    """Returns the files, checkpoint entries and TensorBoard tags in which two finished runs differ."""
     kept = [{path.name for path in (run / "checkpoints").glob("*.ckpt")} for run in (one, other)]
     found = [
         f"{name} {key}"
@@ -107,7 +107,7 @@ def _equal(a: object, b: object) -> bool:
 
 
 def points(run: Path) -> dict[str, list[tuple[int, Any]]]:
-    """Returns the steps and values of every TensorBoard tag of a run. The values of speeds are None, since speeds vary."""
+    """Returns the steps and values of every TensorBoard tag of a run. Speeds are replaced by None, since they vary."""
     events = EventAccumulator(str(run), tensor_size_guidance={"scalars": 0, "images": 0, "text": 0}).Reload()
     return {
         tag: [
@@ -134,7 +134,7 @@ class Ended(NamedTuple):
 def start(
     overrides: list[str], run: Path, number: signal.Signals = signal.SIGKILL, after: float | None = None, rank: int = 0
 ) -> Ended:
-    """Runs the command until it ends. If `after` is given, sends the signal `number` that many seconds after a new event file
+    """Runs training until it ends. If `after` is not None, sends the signal `number` `after` seconds after a new event file
     appears. Ctrl-C goes to all processes, as in a terminal, and any other signal only to the process of rank `rank`."""
     before = set(run.glob("events.*"))
     with subprocess.Popen(command(overrides), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
@@ -146,14 +146,14 @@ def start(
         except subprocess.TimeoutExpired:
             targets = [process.pid, *children(process.pid)]
             for target in targets if number == signal.SIGINT else targets[rank : rank + 1]:
-                with suppress(ProcessLookupError):  # the process has ended in the meantime
+                with suppress(ProcessLookupError):  # the process may have ended in the meantime
                     os.kill(target, number)
             output, _ = process.communicate(timeout=120)  # returns when all processes have closed their output
     return Ended(process.returncode, output, time.perf_counter() - began)
 
 
 def children(parent: int) -> list[int]:
-    """Returns the ids of the child processes of a process, in the order in which they were started."""
+    """Returns the ids of the child processes of `parent`, in the order in which they were started."""
     try:
         return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
     except OSError:  # the parent has ended
@@ -163,7 +163,7 @@ def children(parent: int) -> list[int]:
 def compare_stopped_runs(
     model: str, folder: Path, plan: list[signal.Signals], generator: random.Random, jobs: int = 1, devices: int = 1
 ) -> Iterator[str]:
-    """Yields a line for each try. The line begins with "equal", or with DIFFERENT if results, exit code or output are wrong."""
+    """Yields a line for each try, which begins with "equal", or with "DIFFERENT" if results, exit codes or output are wrong."""
     spread = [f"trainer.devices={devices}"]
     base = [*write_corpus(folder), f"output_dir={folder}", f"model={model}", *SMALL[model], *SETTINGS, *spread]
     reference = start([*base, "name=reference"], folder / "reference")
@@ -188,7 +188,7 @@ def compare_stopped_runs(
         else:
             wrong += differences(folder / "reference", run)
         verdict = f"DIFFERENT: {', '.join(wrong[:5])}" if wrong else "equal"
-        resumed = re.search("resuming at.*|training is complete.*|there is no checkpoint.*", again.output)
+        resumed = re.search("resuming at.*|training is complete.*|there is no usable checkpoint.*", again.output)
         where = resumed[0] if resumed else "?"
         whom = f" to process {rank} of {devices}" if devices > 1 and number != signal.SIGINT else ""
         return f"{verdict}  {model} {number.name}{whom} {after:.1f} s after the start, exit code {stopped.code}; {where}"

@@ -1,4 +1,4 @@
-"""A model without attention: a GRU decoder that reads the mean of the source embeddings at every step.
+"""Defines a model without attention, whose GRU decoder reads the mean of the source embeddings at every step.
 
 Shapes: B batch, S source length, T target length, D width.
 """
@@ -16,7 +16,7 @@ MeanState = State[Tensor, Tensor]  # the state of the GRU (B, D), and the mean o
 
 
 class Mean(Seq2Seq):
-    """A GRU decoder that reads the mean of the source embeddings, which does not depend on the order of the source words."""
+    """A GRU decoder that reads only the mean of the source embeddings, and so ignores the order of the source words."""
 
     def __init__(
         self,

@@ -1,8 +1,9 @@
 """Changes the source one line at a time and checks that the tests notice: `python tests/mutants.py [FILE ...] [--jobs 2]`.
 
-Each row of tests/mutants.tsv describes a mutant: a file of src/entente, a fragment that occurs there once, its replacement,
-pytest's arguments for the tests to run first and, if the mutant is equivalent to the original, the reason. Each mutant is
-written into a copy of the checkout and tested in a forked process, because importing torch takes longer than most tests.
+Each row of tests/mutants.tsv describes a mutant by a file of src/entente, a fragment that occurs once in this file, its
+replacement, and pytest's arguments for the tests to run first. A mutant that is equivalent to the original has a reason in the
+last column. Each mutant is written into a copy of the checkout and tested in a forked process, because importing torch takes
+longer than most tests.
 
 mutmut and cosmic-ray generate mutants (cosmic-ray 8.7 makes 4,175 from the same files); this short list is written by hand.
 """
@@ -23,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-# Imported here so that forked processes need not import them again. Each process imports only its own mutant of entente.
+# These are imported here so that forked processes need not import them. A process imports only its own mutant of entente.
 import datasets  # noqa: F401
 import hydra  # noqa: F401
 import lightning  # noqa: F401
@@ -60,7 +61,7 @@ class Mutant(NamedTuple):
 
 
 def start(folder: Path, stages: Iterable[str]) -> int:
-    """Forks a process that runs pytest once per stage in `folder` until one fails, and logs to `log`. Returns its pid."""
+    """Forks a process that runs pytest in `folder` on each stage until one fails, and logs to `log`. Returns its process id."""
     if pid := os.fork():
         return pid
     code = 1
@@ -69,7 +70,7 @@ def start(folder: Path, stages: Iterable[str]) -> int:
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
         os.chdir(folder)
         sys.path[:0] = [str(folder / "src"), str(folder / "tests")]
-        # Bytecode files record the time of their source in whole seconds, so Python could run the previous mutant's bytecode.
+        # Python compares bytecode with its source by time, in whole seconds, so it could run the previous mutant's bytecode.
         os.environ.update(PYTHONPATH=str(folder / "src"), PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1")
         sys.dont_write_bytecode = True
         log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -84,7 +85,7 @@ def start(folder: Path, stages: Iterable[str]) -> int:
 
 
 def poll(folder: Path, pid: int, seconds_left: float) -> tuple[str, float] | None:
-    """Returns the test or error that killed the mutant ("" if it survived) and the CPU seconds used; None while it runs."""
+    """Returns None while the process runs, then the test or error that killed the mutant (else "") and the CPU seconds used."""
     if seconds_left < 0:
         os.killpg(pid, signal.SIGKILL)
     ended, status, usage = os.wait4(pid, 0 if seconds_left < 0 else os.WNOHANG)

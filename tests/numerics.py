@@ -1,4 +1,4 @@
-"""Helpers for tests that compare models in float64: random tensors, comparisons, and forward passes."""
+"""Provides random tensors, assertions and forward passes for tests that compare models in float64."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,7 +36,7 @@ def disturb(module: nn.Module, scale: float = 0.3) -> None:
 
 @contextmanager
 def recorded(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
-    """Yields a dictionary from the name of each attention module to a list of its weights, one tensor per call in the block."""
+    """Yields a dictionary from each AttentionWeights module's name to its outputs, one tensor per call in the `with` block."""
     seen: dict[str, list[Tensor]] = {n: [] for n, m in model.named_modules() if isinstance(m, AttentionWeights)}
     handles = [model.get_submodule(n).register_forward_hook(lambda _, __, w, n=n: seen[n].append(w)) for n in seen]
     yield seen

@@ -1,4 +1,4 @@
-"""Tests of the proof that a variant differs from the baseline, and of suites of runs."""
+"""Tests the proof that a variant differs from the baseline, and tests suites of runs."""
 
 import csv
 import json
@@ -99,7 +99,7 @@ def test_debug_wins_over_the_overrides_of_a_suite(
 
 @pytest.fixture(scope="module")
 def prove(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
-    """Returns a function that proves an ablation's effect. `more` overrides the variant only, `both` also the baseline."""
+    """Returns a function that proves an ablation's effect. `more` overrides only the variant, and `both` also the baseline."""
     # An override takes precedence over an ablation, so `shared` must not set what an ablation changes.
     shared = [one for one in base if not one.startswith("optim.")] + [f"output_dir={tmp_path_factory.mktemp('cache')}"]
     sizes = {"transformer": ["model.d_model=32", "model.d_ff=48"], "birnn": ["model.d_embedding=24", "model.d_hidden=32"]}
@@ -223,7 +223,7 @@ def add_unread(model: nn.Module) -> None:
 
 @pytest.fixture
 def apply_form(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[nn.Module], object]], None]:
-    """Returns a function that applies a change to each model that is built later and whose configuration has `model.form`."""
+    """Returns a function that registers a change. Models built later are changed if their configuration has `model.form`."""
     build, check = checkpoint.build, run_settings._problems_by_name
 
     def use(form: Callable[[nn.Module], object]) -> None:
@@ -358,7 +358,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def arguments(base: list[str], *overrides: str) -> list[str]:
-    """Returns the command line of a suite in the folder `project`: the settings that all tests share, and `overrides`."""
+    """Returns the arguments of a suite's command in `project`, which are the settings shared by all tests and `overrides`."""
     return ["--config-dir=own", *base, *SMALL["transformer"], "trainer.threads=1", "views.diagnosis=0", *overrides]
 
 
@@ -398,7 +398,7 @@ def start(project: Path, base: list[str], *overrides: str) -> "subprocess.Popen[
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        start_new_session=True,  # so that a signal sent to it does not reach the tests
+        start_new_session=True,  # so that a signal to its process group does not reach the tests
     )
 
 
@@ -518,7 +518,7 @@ def test_what_is_in_the_way_of_a_run_is_named(project: Path, ablate: Ablate) -> 
 
 @pytest.mark.slow
 def test_a_suite_that_is_killed_twice_ends_with_the_same_table(project: Path, base: list[str], ablate: Ablate) -> None:
-    """A suite killed when its runs start, and again during training, ends with the table of an uninterrupted suite."""
+    """A suite that is killed as its runs start, and again during training, ends with the table of one that is never killed."""
     chosen = ["suite=[baseline,no_residual_cross]", "jobs=2"]
     assert ablate(*chosen, "name=whole", table=True).code == 0
     whole, killed = project / "outputs" / "whole", project / "outputs" / "killed"

@@ -1,4 +1,4 @@
-"""Tests that a step over several batches has the same loss and gradient as one batch with all their sentences."""
+"""Tests that an optimiser step over several batches has the loss and gradient of one batch with all their sentences."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -295,7 +295,7 @@ def scale_scores(model: Seq2Seq, factor: float) -> Seq2Seq:
 )
 def test_numbers_are_means_over_rows(name: str, changes: dict[str, Any], sharpness: float, vocabulary: Vocabulary) -> None:
     model = model_of(name, vocabulary, **changes)
-    # Sorted as in `measure` to get the same batches, because rounding depends on the batch and saturated scores amplify it.
+    # Sort as `measure` does to get the same batches. Rounding depends on the batch, and saturated scores amplify it.
     of = sorted(pairs(vocabulary), key=lambda pair: len(pair.src))
     scale_scores(model, sharpness)
     numbers, alignments = measure(model, vocabulary, of)
@@ -421,7 +421,7 @@ def test_measured_pairs_are_the_first_of_the_split_with_an_end_and_no_start_symb
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_occlusion_is_the_change_of_a_words_probability(name: str, vocabulary: Vocabulary) -> None:
-    """Occlusion equals the difference of probabilities computed piece by piece, with each prefix decoded from the start."""
+    """Occlusion equals the change in probability computed piece by piece, with each prefix decoded from the start."""
     model, pair = model_of(name, vocabulary), pairs(vocabulary)[1]
     how = Search(length_factor=0, length_offset=6)
     pair = pair._replace(tgt=translate(model, vocabulary, [FRENCH[1]], how)[0][0].tokens)  # a probable translation
@@ -472,7 +472,7 @@ def test_correlations_of_a_layer_are_those_of_its_heads_and_of_their_mean() -> N
 
 
 def test_a_mean_leaves_out_sentences_without_a_value(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mean over sentences leaves out NaN, and weights each sentence by its number of target words."""
+    """A mean leaves out sentences whose value is NaN, and weights the others by their number of target words."""
     of = pairs(vocabulary)
     words = [len(word_spans(text)) for text in ENGLISH]
 

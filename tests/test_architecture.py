@@ -1,6 +1,6 @@
-"""Tests of the dependencies between the parts of the package (its modules and subpackages), which are read from their imports.
+"""Tests that each part of the package (a module or a subpackage) imports only the parts and packages that it is allowed to.
 
-Other tests check the lengths and names of the modules, and that the list of mutants matches the source.
+The file also tests the lengths and names of the modules, and that the list of mutants matches the source.
 """
 
 import ast
@@ -18,7 +18,7 @@ PACKAGE = ROOT / "src" / "entente"
 LAYERS = """errors entente_grammar, console, files process distributed, config, models, fast, data, checkpoint, decoding,
     attention evaluation, trained, training, ablation, commands, __main__, scripts"""
 LAYER = {part: height for height, parts in enumerate(LAYERS.split(",")) for part in parts.split()}
-# Parts that may import little: for each, the parts of this package and the other packages that it may import.
+# These parts may import little. Each is mapped to the parts of this package and the other packages that it may import.
 FEW_DEPENDENCIES = {
     "errors": (set(), set()),
     "models": (set(), {"torch", "annotated_types"}),
@@ -54,7 +54,7 @@ def imports(module: str, source: str) -> set[str]:
 
 
 def violations(module: str, source: str) -> list[str]:
-    """Returns one line for each import that the module may not have."""
+    """Returns one line for each forbidden import of the module."""
     part = module.partition(".")[0]
     if part == "__init__":
         known = {"os", "typing", "entente.trained"}  # entente.trained is imported lazily

@@ -234,7 +234,7 @@ def test_positions_in_narrow_types_are_rounded_once(d_model: int, start: int, dt
     actual = sinusoids(start, 300, d_model, like=torch.empty(0, dtype=dtype))
     assert actual.dtype == dtype
     exact = sinusoids(start, 300, d_model, like=normal(1))
-    angle_error = 0 if dtype == torch.float64 else 2e-7 * (start + 300)  # float32 rounds angles of up to start + 300 radians
+    angle_error = 0 if dtype == torch.float64 else 2e-7 * (start + 300)  # for angles up to start + 300 radians in float32
     assert (actual.double() - exact).abs().max() <= tolerance / 2 + angle_error
 
 

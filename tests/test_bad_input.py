@@ -49,7 +49,7 @@ def test_bad_input_gets_its_line_and_leaves_nothing_behind(case: Case, folder: P
     assert content(folder) == before
 
 
-# The cases that are also run in a separate process. Those that import torch are marked slow, as the import takes seconds.
+# These cases are also run in a separate process. Those that import torch are marked slow, as the import takes seconds.
 REAL = [
     pytest.param(case, id=case.what, marks=[pytest.mark.slow] * case.command.startswith(("TRANSLATE", "translate", "ablate")))
     for case in CASES
@@ -236,7 +236,7 @@ def test_files_to_score_may_be_pipes(folder: Path, stored: Callable[[bytes], byt
     }
     with open_pipes(stored(f"un\n\n{WORDS}\n".encode()), stored(b"one\n\nthree\n")) as (one, other):
         ended = run(f"evaluate checkpoint=run src={one} tgt={other}", folder)
-    assert ended.code == 2 and re.match(rf"error: {one}, line 3: 10,000 words", ended.err)
+    assert ended.code == 2 and re.match(rf"error: {one}, line 3: a sentence of 10,000 words", ended.err)
 
 
 def test_a_text_to_translate_may_be_a_pipe(folder: Path) -> None:

@@ -85,7 +85,7 @@ def test_the_order_is_a_function_of_seed_and_epoch() -> None:
         for n in (0, 1, 2)
     }
     one = TrainingBatches(Rows(src), Rows(tgt), max_tokens=101, seed=1)
-    assert [rows_of_epoch(one, n) for n in (2, 0, 1)] == [orders[1, n] for n in (2, 0, 1)]  # whatever the order of the calls
+    assert [rows_of_epoch(one, n) for n in (2, 0, 1)] == [orders[1, n] for n in (2, 0, 1)]  # the order of calls has no effect
     for a, b in itertools.combinations(orders.values(), 2):
         assert a != b
         assert sorted(map(sorted, a)) != sorted(map(sorted, b))  # the pairs are grouped differently
@@ -318,7 +318,7 @@ def test_sampled_batches_are_a_function_of_the_seed_and_their_number(
     whole, fixed = (list(itertools.islice(stream(0, p), 29)) for p in (0.3, 0.0))
     for start in (0, 1, 7, 17, 28):
         resumed = stream(start)
-        next(stream(start + 1, 0.5))  # reading another stream reseeds the generator, but must change nothing here
+        next(stream(start + 1, 0.5))  # reading another stream reseeds the generator, but must not change `resumed`
         assert all(map(same, itertools.islice(resumed, 29 - start), whole[start:]))
     assert not any(same(one, other) for one, other in zip(whole, itertools.islice(stream(0, seed=6), 29), strict=True))
     longer = 0

@@ -1,4 +1,4 @@
-"""Tests of scripts/benchmark.py: operation counts, speed ratios, the programs it leaves out, and a small measurement."""
+"""Tests the operation counts, ratios and left-out programs of scripts/benchmark.py, and runs a small measurement with it."""
 
 import importlib.util
 import json
@@ -159,7 +159,7 @@ wire.serve(burst)
 
 
 def contestant(folder: Path, name: str, fails_at: int = -1) -> Contestant:
-    """Returns a program to measure that reports constant times, and that fails if it is asked for `fails_at` steps."""
+    """Returns a contestant that reports constant times, and that fails if it is asked for `fails_at` steps."""
     (folder / "contestant.py").write_text(CONTESTANT, encoding="utf-8")
     return Contestant(name, [sys.executable, str(folder / "contestant.py")], {"version": "1.2", "fails_at": fails_at})
 
@@ -301,7 +301,7 @@ def measure_training(folder: Path) -> Result:
     assert [row.contestant for row in training.rows[:2]] == [OURS, cases.MARIAN]
     assert training.left_out["EOLE"] == "no interpreter given; set benchmark.peers.eole=PYTHON"
     assert all(row.figure.lowest > 0 and row.note == "" and row.peak_mb for row in training.rows)
-    assert [row.contestant for row in ceiling.rows] == [OURS, "products of the same sizes", "product of 8 cubed"]
+    assert [row.contestant for row in ceiling.rows] == [OURS, "products of the same sizes", "product of 8 x 8 matrices"]
     written = json.loads((folder / "out" / "benchmark.json").read_text(encoding="utf-8"))
     assert len(written["results"][0]["raw"][OURS]["bursts"]) == 2 and written["cpu"] and written["versions"]["torch"]
     assert "| transformer, target tokens/s | ours |" in (folder / "out" / "benchmark.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Tests what the callbacks write to TensorBoard's files, the log and the terminal, with a real trainer."""
+"""Tests, with a real trainer, what the callbacks write to TensorBoard, to the log and to the terminal."""
 
 import io
 import logging
@@ -44,7 +44,7 @@ FIXED = ["Le chat dort.", "Elle a faim."]
 
 
 def view(fixed: list[str] = FIXED, **chosen: int) -> TensorBoardViews:
-    """Returns the views with only the `chosen` ones enabled, for example attention_every=4 or translations=2."""
+    """Returns a callback that logs only the views in `chosen`, for example attention_every=4 or translations=2."""
     given = {"attention": "attention_every" in chosen, "heads": 0, "translations": 0, "diagnosis": 0, **chosen}
     return TensorBoardViews(Views(**given), fixed)
 
@@ -88,7 +88,7 @@ def events(path: Path) -> EventAccumulator:
 
 
 class Raises(L.Callback):
-    """Raises an error after step 5."""
+    """Raises `error` after step 5."""
 
     def __init__(self, error: type[BaseException]) -> None:
         self.error = error
@@ -119,7 +119,7 @@ def test_attention_maps_of_every_sentence_and_kind(name: str, kinds: list[str], 
 
 
 def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Maps and captions show the cleaned source and the translation found by the module's own search, here a beam search."""
+    """Maps and captions show the cleaned source and the translation that the module's own search finds (here, beam search)."""
     module = translator(vocabulary, beam=3)
     captions, rows = [], []
 
@@ -227,7 +227,7 @@ def output(console: Console) -> str:
 
 @pytest.fixture(autouse=True)
 def log_to_caplog(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Propagates our log to the root logger, which caplog reads, because another test may have disabled propagation."""
+    """Makes our logger propagate to the root logger, which caplog reads. Another test may have disabled propagation."""
     monkeypatch.setattr(logging.getLogger("entente"), "propagate", True)
     caplog.set_level(logging.INFO, "entente")
 
@@ -290,7 +290,7 @@ def test_best_bleu_survives_a_resume(vocabulary: Vocabulary, tmp_path: Path, cap
 def test_the_time_of_training_ends_with_training(
     vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The recorded seconds of training do not include the final evaluation."""
+    """The recorded training time does not include the final evaluation."""
     saving = Checkpoints(tmp_path, CheckpointSettings())
     fit(translator(vocabulary, max_steps=2), tmp_path, saving)
     trained = saving.seconds

@@ -1,4 +1,4 @@
-"""Tests that a checkpoint is read as data only, and only if it is unchanged since it was written."""
+"""Tests that reading a checkpoint never runs code, and that a checkpoint altered since it was written is refused."""
 
 import contextlib
 import os
@@ -94,7 +94,7 @@ def test_a_truncated_file_is_refused(saved: Path, share: float) -> None:
 
 
 class Writes:
-    """Creates a file when it is unpickled."""
+    """Creates the file `path` when an instance is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -121,7 +121,7 @@ def test_a_pickle_that_would_write_a_file_does_not(saved: Path, tmp_path: Path) 
 
 
 def setter(key: str, value: object) -> Callable[[dict[str, Any]], None]:
-    """Returns a function that sets the entry at `key`, a path with slashes, or removes the entry if the value is None."""
+    """Returns a function that sets the entry at `key` (a path with slashes) to `value`, or removes it if `value` is None."""
 
     def edit(content: dict[str, Any]) -> None:
         *path, last = key.split("/")
@@ -136,10 +136,10 @@ def setter(key: str, value: object) -> Callable[[dict[str, Any]], None]:
 
 
 def forge(content: Any, path: Path) -> None:
-    """Writes a checkpoint as an attacker would: with a valid checksum, if one can be computed for this content."""
+    """Writes `content` to `path` as an attacker would, with a valid checksum if one can be computed."""
     try:
         right = checksum(content)
-    except Exception:  # an exception of any kind, since the content can be anything
+    except Exception:  # `content` can be anything, so checksum() can raise anything
         right = "0" * 64
     with path.open("wb") as file:
         torch.save({**content, CHECKSUM: right} if isinstance(content, dict) else content, file)
@@ -155,21 +155,21 @@ def forge(content: Any, path: Path) -> None:
         (setter(f"{ENTRY}/config/model/d_hidden", 10**9), "model.d_hidden=1000000000"),
         (setter(f"{ENTRY}/config/model/d_hidden", 4096), "but the model needs"),  # refused before memory is allocated
         (setter(f"{ENTRY}/config/model/d_hiden", 11), "did you mean model.d_hidden?"),
-        (setter(f"{ENTRY}/config/model", ["birnn"]), "of the wrong kind"),
+        (setter(f"{ENTRY}/config/model", ["birnn"]), "is missing or invalid"),
         (setter(f"{ENTRY}/config", None), "a part of the checkpoint is missing"),
         (setter(f"{ENTRY}/vocabulary/src", torch.zeros(9, dtype=torch.uint8)), "the tokenizer is damaged"),
         (setter("state_dict", None), "a part of the checkpoint is missing"),
         (setter("state_dict/model.output.weight", None), "output.weight is missing"),
         (setter("state_dict/model.extra", torch.zeros(3)), "extra is not in the model"),
-        (setter("state_dict/model.cell.bias_ih", torch.zeros(1).expand(33)), "cell.bias_ih"),  # one number expanded to 33
+        (setter("state_dict/model.cell.bias_ih", torch.zeros(1).expand(33)), "cell.bias_ih"),  # 33 elements share one number
         (setter("state_dict/model.cell.bias_ih", torch.zeros(34)), r"has shape \(34,\), but the model needs \(33,\)"),
-        (setter("state_dict/model.cell.bias_ih", "zeros"), "of the wrong kind"),
+        (setter("state_dict/model.cell.bias_ih", "zeros"), "is missing or invalid"),
         (setter(f"{ENTRY}/schema", "x" * 10**6), f"its format is x{{77}}\\.\\.\\., but this version reads format {SCHEMA}"),
         (setter(f"{ENTRY}/schema", torch.tensor([1, 2])), "its format is Tensor"),
         (setter(f"{ENTRY}/config/model/name", ["birnn"]), r"model\.name=\[birnn\]: choose one of"),
-        (setter(f"{ENTRY}/config", ["model"]), "of the wrong kind"),
-        (setter(f"{ENTRY}/config/model", 7), "of the wrong kind"),
-        (setter("global_step", "\x1b[2J"), "of the wrong kind"),
+        (setter(f"{ENTRY}/config", ["model"]), "is missing or invalid"),
+        (setter(f"{ENTRY}/config/model", 7), "is missing or invalid"),
+        (setter("global_step", "\x1b[2J"), "is missing or invalid"),
         (setter(f"{ENTRY}/vocabulary/src", torch.zeros(1, dtype=torch.uint8).expand(10**12)), "not a dense tensor"),
         (setter(f"{ENTRY}/vocabulary/src", torch.zeros(1, dtype=torch.uint8).as_strided((10**12, 1), (0, 1))), "not a dense"),
     ],
@@ -186,7 +186,7 @@ def test_foreign_and_changed_checkpoints_are_refused_in_one_line(
 
 
 def content_with_shared_memory(n_layers: int, d_ff: int, folder: Path) -> dict[str, Any]:
-    """Returns the content of a Transformer's checkpoint in which all weights share one block of memory."""
+    """Returns the content of a Transformer checkpoint whose weights all share one block of memory."""
     pairs = Dataset.from_dict({"src": ["un deux trois", "trois"], "tgt": ["one two three", "three"]})
     vocabulary = Vocabulary.train(pairs, vocab_size=300, type="bpe", joint=True, cache_dir=folder)
     config = {**MODEL["transformer"], "n_layers": n_layers, "d_ff": d_ff}
@@ -216,7 +216,7 @@ def test_weights_that_share_memory_are_refused_before_the_model_allocates_its_ow
 def test_a_model_beyond_memory_is_refused_before_it_is_made(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1}
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
-    with pytest.raises(InputError, match=r"model: its [\d,]+ parameters take 0 GB, but this machine has 0 GB; make it smaller"):
+    with pytest.raises(InputError, match=r"model: its [\d,]+ parameters take 0 GB, but the device has 0 GB; make it smaller"):
         load(str(saved))
 
 
@@ -231,7 +231,7 @@ def test_a_list_that_repeats_itself_exponentially_is_refused(saved: Path) -> Non
 
 
 class Reserves:
-    """Allocates `size` bytes when it is unpickled, even by torch's restricted reader."""
+    """Allocates `size` bytes when an instance is unpickled, even by torch.load(weights_only=True)."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -290,7 +290,7 @@ ODD_VALUES: dict[str, Callable[[], Any]] = {
     "an empty list": lambda: [],
     "an empty mapping": lambda: {},
 }
-# Paths to entries of a checkpoint, as tuples of nested keys. The test tries odd values at each of these paths.
+# Paths to entries of a checkpoint, as tuples of nested keys. The test below sets each of these entries to odd values.
 PLACES = [
     (),
     (ENTRY,),
@@ -315,7 +315,7 @@ PLACES = [
 
 @pytest.fixture(scope="module")
 def genuine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """Returns a folder for checkpoints, and the content of a valid checkpoint."""
+    """Returns a folder for checkpoints and the content of a valid checkpoint."""
     folder = tmp_path_factory.mktemp("genuine")
     return folder, content("birnn", folder)
 
@@ -344,7 +344,7 @@ def test_any_value_anywhere_in_a_checkpoint_is_refused_in_one_line_or_harmless(
 
 
 def _with(whole: Any, place: tuple[Any, ...], value: Any) -> Any:
-    """Returns a copy of `whole` with `value` at `place`, a sequence of nested keys."""
+    """Returns a copy of `whole` with the entry at `place` (a tuple of nested keys) set to `value`."""
     if not place:
         return value
     return {**whole, place[0]: _with(whole.get(place[0]), place[1:], value)}
@@ -401,7 +401,7 @@ def _copy(value: Any) -> Any:
 
 
 def test_a_checkpoint_holds_no_other_kind_of_value() -> None:
-    with pytest.raises(TypeError, match="not a set"):
+    with pytest.raises(TypeError, match="but a is a set"):
         checksum({"a": {1}})
 
 

@@ -1,4 +1,4 @@
-"""Tests commands as a user types them: all mistakes are reported together, one line each, with exit code 2."""
+"""Tests commands as a user types them. All mistakes are reported at once, on one line each, with exit code 2."""
 
 import copy
 import logging
@@ -37,13 +37,13 @@ Command = Callable[..., Ended]
 
 
 def check(config: dict[str, Any]) -> list[str]:
-    """Returns the problems in the parts `optim` and `search` only. The tests use this function as a command's check."""
+    """Returns the problems in the sections `optim` and `search` only. Tests pass this function to `command` as `check`."""
     return [*problems(Optim, "optim", config.get("optim", {})), *problems(Search, "search", config["search"])]
 
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Returns a function that runs a command line, as in command("train", "seed=2"), with `act` as the command's body."""
+    """Returns a function that runs a command, as in command("train", "seed=2"). Its argument `act` is the command's body."""
 
     def called(name: str, *overrides: str, act: Callable[[Any], None] = lambda config: None, **options: Any) -> Ended:
         ran: list[dict[str, Any]] = []
@@ -123,7 +123,7 @@ def test_help_and_unknown_keys_are_answered_without_torch(arguments: list[str], 
             0,
             r"n=3 +number of sentences; a whole number from 0 to\n +1000\n(.|\n)+seed=2",
         ),
-        (["help", "train", "model=birnn"], 0, r"model.d_hidden=256 +width of each direction"),
+        (["help", "train", "model=birnn"], 0, r"model.d_hidden=256 +state width of the decoder"),
         (["trace", "help"], 0, "  entente trace example=true\n"),
         (["train", "--model", "birnn"], 2, "error: --model birnn: settings are written without dashes; write model=birnn\n$"),
         (["train", "seed=2", "--max-steps=5"], 2, "error: --max-steps=5: .+; write trainer.max_steps=5\n$"),
@@ -243,7 +243,7 @@ def test_a_value_that_is_surely_valid_is_never_refused() -> None:
             reduce(lambda node, name: node[name], part.split(".") if part else [], given)[last] = value
             if is_surely_valid(key, "train", given):
                 accepted += 1
-                RunSettings.of(given)  # raises InputError if it is refused
+                RunSettings.of(given)  # raises InputError if `given` is refused
     assert accepted > 100
 
 
@@ -314,7 +314,7 @@ def test_a_fault_of_the_program_is_not_taken_for_one_of_the_user(command: Comman
 
 
 def write_run(tmp_path: Path, config: str) -> str:
-    """Creates the directory of a run, with `config` as its config.yaml, and returns its path."""
+    """Creates a run directory whose config.yaml contains `config`, and returns the directory's path."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text(config, encoding="utf-8")
     return str(tmp_path / "run")

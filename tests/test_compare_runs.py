@@ -1,4 +1,4 @@
-"""Tests the comparison of runs that form no suite: differing settings, grouping by seed, and the analysis of errors."""
+"""Tests the comparison of runs outside a suite: their differing settings, their grouping by seed, and the error analysis."""
 
 import random
 import subprocess
@@ -34,7 +34,7 @@ BASE: dict[str, Any] = {
 
 
 def write(folder: Path, name: str, damage: float = 0.1, **changes: Any) -> Path:
-    """Writes a finished run and returns its directory. `changes` replace settings of BASE: KEY=... or PART__KEY=..."""
+    """Writes a finished run and returns its directory. `changes` (KEY=... or PART__KEY=...) replace settings of BASE."""
     config = yaml.safe_load(yaml.safe_dump(BASE)) | {"name": name}
     for key, value in changes.items():
         part, _, last = key.rpartition("__")
@@ -156,7 +156,7 @@ def test_words_by_frequency_by_hand() -> None:
     rows = by_frequency(trained, reference, one, other, reference & one, reference & other)
     numbers = {row["frequency"]: (row["words"], row["right"], row["precision"], row["recall"], row["f"]) for row in rows}
     assert numbers == {
-        "0": (0, [0, 0], [0, 0], [0, 0], [0, 0]),  # "emu", which is neither in the training text nor in the reference
+        "0": (0, [0, 0], [0, 0], [0, 0], [0, 0]),  # "emu" is neither in the training text nor in the reference
         "1": (1, [0, 1], [0, 1], [0, 1], [0, 1]),
         "4": (1, [0, 0], [0, 0], [0, 0], [0, 0]),
         "5-9": (1, [1, 0], [1, 0], [1, 0], [1, 0]),
@@ -181,7 +181,7 @@ def test_the_sentences_that_differ_most_come_first() -> None:
 
 
 def files_of(folder: Path, lines: Mapping[str, str]) -> dict[str, Any]:
-    """Writes the parallel files of a corpus, and returns the `data` section of a configuration that reads these files."""
+    """Writes a parallel corpus (file names and their texts), and returns a `data` section that reads it."""
     for name, text in lines.items():
         (folder / name).write_text(text)
     sides = {part: {"src": f"{part}.fr", "tgt": f"{part}.en"} for part in ("train", "valid")}

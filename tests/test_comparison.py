@@ -101,7 +101,7 @@ def write_suite(root: Path, runs: Mapping[str, dict[str, Any] | None], states: M
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns the directory of a suite with a baseline and five variants. One is as good as the baseline, one is worse, one is
-    stuck on the plateau, one crashed without writing files, and one was killed for one of its two seeds."""
+    stuck on the plateau, one crashed without writing files, and one has a run (seed 2) that was killed."""
     damage = {"baseline": (0.1, 0.12), "twin": (0.11, 0.115), "damaged": (0.5, 0.6), "empty": (1, 1), "gone": None}
     runs: dict[str, dict[str, Any] | None] = {}
     for variant, shares in damage.items():
@@ -154,7 +154,7 @@ def test_scores_and_p_are_those_of_the_sacrebleu_command(root: Path, comparison:
 
 
 def test_holm_by_hand() -> None:
-    # In ascending order, the p values are multiplied by 4, 3, 2 and 1. A product below an earlier one is raised to it.
+    # The p values are sorted in ascending order and multiplied by 4, 3, 2 and 1. Each result is at least the previous one.
     assert holm({"d": 0.5, "b": 0.02, "a": 0.01, "c": 0.03}) == pytest.approx({"a": 0.04, "b": 0.06, "c": 0.06, "d": 0.5})
     assert holm({"a": 0.04, "b": 0.04}) == pytest.approx({"a": 0.08, "b": 0.08})
     assert holm({"a": 0.6, "b": 0.9}) == {"a": 1.0, "b": 1.0}
@@ -165,7 +165,7 @@ def test_p_is_corrected_for_the_variants_that_are_compared(comparison: Compariso
     ps = {row["variant"]: row["test p"] for row in comparison.rows if row["test p"] is not None}
     assert list(ps) == ["twin", "damaged", "empty", "half"]
     corrected = {row["variant"]: row["test p_holm"] for row in comparison.rows if row["variant"] in ps}
-    assert corrected == holm({variant: min(1.0, 2 * p) for variant, p in ps.items()})  # p is doubled to be two-sided
+    assert corrected == holm({variant: min(1.0, 2 * p) for variant, p in ps.items()})  # doubling makes p two-sided
 
 
 def test_p_of_equal_translations_is_1(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_only_seeds_that_have_a_baseline_are_compared(tmp_path: Path) -> None:
     assert other["test baseline"] == baseline and other["test difference"] == pytest.approx(own - baseline)
     assert other["verdict"] == "worse; 1 of 2 without a same-seed baseline"
     text = page(compared, suite)
-    said = f"baseline has BLEU {baseline:.1f} on test. −{baseline - own:.1f} BLEU (other): worse; "
+    said = f"baseline has BLEU {baseline:.1f} on test. other differs from it by −{baseline - own:.1f}: worse; "
     assert f"{said}1 of 2 without a same-seed baseline." in text
 
 
@@ -410,7 +410,7 @@ def test_a_single_seed_is_said_to_be_one(tmp_path: Path) -> None:
 
 
 class Page(HTMLParser):
-    """Collects from an HTML page the addresses that a browser would load, the ids, and the text outside scripts."""
+    """Parses an HTML page and collects the addresses that a browser would load, the ids, and the text outside scripts."""
 
     VOID = {"meta", "br", "img", "hr", "input", "link"}
 
@@ -451,14 +451,14 @@ def test_the_page_needs_nothing_but_itself(html: str) -> None:
     parsed = Page(html)
     assert parsed.open == [] and all(address.startswith("#") for address in parsed.loads)
     assert not re.search(r"url\((?!['\"]?#)|@import|<link|<iframe|fetch\(|XMLHttp", html)
-    assert len(parsed.ids) == len(set(parsed.ids)) > 10  # with equal ids, a chart could show a shape of another
+    assert len(parsed.ids) == len(set(parsed.ids)) > 10  # with duplicate ids, a chart could show the shapes of another chart
     assert {address.removeprefix("#") for address in parsed.loads} <= set(parsed.ids)
 
 
 def test_the_page_has_a_verdict_on_each_variant(html: str, comparison: Comparison) -> None:
     text = " ".join(" ".join(Page(html).text).split())
     assert all(row["variant"] in text and row["verdict"] in text for row in comparison.rows)
-    assert "Verdicts on the other 5: 2 worse, 1 without a difference shown, 1 never left the plateau, 1 crashed." in text
+    assert "Verdicts on the other 5: 2 worse, 1 not shown to differ, 1 never left the plateau, 1 crashed." in text
     assert re.search(r"Differences range from −\d\d\.\d BLEU \(empty\) to [+−]\d\.\d BLEU \(twin\)\.", text)
     assert "gone : crashed: seed 1: it crashed" in text
     assert "suite=<small>" in text and comparison.signature in text  # `<small>` is escaped

@@ -1,4 +1,4 @@
-"""Corpora are read from files into clean pairs; a file that cannot be read is reported in one line that locates the error."""
+"""Tests that files are read into clean pairs, and that an unreadable file is reported in one line that locates the error."""
 
 import gzip
 import inspect
@@ -30,7 +30,7 @@ def write(tmp_path: Path) -> Callable[..., Sides]:
 
 @pytest.fixture
 def read(tmp_path: Path, write: Callable[..., Sides]) -> Callable[..., Corpus]:
-    """Returns a function that reads a corpus of valid files. Its keyword arguments replace some files and settings."""
+    """Returns a function that reads a corpus from valid files. Keyword arguments of the function replace files and settings."""
     good = {
         "train": write("train", "un\ndeux\ntrois\n", "one\ntwo\nthree\n"),
         "valid": write("valid", "a\nb\n", "c\nd\n"),
@@ -96,7 +96,7 @@ GZ = gzip.compress(b"un\ndeux\ntrois\n" * 97, mtime=0)
             r"bad.en has more lines \(3\) than .*bad.fr \(2\): "
             "each line must be the translation of the same line in the other file$",
         ),
-        (b"\n \n\t", "bad.fr and .*bad.en: no sentence pair left after dropping empty, over-long and uneven ones$"),
+        (b"\n \n\t", "bad.fr and .*bad.en: no sentence pair is left after dropping empty, over-long and uneven ones$"),
         ("un\nété\nb".encode("latin-1"), "bad.fr, line 2: not UTF-8 text; "),
         (b"\xef\xbb\xbfa\n\xff\nc", "bad.fr, line 2: not UTF-8 text; "),
         ("a\nb\nc".encode("utf-16"), "bad.fr, line 1: not UTF-8 text; "),
@@ -132,11 +132,11 @@ def test_a_wrong_path_is_an_error(read: Callable[..., Corpus], tmp_path: Path) -
 
 @pytest.mark.parametrize("missing", ["???", None, ""])
 def test_a_missing_path_is_an_error(read: Callable[..., Corpus], missing: str | None) -> None:
-    with pytest.raises(InputError, match=r"^data\.valid\.tgt is not set: give the file, data\.valid\.tgt=FILE$"):
+    with pytest.raises(InputError, match=r"^data\.valid\.tgt is not set: give it as data\.valid\.tgt=FILE$"):
         read(valid={"src": "valid.fr", "tgt": missing})
-    with pytest.raises(InputError, match=r"^data\.train is not set: give the file, data\.train=FILE$"):
+    with pytest.raises(InputError, match=r"^data\.train is not set: give it as data\.train=FILE$"):
         read(train=missing)
-    with pytest.raises(InputError, match=r"^data\.train\.src is not set: give the file, data\.train\.src=FILE$"):
+    with pytest.raises(InputError, match=r"^data\.train\.src is not set: give it as data\.train\.src=FILE$"):
         read(train={"src": missing, "tgt": missing})
     with pytest.raises(InputError, match=r"^data\.test\.tgt is not set"):
         read(test={"src": "valid.fr", "tgt": missing})
@@ -199,18 +199,18 @@ def test_extra_text_is_trained_on_with_its_weight(
     assert corpus.train["tgt"][:] == ["one", "two", "three", "seven", "eight", "nine"]
     assert corpus.weights is not None and corpus.weights.tolist() == [1, 1, 1, 3, 3, 1]
     assert corpus.read == {"train": 7, "valid": 2} and corpus.dropped == {"train: empty": 1} and is_complete(corpus)
-    # If an extra text is given only as a path, its columns are those of data.columns.
+    # An extra text that is given as a path alone uses the columns in data.columns.
     light = read(extra={"x": "x.tsv", "more": write("more", "neuf", "nine")}, columns=swapped)
     assert light.train[:] == corpus.train[:] and light.weights is None
     assert light.digest() != corpus.digest()
     assert read(extra={"more": write("more", "neuf", "nine")}, weight=2).weights.tolist() == [2, 2, 2, 1]  # type: ignore[union-attr]
     for wrong, message in {
         "gone.tsv": "gone.tsv: no such file$",
-        "": r"^data\.extra\.x is not set: give the file, data\.extra\.x=FILE$",
+        "": r"^data\.extra\.x is not set: give it as data\.extra\.x=FILE$",
     }.items():
         with pytest.raises(InputError, match=message):
             read(extra={"x": wrong})
-    with pytest.raises(InputError, match="empty.fr and .*empty.en: no sentence pair left"):
+    with pytest.raises(InputError, match="empty.fr and .*empty.en: no sentence pair is left"):
         read(extra={"x": write("empty", "\n", "\n")})
 
 
@@ -237,11 +237,11 @@ def test_other_test_sets_are_added_to_the_one_held_out(
 
 
 def test_an_impossible_split_is_an_error(read: Callable[..., Corpus], write: Callable[..., Sides], numbers: Sides) -> None:
-    with pytest.raises(InputError, match=r"^data\.valid is not set: give the files"):
+    with pytest.raises(InputError, match=r"^data\.valid is not set: give it as "):
         read(valid=None)
-    with pytest.raises(InputError, match=r"^data.split.valid=80 data.split.test=7: of 86 pairs none is left for train; "):
+    with pytest.raises(InputError, match=r"^data.split.valid=80 data.split.test=7: of 86 pairs, none is left for train; "):
         read(train=numbers, valid=None, split={**SPLIT, "valid": 80})
-    with pytest.raises(InputError, match="of 3 pairs none is left for valid; pairs that share a sentence stay together$"):
+    with pytest.raises(InputError, match="of 3 pairs, none is left for valid; pairs that share a sentence stay together$"):
         read(train=write("one", "a\na\na", "b\nc\nd"), valid=None, split={"valid": 2, "test": 1, "seed": 1})
 
 
@@ -274,10 +274,10 @@ def test_one_file_of_pairs_replaces_two_on_the_command_line() -> None:
 
 
 def test_unusable_pairs_of_languages_are_refused(read: Callable[..., Corpus]) -> None:
-    with pytest.raises(InputError, match=r"^data\.src=fr data\.tgt=fr: source and target language are the same$"):
+    with pytest.raises(InputError, match=r"^data\.src=fr data\.tgt=fr: source and target are the same language$"):
         read(tgt="fr")
     for src, tgt in (("fr", "de"), ("en", "en")):
-        with pytest.raises(InputError, match=rf"^data\.src={src} data\.tgt={tgt}: the grammar has fr and en"):
+        with pytest.raises(InputError, match=rf"^data\.src={src} data\.tgt={tgt}: the grammar is for fr and en"):
             grammar(src, tgt, seed=1, train=2, valid=1, test=1)
 
 

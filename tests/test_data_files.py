@@ -1,4 +1,4 @@
-"""Files of pairs in every format give the same pairs, and a bad file is reported in one line that locates the error."""
+"""Tests that all file formats give the same pairs, and that a bad file is reported in one line that locates the error."""
 
 import csv
 import gzip
@@ -78,7 +78,7 @@ FORMATS: dict[str, tuple[Columns, Callable[[list[Pair]], bytes]]] = {
     "flat.parquet": (BY_NAME, lambda pairs: as_parquet(pairs, nested=False)),
     "nested.parquet": (BY_NAME, lambda pairs: as_parquet(pairs, nested=True)),
 }
-# Letters, characters that cleaning changes, and characters that a parser could take for a quote, a line end or a cell end.
+# Draws letters, characters that cleaning changes, and characters that a parser could take for quotes, line ends or cell ends.
 sentence = st.text("\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029,;\"'\\ \u00a0\u202fe\u0301éœ😀", max_size=7)
 
 
@@ -181,7 +181,7 @@ INVALID = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1
     ("name", "content", "columns", "message"),
     [
         ("x.tsv", "", BY_NUMBER, ": the file is empty$"),
-        ("x.tsv", "a\tb\n", BY_NAME, ": no column is named fr or src; say where .* data.columns.src=COLUMN data.columns.tgt="),
+        ("x.tsv", "a\tb\n", BY_NAME, ": no column is named fr or src; give data.columns.src=COLUMN data.columns.tgt="),
         ("x.tsv", "fr\tb\n", BY_NAME, ": no column is named en or tgt; "),
         ("x.csv", "fr;en\na;b\n", BY_NAME, ": no column is named fr or src; "),
         ("x.tsv", "fr\ten\n", Columns(("fr", "en"), "French", "en"), ": no column is named French; "),
@@ -192,7 +192,7 @@ INVALID = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1
         ("x.csv", 'a,b\nc,"d"e\n', BY_NUMBER, r", line 2: not valid CSV \("),
         ("x.csv", gzip.compress(b"a,b\n", mtime=0)[:-3], BY_NUMBER, ": damaged or truncated gzip file"),
         ("x.jsonl", GOOD + "{'fr': 1}\n", BY_NAME, ", line 2: not a JSON object; "),
-        ("x.json", "[\n" + GOOD + "]", BY_NAME, ", line 1: not a JSON object; each line must be one"),
+        ("x.json", "[\n" + GOOD + "]", BY_NAME, ", line 1: not a JSON object; each line must be an object"),
         ("x.jsonl", GOOD + "[" * 99_999, BY_NAME, ", line 2: not a JSON object; "),
         ("x.jsonl", GOOD + '"a"', BY_NAME, ", line 2: not a JSON object; "),
         ("x.jsonl", GOOD + "{}", BY_NAME, ", line 2: not a JSON object; "),

@@ -1,4 +1,4 @@
-"""Pairs are stored in Arrow unchanged, and a corpus is never held as Python strings all at once."""
+"""Tests that pairs are stored unchanged in Arrow, and that a corpus is never held all at once as Python strings."""
 
 import gc
 import hashlib

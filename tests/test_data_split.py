@@ -1,4 +1,4 @@
-"""A corpus is split without leaks: each sentence is in one part only."""
+"""Tests that a corpus is split without leaks, so that each sentence is in one part only."""
 
 import random
 

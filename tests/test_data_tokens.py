@@ -1,4 +1,4 @@
-"""Texts are encoded into token ids only once, in blocks of any size, and the ids of train are shared by processes and runs."""
+"""Tests that texts are encoded only once, in blocks of any size, and that processes and runs share the token ids of train."""
 
 import itertools
 import os
@@ -90,7 +90,7 @@ def corpus(pairs: Dataset) -> Corpus:
 
 @pytest.mark.parametrize("plain", [False, True])
 def test_stored_ids_are_those_in_memory(corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path, plain: bool) -> None:
-    vocabulary = Vocabulary.train(corpus.train, 290, "bpe", plain, plain_source=plain)  # sets `joint` and `plain_source`
+    vocabulary = Vocabulary.train(corpus.train, 290, "bpe", plain, plain_source=plain)  # `joint` is `plain` too
     memory = TranslationData(corpus, vocabulary, 211, seed=3)
     for _ in range(2):  # the first time, texts are encoded; the second time, ids are read from the cache
         stored = TranslationData(corpus, vocabulary, 211, seed=3, cache_dir=tmp_path)

@@ -1,6 +1,6 @@
 """Tests that training on N processes equals training on one process that accumulates N batches.
 
-Run as a script, this file trains each model, and records the gradients, logits and losses of all steps.
+When run as a script, this file trains each model and records the gradients, logits and losses of all steps.
 """
 
 import json
@@ -45,7 +45,7 @@ SETTINGS = [
 
 
 class Steps(L.Callback):
-    """Records the gradients and the loss of each step, and the logits that the model then gives for some validation pairs."""
+    """Records the gradients and the loss of each step, and the logits for some validation pairs after the step."""
 
     def __init__(self) -> None:
         self.gradients: list[dict[str, Tensor]] = []
@@ -67,7 +67,7 @@ class Steps(L.Callback):
 
 
 def gradient_descent(self: Optim, model: nn.Module, fused: bool = False) -> torch.optim.Optimizer:
-    """Returns SGD. Adam would turn the rounding error of a gradient that should be 0 into a step of full size."""
+    """Returns SGD, because Adam would take a full-size step for a gradient that is nonzero only because of rounding."""
     return torch.optim.SGD(model.parameters(), 0.5)
 
 
@@ -121,7 +121,7 @@ def test_processes_equal_one_that_accumulates_as_many_batches(
 
 
 def train_command(folder: Path, name: str, *more: str) -> list[str]:
-    """Returns the command that trains a small Transformer in the run `name`, with the further overrides `more`."""
+    """Returns the command that trains a small Transformer as the run `name`, with the additional overrides `more`."""
     return command([*write_corpus(folder), *SMALL["transformer"], *SETTINGS, f"output_dir={folder}", f"name={name}", *more])
 
 
@@ -134,7 +134,7 @@ def run_to_end(given: list[str], code: int = 0) -> str:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the directory of a run that two processes trained without interruption."""
+    """Trains an uninterrupted run with two processes, and returns its directory."""
     folder = tmp_path_factory.mktemp("whole")
     said = run_to_end(train_command(folder, "whole", "trainer.devices=2"))
     assert said.count("2 processes, threads in each: 1") == 1 and said.count("trained 14 steps") == 1  # only one process logs
@@ -161,8 +161,8 @@ def test_processes_draw_different_random_numbers(whole: Path) -> None:
 
 
 def start_until_checkpoint(given: list[str], run: Path, step: int) -> tuple[subprocess.Popen[str], list[int]]:
-    """Starts a command, and waits until the directory `run` has a checkpoint of this step. Returns the process and the ids of
-    its child processes."""
+    """Starts a command, and waits until it writes the checkpoint of `step` to the directory `run`, or ends. Returns the process
+    and the ids of its child processes."""
     process = subprocess.Popen(given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     while process.poll() is None and not (run / "checkpoints" / f"step-{step}.ckpt").exists():
         time.sleep(0.01)
@@ -211,9 +211,9 @@ def test_a_run_resumes_on_another_number_of_devices_if_its_steps_take_as_many_ba
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=90)
     said = run_to_end(command([f"resume={run}", "trainer.devices=3"]), code=2)
-    assert f"{run}: its steps take 2 batches" in said and "3 processes with trainer.accumulate=1 take 3; change one" in said
+    assert f"{run}: each of its steps takes 2 batches" in said and "3 processes with trainer.accumulate=1 take 3;" in said
     said = run_to_end(command([f"resume={run}", "trainer.devices=1", "trainer.accumulate=2"]))
-    assert "written by 2 process(es) and 1 resume it, so dropout will draw different random numbers" in said
+    assert "2 process(es) wrote the checkpoint and 1 will resume from it, so dropout will draw different random numbers" in said
     run_to_end(train_command(tmp_path, "unmoved", "trainer.devices=2", "model.dropout=0"))
     one, other = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("moved", "unmoved"))
     assert one["valid"]["nll"] == pytest.approx(other["valid"]["nll"], rel=1e-4)  # without dropout, only rounding differs

@@ -1,4 +1,4 @@
-"""CTranslate2 gives the same translations as torch, or the model is refused."""
+"""Tests that CTranslate2 gives the same translations as torch, and that the models it cannot run are refused."""
 
 import csv
 import json
@@ -32,7 +32,7 @@ from tiny import SMALL, VERBS, WORDS, write_corpus
 ctranslate2 = pytest.importorskip("ctranslate2")
 
 GREEDY, BEAM = Search(), Search(beam=5)
-# The ablations of the Transformer that CTranslate2 can run.
+# The Transformer ablations that CTranslate2 can run.
 SUPPORTED = {
     *("baseline", "layers_1", "layers_2", "layers_4", "one_head", "untied", "post_norm", "learned_positions", "no_positions"),
     *("no_dropout", "no_label_smoothing", "no_warmup"),
@@ -54,8 +54,8 @@ JOINT = Vocabulary(VOCABULARY.src, VOCABULARY.src, joint=True)
 
 
 def loaded(vocabulary: Vocabulary = VOCABULARY, name: str = "transformer", **changes: Any) -> Run:
-    """Returns an untrained model as if it had been loaded from a checkpoint. Noise is added to every parameter, so that no bias
-    is 0, no gain is 1 and the output is not uniform."""
+    """Returns a Run with an untrained model, as if it were loaded from a checkpoint. Noise is added to every parameter, so that
+    no bias is 0, no gain is 1 and the output is not uniform."""
     config = {"name": name, **(SIZES[name] if name == "transformer" else {}), **changes}
     model = build(config, vocabulary, seed=5).eval()
     generator = torch.Generator().manual_seed(5)
@@ -154,7 +154,7 @@ def test_positions_reach_as_far_as_a_search_can() -> None:
 
 
 def test_the_library_loads_the_written_model(tmp_path: Path) -> None:
-    """CTranslate2 loads the model in the data type in which it was written. Writing does not change the weights in torch."""
+    """CTranslate2 loads the model in the data type of the file. Writing does not change the weights in torch."""
     run = loaded()
     before = {name: value.clone() for name, value in run.model.state_dict().items()}
     for quantization, kind in ((None, "float32"), ("int8", "int8_float32")):
@@ -175,7 +175,7 @@ def test_a_beam_too_wide_for_the_vocabulary_is_refused() -> None:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder that holds a trained model, `run`, and a text to translate, `in.txt`."""
+    """Returns a folder with a trained run (`run`) and a text to translate (`in.txt`)."""
     folder = tmp_path_factory.mktemp("engine")
     settings = [*write_corpus(folder), *SMALL["transformer"], "optim.lr=5e-3", "optim.warmup=20", "views.attention=false"]
     settings += ["trainer.max_steps=120", "trainer.validate_every=120", "trainer.accelerator=cpu", "trainer.threads=1"]

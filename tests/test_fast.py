@@ -1,4 +1,4 @@
-"""The fast implementations compute the same results as the plain ones."""
+"""Tests that the fast implementations compute the same results as the plain ones."""
 
 import ctypes
 import inspect
@@ -191,7 +191,7 @@ def test_the_fused_attention_of_training_equals_the_steps(
     assert not called  # evaluation does not use the fused kernel
 
 
-# Arguments of attention that the fused kernel does not support, each with values other than its default.
+# Values of MultiHeadAttention's arguments, other than the defaults, that the fused kernel does not support.
 NOT_FUSED: dict[str, list[Any]] = {
     "d_k": [3, 5],  # not 4, because the default, None, means 4 in this layer
     "score": ["additive", "bilinear", "cosine"],
@@ -203,7 +203,7 @@ NOT_FUSED: dict[str, list[Any]] = {
 
 
 def fused_calls(layer: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Runs a training step as if the fused kernel were enabled, and returns the keyword arguments of the kernel's calls."""
+    """Calls the layer in training mode with fusion enabled on CPU, and returns the keyword arguments of the kernel's calls."""
     calls: list[dict[str, Any]] = []
     kernel = F.scaled_dot_product_attention
     monkeypatch.setattr(fast, "UNFUSED_DEVICES", set())
@@ -237,8 +237,8 @@ def test_every_argument_of_attention_is_passed_to_the_kernel_or_prevents_fusion(
     ],
 )
 def test_an_argument_added_later_prevents_fusion(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new argument of attention prevents fusion if its value is not the default. This also holds if the layer keeps the value
-    in a submodule, or only in the number or the shape of its parameters."""
+    """A new argument of MultiHeadAttention prevents fusion if its value is not the default, even if the layer keeps the value
+    only in a submodule, or in the number or the shape of its parameters."""
     source = inspect.getsource(MultiHeadAttention)
     names = vars(attention)
     monkeypatch.setitem(names, "MultiHeadAttention", MultiHeadAttention)
@@ -384,7 +384,7 @@ def test_the_largest_values_equal_those_of_a_sort(columns: int, k: int) -> None:
     values = torch.randperm(17 * columns).view(17, columns).float()
     values[3] = -torch.inf
     values[3, -2:] = torch.tensor([7.0, 3.0])  # row 3 has only two finite values, fewer than k = 5
-    values[5, 0], values[5, -1] = 1e6, 1e5  # the two largest are in the first group and the last, which may be shorter
+    values[5, 0], values[5, -1] = 1e6, 1e5  # the two largest are in the first and the last group; the last may be shorter
     found, at = largest(values, k)
     torch.testing.assert_close(found, values.sort(dim=1, descending=True).values[:, :k])
     torch.testing.assert_close(values.gather(1, at), found)

@@ -1,5 +1,5 @@
-"""After a fault (no disk space, no memory, unreadable files), there is one error message and no partly written file, and the
-resumed run ends with the same bits as a run without a fault.
+"""Tests that a fault (no disk space, no memory, unreadable files) causes one error message and leaves no partly written file,
+and that the resumed run ends with the same bits as a run without a fault.
 
 ALL_FAULTS=1 makes all candidates of `choose_operations` fail in turn, instead of only some of them.
 """
@@ -49,8 +49,8 @@ def choose_operations(operations: list[str], every: int) -> list[int]:
 
 
 def run_on_a_full_disk(command: str, folder: Path, n: int) -> tuple[Result, list[str]]:
-    """Runs a command and makes its n-th disk operation fail, or none if n is 0. Checks the error, and returns the result and
-    the operations."""
+    """Runs a command whose n-th disk operation fails (none if n is 0), checks the error message, and returns the result and the
+    disk operations."""
     disk = FullDisk(folder, n, for_good=n % 2 == 1)  # an odd n makes all later operations fail too
     with disk.mount():
         ended = run(command, folder)
@@ -75,7 +75,7 @@ def assert_files_are_complete(folder: Path) -> None:
         assert path.read_text().endswith("\n") and path.read_text().count("\n") in (24, 30)
 
 
-# If the datasets library cannot write a file, it leaves the file open, and the garbage collector warns when it closes the file.
+# If the datasets library fails to write a file, it leaves the file open. Garbage collection then closes it with a warning.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("every", [40, pytest.param(17, marks=pytest.mark.slow)])
 def test_training_on_a_full_disk(every: int, base: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tests of the embedded corpus: its splits, the grammar and spelling of its sentences, and their alignments."""
+"""Tests the embedded corpus: its splits, the grammar and spelling of its sentences, and their alignments."""
 
 import os
 import random
@@ -53,7 +53,7 @@ def parts() -> dict[str, list[Pair]]:
 
 @pytest.fixture(scope="module")
 def sample() -> list[Pair]:
-    """Returns 20,000 pairs, whose seed differs from that of the splits."""
+    """Returns 20,000 pairs that are generated with a different seed from that of the splits."""
     return take(20_000, seed=5)
 
 
@@ -167,7 +167,7 @@ def test_compositional_pairs_have_combinations_that_train_lacks(parts: dict[str,
 
 
 class Steered(Draft):
-    """A draft that picks one of its `wishes` with a probability of at least 0.9 whenever one is among the choices."""
+    """A draft that, if any of its `wishes` are among the choices, picks one of them with a probability of at least 0.9."""
 
     wishes: tuple[object, ...] = ()
 
@@ -503,13 +503,13 @@ def reviewed_words(side: str) -> set[str]:
 
 
 def spelled_words(pairs: Iterable[Pair], side: Side) -> set[str]:
-    """Returns the words that a dictionary can check: no punctuation, no numbers, and no fragments from elision or inversion."""
+    """Returns the words that a dictionary can check, without punctuation, numbers, or fragments from elision or inversion."""
     texts = {token.text for pair in pairs for token in pair.tokens(side)}
     return {text for text in texts if re.fullmatch(r"[^\W\d_]+(-[^\W\d_]+)*", text)}
 
 
 def unknown_words(words: set[str], dictionary: str) -> set[str]:
-    """Returns the words that are missing from hunspell's dictionary."""
+    """Returns the words that are missing from the given hunspell dictionary."""
     answer = subprocess.run(
         ["hunspell", "-i", "utf-8", "-d", dictionary, "-l"],
         input="\n".join(sorted(words)), capture_output=True, text=True, check=True, encoding="utf-8",

@@ -1,4 +1,4 @@
-"""Tests of scripts/growth.py: a small sweep from end to end, and the tables and plots of invented results."""
+"""Tests scripts/growth.py: a small sweep from end to end, and the tables and plots of invented results."""
 
 import itertools
 import json
@@ -192,7 +192,7 @@ def test_shares_of_multiplications() -> None:
 
 
 def invented_report(failed: bool) -> dict[str, Any]:
-    """Returns an invented growth.json: costs are proportional to x (to x² for widths). If `failed`, points at x = 400 fail."""
+    """Returns an invented growth.json with costs proportional to x (to x² for widths). If `failed`, points at x = 400 fail."""
     settings, points = config(), []
     costs = {"length": lambda x: 2 * x, "vocabulary": lambda x: x / 1000, "width": lambda x: (x / 100) ** 2}
     for (sweep, cost), line in itertools.product(costs.items(), settings["models"]):

@@ -1,4 +1,4 @@
-"""Tests the measurements of a corpus before training, and that repeated sentences, odd text and misaligned pairs are found."""
+"""Tests the measurements of a corpus, and the detection of repeated sentences, odd text and misaligned pairs."""
 
 import random
 from pathlib import Path
@@ -100,7 +100,7 @@ def test_shifted_pairs_score_worst_whichever_side_is_the_source() -> None:
     score = misalignment(src, tgt, 293)  # the last 14 pairs are not in train
     assert sorted(np.argsort(-score)[:5].tolist()) == wrong
     assert abs(np.median(score)) < 0.1 and score[wrong].min() > 0.6 > np.sort(score)[-6]
-    assert misalignment(tgt, src, 293) == pytest.approx(score, rel=0.01)  # other mismatched pairs set the scale of the scores
+    assert misalignment(tgt, src, 293) == pytest.approx(score, rel=0.01)  # the mismatched pairs that set the scale differ
 
 
 def test_a_corpus_without_a_clear_correspondence_is_not_judged() -> None:

@@ -1,4 +1,4 @@
-"""Tests the laws that every model obeys, whatever its layers. Equalities hold up to 1e-10 in float64."""
+"""Tests laws that every model obeys, regardless of its layers. Equalities hold up to 1e-10 in float64."""
 
 import inspect
 import math
@@ -204,7 +204,7 @@ def test_dropout_acts_in_training_only(name: str, src: Tensor, tgt: Tensor) -> N
 def test_each_dropout_is_called_once_per_place_and_its_output_is_used(name: str, src: Tensor, tgt: Tensor) -> None:
     model = small(name, spread=0.3, dropout=0.4, **({"attention_dropout": 0.2} if name == "transformer" else {}))
     calls: list[str] = []
-    doubled = -1  # index of the call whose output is doubled
+    doubled = -1  # index of the call whose output is doubled, or -1 for none
 
     def hook(path: str, output: Tensor) -> Tensor:
         calls.append(path)
@@ -322,8 +322,8 @@ def test_each_kind_of_parameter_starts_from_its_distribution(name: str) -> None:
 
 @pytest.mark.parametrize(("dtype", "rounding"), [(torch.bfloat16, 2**-8), (torch.float16, 2**-11)], ids=str)
 def test_a_model_in_a_narrow_type_computes_nearly_the_same(name: str, dtype: torch.dtype, rounding: float) -> None:
-    """In the types of `trainer.precision=bf16-true` and `16-true`, outputs differ from those in float64 by less than 5 times
-    the relative rounding error of the type, even for long sentences."""
+    """In bfloat16 and float16 (`trainer.precision=bf16-true` and `16-true`), the relative error of the outputs is less than 5
+    times the relative rounding error of the type, even for long sentences."""
     asked: dict[str, Any] = {"mask_value": -1e9} if name == "transformer" else {}
     model, narrow = small(name, spread=0.05, **asked), small(name, spread=0.05, **asked).to(dtype)
     src, tgt = sources(lengths=(307, 5, 101)), real_ids([3, 211], TGT_VOCAB, seed=2)

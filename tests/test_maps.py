@@ -1,4 +1,4 @@
-"""Recorded attention weights are the weights that the model used, and figures show them under the right labels."""
+"""Tests that recorded attention weights are those that the model used, and that figures label them correctly."""
 
 import math
 import warnings
@@ -98,7 +98,7 @@ def test_the_columns_cut_off_are_padding_and_exactly_zero(name: str, vocabulary:
 
 
 def test_weights_equal_those_recomputed_from_the_parameters(name: str, vocabulary: Vocabulary, ids: Any) -> None:
-    """The recorded weights equal weights computed here from the parameters and from the inputs of the projections."""
+    """The recorded weights equal those computed here from the parameters and the inputs of the projections."""
     model = build(name, vocabulary)
     inputs_of: dict[str, list[Tensor]] = {}
     for path, module in model.named_modules():
@@ -143,7 +143,7 @@ def test_weights_are_recorded_before_dropout(vocabulary: Vocabulary, ids: Any) -
     for one, other in zip(*(record(m.train(), vocabulary, ids[0][1], ids[1][1]) for m in (plain, dropping)), strict=True):
         assert one.kind == other.kind and torch.equal(one.weights, other.weights)
     dropping.train()
-    for module in dropping.modules():  # now `record` cannot turn dropout off, and the weights must differ
+    for module in dropping.modules():  # now `record` cannot turn dropout off, so the weights must differ
         module.eval = lambda module=module: module  # type: ignore[method-assign]
     changed = record(dropping, vocabulary, ids[0][1], ids[1][1])
     assert not torch.equal(changed[0].weights, record(plain, vocabulary, ids[0][1], ids[1][1])[0].weights)

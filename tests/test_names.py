@@ -1,4 +1,4 @@
-"""No name that is given on the command line or in a file leads to a path outside the intended folder."""
+"""Tests that no name given on the command line or in a file leads to a path outside the intended folder."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""A new model needs only a file in models/, a line in models/__init__.py and a YAML file; then every command accepts it."""
+"""Tests that a model added with a file in models/, a line in models/__init__.py and a YAML file trains and translates."""
 
 import json
 import os
@@ -18,7 +18,7 @@ LINE = "from entente.models.mean import Mean as Mean\n"
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the folder of a copy of the project to which a model has been added."""
+    """Copies the project to a folder, adds a model to the copy, and returns the folder."""
     folder = tmp_path_factory.mktemp("checkout")
     for part in ("src", "configs", "scripts"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))

@@ -16,7 +16,7 @@ SETTINGS: dict[str, Any] = {"lr": 0.03, "momentum": 0.9, "weight_decay": 0.1}
 
 
 def layers() -> nn.ModuleDict:
-    """Returns linear layers with biases, whose matrices are wide, tall or square."""
+    """Returns linear layers with biases. Their weight matrices are wide, tall or square."""
     sizes = {"wide": (7, 5), "tall": (5, 11), "square": (5, 5), "another": (5, 5)}
     return nn.ModuleDict({name: nn.Linear(*size) for name, size in sizes.items()}).double()
 

@@ -1,4 +1,4 @@
-"""Tests that the command `attention` prints the source and the target, and writes a pair's pictures to a folder of its own."""
+"""Tests that `entente attention` prints the source and the target, and writes each sentence pair's pictures to a new folder."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tests the prompt of `entente translate` in a pseudo-terminal, and which words it reports as not seen in training."""
+"""Tests the prompt of `entente translate` in a pseudo-terminal, and the detection of words not seen in training."""
 
 import dataclasses
 import os
@@ -29,8 +29,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def type_keys(folder: Path, *keys: str) -> str:
-    """Opens the prompt in a pseudo-terminal, and returns all that the terminal shows. Whenever the last line is "fr> ", the
-    prompt waits for a sentence, and the next item of `keys` is typed."""
+    """Starts the prompt in a pseudo-terminal, types an item of `keys` each time it shows "fr> ", and returns everything that
+    the terminal shows."""
     terminal, its_side = pty.openpty()
     command = [sys.executable, str(ROOT / "scripts" / "translate.py"), "checkpoint=run", "accelerator=cpu"]
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
@@ -42,7 +42,7 @@ def type_keys(folder: Path, *keys: str) -> str:
             shown += more
             if left and shown.endswith(b"\nfr> "):
                 os.write(terminal, left.pop(0).encode())
-                shown += b"\n"  # so that the same prompt is not taken for the next one
+                shown += b"\n"  # so that this prompt is not answered twice
     except OSError:
         pass  # Linux reports the end of a pseudo-terminal as an error
     finally:

@@ -1,4 +1,4 @@
-"""Tests that a run that is stopped anywhere and resumed ends with the same bits as an uninterrupted run."""
+"""Tests that a run stopped at any point and resumed ends with the same bits as an uninterrupted run."""
 
 import json
 import os
@@ -78,23 +78,23 @@ def run(settings: list[str], tmp_path: Path) -> Run:
 
 @pytest.fixture(scope="module")
 def uninterrupted_run(settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Returns a function that trains a run without interruption, given its model and overrides. The results are cached, so the
-    same arguments train only once."""
+    """Returns a function that trains a run without interruption, given its model and overrides. Runs are cached, so a second
+    call with the same arguments does not train again."""
     folder = tmp_path_factory.mktemp("whole")
     return cache(lambda model, *more: train_run(settings, folder, model, "whole", *more))
 
 
 @pytest.fixture
 def own_corpus(tmp_path: Path) -> str:
-    """Writes a copy of the corpus to `tmp_path`, so that the test may change it. Returns the override that selects the copy."""
+    """Writes a copy of the corpus, which the test may change, to `tmp_path`. Returns the override that selects the copy."""
     write_corpus(tmp_path)
     return f"data.root={tmp_path}"
 
 
 @pytest.fixture
 def at_batch(monkeypatch: pytest.MonkeyPatch) -> AtBatch:
-    """Returns a function that, given n and `act`, makes training call `act` once, just before the n-th batch from then on. If
-    n is 0, `act` is never called."""
+    """Returns a function that, given n and `act`, makes training call `act` once, just before the n-th of the batches that
+    follow. If n is 0, `act` is never called."""
     original = Translator.training_step
 
     def arrange(n: int, act: Callable[[], None]) -> None:
@@ -132,7 +132,7 @@ def die() -> None:
 
 @pytest.fixture
 def interrupt(run: Run, at_batch: AtBatch) -> Callable[..., None]:
-    """Returns a function that trains a run and interrupts it with SIGTERM in the n-th batch."""
+    """Returns a function that, given n and the arguments of `run`, trains a run and interrupts it with SIGTERM in batch n."""
 
     def interrupt_run(n: int, *arguments: str, **named: str) -> None:
         at_batch(n, send(signal.SIGTERM))
@@ -203,8 +203,8 @@ def test_tensorboard_shows_every_point_once(run: Run, at_batch: AtBatch, tmp_pat
 
 
 def test_the_proof_of_an_ablation_does_not_change_training(settings: list[str], uninterrupted_run: Run, tmp_path: Path) -> None:
-    """A proof that draws random numbers does not change training. Otherwise, a run resumed before its first checkpoint would
-    train differently, since it does not repeat the proof."""
+    """A proof that draws random numbers does not change training. If it did, a run stopped before its first checkpoint would
+    train differently after being resumed, since resuming does not repeat the proof."""
 
     def prove(*_: object) -> dict[str, Any]:
         return {"drawn": [torch.rand(7).sum().item(), np.random.rand(), random.random()]}
@@ -216,7 +216,7 @@ def test_the_proof_of_an_ablation_does_not_change_training(settings: list[str], 
 
 
 def test_patience_comes_back(run: Run, uninterrupted_run: Run, interrupt: Run, tmp_path: Path) -> None:
-    more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # without progress, training stops at validation 3
+    more = ["optim.lr=1e-9", "trainer.patience=2", "trainer.max_steps=101"]  # BLEU never improves, so training stops at step 15
     whole = uninterrupted_run("birnn", *more)
     assert find_resume_point(whole, CheckpointSettings()).step == 15
     interrupt(12, "birnn", "stopped", *more)
@@ -235,8 +235,8 @@ def test_an_interrupt_before_the_first_step_says_so(run: Run, uninterrupted_run:
 
 
 def test_the_speed_is_that_of_the_whole_training(run: Run, uninterrupted_run: Run, interrupt: Run) -> None:
-    """The speed includes steps that were not logged and steps before an interrupt, and resuming a finished run does not change
-    the speed."""
+    """The reported speed covers all steps, including unlogged steps and steps before an interrupt. Resuming a finished run does
+    not change it."""
     rarely = "trainer.log_every=100"
     whole = uninterrupted_run("birnn", rarely)
     interrupt(9, "birnn", "stopped", rarely)
@@ -324,7 +324,7 @@ def test_the_mean_does_not_depend_on_where_a_run_was_stopped(
 def test_steps_whose_checkpoints_are_lost_are_trained_again(
     run: Run, uninterrupted_run: Run, at_batch: AtBatch, tmp_path: Path, capsys: Capture
 ) -> None:
-    """A run that lost a checkpoint ends with the same bits and the same TensorBoard points as a run without the loss, even if
+    """A run that lost a checkpoint ends with the same bits and the same TensorBoard points as a run that lost none, even if
     the process dies in a repeated step."""
     whole = uninterrupted_run("birnn", *AVERAGED)
     for name, spoil, said in (
@@ -347,8 +347,8 @@ def test_steps_whose_checkpoints_are_lost_are_trained_again(
 
 
 def test_only_the_checkpoints_of_the_mean_are_required(run: Run, interrupt: Run, tmp_path: Path) -> None:
-    """A run of 30 steps that was stopped at step 26 needs checkpoint 24 for its mean. If patience may end the run at step 27,
-    it needs checkpoint 20 too."""
+    """A run of 30 steps that was stopped at step 26 needs checkpoint 24 for its mean. If early stopping may end the run at step
+    27, checkpoint 20 is needed too."""
     interrupt(26, "birnn", "a", *AVERAGED)
     saved = [*steps(tmp_path / "a" / "checkpoints").values()]
     assert [path.stem for path in saved] == ["step-16", "step-20", "step-24", "step-26"]
@@ -361,8 +361,8 @@ def test_only_the_checkpoints_of_the_mean_are_required(run: Run, interrupt: Run,
 
 
 def test_the_end_is_always_validated(run: Run, uninterrupted_run: Run, interrupt: Run) -> None:
-    """The last step is validated exactly once, whatever validate_every and accumulate are, and even if the run is stopped in
-    that step."""
+    """Validation runs exactly once after the last step, whatever validate_every and accumulate are, and even if the run is
+    stopped in the last step."""
     for name, validate_every, expected, more in (
         ("never", 1000, [STEPS], []),
         ("once", STEPS, [STEPS], []),
@@ -390,7 +390,7 @@ def test_a_run_resumes_only_with_the_text_it_began_with(
 ) -> None:
     whole = uninterrupted_run("birnn")
     interrupt(4, "birnn", "a", own_corpus)
-    if not digest:  # the checkpoints of older versions have no digest of the text
+    if not digest:  # checkpoints of older versions have no digest of the text
         for path in steps(tmp_path / "a" / "checkpoints").values():
             content = read(path)
             content["entente"].pop("text", None)
@@ -424,7 +424,7 @@ def test_a_changed_test_set_changes_only_its_own_score(
 
 
 def test_a_mean_as_good_as_the_best_is_the_model(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mean with the same score as the best checkpoint is chosen, whether single precision rounds the score up or down."""
+    """A mean of checkpoints that scores the same as the best one is chosen, whether float32 rounds the score up or down."""
     for score in (12.3, 12.7):
         monkeypatch.setattr(BLEUScore, "score", property(lambda self, score=score: score, lambda self, _: None), raising=False)
         averaged = run("birnn", "averaged", "checkpoint.average=2")
@@ -441,8 +441,8 @@ def test_a_clock_set_back_changes_nothing_that_tensorboard_shows(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """TensorBoard shows every point even if the clock is set back: within a run, before each of two resumes, and before an
-    evaluation is repeated."""
+    """TensorBoard shows every point even if the clock is set back during a run, before each of two resumes, and before a
+    repeated evaluation."""
     whole, now = uninterrupted_run("birnn"), time.time
 
     def set_back(days: int) -> None:
@@ -486,7 +486,7 @@ def test_a_random_state_that_this_machine_cannot_restore_is_named(caplog: pytest
     restore_random_state({**state, "cuda": [state["torch"]]})
     del state["mps"]  # older checkpoints lack this entry
     restore_random_state(state)
-    assert caplog.messages == ["the random state of cuda cannot be restored, so dropout draws other random numbers"]
+    assert caplog.messages == ["the random state of cuda cannot be restored, so dropout will draw different random numbers"]
 
 
 @pytest.mark.slow
@@ -508,7 +508,7 @@ def test_a_second_interrupt_quits_at_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", sorted(SMALL))
 def test_real_commands_stopped_at_random_moments(model: str, tmp_path: Path) -> None:
-    """With accumulation and averaging, resumed runs equal uninterrupted ones. `make soak` stops each model 30 times."""
+    """Resumed runs with accumulation and averaging equal uninterrupted ones. `make soak` stops 30 runs of each model."""
     numbers = [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]
     lines = list(compare_stopped_runs(model, tmp_path, numbers, random.Random(os.urandom(8))))
     assert all(line.startswith("equal") for line in lines), "\n".join(lines)

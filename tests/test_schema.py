@@ -178,7 +178,7 @@ def even(a: int, b: int) -> None:
 
 
 class Pair:
-    """A target with two related settings, `a` and `b`, and with an argument, `seed`, that the program itself passes."""
+    """A target with two related settings, `a` and `b`. The program, not the user, passes its argument `seed`."""
 
     relations = (even,)
 
@@ -263,7 +263,7 @@ def test_every_default_is_allowed(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_size_of_a_model_has_an_end(name: str) -> None:
-    """Each size has a maximum, so that the configuration in an untrusted checkpoint cannot demand all memory."""
+    """Each size has a maximum, so that the configuration in an untrusted checkpoint cannot make the program use all memory."""
     for key, setting in settings_of(MODELS[name]).items():
         for value in (10**12, -1):
             assert key == "mask_value" or refusal(setting.annotation, value), key  # mask_value is not a size

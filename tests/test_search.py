@@ -57,9 +57,9 @@ def naive_greedy(model: Seq2Seq, src: Tensor, limit: int) -> Scored:
 
 
 def naive_beam(model: Seq2Seq, src: Tensor, how: Search, limit: int) -> list[Scored]:
-    """Returns the `n_best` best sequences of a beam search of width K. Of the K best sequences of a step, those that have ended
-    become results. The next step extends the K best unended sequences. The search stops once K results score at least as much
-    as the best unended sequence. Sequences that are unended at the limit come after all ended ones."""
+    """Returns the `n_best` best sequences of a beam search of width K. At each step, the sequences among the K best that have
+    ended become results, and the K best unended sequences are extended. The search stops once K results score at least as much
+    as the best unended sequence. Sequences that are unended at the limit are ranked after all ended ones."""
 
     def score(s: Scored) -> float:
         return s.total / how.penalty(len(s.tokens))
@@ -186,14 +186,15 @@ class Table(Seq2Seq):
         return State(torch.zeros(src.size(0), dtype=torch.long), src)
 
     def decode(self, tgt: Tensor, state: State) -> tuple[Tensor, State]:
-        """Returns a row of the table for each token. `state.written` (B,) counts the tokens read before."""
+        """Returns a row of the table for each token. `state.written` (B,) counts the tokens already read."""
         return self.logits[state.written[:, None] + torch.arange(tgt.size(1))], State(state.written + tgt.size(1), state.source)
 
 
 @pytest.mark.parametrize(("length_penalty", "ends_at_once"), [(2.5, 0.55), (-1.5, 0.45)])
 def test_a_search_continues_while_an_unended_hypothesis_can_still_win(length_penalty: float, ends_at_once: float) -> None:
-    # A stopping rule that looks only at the current score of the best unended hypothesis would stop the first search after one
-    # token; a rule that looks only at the score of this hypothesis at the length limit would stop the second search.
+    # The stopping rule must consider the best score that the best unended hypothesis can still reach. A rule that used only its
+    # current score would stop the first search after one token. A rule that used only the score it would have at the length
+    # limit would stop the second search.
     e = 1e-9
     model = Table([[e, 1 - ends_at_once, ends_at_once, e], *[[e, 0.01, 0.99, e]] * 4])
     how = Search(beam=2, length_penalty=length_penalty, length_factor=0, length_offset=5)
@@ -201,7 +202,7 @@ def test_a_search_continues_while_an_unended_hypothesis_can_still_win(length_pen
 
 
 def test_a_search_stops_when_a_whole_beam_of_ended_hypotheses_scores_more_than_the_best_unended_one() -> None:
-    # After two tokens, [] and [1] have ended and score -0.69 and -1.01; [1, 1] scores -1.03, but would reach -0.43 later.
+    # After two tokens, [] and [1] have ended and score -0.69 and -1.01. [1, 1] scores -1.03 now, but could still reach -0.43.
     e = 1e-9
     model = Table([[0.05, 0.45, 0.5, e], [0.01, 0.49, 0.5, e], *[[e, 0.99, 0.01, e]] * 2, [e, 0.01, 0.99, e]])
     how = Search(beam=2, length_penalty=2.5, length_factor=0, length_offset=5)
@@ -295,7 +296,7 @@ def test_a_score_is_the_log_probability_over_the_penalty(name: str, beam: int, l
 def test_the_length_limit_is_that_of_each_sentence(name: str, beam: int) -> None:
     how = Search(beam, length_factor=1.5, length_offset=2)
     model, src = varied_model(name, V, 1), sources(1, V, LENGTHS)
-    found = search(model, src, how, BOS, eos=PAD)  # padding is never produced, so nothing ends
+    found = search(model, src, how, BOS, eos=PAD)  # padding is never produced, so no translation ends
     assert [len(n_best[0].tokens) for n_best in found] == [int(1.5 * n) + 2 for n in LENGTHS]
     assert not any(h.ended for n_best in found for h in n_best)
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end every command promptly, with the exit code of an interruption and no partly written file."""
+"""Ctrl-C and SIGTERM end every command promptly with the exit code of an interruption, and leave no partly written file."""
 
 import importlib
 import os
@@ -35,7 +35,8 @@ sys.exit(ended.code)
 
 
 def run_with_signal(command: str, folder: Path, function: str, n: int, number: int) -> tuple[Result, int]:
-    """Runs a command, sends a signal at the n-th call of a function, and returns the result and the number of calls."""
+    """Runs a command, sends the signal `number` at the n-th call of a function (never if n is 0), and returns the result and
+    the number of calls."""
     module, _, name = function.rpartition(".")
     owner = importlib.import_module(module)
     original, calls = getattr(owner, name), []
@@ -171,5 +172,5 @@ def test_a_second_ctrl_c_ends_a_translation_whose_batch_never_ends(folder: Path)
         process.stdout.read(1)
         while process.poll() is None:
             process.send_signal(signal.SIGINT)
-        # A further Ctrl-C may kill the interpreter while it exits; a shell reports this exit status as 130 too.
+        # A further Ctrl-C may kill the interpreter while it exits; a shell reports a death by SIGINT as 130 too.
         assert process.returncode in (130, -signal.SIGINT) and b"Traceback" not in process.stderr.read()

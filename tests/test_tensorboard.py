@@ -41,12 +41,12 @@ ENGLISH = ["The boy saw the summer.", "Where is my elder sister?", "He has eaten
 LEGIBLE = 7  # smallest legible font size in pixels
 STEP = 200
 TIMEOUT = 200.0  # seconds; long enough for a busy machine
-# For each of TensorBoard's views with images: the CSS selectors of a card, of the card's title and of its full-size button.
+# Maps each TensorBoard view with images to the CSS selectors of a card, the card's title and the card's full-size button.
 VIEWS = {
     "timeseries": ("image-card", "tb-truncated-path", "[aria-label='Toggle actual image size']"),
     "images": ("tf-image-loader", "[itemprop=name]", "[aria-label='Toggle actual size']"),
 }
-# For each view that shows runs: the CSS selector of its headings, and the text of the last heading.
+# Maps each view that shows runs to the CSS selector of its headings and the text of the last heading.
 HEADINGS = {
     "timeseries": (".group-title", "why"),
     "hparams": ("tf-hparams-table-view .table-header", "test BLEU"),
@@ -78,7 +78,7 @@ class Picture(NamedTuple):
         return cls(*map(tuple, image.evaluate(PICTURE)))
 
     def scale(self) -> float:
-        """Returns the smaller of the horizontal and the vertical scale of the image, or 0 if nothing is visible."""
+        """Returns the smaller of the horizontal and vertical scales of the image, or 0 if it is not loaded or not visible."""
         if not all(self.natural) or not all(self.seen[2:]):
             return 0.0
         return min(self.shown[0] / self.natural[0], self.shown[1] / self.natural[1])
@@ -222,7 +222,7 @@ def test_a_browser_shows_the_maps_with_legible_tokens(drawn: dict[str, Drawn], t
 
 @pytest.fixture
 def two_runs(tmp_path: Path) -> set[str]:
-    """Trains a baseline and an ablation as `make train` does, only smaller, and returns their names."""
+    """Trains a baseline and an ablation as `make train` does, but with small models, and returns the names of the runs."""
     root, configs = tmp_path / "outputs", str(MAKEFILE.parent / "configs")
     small = [*write_corpus(tmp_path), f"output_dir={root}", *SMALL["transformer"], "trainer.accelerator=cpu"]
     small += ["trainer.max_steps=4", "trainer.log_every=1", "search.length_factor=0.5", "views.attention=false"]

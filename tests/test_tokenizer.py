@@ -1,4 +1,4 @@
-"""Any text survives encoding and decoding. The same text gives the same tokenizer, whether trained or read from the cache."""
+"""Any text survives encoding and decoding. The same lines give the same tokenizer, whether trained or cached."""
 
 import itertools
 import logging

@@ -1,4 +1,4 @@
-"""A trace shows all that the attention computed, describes ablated models as they are, and leaves the model unchanged."""
+"""A trace shows every value that attention computes, describes ablated models correctly, and leaves the model unchanged."""
 
 import html
 import math
@@ -37,8 +37,8 @@ class Batch(NamedTuple):
 
 @pytest.fixture
 def batch() -> Batch:
-    """Returns two sentence pairs, the second shorter on both sides. Labels contain characters that Markdown, HTML and
-    rich would read as markup."""
+    """Returns two sentence pairs. The second is shorter on both sides. Labels contain characters that Markdown, HTML and Rich
+    would read as markup."""
     src = pad([real_ids([S], SRC_VOCAB, 1).tolist(), real_ids([4], SRC_VOCAB, 2).tolist()], PAD)
     tgt = pad([[BOS, *real_ids([T - 1], TGT_VOCAB, 3).tolist()], [BOS, *real_ids([2], TGT_VOCAB, 4).tolist()]], PAD)
     labels = [
@@ -55,8 +55,8 @@ def exact(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Table(NamedTuple):
-    """A table of a trace. The parts of a wide table are joined again. `title` gives the name and shape of the table,
-    and says which sentence, rows or columns it shows."""
+    """A table in a trace. The parts into which a trace splits a wide table are joined. `title` gives the name and shape of the
+    table, and says which sentence, rows or columns it shows."""
 
     title: str
     grid: list[list[str]]
@@ -142,12 +142,12 @@ def table_names(found: Trace) -> set[str]:
 
 
 def table_of(found: Trace, name: str, sentence: int = 0) -> Table:
-    """Returns the table with this name for the sentence with this index (from 0)."""
+    """Returns the table called `name` for the sentence at index `sentence`."""
     return [table for step in found.steps for table in step.tables if table.name == name][sentence]
 
 
 def text(found: Trace, title: str) -> str:
-    """Returns the formula and the sentences of the step with this title."""
+    """Returns the formula and the sentences of the step called `title`."""
     [step] = [step for step in found.steps if step.title == title]
     return " ".join([step.formula, *step.sentences])
 
@@ -157,7 +157,7 @@ def rms(x: Tensor, eps: float) -> Tensor:
 
 
 def rotate_by_position(x: Tensor) -> Tensor:
-    """Returns x (B, T, K) after rotation. Components i and i + K / 2 are taken as the real and the imaginary part of a complex
+    """Returns x (B, T, K) after rotation. Components i and i + K // 2 are taken as the real and the imaginary part of a complex
     number, which is rotated by an angle proportional to the position."""
     half = x.size(-1) // 2
     angle = torch.arange(x.size(-2))[:, None] * 10_000.0 ** (-torch.arange(half, dtype=x.dtype) / half)
@@ -166,8 +166,8 @@ def rotate_by_position(x: Tensor) -> Tensor:
 
 
 def recompute(model: Any, batch: Batch, kind: str) -> dict[str, list[Tensor]]:
-    """Returns the numbers in a Transformer's trace, by table name, for both sentences. They are recomputed from the parameters
-    of the layer; only the layer's inputs are taken from the model."""
+    """Recomputes the numbers in a Transformer's trace from the layer's parameters and from its inputs in a forward pass of the
+    model. Returns them by table name, for both sentences."""
     captured: dict[str, Any] = {}
     block = (model.encoder if kind == "encoder" else model.decoder)[LAYER - 1]
     name = "cross" if kind == "cross" else "self"
@@ -467,13 +467,13 @@ def test_a_value_that_was_not_captured_is_an_error(kind: str, name: str, batch: 
     monkeypatch.setattr(model, "decode", lambda tgt, state: (None, state))
     if kind == "encoder":
         monkeypatch.setattr(model, "encode", lambda src: None)
-    with pytest.raises(RuntimeError, match="was not seen"):
+    with pytest.raises(RuntimeError, match="were not called"):
         trace_of(model, batch, kind)
     other: Any = small(name, spread=0.3)
     attention = other.attention if name == "birnn" else other.decoder[LAYER - 1].cross_attention
-    if kind in ("cross", "alignment"):  # replace `forward`, so that the trace no longer describes it
+    if kind in ("cross", "alignment"):  # the trace describes only a `forward` that calls masked_fill
         monkeypatch.setattr(attention.weights, "forward", lambda scores, mask: torch.ones_like(scores))
-        with pytest.raises(RuntimeError, match="masked_fill was not seen"):
+        with pytest.raises(RuntimeError, match="masked_fill was not called"):
             trace_of(other, batch, kind)
 
 
@@ -489,7 +489,7 @@ def test_a_compiled_model_is_traced_uncompiled(batch: Batch) -> None:
         ("transformer", {}, {"kind": "alignment"}, "kind=alignment: .+ choose from encoder, decoder, cross"),
         ("transformer", {}, {"layer": 3}, "layer=3: choose from 1 to 2"),
         ("transformer", {}, {"head": 4}, "head=4: choose from 1 to 3"),
-        ("transformer", {}, {"step": 1}, "step=1: a Transformer takes all target steps at once; leave it null"),
+        ("transformer", {}, {"step": 1}, "step=1: a Transformer computes all target steps at once; leave step null"),
         ("birnn", {}, {"kind": "cross"}, "kind=cross: this model has no such attention; choose from alignment"),
         ("birnn", {}, {"layer": 2}, "layer=2: choose from 1 to 1"),
         ("birnn", {}, {"head": 2}, "head=2: choose from 1 to 1"),
@@ -506,7 +506,7 @@ def test_an_attention_that_is_not_there_is_refused(
     assert re.fullmatch(line, problem)
 
 
-# Ablated models are described as they are
+# Ablated models are described correctly
 
 
 def ablated_trace(batch: Batch, kind: str = "cross", **changes: Any) -> Trace:
@@ -665,7 +665,7 @@ def assert_follows_from_matrices(one: Trace) -> None:
 
 
 def assert_sum(line: str) -> None:
-    """Asserts that the calculation in a line has the result that the line gives, up to rounding."""
+    """Asserts that the calculation in a line gives the result stated in that line, up to rounding."""
     _, terms, result = line.rsplit(" = ", 2)
     terms = terms.replace("·", "*").replace("exp(-inf)", "0")
     assert eval(terms, {"exp": math.exp, "__builtins__": {}}) == pytest.approx(float(result), abs=0.006), line
@@ -722,14 +722,14 @@ WHOLE = "a whole number of at least 1 or null"
 BAD = [
     ("", "checkpoint is not set: give checkpoint=FILE, or example=true .+"),
     ("checkpoint=gone", "checkpoint=gone: no such file, .+"),
-    ("checkpoint=birnn.ckpt example=true", "checkpoint=birnn.ckpt: .+ leave out one of the two"),
+    ("checkpoint=birnn.ckpt example=true", "checkpoint=birnn.ckpt: .+ leave out checkpoint or example"),
     ("checkpoint=transformer.ckpt kind=both", "kind=both: choose one of encoder, decoder, cross, alignment or null"),
     ("checkpoint=transformer.ckpt head=0", f"head=0: give {WHOLE}"),
     ("checkpoint=birnn.ckpt step=9 target=Jane", r"step=9: choose from 1 to \d"),
     ("checkpoint=no_cross.ckpt", "kind=cross: this model has no such attention; choose from encoder, decoder"),
     ("checkpoint=birnn.ckpt sentence=' '", "sentence is empty: give one as sentence='...'"),
-    (f"checkpoint=birnn.ckpt sentence='{'chat ' * 2000}'", "sentence: 2,000 words are .+ split it"),
-    (f"checkpoint=birnn.ckpt target='{'chat ' * 2000}'", "target: 2,000 words are .+ split it"),
+    (f"checkpoint=birnn.ckpt sentence='{'chat ' * 2000}'", "sentence: a sentence of 2,000 words has .+ split it"),
+    (f"checkpoint=birnn.ckpt target='{'chat ' * 2000}'", "target: a sentence of 2,000 words has .+ split it"),
     ("example=true output=gone/trace.md", "output=gone/trace.md: cannot be written .+"),
     ("example=true output=trace.txt", r"output=trace.txt: give a name that ends in \.md"),
     ("example=lstm", "example=lstm: choose .+"),

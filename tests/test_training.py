@@ -70,7 +70,7 @@ def base(tmp_path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Returns the directory of a trained run of each model. Tests must not change these directories."""
+    """Trains a run of each model, and returns the directories of the runs by model. Tests must not change these directories."""
     base = overrides_in(tmp_path_factory.mktemp("runs"))
     return {model: trained(base, model) for model in SMALL}
 
@@ -109,8 +109,8 @@ def test_a_run_writes_all_its_files(base: list[str]) -> None:
     assert events.Scalars("when finished/test bleu")[-1].value == pytest.approx(metrics["test"]["bleu"])
 
 
-# The published learning rates after warm-up, divided by their peak, as functions of the step (from 0) and the number of steps.
-# Each key is the override that chooses the schedule. The cosine schedule is from Loshchilov & Hutter 2017.
+# Maps the override that chooses a schedule to its published learning rate after warm-up, divided by the peak, as a function of
+# the step (from 0) and the number of steps. The cosine schedule is from Loshchilov & Hutter 2017.
 DECAYS: dict[str, Callable[[int, int], float]] = {
     "optim.schedule=cosine": lambda step, steps: (1 + math.cos(math.pi * (step - 200) / (steps - 200))) / 2,
     "optim.schedule=inverse_sqrt": lambda step, steps: 200**0.5 * (step + 1) ** -0.5,  # Vaswani et al. 2017, section 5.3
@@ -236,7 +236,7 @@ def test_a_name_that_is_too_long_leaves_nothing_behind(base: list[str], tmp_path
     with pytest.raises(InputError, match="give the name of a folder"):
         trained(base, "birnn", f"name={'x' * 300}")
     assert not (tmp_path / "outputs").exists()
-    with pytest.raises(InputError, match="cannot create a directory of this name"):
+    with pytest.raises(InputError, match="cannot create a directory with this name"):
         new_run_directory(tmp_path / "outputs", "x" * 300, {})
     assert not (tmp_path / "outputs").exists()
 
@@ -244,9 +244,9 @@ def test_a_name_that_is_too_long_leaves_nothing_behind(base: list[str], tmp_path
 def test_overfit_memorises_one_batch(base: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     more = ["overfit=true", "trainer.max_steps=150", "trainer.validate_every=150", "optim.lr=1e-2", "data.batch.max_tokens=90"]
     run = trained(base, "transformer", *more)
-    [(split, scores)] = json.loads((run / "metrics.json").read_text()).items()  # one split, since all are the same batch
+    [(split, scores)] = json.loads((run / "metrics.json").read_text()).items()  # one split, since all splits are the same batch
     assert (split, scores["bleu"]) == ("valid", pytest.approx(100)) and scores["sentences"] < 23
-    assert f"overfit=true: memorises one batch of {scores['sentences']} pairs" in capsys.readouterr().out
+    assert f"overfit=true: memorising one batch of {scores['sentences']} pairs" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("model", "steps"), [("transformer", 5000), ("birnn", 3500)])
@@ -361,7 +361,8 @@ def test_each_language_may_have_pieces_of_its_own(base: list[str]) -> None:
 
 
 def test_all_attention_of_a_checkpoint_becomes_pictures(runs: dict[str, Path], tmp_path: Path) -> None:
-    """For each kind of attention, the command draws all heads and, if there are several, one large map, as PNG and as SVG."""
+    """For each kind of attention, the command draws all heads and, if there are several, a large map of one head or the mean.
+    It writes each picture as PNG and as SVG."""
     sentence = ["sentence='Le chat voit le chien.'"]
     for model, names in (("transformer", ["cross", "decoder", "encoder"]), ("birnn", ["alignment"])):
         folder = tmp_path / model
@@ -385,7 +386,7 @@ def test_all_attention_of_a_checkpoint_becomes_pictures(runs: dict[str, Path], t
 def test_attention_is_measured_against_a_users_own_links(
     model: str, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The written file holds the links of the best head, and the command reports their error rate."""
+    """The command writes the links of the best head to a file, and reports their alignment error rate."""
     for side, text in (("fr", "Le chat voit le chien .\nLe chat suit le garçon .\n"), ("en", "The cat sees .\nThe boy .\n")):
         (tmp_path / side).write_text(text)
     (tmp_path / "gold").write_text("0-0 1-1 2?2 5-3\n0?0 4-1 5-2\n")

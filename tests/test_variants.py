@@ -1,4 +1,4 @@
-"""Each ablation computes what its definition says, and breaks the laws that broken_laws.py lists for it and no others."""
+"""Each ablation computes what its definition says, and breaks exactly the laws that broken_laws.py lists for it."""
 
 import cmath
 import math
@@ -45,7 +45,7 @@ def test_the_modern_model_is_the_sum_of_its_parts() -> None:
     assert together == model_settings("modern") == {key: value for key, value in modern.items() if key != "defaults"}
 
 
-# Laws: each function returns how far a model is from obeying the law in its docstring
+# Laws. Each function returns by how much a model violates the law in the function's docstring
 
 
 def max_difference(actual: Tensor, expected: Tensor) -> float:
@@ -182,11 +182,14 @@ def test_without_dropout_training_computes_what_evaluation_does(name: str, src: 
 
 
 def has_no_effect(name: str, variant: str, path: str) -> bool:
-    """Returns whether a parameter cannot change the loss, because it is not used (the encoder without cross-attention), or only
-    adds a constant to all inputs of a softmax. In a softmax over keys, the bias of the key projection does so, unless keys are
-    rotated by their positions, which gives each key a different bias. In a softmax over queries, the biases of the query
-    projection and of the norm before cross-attention do so. No parameter does so with a softmax over the batch, additive or
-    cosine scores, or a finite mask value, nor in the BiRNN, whose projections have no biases."""
+    """Returns whether a parameter cannot change the loss. This is true of the source embedding and the encoder in a model
+    without cross-attention, and of parameters that add the same constant to all inputs of a softmax:
+
+    - over keys: the bias of the key projection, unless keys are rotated by position, which gives each key a different bias;
+    - over queries: the biases of the query projection and of the norm before cross-attention.
+
+    A softmax over the batch, additive or cosine scores, and a finite mask value leave no such parameters. The BiRNN has none,
+    since its projections have no biases."""
     if variant == "no_cross_attention" and path.startswith(("src_", "encoder")):
         return True
     if name == "birnn" or variant in {"additive_score", "cosine_score", "modern", "softmax_batch", "weak_mask"}:
@@ -342,7 +345,7 @@ def test_a_mask_value_near_zero_hides_nothing_and_a_very_low_mask_value_everythi
 
 
 def decode_by_blocks(model: Transformer, x: Tensor, y: Tensor, src_mask: Tensor | None, causal: Tensor | None) -> Tensor:
-    """Returns the hidden vectors of the decoder, computed block by block from the embedded source and target."""
+    """Returns the hidden vectors of the decoder, computed block by block from the embedded source x and target y."""
     for block in model.encoder:
         x = block(x, src_mask)
     memory = model.encoder_norm(x)

@@ -60,8 +60,8 @@ def test_folders_made_for_a_failed_write_are_removed(tmp_path: Path) -> None:
     assert [*tmp_path.rglob("*")] == [tmp_path / "kept"]
 
 
-# Imports every module of the package in a process where the package cannot import modules that only Unix has. Other packages
-# can still import them, because those packages check for Windows themselves.
+# This program imports every module of the package, but makes the import of Unix-only modules by the package fail. Other
+# packages can still import Unix-only modules, since those packages check for Windows themselves.
 WITHOUT_UNIX = """
 import builtins, importlib, pkgutil
 import_module = builtins.__import__

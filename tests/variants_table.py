@@ -1,4 +1,4 @@
-"""Writes a table of the ablations: their settings, where the code reads them, their proven effects, and the laws they break.
+"""Writes a table of each ablation's settings, the lines of code that read them, its proven effects and the laws it breaks.
 
 python tests/variants_table.py outputs/published/grammar outputs/published/grammar/variants.md
 """
@@ -18,7 +18,7 @@ from entente.console import escape
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "entente"
 ATTENTION, TRANSFORMER, BIRNN = "models/attention.py", "models/transformer.py", "models/birnn.py"
-# For each model and setting: the file whose code reads the setting, and how the line of code begins.
+# Maps each model and setting to the file that reads the setting and to the beginning of the line of code that does so.
 READ: dict[tuple[str, str], tuple[str, str]] = {
     ("transformer", "model.residual"): (TRANSFORMER, "self.residual = nn.ModuleDict({n: Residual(keep=n in residual"),
     ("transformer", "model.norm"): (TRANSFORMER, "self.before = nn.ModuleDict({n: norm_before(norm, d_model)"),
@@ -61,14 +61,14 @@ READ: dict[tuple[str, str], tuple[str, str]] = {
 
 
 def settings(variant: str) -> dict[str, object]:
-    """Returns the settings of the model and of the optimiser that an ablation changes."""
+    """Returns the model and optimiser settings that an ablation changes."""
     content = yaml.safe_load((ROOT / "configs" / "ablation" / f"{variant}.yaml").read_text(encoding="utf-8"))
     parts = {part: content[part] for part in ("model", "optim") if part in content}
     return {key: value for key, value in flat(parts) if "." in key}
 
 
 def line_that_reads(model: str, key: str) -> str:
-    """Returns the line of code that reads a setting, as FILE:LINE. Raises a ValueError unless there is exactly one."""
+    """Returns the line of code that reads a setting, as FILE:LINE. Raises ValueError unless there is exactly one."""
     file, beginning = READ[model, key]
     lines = (SOURCE / file).read_text(encoding="utf-8").splitlines()
     [number] = [i for i, line in enumerate(lines, 1) if line.strip().startswith(beginning)]
@@ -87,7 +87,7 @@ def row(proof: dict[str, Any], model: str, variant: str) -> list[str]:
 
 
 def table(published: Path, model: str) -> str:
-    """Returns a table of all variants of a model in the published suite."""
+    """Returns a table of the variants of a model in the published suite, without the baseline."""
     with gzip.open(published / model / "runs.jsonl.gz", "rt", encoding="utf-8") as lines:
         runs = map(json.loads, lines)
         proofs = {run["variant"]: run["proof"] for run in runs if run["seed"] == 1 and run["proof"]["differs"]}

@@ -100,7 +100,7 @@ class Bench:
 
     @cached_property
     def text(self) -> dict[str, Any]:
-        """The settings for JoeyNMT to read the data by itself: paths of text, tokenizer and vocabulary, and the batch size."""
+        """The settings with which JoeyNMT reads the data itself: paths of text, tokenizer and vocabulary, and batch size."""
         path, tokenizer, pieces = self.folder / "train", self.folder / "tokenizer.model", self.folder / "pieces.txt"
         vocabulary, train = self.data.vocabulary.tgt, self.data.corpus.train
         for side in ("src", "tgt"):
@@ -113,12 +113,12 @@ class Bench:
 
     @property
     def precision_reason(self) -> str:
-        """The reason to leave out a contestant that does not support the configured precision, or an empty string."""
+        """The reason to leave out contestants that support only PEER_PRECISIONS. Empty if the run uses one of these."""
         return "" if self.common["precision"] in PEER_PRECISIONS else f"measured in {' and '.join(PEER_PRECISIONS)} only"
 
     @property
     def cpu_only_reason(self) -> str:
-        """The reason to leave out a contestant that runs only on the CPU in float32, or an empty string."""
+        """The reason to leave out contestants that support only the CPU and float32. Empty if the run uses these."""
         return CPU_ONLY * (self.device != "cpu" or self.common["precision"] != "32-true")
 
     def ours(self, task: str, **settings: Any) -> Contestant:
@@ -142,7 +142,8 @@ class Bench:
         return self.peer("EOLE", "train_eole", "eole", self.batches)
 
     def peer(self, name: str, file: str, environment: str, settings: Mapping[str, Any]) -> Contestant:
-        """Returns a contestant that runs with the interpreter of another environment, or is left out if none is set."""
+        """Returns a contestant that runs in another Python environment. It is left out if no interpreter is set for this
+        environment, or if the run does not use the CPU in float32."""
         python = getattr(self.settings.peers, environment)
         left_out = self.cpu_only_reason or f"no interpreter given; set benchmark.peers.{environment}=PYTHON" * (python is None)
         return Contestant(name, script(file, python or ""), {**self.common, **settings}, left_out)
@@ -165,13 +166,14 @@ def training(bench: Bench, cases: set[str]) -> Iterator[Result]:
     if "transformer" in cases:
         yield case_result("transformer", "target tokens/s", found, notes=token_notes(found))
     if ceiling:
+        side = bench.settings.largest
         large = Measured(ceiling.about, bursts=[burst["large"] for burst in ceiling.bursts])
-        products = {"products of the same sizes": ceiling, f"product of {bench.settings.largest} cubed": large}
+        products = {"products of the same sizes": ceiling, f"product of {side} x {side} matrices": large}
         yield case_result("ceiling", "GFLOP/s", {OURS: found[OURS], **products}, count="gflop")
 
 
 def token_notes(found: Mapping[str, Measured]) -> dict[str, str]:
-    """Returns a note for each contestant that trained on more or fewer target tokens than ours, so its ratio is not exact."""
+    """Returns a note for each contestant that trained on more or fewer target tokens than ours: its ratio is inexact."""
     tokens = [burst["tokens"] for burst in found[OURS].bursts]
     others = (name for name, one in found.items() if one.bursts and [burst["tokens"] for burst in one.bursts] != tokens)
     return dict.fromkeys(others, "token counts differ from ours")
@@ -244,7 +246,7 @@ def decoding(bench: Bench, case: str) -> Result:
 
 def sorted_sources(path: Path, ids: list[list[int]], length: int, size: int = 100) -> dict[str, Any]:
     """Writes the sentences to a file in batches of `size`, longest first, and returns the settings of a contestant that decodes
-    them. The setting `longest` is a number of positions large enough for sources and for translations of `length` tokens."""
+    them. Their `longest` is a number of positions that suffices for the sources and for translations of `length` tokens."""
     ids = sorted(ids, key=len, reverse=True)
     parts = [ids[start : start + size] for start in range(0, len(ids), size)]
     sources = [collate(Rows(part), Rows(part), range(len(part))).src.numpy() for part in parts]

@@ -27,7 +27,7 @@ def training_operations(model: Mapping[str, Any], vocabulary: int, b: int, s: in
 
 
 def linear_layers(model: Mapping[str, Any], vocabulary: int, rows: int) -> dict[Product, int]:
-    """Returns the sizes of the products in a Transformer's linear layers for `rows` tokens, with the number of layers of each
-    size: four projections per attention, two layers per feed-forward network, and the output projection."""
+    """Returns how many linear layers of a Transformer compute a product of each size, for `rows` tokens. Each attention has
+    four such layers, and each feed-forward network has two; the output projection is another."""
     d, f, layers = model["d_model"], model["d_ff"], model["n_layers"]
     return {(rows, d, d): 12 * layers, (rows, d, f): 4 * layers, (rows, d, vocabulary): 1}

@@ -88,7 +88,7 @@ class Profile:
 
 
 def _enclosing(event: Any, name: str) -> Any:
-    """Returns `event` or the nearest event around it that has a name beginning with `name`. Returns None if there is none."""
+    """Returns `event` or the nearest event around it whose name begins with `name`, or None if there is no such event."""
     while event is not None and not event.name.startswith(name):
         event = event.cpu_parent
     return event

@@ -32,7 +32,7 @@ PROGRAMS = ("torch", "lightning", "numpy", "transformers", "ctranslate2", "sente
 
 
 def benchmark(config: Mapping[str, Any]) -> list[Result]:
-    """Measures the cases of a checked configuration, prints each result, and writes all results to `output`."""
+    """Measures the cases of a checked configuration, prints each result, and writes all to `output` if it is set."""
     settings = fill(Benchmark, "benchmark", config["benchmark"])
     run = add_defaults({key: value for key, value in config.items() if key not in ("benchmark", "resume")})
     prepare_process(run["trainer"]["threads"])
@@ -132,7 +132,7 @@ def write(output: Path, results: Sequence[Result], about: Mapping[str, Any], con
     write_json(output / "benchmark.json", {**about, "config": dict(config), "results": [asdict(r) for r in results]})
     notes = [
         f"{about['cpu']}, {about['threads']} threads, {about['device']}, {about['precision']}; commit {about['commit']}.",
-        f"Medians are over {about['pairs']} bursts (timed measurements), for which the programs took turns after a warm-up. "
+        f"Medians are over {about['pairs']} bursts (timed measurements) of each program. After a warm-up, they took turns. "
         "`ours / it` is the median ratio of our speed to the contestant's in the same round: above 1, ours is faster. Peak MB "
         "is the peak resident memory.",
         f"Made by: {about['command']}",

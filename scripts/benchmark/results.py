@@ -39,8 +39,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one case: the rows of the contestants that were measured, with figures in `unit`; the reasons why others
-    were left out, by contestant; and the unprocessed answers of those measured (`raw`)."""
+    """The result of one case. Each contestant that was measured has a row, with figures in `unit`, and its unprocessed answers
+    in `raw`. `left_out` gives the reasons for the others."""
 
     case: str
     unit: str
@@ -56,8 +56,8 @@ def ratios(ours: Sequence[float], other: Sequence[float]) -> list[float]:
 def case_result(
     case: str, unit: str, measured: Mapping[str, Measured], count: str | None = "tokens", notes: Mapping[str, str] | None = None
 ) -> Result:
-    """Returns the result of a case. The figure of a burst is the `count` in its answer (such as "tokens") per second or, if
-    `count` is None, its seconds."""
+    """Returns the result of a case. `count` is a key of a burst's answer, such as "tokens": the figure of the burst is this
+    value per second. If `count` is None, the figure is the burst's seconds."""
     there = {name: one for name, one in measured.items() if one.bursts}
     figures = {name: [b[count] / b["seconds"] if count else b["seconds"] for b in one.bursts] for name, one in there.items()}
     rows = []

@@ -1,7 +1,7 @@
 """The protocol between a contestant and the process that measures it: one line of JSON per message.
 
-The first line that a contestant reads has its settings. It answers once when it is set up, then once per request. Anything else
-that it prints goes to standard error. Imports only the standard library, because other programs import this module too.
+The first line that a contestant reads contains its settings. It answers once when it is set up, then once per request. Anything
+else that it prints goes to standard error. Imports only the standard library, because other programs import this module too.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""Measures the points of each sweep. Writes tables with the slope of each line (growth.md), plots (growth.png, growth.svg) and,
-after each point, all numbers with the settings and the versions (growth.json).
+"""Measures the points of each sweep. Writes growth.json (all measurements, the settings, the machine) after each point, and
+finally growth.md (tables with the slope of each plotted line) and plots (growth.png, growth.svg).
 
-Every point is measured in a separate process on the CPU, so that its peak memory does not include that of other points. For a
-model, the process trains on one batch of random ids and decodes it. For a corpus, the process reads generated text and takes
-one training step; a second process does the same with the caches that the first one wrote.
+Each point is measured on the CPU in a process of its own, so that other points do not affect its peak memory. For a model, the
+process trains on one batch of random ids and decodes it. A corpus has two points: a process reads generated text and takes one
+training step, then a second process does the same with the caches that the first has written.
 """
 
 import math
@@ -34,28 +34,29 @@ from entente.process import Threads
 from entente.training.run_directory import output_dir_problems
 from entente.training.settings import AtLeastOne, add_defaults
 
-HEADS, LAYERS = 4, 3  # the Transformer's heads per layer, and its layers in the encoder and in the decoder
+HEADS, LAYERS = 4, 3  # Transformer: heads per layer, and layers per stack (encoder, decoder)
 WORDS, PAIRS_PER_BLOCK = 50_000, 20_000  # number of different words in a generated corpus; pairs written at a time
 OTHER_LANGUAGE = str.maketrans("aeiou", "eioua")  # makes a target sentence from a source sentence by replacing vowels
 Length = Annotated[int, Interval(ge=2, le=MAX_PIECES)]
-Pieces = Annotated[int, Interval(ge=400, le=1_000_000)]  # SentencePiece needs 260 pieces and one per letter of the text
+Pieces = Annotated[int, Interval(ge=400, le=1_000_000)]  # SentencePiece needs 260 pieces, and one for each distinct letter
 Width = Annotated[int, Interval(ge=HEADS, le=8192), MultipleOf(HEADS), Field(description=f"a multiple of {HEADS} up to 8192")]
-Point = dict[str, Any]  # keys: sweep, x, line, and the measures or, if measuring failed, `failed` with the reason
+Point = dict[str, Any]  # keys: sweep, x, line, and either the measures or `failed`, the reason why there are none
 
 # The measures of a model and of a corpus, with their headings. The first three of each are plotted.
 MODEL_MEASURES = {"training": "training, µs a token", "decoding": "decoding, µs a token", "memory": "memory, MiB"}
 MODEL_MEASURES |= {"parameters": "parameters", **{part: f"{part}, % of multiplications" for part in PARTS}}
-CORPUS_MEASURES = {"ready": "prepared, s", "seconds": "end of the first step, s", "peak_mb": "memory, MiB"}
+CORPUS_MEASURES = {"ready": "corpus prepared, s", "seconds": "first step done, s", "peak_mb": "memory, MiB"}
 SWEEPS = {  # for each sweep: the setting that lists its points, the label of its x axis, its measures
     "length": ("lengths", "sentence length, tokens", MODEL_MEASURES),
     "vocabulary": ("vocabularies", "vocabulary, pieces", MODEL_MEASURES),
     "width": ("widths", "width", MODEL_MEASURES),
     "corpus": ("pairs", "corpus, pairs", CORPUS_MEASURES),
 }
-EXPLANATION = """Training is one step: forward, backward and Adam. Decoding is greedy, to the last token. Times are medians.
-Memory is the peak memory of a training process, without the memory of the imports (which only the corpus sweep includes). A
-corpus is prepared from two files of generated text, the first time without caches. Slopes are measured on logarithmic axes, at
-the beginning and the end of a line: 0 means constant cost, 1 means cost proportional to size."""
+EXPLANATION = """A training step is a forward pass, a backward pass and an update by Adam. Decoding is greedy and runs to the
+last token. A model's times are medians. Memory is the peak memory of training; only the corpus sweep includes the memory of the
+imports. A corpus consists of two files of generated text. Its times are counted from the start of the process, first without
+caches, then with them. Slopes are measured on logarithmic axes, at the beginning and at the end of a line: 0 means constant
+cost, and 1 means cost proportional to size."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +136,8 @@ def corpus_points(settings: Growth, pairs: int) -> list[Point]:
 
 
 def write_corpus(folder: Path, pairs: int) -> None:
-    """Writes src.txt and tgt.txt, word-for-word translations of each other. Words follow Zipf's law in Mandelbrot's form
-    (p ~ 1 / (rank + 2.7)), and frequent words are short. Lengths are log-normal, with a median of 12 words and a mean of 14."""
+    """Writes src.txt and tgt.txt, word-for-word translations of each other. Word frequencies follow the Zipf-Mandelbrot law
+    (p ~ 1 / (rank + 2.7)), and frequent words are short. Sentence lengths are log-normal, with median 12 and mean 14 words."""
     generator = np.random.default_rng(1)
     syllables = [a + b for a in "bcdfglmnprstv" for b in ("a", "e", "i", "o", "u", "é", "ou", "an")]
     by_length = chain.from_iterable(product(syllables, repeat=n) for n in (1, 2, 3))
@@ -164,7 +165,7 @@ def measure_points(settings: Growth) -> Iterator[Point]:
 
 
 def measure(config: dict[str, Any]) -> None:
-    """Measures every point, and writes growth.json after each one and the tables and plots at the end."""
+    """Measures every point. Writes growth.json after each point, and the tables and plots at the end."""
     settings, points = Growth(**config), list[Point]()
     report = {**machine(), "settings": asdict(settings), "points": points}
     console, folder = Console(stderr=True), path_of(settings.output)
@@ -191,7 +192,7 @@ def by_line(points: Sequence[Point], sweep: str) -> dict[str, list[Point]]:
 
 
 def slope(points: Sequence[Point], measure: str) -> str:
-    """Returns the slope of a line on logarithmic axes, at its beginning and at its end, as text."""
+    """Returns the slopes at the beginning and end of a line, on logarithmic axes, as text; a dash if it has too few points."""
     sound = [(point["x"], point[measure]) for point in points if "failed" not in point]
     slopes = [f"{math.log(y1 / y0) / math.log(x1 / x0) + 0.0:.2f}" for (x0, y0), (x1, y1) in pairwise(sound) if x0 < x1]
     return f"slope {slopes[0]}" + (f" to {slopes[-1]}" if len(slopes) > 1 else "") if slopes else "–"
@@ -200,9 +201,10 @@ def slope(points: Sequence[Point], measure: str) -> str:
 def table(report: Mapping[str, Any]) -> str:
     """Returns the content of growth.md."""
     settings = report["settings"]
-    head = "{cpu}, {cores} cores; torch {torch}, commit {commit}: `{command}`".format(**report)
+    head = "Measured by `{command}` at commit {commit}, with torch {torch}, on {cores} cores of {cpu}.".format(**report)
     usual = ", ".join(f"{name} {settings[name]}" for name in ("length", "vocabulary", "width"))
-    said = [f"# How cost grows\n\n{head}\n\n{EXPLANATION}\nUnless varied: {usual}; {settings['tokens']} tokens per batch.\n"]
+    fixed = f"Settings that a section does not vary have these values: {usual}, {settings['tokens']} tokens per batch."
+    said = [f"# How cost grows\n\n{head}\n\n{EXPLANATION}\n{fixed}\n"]
     for sweep, (_, words, measures) in SWEEPS.items():
         rows: list[list[str]] = [[words, "", *measures.values()]]
         for line, points in by_line(report["points"], sweep).items():

@@ -3,8 +3,8 @@
 import os
 from typing import TYPE_CHECKING, Any
 
-# Request 2 MB huge pages for torch's large tensors, so that every pass over memory needs fewer page table lookups. The Linux
-# kernel must be set to grant them on request. torch reads this variable once, when it is imported.
+# Request 2 MB huge pages for torch's large tensors, so that memory accesses cause fewer TLB misses. The Linux kernel grants
+# them if transparent huge pages are set to "madvise" or "always". torch reads this variable once, when it is imported.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 if TYPE_CHECKING:

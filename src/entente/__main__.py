@@ -1,7 +1,7 @@
 """The command `entente`, or `python -m entente`, which takes a verb, Hydra's flags, and overrides of the verb's configuration.
 
-Each verb has a configuration file in configs/, whose opening comment describes the verb, and a function that takes the verb's
-settings. The function is imported only after Hydra has applied the overrides, since the import takes seconds.
+The configuration file of a verb, configs/VERB.yaml, opens with a comment that describes the verb. The function that runs the
+verb takes its settings; it is imported only after Hydra has applied the overrides, since the import takes seconds.
 """
 
 import json
@@ -32,7 +32,8 @@ VERBS = {
     "corpus": ("entente_grammar.show:Show", "entente_grammar.show:show"),
 }
 HERE = Path(__file__).resolve().parent
-# configs/ is in the package (wheel) or at the top level (checkout). ENTENTE_CONFIGS passes the path to a suite's processes.
+# configs/ is in the package if installed as a wheel, or at the top level of a checkout. The environment variable
+# ENTENTE_CONFIGS passes its path to the processes that a suite starts.
 PLACES = [Path(os.environ.get("ENTENTE_CONFIGS", HERE / "configs")), HERE.parents[1] / "configs"]
 CONFIGS = next((folder for folder in PLACES if folder.is_dir()), PLACES[0])
 
@@ -66,7 +67,7 @@ def overview() -> str:
 def run_verb(verb: str, configs: Path = CONFIGS) -> None:
     """Runs a verb with the overrides in `sys.argv`."""
     os.environ["ENTENTE_CONFIGS"] = str(configs)
-    sys.argv[0] = f"entente {verb}"  # recorded in checkpoints and suites, also for `python -m entente`
+    sys.argv[0] = f"entente {verb}"  # the command recorded in checkpoints and suites, even for `python -m entente`
     if verb == "compare" and "help" not in sys.argv[1:]:  # the arguments before the first flag or setting are directories
         places = list(takewhile(lambda argument: "=" not in argument and not argument.startswith("-"), sys.argv[1:]))
         sys.argv[1 : 1 + len(places)] = [f"runs={json.dumps(places, ensure_ascii=False)}"] * bool(places)

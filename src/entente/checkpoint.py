@@ -1,6 +1,6 @@
 """Checkpoints: the weights, configuration, vocabulary and provenance of a run, in one file.
 
-The file is Lightning's own checkpoint, so that training can resume from it, plus our own entry and a SHA-256 of the content.
+The file is a Lightning checkpoint, so training can resume from it, with our own entry and a SHA-256 of the content added.
 It is read as data, never as code: torch loads it with `weights_only=True`, and the model is built from one of our classes.
 Before memory is allocated for the model, its arguments are checked, and its shapes are compared with those of the weights.
 """
@@ -42,22 +42,22 @@ log = logging.getLogger("entente")
 ENTRY = "entente"
 CHECKSUM = "sha256"
 SCHEMA = 2  # format 1 had no checksum
-READ_BY = "entente>=0.1"  # the versions that read this format, stored for the error message of other versions; see CHANGELOG.md
+READ_BY = "entente>=0.1"  # versions that can read this format, for the error message of those that cannot; see CHANGELOG.md
 MODEL_PREFIX = "model."  # prefix of the model's parameters in the LightningModule's state dict
-MAX_DEPTH = 50  # maximum levels of nesting in a checkpoint; ours have 10
-# Maximum number of bytes hashed per byte of the file. None is stored in 1 byte but hashed as 14, and tied weights are stored
-# once but hashed under each of their names.
+MAX_DEPTH = 50  # maximum depth of nesting in a checkpoint; ours have a depth of 10
+# Maximum number of bytes hashed per byte of the file. The value None is stored in 1 byte but hashed as 14, and tied weights
+# are stored once but hashed under each of their names.
 EXPANSION = 16
 DTYPES = {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool}
 STORAGES = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Byte", "Bool")
 ADVICE = "give one that this program wrote"
 GLOBALS = {"collections OrderedDict", "torch._utils _rebuild_tensor_v2", *(f"torch {name}Storage" for name in STORAGES)}
-RUNTIME = {"src_vocab", "tgt_vocab", "shared_vocab", "pad_id", "seed"}  # arguments that do not come from a configuration
+RUNTIME = {"src_vocab", "tgt_vocab", "shared_vocab", "pad_id", "seed"}  # model arguments that are not in `config["model"]`
 
 
 @dataclass(frozen=True)
 class Run:
-    """The content of a checkpoint, ready to translate: the model is in evaluation mode."""
+    """The content of a checkpoint, ready to translate, with the model in evaluation mode."""
 
     model: Seq2Seq
     vocabulary: Vocabulary
@@ -79,13 +79,13 @@ class Run:
         return f"{type(self.model).__name__} {src} -> {tgt}, {count:,} parameters, trained {self.step:,} steps"
 
     def new_words(self, source: str) -> list[str]:
-        """Returns the words of a sentence that are not in the training text; an empty list if `words` is empty."""
+        """Returns the words of a sentence that are not in the training text, or an empty list if `words` is empty."""
         return [word for word in distinct_words(source) if self.words and word not in self.words]
 
 
 def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2Seq:
-    """Builds the model that a configuration's `model` section describes, after checking it against the constructor's signature.
-    `attach` then replaces some of the model's methods, among them `loss`, with faster ones from fast/."""
+    """Checks `config`, the `model` section of a configuration, against the constructor's signature, and builds the model.
+    `attach` then replaces some of the model's methods, such as `loss`, with faster ones from fast/."""
     arguments = dict(config)
     if not isinstance(name := arguments.pop("name", None), str) or name not in MODELS:
         raise InputError(f"model.name={to_text(name)}: choose one of {', '.join(MODELS)}")
@@ -107,7 +107,7 @@ def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int, acceler
     count = parameter_count(planned)
     if (needed := copies * 4 * count) > (there := memory(accelerator)):
         raise InputError(
-            f"model: its {count:,} parameters take {needed / 1e9:,.0f} GB{' to train' * (copies > 1)}, but this machine has "
+            f"model: its {count:,} parameters take {needed / 1e9:,.0f} GB{' to train' * (copies > 1)}, but the device has "
             f"{there / 1e9:,.0f} GB; make it smaller by reducing its widths or n_layers"
         )
     return planned
@@ -115,7 +115,7 @@ def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int, acceler
 
 def entry(config: Mapping[str, Any], vocabulary: Vocabulary, text: str, words: str = "") -> dict[str, Any]:
     """Returns our entry in a checkpoint: plain values and tensors. text: the digest of the corpus. words: the distinct words of
-    its source sentences in train, one per line. Older checkpoints may lack either."""
+    the source sentences in train, one per line. Older checkpoints may lack `text` or `words`."""
     made_of = {"config": dict(config), "vocabulary": vocabulary.state(), "text": text, "words": words}
     return {"schema": SCHEMA, "read_by": READ_BY, "provenance": provenance(), **made_of}
 
@@ -137,10 +137,10 @@ def provenance() -> dict[str, str]:
 
 
 def refuse_other_text(path: Path, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raises InputError if the corpus (see `Corpus.digest`) or the vocabulary of this run, whose entry is `given`, differs from
-    that of the checkpoint, whose entry is `stored`. The weights fit only the stored vocabulary."""
+    """Raises InputError if this run's corpus (see `Corpus.digest`) or vocabulary differs from the checkpoint's: the weights fit
+    only the stored vocabulary. stored: the checkpoint's `entry`. given: the `entry` of this run."""
     if "text" not in stored:
-        log.info("%s has no digest of its text, so only its vocabulary is compared", path)
+        log.info("%s has no digest of its corpus, so only its vocabulary is compared", path)
     if stored.get("text", given["text"]) != given["text"]:
         wrong, give = "the training or validation text has changed since this checkpoint was written", "that text"
     elif checksum(stored["vocabulary"]) != checksum(given["vocabulary"]):
@@ -173,7 +173,8 @@ def write(content: dict[str, Any], path: Path) -> None:
 
 @contextmanager
 def _as_input_error(path: Path, what: str) -> Iterator[None]:
-    """Turns an error caused by a file's content into an InputError that names the file, except Diverged and MemoryError."""
+    """Turns any error while reading a file, except Diverged and MemoryError, into an InputError that names the file. what: the
+    problem to report for an unexpected error."""
     try:
         yield
     except (Diverged, MemoryError):
@@ -186,7 +187,7 @@ def _as_input_error(path: Path, what: str) -> Iterator[None]:
         raise InputError(
             f"{path}: not a readable checkpoint: it is damaged, or contains code, none of which was run; {ADVICE}"
         ) from error
-    except Exception as error:  # torch's reader, and code given a value of the wrong type, may raise any exception
+    except Exception as error:  # torch's reader may raise any exception, and so may our code if a value has the wrong type
         why = escape.line(reason(error).removesuffix("."), 200)
         raise InputError(f"{path}: {what} ({why}); use another copy, or {ADVICE}") from error
 
@@ -230,7 +231,7 @@ def _refuse_other_globals(archive: zipfile.ZipFile) -> None:
 
 def checksum(content: object, limit: float = math.inf) -> str:
     """Returns one SHA-256 over all values, with their types and positions. Raises TypeError for a value that our checkpoints
-    never hold, and ValueError if more than `limit` bytes are to be hashed or the nesting is too deep."""
+    never hold, and ValueError if there are more than `limit` bytes to hash or the nesting is too deep."""
     digest, size = hashlib.sha256(), 0
     for part in _parts(content, ()):
         size += len(part)
@@ -241,15 +242,15 @@ def checksum(content: object, limit: float = math.inf) -> str:
 
 
 def _parts(value: object, place: tuple[object, ...]) -> Iterator[bytes | memoryview]:
-    """Yields the bytes to hash for a value, in order. place: the keys that lead from the whole content to this value."""
+    """Yields the bytes to hash for a value, in order. place: the keys and indices that lead to this value."""
     if len(place) > MAX_DEPTH:
         raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, Tensor):
         # A view that is not contiguous may use the same bytes for many elements, so a small file could expand to a huge tensor.
         dense = type(value) is Tensor and value.layout is torch.strided and value.dtype in DTYPES and value.is_contiguous()
         if not dense or value.requires_grad or value.is_neg() or value.is_meta:
-            raise TypeError(f"{_path(place)} is not a dense tensor of numbers that owns its memory")
-        yield f"tensor {value.dtype} {tuple(value.shape)} True\n".encode()  # True: is_contiguous(), which the format includes
+            raise TypeError(f"{_path(place)} is not a dense tensor of numbers (contiguous, without gradient)")
+        yield f"tensor {value.dtype} {tuple(value.shape)} True\n".encode()  # True: is_contiguous(), part of the format
         yield value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data
     elif isinstance(value, Mapping):
         yield f"mapping {len(value)}\n".encode()
@@ -273,10 +274,11 @@ def _path(place: Sequence[object]) -> str:
 
 
 def load(checkpoint: str) -> Run:
-    """Loads a checkpoint (see `find`). Raises InputError if it is missing or not ours, Diverged if weights are not finite."""
+    """Loads a checkpoint (see `find`). Raises InputError if it is missing or not ours, and Diverged if a weight is not
+    finite."""
     path = find(checkpoint)
     content = read(path)
-    with _as_input_error(path, "a part of the checkpoint is missing or of the wrong kind"):
+    with _as_input_error(path, "a part of the checkpoint is missing or invalid"):
         ours, step = content[ENTRY], content["global_step"]
         weights = {k.removeprefix(MODEL_PREFIX): v for k, v in content["state_dict"].items() if k.startswith(MODEL_PREFIX)}
         config, described, words = ours["config"], ours["provenance"], ours.get("words", "")
@@ -307,7 +309,7 @@ def _misfit(planned: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> str
 
 
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """Returns the mean of the weights of several checkpoints of a run, summed in float64 (Vaswani et al. 2017, section 6.1)."""
+    """Averages the weights of several checkpoints of a run, summing in float64 (Vaswani et al. 2017, section 6.1)."""
     states = [read(path)["state_dict"] for path in paths]
     return {
         name: (sum(state[name].double() for state in states) / len(states)).to(first.dtype) for name, first in states[0].items()

@@ -1,7 +1,7 @@
-"""Exchanges values between the processes of one run, in CPU memory. training/processes.py starts them, one per device.
+"""Exchanges values between the processes of a run, in CPU memory. training/processes.py starts one process per device.
 
-A run of one process does not use torch.distributed: `rank` is 0, `world_size` is 1, and the other functions exchange
-nothing. All processes must call `share`, `gather` and `largest` in the same order, since each call waits for all of them."""
+A run with a single process does not use torch.distributed: `rank` is 0, `world_size` is 1, and the other functions exchange
+nothing. All processes must call `share`, `gather` and `largest` in the same order, since each call waits for every process."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def rank() -> int:
-    """Returns the number of this process, counted from 0."""
+    """Returns the index of this process, counted from 0."""
     return distributed.get_rank() if distributed.is_initialized() else 0
 
 
@@ -27,12 +27,12 @@ def world_size() -> int:
 
 @cache
 def _group() -> Any:
-    """Returns a group of all processes that communicates in CPU memory."""
+    """Returns a gloo group of all processes, which communicates in CPU memory."""
     return distributed.new_group(backend="gloo")
 
 
 def share(make: Callable[[], T]) -> T:
-    """Returns what `make` returns in the first process. The other processes do not call it."""
+    """Calls `make` in the first process only, and returns its result in all processes."""
     if world_size() == 1:
         return make()
     values = [make() if rank() == 0 else None]
@@ -55,7 +55,7 @@ def seed(*numbers: int) -> int:
 
 
 def wait_for_first() -> None:
-    """Makes all processes but the first wait until it has left, since it would report a failure if another left earlier."""
+    """Makes the other processes wait until the first has left; if one left earlier, the first would report a failure."""
     if rank():
         with suppress(RuntimeError):  # the barrier fails when the first process leaves
             distributed.barrier(group=_group())

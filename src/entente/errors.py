@@ -9,7 +9,7 @@ OUT_OF_MEMORY = re.compile("not enough memory|can't allocate memory|out of memor
 
 
 class InputError(Exception):
-    """Raised for unusable user input. Each problem is one line: what is wrong, where, and what to do. The exit code is 2."""
+    """Raised for invalid input. Each problem is one line that says what is wrong, where, and what to do. The exit code is 2."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__(*problems)
@@ -20,7 +20,7 @@ class InputError(Exception):
 
 
 def reason(error: BaseException) -> str:
-    """Returns why something failed, in one line: the system's message (`strerror`), else the first line of the error."""
+    """Returns the reason for an error as one line: the system's message (`strerror`), or else the first line of its text."""
     text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
     return str(text).splitlines()[0]
 
@@ -35,7 +35,7 @@ def shortage(error: BaseException) -> str | None:
 
 
 def disk_error(error: BaseException) -> OSError | None:
-    """Returns the error itself if it is an OSError, else the disk error that caused it, or None. This search is needed
+    """Returns the error itself if it is an OSError, else the disk error that caused it, or None. Causes are searched
     because torch, datasets and Lightning raise errors of their own when a write fails."""
     if isinstance(error, OSError):
         return error
@@ -49,4 +49,4 @@ class Diverged(Exception):
 
 class Interrupted(Exception):
     """Raised when a signal ends a command that has saved its progress. Its one-line message says how to continue. The exit
-    code is 75, which schedulers read as "try again" (sysexits.h, EX_TEMPFAIL)."""
+    code is 75 (EX_TEMPFAIL in sysexits.h), which tells a scheduler to try again."""

@@ -1,6 +1,6 @@
-"""Evaluation of a model on a split: translations scored by sacreBLEU, with the signatures that make scores comparable (Post
-2018), and the likelihood of the references. Validation, the end of a run and the command `evaluate` all call `evaluate`, so the
-same weights give exactly the same scores in each.
+"""Evaluates a model on a split: scores its translations with sacreBLEU, whose signatures make scores comparable (Post 2018),
+and computes the likelihood of the references. Validation, the final evaluation of a run and the `evaluate` command all call
+the function `evaluate`, so the same weights give exactly the same scores in all three.
 
 Shapes: B batch, T target length, N real target tokens of a batch, D width of the decoder's output.
 """
@@ -27,15 +27,15 @@ from entente.errors import Diverged
 from entente.files import file_in, write_text
 from entente.models.seq2seq import Loss, Seq2Seq
 
-Result = tuple[float, int, dict[int, list[int]]]  # for a batch: total NLL in nats, number of target tokens, translation by row
+Result = tuple[float, int, dict[int, list[int]]]  # of a batch: total NLL in nats, number of target tokens, translations by row
 METRICS = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
-LENGTHS = (5, 10, 15, 20, 30, 50)  # upper limits of the source length buckets, in words separated by white space
+LENGTHS = (5, 10, 15, 20, 30, 50)  # upper limits of the source length buckets, in words (split at white space)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The translations of a split, and the likelihood of its references. nll: mean negative log-likelihood of a reference token
-    in nats, counting the end symbol, without label smoothing; its exponential is the perplexity."""
+    """The translations of a split, and the likelihood of its references. nll: mean negative log-likelihood per reference
+    token in nats, counting end symbols, without label smoothing; its exponential is the perplexity."""
 
     sources: list[str]
     references: list[str]
@@ -61,7 +61,7 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], names: I
 
 
 def bleu_by_length(sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> list[dict[str, Any]]:
-    """Returns the BLEU of each source length bucket that has sentences (Bahdanau et al. 2015, figure 2)."""
+    """Returns the BLEU of each non-empty source length bucket (Bahdanau et al. 2015, figure 2)."""
     found = []
     for words, rows in length_buckets(sources).items():
         scores = corpus_scores([hypotheses[row] for row in rows], [references[row] for row in rows], ["bleu"])
@@ -70,7 +70,7 @@ def bleu_by_length(sources: Sequence[str], hypotheses: Sequence[str], references
 
 
 def length_buckets(sources: Sequence[str]) -> dict[str, list[int]]:
-    """Returns the rows of each non-empty source length bucket, keyed by its range of words, such as "6-10"."""
+    """Returns the rows of each non-empty source length bucket, keyed by its range of lengths in words, such as "6-10"."""
     limits = zip((0, *LENGTHS), (*LENGTHS, None), strict=True)
     ends = {(f"{low + 1}-{high}" if high else f"{low + 1}+"): (low, high or float("inf")) for low, high in limits}
     lengths = [max(1, len(source.split())) for source in sources]
@@ -87,7 +87,7 @@ def batch_loss(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tu
 
 def evaluate(model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, how: Search) -> Evaluation:
     """Translates a split and computes the likelihood of its references. Raises Diverged if the loss is not finite. The
-    processes of a run share the batches, and each returns what a single process would return, to the last bit."""
+    processes of a run divide the batches among themselves, and each returns what a single process would, to the last bit."""
     device, rank, processes = next(model.parameters()).device, distributed.rank(), distributed.world_size()
 
     def report(results: Iterator[Result]) -> Iterator[Result]:
@@ -131,7 +131,7 @@ def scores_table(metrics: Mapping[str, Any]) -> list[list[str]]:
 
 
 def rich_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Returns a table for a terminal, with the first column aligned left and the others, numbers, aligned right."""
+    """Returns a table for a terminal: the first column is left-aligned, and the others, which hold numbers, right-aligned."""
     table = Table(*(Column(name, justify="right" if i else "left") for i, name in enumerate(headings)))
     for row in rows:
         table.add_row(*row)

@@ -1,9 +1,9 @@
-"""Checks names that become part of a path, reads files that others may have written, and writes files atomically.
+"""Checks names that become part of a path, reads untrusted files, and writes files atomically.
 
-The names of runs, suites, variants, test sets and languages come from the command line or from files that others wrote.
+The names of runs, suites, variants, test sets and languages come from the command line or from untrusted files.
 
-A new file is first written to a folder `.entente-*.new` next to its destination. The writer holds the lock `.entente-*.lock`,
-which the system releases if the writer dies. The next writer removes every such folder whose lock is not held.
+A new file is first written to a folder `.entente-*.new` next to its destination. The process that writes it holds the lock
+`.entente-*.lock`, which the system releases if the process dies. The next writer removes every such folder whose lock is free.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ from pydantic import AfterValidator, Field
 from entente.errors import InputError
 
 LONGEST_NAME = 200  # bytes: file systems allow 255, and we append suffixes such as "-seed4294967295" or "@alone.pharaoh.new"
-RULE = f"1 to {LONGEST_NAME} bytes, without / or \\ or control characters, and no dot at the beginning"
+RULE = f"1 to {LONGEST_NAME} bytes, without /, \\ or control characters, without a leading dot"
 NAME = f"a name ({RULE})"
-SPLIT = f"a name ({RULE}, and no @)"  # "test@alone" is the split test with its sentences grouped differently
+SPLIT = f"a name ({RULE}, without @)"  # "test@alone" is the split test with its sentences grouped differently
 FOLDER = f"the name of a folder under output_dir (each part {RULE}; parts are separated by /)"
 FORBIDDEN = re.compile(r"[/\\]|\A\.|\A\Z")
 MAX_FILE_BYTES = 10_000_000  # limit for a configuration or results file; ours have a few thousand bytes
@@ -64,14 +64,14 @@ def file_in(folder: Path, name: str, suffix: str) -> Path:
 
 
 def path_of(text: str) -> Path:
-    """Returns the path that a text denotes, with `~` and `~user` expanded. Raises InputError if it is not a path."""
+    """Converts text to a path, and expands `~` and `~user`. Raises InputError if the text is not a valid path."""
     if "\0" in text:
         raise InputError(f"{ascii(text)}: a path cannot contain a NUL character; remove it")
     try:
         path = Path(text).expanduser()
         os.fsencode(path)
     except RuntimeError:
-        raise InputError(f"{text}: no user has this home folder; write out the path, or use ~/ for your own") from None
+        raise InputError(f"{text}: no such user; write out the path, or use ~/ for your own home folder") from None
     except UnicodeEncodeError:
         raise InputError(f"{ascii(text)}: not a path on this system; rename the file") from None
     return path
@@ -79,7 +79,7 @@ def path_of(text: str) -> Path:
 
 @contextmanager
 def readable(path: Path | str) -> Iterator[None]:
-    """Turns an OSError while reading a file into an InputError of one line."""
+    """Turns an OSError while reading a file into a one-line InputError."""
     try:
         yield
     except OSError as error:
@@ -128,8 +128,8 @@ def read_yaml(path: Path) -> Any:
 
 @contextmanager
 def open_atomic(path: Path) -> Iterator[BinaryIO]:
-    """Opens a new file that replaces `path` once it is complete and on disk; until then, and after an error, `path` is left
-    as it was. Raises OSError if the file cannot be written."""
+    """Opens a new file, which replaces `path` once it is complete and on disk. Until then, and after an error, `path` remains
+    unchanged. Raises OSError if the file cannot be written."""
     path = Path(os.path.realpath(path))  # so that a symbolic link stays a link
     with scratch(path.parent) as folder:
         new = folder / path.name
@@ -148,8 +148,8 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """Creates a temporary folder in `folder`, for files that are prepared there and then moved, and removes it at the end.
-    If `folder` or parents of it are missing, they are created, and removed again at the end if they are still empty."""
+    """Creates a temporary folder in `folder`, where files can be prepared before they are moved, and removes it at the end.
+    Also creates `folder` and its missing parents, and removes those that it created if they are empty at the end."""
     made = [one for one in (folder, *folder.parents) if not one.exists()]
     new = folder / f".entente-{secrets.token_hex(8)}.new"
     lock = new.with_suffix(".lock")
@@ -167,7 +167,7 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Removes the temporary folders and locks that dead writers left behind in a folder."""
+    """Removes the temporary folders and locks that processes left in a folder when they died."""
     for path in folder.glob(".entente-*"):
         lock = path.with_suffix(".lock")
         with suppress(OSError):  # the lock is held (filelock.Timeout is an OSError), is another user's, or is gone
@@ -179,7 +179,7 @@ def remove_leftovers(folder: Path) -> None:
 def cached(folder: Path, key: object, suffix: str, write: Callable[[BinaryIO], object]) -> Path:
     """Returns the path of a cached file, which `write` creates if it is missing, damaged or unreadable. key: everything that
     the content depends on. The file's name contains digests of `key` and of the content. Processes that create the file at the
-    same time replace it with an equal one. Raises OSError if the file cannot be written."""
+    same time overwrite it with the same content. Raises OSError if the file cannot be written."""
     name = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
 
     def place(path: Path) -> Path:
@@ -207,18 +207,18 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 @contextmanager
 def writable(what: str, instead: str = "path") -> Iterator[None]:
-    """Turns an OSError while writing `what` into an InputError of one line, which tells the user to give another `instead`."""
+    """Turns an OSError while writing `what` into a one-line InputError. instead: what the message asks the user to change."""
     try:
         yield
     except BrokenPipeError:
-        raise  # a reader that closes the pipe early is not an error
+        raise  # not an error: the reader closed the pipe early
     except OSError as error:
         raise InputError(f"{what}: cannot be written ({error.strerror or error}); give another {instead}") from error
 
 
 @contextmanager
 def open_output(path: Path) -> Iterator[BinaryIO]:
-    """Opens the file named by the setting `output` with `open_atomic`, or directly if it is a pipe or a device (/dev/null). The
+    """Opens the file named by the setting `output`, with `open_atomic` unless it is a pipe or a device such as /dev/null. The
     folder of `path` must exist. Turns an OSError into an InputError."""
     with writable(f"output={path}"):
         os.stat(path.parent)

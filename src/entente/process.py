@@ -2,7 +2,7 @@
 
 A training step allocates and frees a few hundred megabytes, in blocks of the same sizes as in the previous step. Without
 `keep_freed_memory`, glibc returns each large block to the kernel as soon as it is freed, and the kernel zeroes it again, page
-by page, at the next allocation. On a CPU this takes a third of the time of a step (140,000 page faults for 4,096 tokens).
+by page, at the next allocation. On a CPU, this takes a third of a step's time (140,000 page faults for 4,096 tokens).
 """
 
 import ctypes
@@ -21,7 +21,7 @@ from annotated_types import Interval, doc
 from entente.console.log import start_log
 
 Threads = Annotated[Annotated[int, Interval(ge=1, le=4096)] | None, doc("number of CPU threads; null: one per core")]
-PARENT = "ENTENTE_PARENT"  # environment variable with the id of the process that trains a suite
+PARENT = "ENTENTE_PARENT"  # environment variable of a suite's runs, with the process ID of `entente ablate`
 MALLOC = {  # parameters of mallopt, numbered as in glibc's malloc.h
     -4: 0,  # M_MMAP_MAX: never allocate a block with mmap
     -1: 2**31 - 1,  # M_TRIM_THRESHOLD: return memory only when the end of the heap has more free bytes than this
@@ -39,29 +39,29 @@ def keep_freed_memory() -> bool:
 
 
 def return_freed_memory() -> None:
-    """Makes glibc return its free memory to the kernel. Called after work that needed more memory than later work will."""
+    """Makes glibc return its free memory to the kernel. Call it after work that needed more memory than later work will."""
     with suppress(AttributeError, OSError, TypeError):  # see `keep_freed_memory`
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def stop_with(parent: int) -> None:
-    """Waits until `parent` is no longer the parent of this process, then sends SIGTERM to this process."""
+    """Waits until the parent of this process, with process ID `parent`, has ended. Then sends SIGTERM to this process."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def memory(accelerator: str = "cpu") -> int:
-    """Returns the memory, in bytes, of an accelerator as named by Lightning: that of the smallest GPU, or else of this machine.
-    On Windows, where `os.sysconf` is missing, returns `sys.maxsize` for the machine."""
+    """Returns the memory, in bytes, of an accelerator as named by Lightning. For CUDA, this is the memory of the smallest GPU.
+    Otherwise it is the machine's memory, or `sys.maxsize` on Windows, which has no `os.sysconf`."""
     if accelerator in ("auto", "gpu", "cuda") and (count := torch.cuda.device_count()):
         return min(torch.cuda.get_device_properties(i).total_memory for i in range(count))
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else sys.maxsize
 
 
 def prepare_process(threads: int | None, log_to_stderr: bool = False) -> None:
-    """Sets the thread count (None: torch's default), keeps freed memory, silences Lightning, and logs to standard output, or to
-    standard error if standard output carries the command's result."""
+    """Sets the number of threads (unless it is None), keeps freed memory, silences Lightning, and starts the log on standard
+    output. log_to_stderr: log to standard error instead, because standard output carries the command's result."""
     keep_freed_memory()
     if threads:
         torch.set_num_threads(threads)

@@ -45,7 +45,7 @@ class TrainedModel(checkpoint.Run):
         return texts[0] if isinstance(sentences, str) else texts
 
     def attention(self, source: str, target: str | None = None) -> Attention:
-        """Returns the attention of every layer and head for `source` and `target` (None: the greedy translation)."""
+        """Returns the attention of every layer and head for `source` and `target`, by default the greedy translation."""
         if not has_attention(self.model):
             raise InputError("this model has no attention: it was trained with score=none")
         return attend(self.model, self.vocabulary, *self._ids(source, target))
@@ -67,15 +67,15 @@ class TrainedModel(checkpoint.Run):
         return fill(Search, "search", {**self.config.get("search", {}), **chosen, "n_best": 1})
 
     def _ids(self, source: str, target: str | None) -> tuple[list[int], list[int]]:
-        """Returns the source ids with EOS, and the target ids (if None, of the greedy translation) without BOS and EOS."""
+        """Returns the source ids with EOS, and the target ids without BOS and EOS, by default of the greedy translation."""
         if not clean(source):
             raise InputError("the source sentence is empty")
         return read_sentence(self.model, self.vocabulary, source, target, self._search(beam=1))
 
 
 def load(run: str | Path, device: str | torch.device | None = None) -> TrainedModel:
-    """Loads the best checkpoint in a run's directory, or the given checkpoint file. device: None means a GPU if torch finds
-    one, else the CPU. Raises InputError, with a one-line message, if the file is missing, damaged or not written by Entente."""
+    """Loads the best checkpoint in a run's directory, or the given checkpoint file. device: None means CUDA if available, else
+    the CPU. Raises InputError, with a one-line message, if the file is missing, damaged or not written by Entente."""
     found = checkpoint.load(str(run))
     found.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     return TrainedModel(**vars(found))

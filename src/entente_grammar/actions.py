@@ -1,4 +1,4 @@
-"""Draws clauses about what someone does: the objects of the verb, then adjuncts of manner, company, place and time."""
+"""Draws clauses about what someone does: first the objects of the verb, then adjuncts of manner, company, place and time."""
 
 from collections.abc import Sequence
 
@@ -80,7 +80,7 @@ def note_negation(draft: Draft, clause: Clause) -> None:
 
 
 def pluralise_repeated(draft: Draft, clause: Clause) -> None:
-    """Makes objects plural if a repeated action needs several, and replaces "rarely" by "often" if an object has "some"."""
+    """Makes objects plural if a repeated action needs several, and replaces "rarely" with "often" if an object has "some"."""
     for phrase in clause.noun_phrases:
         one = phrase.det == "indef" and clause.verb.fr in choices.TRADE and phrase.noun.fr not in choices.ALWAYS_SINGULAR
         if one or phrase.det == "number":
@@ -216,7 +216,7 @@ def draw_infinitive(draft: Draft, subject: Nominal, verbs: Sequence[Verb]) -> Cl
 
 
 def add_adjuncts(draft: Draft, clause: Clause) -> None:
-    """Draws adverbs of manner, a companion and a place that suit the verb, and adds them to the clause."""
+    """May add an adverb of manner, a companion and a place to the clause, each of which suits the verb."""
     verb, rest = clause.verb, clause.rest
     if any(phrase.relative is not None for phrase in clause.noun_phrases):
         return  # an adjunct after a relative clause would be read as part of it
@@ -236,8 +236,8 @@ def add_adjuncts(draft: Draft, clause: Clause) -> None:
 
 
 def add_relative(draft: Draft, phrase: NounPhrase, main: Verb | None = None) -> None:
-    """Adds a relative clause: la lettre que j'ai écrite, l'homme qui porte un chapeau. Adds none if French would need the
-    plus-que-parfait."""
+    """Adds a relative clause, as in "la lettre que j'ai écrite" or "l'homme qui porte un chapeau", if a verb suits and French
+    would not need the plus-que-parfait."""
     if draft.mode == "background":
         return
     if phrase.noun.person:

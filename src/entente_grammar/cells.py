@@ -1,8 +1,8 @@
-"""Defines written words, the link numbers that align them, and the types that all phrases of a meaning tree share.
+"""Defines the types that all phrases of a meaning tree share, and written words with the link numbers that align them.
 
-A node of a meaning tree owns STEP link numbers, starting with its key. A written word is a Cell with sure and weak numbers. A
-French and an English word have a sure link if a number is sure in both, and a possible link if they share any number (Och and
-Ney 2003).
+Each node of a meaning tree owns STEP link numbers, starting with its key. A written word is a Cell with sure and weak link
+numbers. A French word and an English word have a sure link if they share a number that is sure in both, and a possible link if
+they share any number (Och and Ney 2003).
 """
 
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol
 from entente_grammar.french import ELIDING, starts_with_vowel
 
 STEP = 16  # link numbers per node
-ME, YOU, HE, WE, THEY = 0, 1, 2, 3, 5  # grammatical persons; 4 is vous, which only French distinguishes from tu
+ME, YOU, HE, WE, THEY = 0, 1, 2, 3, 5  # grammatical persons; 4 (vous) occurs only in French
 
 
 class Cell(NamedTuple):
-    """A written word and its link numbers. article: true for a definite article, which contracts with à and de."""
+    """A written word and its link numbers. `article` marks a definite article, which may contract with à or de (au, du)."""
 
     text: str
     sure: tuple[int, ...] = ()
@@ -30,19 +30,19 @@ Spaced = list[tuple[Cell, bool]]  # each word, and whether a space precedes it
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """The choices that French must make and English leaves open: gender of I, you, we, they; tu or vous; form of questions."""
+    """What French must choose and English leaves open: the gender of I, you, we and they, tu or vous, the form of questions."""
 
     me: str = "m"
-    you: str = "tu"  # tu, vous, or plural (several people)
+    you: str = "tu"  # tu, vous (to one person) or plural (vous to several)
     your: str = "m"
     us: str = "m"
     they: str = "m"
-    masculine: bool = False  # use the masculine (un ami) even if the noun drawn was feminine
+    masculine: bool = False  # write the masculine noun (ami) even if the feminine (amie) was drawn
     inversion: bool = False
 
 
 class Agreement(NamedTuple):
-    """The features with which a verb and its participle or adjective agree: French person 0-5, gender, number."""
+    """The person (0 to 5: je to ils), gender and number with which a French verb, participle or adjective agrees."""
 
     person: int
     gender: str
@@ -53,7 +53,7 @@ IMPERSONAL = Agreement(2, "m", False)
 
 
 def agreement(person: int, gender: str, style: Style) -> Agreement:
-    """Returns the French agreement of the pronoun for a person (ME to THEY) and gender."""
+    """Returns the French agreement of a pronoun. `person` is ME to THEY; `gender` is used only for HE (he or she)."""
     if person == ME:
         return Agreement(0, style.me, False)
     if person == YOU:
@@ -75,7 +75,7 @@ class Node(Protocol):
 
 @cache
 def _read_chunk(text: str) -> tuple[Cells, Cells]:
-    """Parses both sides of a fixed phrase "word:1 word~1 | word:1". A colon marks a sure link number, a tilde a weak one."""
+    """Parses both sides of a phrase like "le~1 lundi:1 | on~1 Mondays:1". A link number is sure after ":", weak after "~"."""
 
     def cell(word: str) -> Cell:
         sure = ":" in word
@@ -88,7 +88,7 @@ def _read_chunk(text: str) -> tuple[Cells, Cells]:
 
 @dataclass(slots=True)
 class Chunk:
-    """A fixed phrase, such as an adverb, a conjunction or a date; also used for "who" and "this" as subjects."""
+    """A fixed phrase, such as an adverb, a conjunction or a date, or the subject "who" or "this"."""
 
     key: int
     text: str
@@ -114,7 +114,7 @@ class Chunk:
 
 
 def elide(cells: Cells) -> Spaced:
-    """Returns French words after elision (le arbre becomes l'arbre), each with a flag for a space before it."""
+    """Returns French words after elision (le arbre becomes l'arbre), and for each whether a space precedes it."""
     out: Spaced = []
     glued = True
     followers = [*(cell.text for cell in cells[1:]), "."]
@@ -130,5 +130,5 @@ def elide(cells: Cells) -> Spaced:
 
 
 def english_spacing(cells: Cells) -> Spaced:
-    """Returns English words, each with a flag for a space before it."""
+    """Returns English words, and for each whether a space precedes it."""
     return [(cell, i > 0 and cell.text[0] not in "',.?!") for i, cell in enumerate(cells)]

@@ -1,5 +1,5 @@
-"""Builds tables of the words that a derivation can draw, and of words that suit each other, from the lexicon. The order of the
-entries determines the corpus."""
+"""Builds tables from the lexicon: the words that a derivation can draw, and which words go together. Reordering the entries
+changes the corpus."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -37,7 +37,7 @@ def _names(group: str) -> frozenset[str]:
     return frozenset(GROUPS[group])
 
 
-# Fixed phrases and words that suit each other ------------------------------------------------------------------------
+# Fixed phrases, and words that go together ---------------------------------------------------------------------------
 
 FREQUENCY, HABITS, PAST, FUTURE, NOW, WEATHER, BAD_WEATHER = (
     PHRASES[kind] for kind in ("frequency", "habits", "past", "future", "now", "weather", "bad_weather")
@@ -72,7 +72,7 @@ VERBS_OF: dict[str, list[Verb]] = {}
 for _verb in FRAMES["obj"]:
     for _noun in _verb.objects:
         VERBS_OF.setdefault(_noun.fr, []).append(_verb)
-SPECIAL = _names("special")  # frames of verbs that only special kinds of sentences use
+SPECIAL = _names("special")  # frames whose verbs occur only in special kinds of sentences
 LEXICAL = [verb for verb in VERB.values() if verb.frame not in SPECIAL]
 PEOPLE_VERBS = [verb for verb in VERB.values() if verb.people or verb.frame == "person"]
 DEEDS = [verb for verb in LEXICAL + FRAMES["obj"] if verb.aspect != "state" and verb.frame not in ("intr", "rise", "person")]
@@ -83,28 +83,28 @@ SKILLS, PLANS, PLEASURES, TRADES, ACTIVITIES, EVENTS, INDOORS, OUTDOORS, JOURNEY
     _verbs, ("skills", "plans", "pleasures", "trades", "activities", "events", "indoors", "outdoors", "journeys")
 )
 INFINITIVES = {"savoir": SKILLS, "apprendre à": SKILLS, "commencer à": ACTIVITIES, "continuer à": ACTIVITIES}
-# The verbs for questions with what, where, how and how many, and for statements with "rien".
+# Verbs for questions with "what", "where", "how" and "how many", and for statements with "rien".
 WHAT, WHERE, HOW, COUNTED, EMPTY_HANDED = map(_verbs, ("what", "where", "how", "counted", "empty_handed"))
 LUXURIES = tuple(expand(GROUPS["luxuries"]))
 WEALTHY = [VERB["acheter"]._replace(objects=LUXURIES), *_verbs("rich")]
 
 COMPANY = _names("company")  # verbs for what people do together
 CITY_LIFE = _names("city_life")  # verbs for what people do in a city
-ENDURING = _names("enduring")  # verbs of states that may be in the future tense
-MISHAPS = _names("mishaps")  # verbs of unplanned events, which are not put in the future tense
+ENDURING = _names("enduring")  # state verbs that may be in the future tense
+MISHAPS = _names("mishaps")  # verbs for unplanned events, which seldom suit the future tense
 DEFINITE = _names("definite")  # verbs that take only a definite object
 INDEFINITE = _names("indefinite")  # verbs that take only an indefinite object
 SINGLE = _names("single")  # verbs that take one object at a time
 NOT_OWN = _names("not_own")  # verbs whose object does not belong to the subject
 TRADE = _names("trade")  # verbs that need a plural object if the action is repeated
-RELATABLE = _names("relatable")  # verbs that a relative clause can have: la lettre que j'ai écrite
+RELATABLE = _names("relatable")  # verbs of relative clauses with que: la lettre que j'ai écrite
 MONTHLY = _names("monthly")  # verbs that can take a month or a day of the month: en septembre, le 3 mai
 DAILY = _names("daily")  # verbs of habits: every day, in the morning, on Mondays
 TALK = _names("talk")  # verbs whose topic can be a person instead of a thing
 
 # Nouns and adjectives ------------------------------------------------------------------------------------------------
 
-FAMILY = frozenset(noun.fr for noun in TAGGED["family"])  # relatives of whom a person may have several
+FAMILY = frozenset(noun.fr for noun in TAGGED["family"])  # people of whom one may have several, such as brothers and friends
 ALWAYS_PLURAL, ALWAYS_SINGULAR, YOUNG, OLD = map(_names, ("always_plural", "always_singular", "young", "old"))
 OWNED = frozenset(noun.fr for noun in expand(GROUPS["owned"])) - _names("not_owned")
 ATTRIBUTIVE, UNCOMPARED = _names("attributive"), _names("uncompared")
@@ -143,7 +143,7 @@ LEMMAS = tuple(
 
 
 def _crowding(groups: Sequence[Sequence[T]]) -> dict[T, float]:
-    """Returns how often each item is drawn, relative to the mean, if a group and then an item in it are drawn uniformly."""
+    """Returns how often each item is drawn, relative to the mean, if a group and then one of its items are drawn uniformly."""
     share: dict[T, float] = {}
     for group in groups:
         for item in group:

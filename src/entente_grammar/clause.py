@@ -1,4 +1,4 @@
-"""The clauses of a meaning tree: verbs with subject, objects and adjuncts. Each writes itself in French and in English."""
+"""Defines the clauses of a meaning tree (a verb with subject, objects and adjuncts). Each writes itself in both languages."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ GERUND_AFTER = ("aimer", "détester")  # an infinitive after these verbs is a ge
 SHORT_ADVERBS = ("bien", "mal", "beaucoup")  # adverbs that precede a participle or infinitive
 PREPOSITIONS = ("de", "à", "avec")
 NEGATIONS = {"pas": "not", "jamais": "never", "plus": "no longer", "rien": "not", "personne": "not"}
-# The English for a modal verb in a tense: the auxiliary, and the words between the auxiliary and the verb.
+# The English for each modal verb and tense: the auxiliary, and the words between it and the main verb.
 MODALS = {
     ("pouvoir", "present"): ("can", ""),
     ("pouvoir", "imparfait"): ("could", ""),
@@ -75,7 +75,7 @@ class Existence:
 
 
 class Clitic(NamedTuple):
-    """An object pronoun before the verb. It always refers to a person."""
+    """An object pronoun, which precedes the verb in French. It always refers to a person."""
 
     person: int
     gender: str
@@ -110,9 +110,9 @@ class Clause:
         return [node for node in self.rest if isinstance(node, NounPhrase)]
 
     def _tail(self, words: Sequence[str], others: int, function_words: Collection[str]) -> Cells:
-        """Returns the words that follow the verb in a verb phrase (faim, besoin de; for, hungry). The other language has
-        `others` such words. The last `others` words are linked to these, and the words before them are linked to the verb,
-        weakly if they are in `function_words`."""
+        """Returns the cells of `words`, which follow the verb in a verb phrase (faim, besoin de; for, hungry). In the other
+        language, the verb phrase has `others` such words. The last `others` cells are linked to those words, and any cells
+        before these to the verb, weakly if their words are in `function_words`."""
         head = (self.key + HEAD,)
         cells = []
         for number, word in zip(range(len(words), 0, -1), words, strict=True):
@@ -155,7 +155,8 @@ class Clause:
     def french_predicate(
         self, style: Style, agr: Agreement, inverted: bool = False, antecedent: Agreement | None = None
     ) -> Cells:
-        """Returns, in order: ne, clitics, verb, second negation, adverb, participle or infinitive, objects and adjuncts."""
+        """Returns the predicate in this order: ne, clitics, finite verb, second negation word (pas), adverb, participle or
+        infinitive, objects and adjuncts."""
         main, link = self.verb.words[0], (self.key + HEAD,)
         clitics = self._french_clitics(style, agr)
         inner: Cells = []
@@ -256,7 +257,7 @@ class Clause:
         return [verb, *self._english_tail(tail), *self._english_rest()]
 
     def english_verb(self) -> tuple[Cells, Cells]:
-        """Returns the verb phrase in two parts: the auxiliary (if any) with negation and adverb, and the words after these."""
+        """Returns two parts of the verb phrase: the auxiliary, if any, with negation and adverb, and the words that follow."""
         head, *tail = self.verb.en.split()
         link = (self.key + HEAD,)
         if head == "want" and self.tense == "conditionnel":  # je voudrais is "I would like"
@@ -284,7 +285,7 @@ class Clause:
         return cells, rest
 
     def _english_chain(self, head: str) -> tuple[Cells, Cells]:
-        """Returns the auxiliary (one word or none) and the verb forms after it, without negation and inversion."""
+        """Returns the auxiliary (at most one word) and the verb forms after it, without negation or inversion."""
         verb, modal, person = (self.key + HEAD,), (self.key + MODAL,), self.subject.person
         base = Cell(head, verb)
         if self.modal:
@@ -308,7 +309,7 @@ class Clause:
         return [], [Cell(third_person(head) if person == HE else head, verb)]
 
     def _english_tail(self, words: list[str]) -> Cells:
-        """Returns the English words of the verb after its head (look "for", be "hungry", want "to") and the object pronoun."""
+        """Returns the words after the head of an English verb (look "for", be "hungry", want "to"), then any object pronoun."""
         cells = self._tail(words, len(self.verb.words) - 1, ("to",))
         if self.clitic is not None:
             text = english_pronoun(ENGLISH_OBJECTS, self.clitic.person, self.clitic.gender)

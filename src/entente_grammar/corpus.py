@@ -22,14 +22,14 @@ HELD_OUT_FEATURES = frozenset(f"{lexeme}+{name}" for name, lexemes in HELD_OUT.i
 
 
 def derive_one(number: int, long: bool = False, style: Style | None = None) -> Pair:
-    """Returns the sentence generated from the random seed `number`. `style` replaces the style that is drawn."""
+    """Returns the sentence pair generated from the random seed `number`. `style`, if given, replaces the style drawn."""
     draft = Draft(random.Random(number))
     parts, mark = (long_sentence if long else sentence)(draft)
     return pair_of(parts, mark, style or draft.style, frozenset(draft.features), (number, long))
 
 
 def derive(seed: int, long: bool = False) -> Iterator[Pair]:
-    """Yields an endless stream of sentences of 2 to 20 French words (21 to 50 if `long`)."""
+    """Yields sentence pairs without end, each with 2 to 20 French words (21 to 50 if `long`)."""
     low, high = LONG if long else SHORT
     number = (2 * seed + long) << 40
     while True:
@@ -90,7 +90,7 @@ def usual_french(pair: Pair) -> str:
 
 
 def ceiling(pairs: Sequence[Pair]) -> float:
-    """Returns the BLEU of a translator into French that makes the usual choices: the maximum for a deterministic translator."""
+    """Returns the BLEU of always making the usual choices in French, which is the maximum for a deterministic translator."""
     from sacrebleu import corpus_bleu
 
     return corpus_bleu([usual_french(pair) for pair in pairs], [[pair.text("fr") for pair in pairs]]).score

@@ -1,4 +1,4 @@
-"""The state of a derivation, shared by the functions that draw the parts of a sentence."""
+"""Holds the state of a derivation, which the functions that draw the parts of a sentence share."""
 
 import random
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Draft:
         self.things_only = False  # do not draw people as objects
         self.indoors = False  # draw only places that are indoors
         self.related = True  # objects may have relative clauses
-        self.mode = ""  # the time that all clauses of the sentence share (a key of MODES), if any
+        self.mode = ""  # the time shared by all clauses (a key of MODES), empty if they share none
 
     def chance(self, probability: float) -> bool:
         return self._random() < probability
@@ -62,12 +62,12 @@ class Draft:
         return number
 
     def key(self) -> int:
-        """Returns the first link number of a new node."""
+        """Reserves the link numbers of a new node and returns the first."""
         self._key += STEP
         return self._key
 
     def use(self, lexeme: str, *constructions: str) -> None:
-        """Adds a lexeme, its constructions, and the lexeme combined with each construction to the features."""
+        """Adds to the features the lexeme, each construction, and each combination of the lexeme with a construction."""
         self.features.add(lexeme)
         for name in constructions:
             self.features.add("construction:" + name)

@@ -1,4 +1,5 @@
-"""American English inflection: plurals, verb forms, articles and comparatives; exceptions are in words/english_forms.tsv."""
+"""Inflects American English: plurals, verb forms, articles and comparatives. Irregular plurals and all one-word comparatives
+are in words/english_forms.tsv."""
 
 from functools import cache
 
@@ -52,7 +53,7 @@ def ing(verb: str) -> str:
 
 @cache
 def a_or_an(word: str) -> str:
-    """Returns the article that the sound of the next word requires: a European, a uniform, an hour."""
+    """Returns "a" or "an", depending on the sound of the word that follows: a European, a uniform, an hour."""
     lower = word.lower()
     if lower.startswith(("uni", "use", "euro", "one")) and not lower.startswith("unin"):
         return "a"
@@ -60,5 +61,5 @@ def a_or_an(word: str) -> str:
 
 
 def comparative(adjective: str) -> str | None:
-    """Returns the comparative in -er, or None if it is formed with "more"."""
+    """Returns the one-word comparative (taller, better), or None if the comparative is formed with "more"."""
     return COMPARATIVES.get(adjective)

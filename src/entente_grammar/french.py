@@ -1,6 +1,6 @@
-"""French inflection: conjugation, agreement, plurals and elision (Grevisse, Le Bon Usage).
+"""Inflects French: conjugation, agreement, plurals and elision (Grevisse, Le Bon Usage).
 
-Regular forms follow rules; irregular ones are in words/french_verbs.tsv and words/french_forms.tsv.
+Regular forms follow rules; irregular forms are in words/french_verbs.tsv and words/french_forms.tsv.
 """
 
 from functools import cache
@@ -43,7 +43,7 @@ class Conjugation(NamedTuple):
 
 
 def _er_verb(infinitive: str) -> tuple[list[str], str, str]:
-    """Returns the present, the participle and the future stem of a regular verb in -er, with the changes in its spelling."""
+    """Returns the present, participle and future stem of a regular -er verb, including spelling changes (achète, mangeons)."""
     stem = infinitive[:-2]
     strong = stem  # the stem before a silent ending: achète, appelle, préfère, nettoie
     future = infinitive
@@ -65,7 +65,7 @@ def _er_verb(infinitive: str) -> tuple[list[str], str, str]:
 
 @cache
 def conjugate(infinitive: str) -> Conjugation:
-    """Returns those forms of a French verb that the grammar uses."""
+    """Returns the forms of a French verb that the grammar uses."""
     if infinitive in IRREGULAR:
         present, participle, future = IRREGULAR[infinitive]
     elif infinitive.endswith("er"):

@@ -82,7 +82,7 @@ def _read_nouns() -> dict[str, Noun]:
 
 
 def _read_tags(nouns: dict[str, Noun]) -> dict[str, list[Noun]]:
-    """Returns the nouns of each section and of each tag. A tag may have several rows in words/noun_tags.tsv."""
+    """Returns a dict from each section and each tag to its nouns. A tag may have several rows in words/noun_tags.tsv."""
     tags: dict[str, list[Noun]] = {}
     for noun in nouns.values():
         tags.setdefault(noun.section, []).append(noun)
@@ -92,12 +92,12 @@ def _read_tags(nouns: dict[str, Noun]) -> dict[str, list[Noun]]:
 
 
 def expand(names: Iterable[str]) -> list[Noun]:
-    """Expands a list of tags and French nouns to nouns, without duplicates. A tag expands to all nouns that have the tag."""
+    """Returns the nouns for a list of French nouns, sections and tags, without duplicates. A tag stands for all its nouns."""
     return list(dict.fromkeys(noun for name in names for noun in TAGGED.get(name) or [NOUN[name]]))
 
 
 def _read_adjectives() -> tuple[list[Adjective], dict[str, list[Adjective]]]:
-    """Returns all adjectives, and a dict from French nouns to adjectives. Two translations of one adjective are two entries."""
+    """Returns all adjectives and a dict from French nouns to adjectives. An adjective with two translations is listed twice."""
     adjectives = []
     by_noun: dict[str, list[Adjective]] = {noun: [] for noun in NOUN}
     for row in read_table("adjectives"):
@@ -119,7 +119,7 @@ def _read_verbs() -> dict[str, Verb]:
 
 
 def _read_phrases() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Returns two dicts: fixed phrases by kind, and phrases of manner by verb. A phrase is the text of a Chunk."""
+    """Returns two dicts: from kinds to fixed phrases, and from verbs to phrases of manner. A phrase is the text of a Chunk."""
     phrases: dict[str, list[str]] = {}
     manners: dict[str, list[str]] = {}
     for row in read_table("phrases"):
@@ -139,7 +139,7 @@ def _read_groups() -> dict[str, list[str]]:
 
 
 def read_pairings(kind: str) -> list[tuple[list[str], list[str]]]:
-    """Returns the rows of one kind in words/pairings.tsv. Each has lexemes, and the lexemes that go with them."""
+    """Returns the rows of one kind in words/pairings.tsv, each as a list of lexemes and a list of lexemes that suit them."""
     return [(read_words(row["left"]), read_words(row["right"])) for row in read_table("pairings") if row["kind"] == kind]
 
 

@@ -1,4 +1,4 @@
-"""The phrases of a meaning tree: pronouns, names, nouns and adjectives. Each writes itself in French and in English."""
+"""Defines phrases of a meaning tree: pronouns, names, noun phrases and adjectives. Each writes itself in both languages."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,7 +23,7 @@ CONTRACTIONS = {("à", "le"): "au", ("à", "les"): "aux", ("de", "le"): "du", ("
 
 
 def french_pronoun(forms: tuple[str, ...], agr: Agreement) -> str:
-    """Returns the French pronoun for a person and gender. `forms` is SUBJECTS or STRONG."""
+    """Returns the French pronoun for the person and gender of `agr`. `forms` is SUBJECTS or STRONG."""
     form = forms[agr.person]
     return FEMININE.get(form, form) if agr.gender == "f" else form
 
@@ -230,7 +230,7 @@ Nominal = Pronoun | Name | Both | NounPhrase | Chunk
 
 
 def preposition(word: Cell, phrase: Cells) -> Cells:
-    """Returns the preposition and the phrase. Contracts à and de with an article: au, aux, du, des."""
+    """Puts a preposition before a phrase. Contracts à or de with the article le or les: au, aux, du, des."""
     first = phrase[0]
     merged = CONTRACTIONS.get((word.text, first.text)) if first.article else None
     if merged is None or first.text == "le" and starts_with_vowel(phrase[1].text):
@@ -281,7 +281,7 @@ class Quality:
         return cells
 
     def _compared(self, degree: str, word: str, merged: bool) -> Cells:
-        """Returns a degree word and the adjective (plus grand), or, if `merged`, one word for both (meilleur, taller)."""
+        """Returns the degree word, if any, and the adjective (plus grand), or one word for both (taller) if `merged`."""
         if merged:
             return [Cell(word, (self.key, self.key + 1))]
         return [Cell(degree, (self.key + 1,)), Cell(word, (self.key,))] if degree else [Cell(word, (self.key,))]

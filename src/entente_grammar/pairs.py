@@ -1,4 +1,4 @@
-"""Sentence pairs with gold word alignments. Both sides of a pair are written from the same meaning tree."""
+"""Builds sentence pairs with gold word alignments. Both sides of a pair are written from the same meaning tree."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from entente_grammar.cells import IMPERSONAL, Cell, Cells, Node, Spaced, Style, elide, english_spacing
 
 Side = Literal["fr", "en"]
-Links = frozenset[tuple[int, int]]  # indices of a French and an English word
+Links = frozenset[tuple[int, int]]  # (index of a French token, index of an English token)
 
 PUNCTUATION = frozenset(".,?!")
 
@@ -46,12 +46,12 @@ class Pair:
 
     @property
     def words(self) -> int:
-        """The number of French words, without punctuation. An elided l' counts as a word."""
+        """The number of French words, without punctuation. An elided word, such as l', counts."""
         return sum(1 for token in self.fr if token.text not in PUNCTUATION)
 
 
 def write_side(cells: Cells, mark: str, spacing: Callable[[Cells], Spaced]) -> Spaced:
-    """Returns one side of a sentence with its end mark, spaces and initial capital."""
+    """Returns one side of a sentence pair, with spacing, the end mark and an initial capital."""
     (first, space), *rest = spacing([*cells, Cell(mark, (-1,))])
     return [(first._replace(text=first.text[0].upper() + first.text[1:]), space), *rest]
 

@@ -33,7 +33,7 @@ def draw_name(draft: Draft, gender: str = "") -> Name:
 
 
 def draw_kin(draft: Draft, subject: Nominal | None = None) -> NounPhrase:
-    """Draws a family member: the subject's (her uncle) or, without a subject, mine, yours or ours (my sister)."""
+    """Draws a relative or friend of the subject (her uncle). If `subject` is None, the possessive is "my", "your" or "our"."""
     owner = owner_of(draft, subject) if subject is not None else draft.pick(choices.SPEAKERS)
     noun = draft.pick(TAGGED["kin"])
     plural = noun.fr in choices.FAMILY and draft.chance(0.12)
@@ -42,20 +42,20 @@ def draw_kin(draft: Draft, subject: Nominal | None = None) -> NounPhrase:
 
 def owner_of(draft: Draft, subject: Nominal) -> tuple[int, str]:
     """Returns the person and gender of a possessive that refers to the subject."""
-    if isinstance(subject, Chunk):  # "who" has no gender that would decide between "his" and "her"
+    if isinstance(subject, Chunk):  # "who" has no gender to decide between "his" and "her"
         return draft.pick((ME, YOU, WE)), "m"
     return subject.person, subject.gender
 
 
 def draw_role(draft: Draft, adjective: float = 0.0) -> NounPhrase:
-    """Draws one or more people named by their trade or role."""
+    """Draws one or more people, described by occupation or role: the baker, these pupils."""
     noun = draft.pick(TAGGED["role"])
     plural = draft.chance(0.2) and noun.fr not in ("roi", "reine", "maire")
     return noun_phrase(draft, noun, draft.weighted(((0.85, "def"), (0.15, "this"))), plural, adjective)
 
 
 def draw_person(draft: Draft, subject: Nominal | None = None) -> Nominal:
-    """Draws a person: the object of the verb or a companion of the subject."""
+    """Draws a person for an object or a comparison: a first name, a relative or friend, or a role."""
     kind = draft.weighted(((0.35, "name"), (0.4, "kin"), (0.25, "role")))
     if kind == "name":
         return draw_name(draft)
@@ -65,7 +65,7 @@ def draw_person(draft: Draft, subject: Nominal | None = None) -> Nominal:
 
 
 def draw_familiar(draft: Draft, subject: Nominal | None = None, names: float = 0.5) -> Nominal:
-    """Draws a first name, with probability `names`, or a family member (see `draw_kin`)."""
+    """Draws a first name, with probability `names`, or else a relative or friend (see `draw_kin`)."""
     return draw_name(draft) if draft.chance(names) else draw_kin(draft, subject)
 
 
@@ -98,7 +98,7 @@ def draw_other(draft: Draft, subject: Nominal) -> Nominal:
 
 
 def draw_clitic(draft: Draft, verb: Verb, subject: Nominal, hidden: bool = False, direct: bool = True) -> Clitic:
-    """Draws an object pronoun. Excludes lui, which does not show the gender, and l' if no participle shows it (`hidden`)."""
+    """Draws an object pronoun. Excludes lui, which hides the gender, and l' where no participle shows the gender (`hidden`)."""
     persons = [p for p in choices.PERSONS if p[0] != subject.person and {p[0], subject.person} != {ME, WE}]
     if not direct or hidden and starts_with_vowel(verb.fr):
         persons = [p for p in persons if p[0] != HE]
@@ -118,7 +118,7 @@ def noun_phrase(
     adjective: float = 0.0,
     owner: tuple[int, str] = (HE, "m"),
 ) -> NounPhrase:
-    """Returns a noun phrase and adds its words to the features. `adjective`: the probability of an adjective."""
+    """Returns a noun phrase and adds its words to the features. `adjective` is the probability of an adjective."""
     adjectives: tuple[Adjective, ...] = ()
     if draft.chance(adjective):
         attributive = [a for a in ADJECTIVES_OF[noun.fr] if a.place != "pred"]
@@ -133,7 +133,7 @@ def noun_phrase(
 
 
 def draw_thing(draft: Draft, verb: Verb, subject: Nominal, negated: bool = False) -> NounPhrase:
-    """Draws a noun phrase for a thing, as the object of the verb: definite, indefinite, partitive, possessive, demonstrative or
+    """Draws a thing as the object of the verb. Its noun phrase is definite, indefinite, partitive, possessive, demonstrative or
     counted."""
     noun = draft.pick_evenly(verb.objects, choices.NOUN_CROWDING)
     if noun.fr in ("robe", "jupe") and subject.gender != "f":
@@ -154,7 +154,7 @@ def draw_thing(draft: Draft, verb: Verb, subject: Nominal, negated: bool = False
 
 
 def draw_plural(draft: Draft, noun: Noun, probability: float) -> bool:
-    """Decides at random whether a noun is plural. Some nouns always are, and some never are."""
+    """Decides at random whether a noun is plural. Some nouns are always plural, and some never."""
     return noun.fr in choices.ALWAYS_PLURAL or noun.fr not in choices.ALWAYS_SINGULAR and draft.chance(probability)
 
 

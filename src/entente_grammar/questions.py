@@ -23,7 +23,7 @@ def question(draft: Draft) -> Clause:
 
 
 def draw_question_subject(draft: Draft) -> Nominal:
-    """Draws the subject of a question: a pronoun other than "I", a first name or a family member."""
+    """Draws the subject of a question: a pronoun other than "I", a first name, or a relative or friend."""
     kind = draft.weighted(((0.65, "pronoun"), (0.25, "name"), (0.1, "kin")))
     if kind == "pronoun":
         person, gender = draft.pick(choices.PERSONS[1:])
@@ -32,7 +32,7 @@ def draw_question_subject(draft: Draft) -> Nominal:
 
 
 def deny(draft: Draft, clause: Clause) -> None:
-    """Negates a finished clause, unless its objects or its manner would have to change with the negation."""
+    """Negates a finished clause, unless the negation would require changing its objects or its adverb of manner."""
     if clause.manner is None and all(phrase.det not in ("indef", "some", "number") for phrase in clause.noun_phrases):
         clause.negation = "pas"
         note_negation(draft, clause)
@@ -75,7 +75,7 @@ def where_or_when(draft: Draft) -> Clause:
 
 
 def plain_clause(draft: Draft, verb: Verb, tense: str = "", where: bool = False) -> Clause:
-    """Draws the clause of a question, with objects but no adjuncts. If `where`, leaves out the place that is asked for."""
+    """Draws the clause of a question, with objects but no adjuncts. If `where`, omits the place that the question asks for."""
     clause = Clause(draft.key(), draw_question_subject(draft), verb)
     draft.use("verb:" + verb.fr)
     if not where or verb.frame not in ("move", "live"):

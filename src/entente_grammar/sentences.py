@@ -59,7 +59,7 @@ def draw_activity(draft: Draft, subject: Nominal | None = None) -> Clause:
 
 
 def contrast(draft: Draft, first: Clause) -> Clause:
-    """Draws a clause with the same verb, another subject, and another object or the opposite polarity."""
+    """Draws a clause with the verb of `first`, a different subject, and either a different object or the opposite polarity."""
     done = {phrase.noun for phrase in first.noun_phrases}
     features = set(draft.features)
     draft.things_only = True
@@ -74,13 +74,13 @@ def contrast(draft: Draft, first: Clause) -> Clause:
 
 
 def interrupted_activity(draft: Draft) -> list[Node]:
-    """Draws an activity and an event: Paul dormait quand Jane est arrivée."""
+    """Draws an activity and the event that interrupts it: Paul dormait quand Jane est arrivée."""
     draft.mode = "background"
     first = draw_activity(draft)
     event = Clause(draft.key(), draw_other(draft, first.subject), draft.pick(choices.EVENTS), "pc")
     draft.use("verb:" + event.verb.fr)
     if event.verb.fr == "appeler":
-        # Drawn as an indirect object, to exclude the third person: "l'" would refer to the subject of the first clause.
+        # direct=False excludes the third person singular, because "l'" would refer to the subject of the first clause.
         event.clitic = draw_clitic(draft, event.verb, event.subject, direct=False)._replace(direct=True)
     draft.note("pc")
     return [first, draft.conjunction(WHEN), event]
@@ -165,7 +165,7 @@ def feeling_now(draft: Draft) -> Clause:
 
 
 def bad_weather_activity(draft: Draft) -> list[Node]:
-    """Draws bad weather and an activity indoors: Quand il pleut, Jane lit un roman."""
+    """Draws a sentence about bad weather and an indoor activity: Quand il pleut, Jane lit un roman."""
     draft.mode, draft.indoors, draft.related = "present", True, False
     clause = action(draft, bare=True, verb=draft.pick(choices.INDOORS), negation=0.0)
     when = note_weather(draft, draft.pick(choices.BAD_WEATHER))
@@ -176,7 +176,7 @@ def bad_weather_activity(draft: Draft) -> list[Node]:
 
 
 def long_sentence(draft: Draft) -> tuple[list[Node], str]:
-    """Draws the parts of a sentence of many clauses (report, coordination, contrast) and its end mark."""
+    """Draws the parts and the end mark of a sentence with several clauses (report, coordination, contrast)."""
     draft.mode = draft.pick(("past", "future"))
     parts: list[Node] = []
     if draft.chance(0.4):

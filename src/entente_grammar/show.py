@@ -23,7 +23,7 @@ class Show:
 
 
 def alignment_matrix(pair: Pair) -> Text:
-    """Returns the links as a matrix of French rows and numbered English columns: ● sure, ○ possible (Och and Ney 2003)."""
+    """Returns the links as a matrix of French words by numbered English words: ● sure, ○ possible (Och and Ney 2003)."""
     text = Text()
     width = max(len(token.text) for token in pair.fr)
     columns = range(len(pair.en))

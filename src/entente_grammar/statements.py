@@ -63,7 +63,7 @@ def described_phrase(draft: Draft, noun: Noun) -> NounPhrase:
 
 
 def draw_degree(draft: Draft, adjective: Adjective, clause: Clause) -> str:
-    """Draws plus, aussi or moins (not moins if the English adjective has a form in -er). With aussi, may negate the clause."""
+    """Draws plus, aussi or moins, but not moins if English has a one-word comparative. May negate a clause with aussi."""
     degree = draft.weighted(((0.55, "plus"), (0.3, "aussi"), (0.15, "moins")))
     if degree == "moins" and comparative(adjective.en):
         degree = "aussi"
@@ -171,7 +171,7 @@ def presentation(draft: Draft) -> Clause:
 
 
 def note_weather(draft: Draft, text: str) -> str:
-    """Records the verb and the construction of `text`, a phrase about the weather, in the features; returns `text`."""
+    """Adds the verb and the construction of a phrase about the weather to the features, and returns the phrase."""
     draft.note("impersonal")
     for stem, verb in choices.WEATHER_VERBS.items():
         if f":1 {stem}" in text or f"2 {stem}" in text:
@@ -202,7 +202,7 @@ def price(draft: Draft) -> Clause:
 
 
 def count(draft: Draft, numbers: Sequence[Term], unit: str) -> Chunk:
-    """Draws a number and puts `unit`, a word such as euros or years in both languages, after the number."""
+    """Draws a number followed by `unit`, a fixed phrase such as "ans:2 | years:2 old:2"."""
     number = draft.number(numbers)
     fr, en = unit.split(" | ")
     return Chunk(draft.key(), f"{number.fr}:1 {fr} | {number.en}:1 {en}")
@@ -219,7 +219,7 @@ def age(draft: Draft) -> Clause:
 
 
 def draw_years(draft: Draft, subject: Nominal) -> Chunk:
-    """Draws an age that suits the subject: a baker is grown up, a pupil is not."""
+    """Draws an age that suits the subject: a baker is an adult, and a pupil is a child."""
     numbers = NUMBERS[:-1]
     if isinstance(subject, NounPhrase):
         kind = subject.noun.fr

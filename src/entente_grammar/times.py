@@ -8,7 +8,7 @@ from entente_grammar.lexicon import DAYS, MONTHS, NUMBERS
 
 
 def draw_date(draft: Draft, monthly: bool = True) -> Chunk:
-    """Draws a date or time: on Monday or at eight o'clock and, if `monthly`, also in September or on May 3."""
+    """Draws a date or time, such as "on Monday" or "at eight o'clock" or, if `monthly`, also "in September" or "on May 3"."""
     months = 0.6 if monthly else 0.0
     kind = draft.weighted(((months / 2, "month"), (months / 2, "day"), (0.25, "weekday"), (0.15, "hour"), (1.0, "weekday")))
     draft.note("date")
@@ -70,7 +70,7 @@ def draw_tense(draft: Draft, verb: str, aspect: str) -> str:
 
 
 def set_time(draft: Draft, clause: Clause, sparse: bool = False) -> None:
-    """Gives the clause a tense and perhaps a suitable adverb or date. If `sparse`, only a progressive clause gets a date."""
+    """Sets the tense, and may add an adverb or a time expression. If `sparse`, only progressive clauses get the latter."""
     aspect = clause.verb.aspect
     clause.tense = draw_tense(draft, clause.verb.fr, aspect)
     if clause.verb.frame == "arrive" and clause.tense == "present":
@@ -90,7 +90,7 @@ def set_time(draft: Draft, clause: Clause, sparse: bool = False) -> None:
 
 
 def draw_present_adjunct(draft: Draft, clause: Clause) -> Chunk | None:
-    """Draws a time expression, or None, for a clause in the present. May make the clause progressive or add an adverb."""
+    """Returns a time expression or None for a clause in the present. May make the clause progressive or add an adverb."""
     verb, aspect = clause.verb.fr, clause.verb.aspect
     if aspect == "state":
         return None
@@ -109,7 +109,7 @@ def draw_present_adjunct(draft: Draft, clause: Clause) -> Chunk | None:
 
 
 def draw_adjunct(draft: Draft, clause: Clause) -> Chunk | None:
-    """Draws a time expression, or None, for a clause in a past or future tense."""
+    """Returns a time expression or None for a clause in a past or future tense."""
     tense, monthly = clause.tense, clause.verb.fr in choices.MONTHLY
     if tense == "pc" and draft.chance(0.75):
         kind = draft.weighted(((0.4, "date"), (0.2, "ago"), (0.4, "yesterday")))
@@ -126,7 +126,7 @@ def draw_adjunct(draft: Draft, clause: Clause) -> Chunk | None:
 
 
 def add_time(draft: Draft, clause: Clause) -> None:
-    """Adds a time expression, such as two weeks ago or next year, with probability 0.5."""
+    """With probability 0.5, adds a phrase like "two weeks ago" (passé composé) or "next year" (future) to the clause."""
     if clause.tense == "pc" and draft.chance(0.5):
         clause.rest.append(draw_ago(draft))
     elif clause.tense == "futur" and draft.chance(0.5):

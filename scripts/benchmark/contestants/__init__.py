@@ -1,2 +1,2 @@
-"""The programs to measure. Each is a script, run by the interpreter of the environment that has its packages. At each request,
-it performs a burst, such as some training steps or the decoding of some sentences, and answers with the time that it took."""
+"""The contestants: scripts that run the programs to measure. Each script runs in the Python environment that has its packages.
+It answers each request with the time of a burst, such as some training steps or the decoding of some sentences."""

@@ -18,7 +18,7 @@ from benchmark.wire import Answer, Wire
 
 
 def seconds_of(product: Product, dtype: torch.dtype, device: str, backward: bool = True) -> float:
-    """Returns the mean time of a product in seconds, with its two gradients if `backward`. Repeats it for 0.1 seconds."""
+    """Returns the time of a product in seconds, including its two gradients if `backward`: the mean over 0.1 seconds."""
     m, k, n = product
     x, w, g = (torch.randn(shape, dtype=dtype, device=device) for shape in ((m, k), (n, k), (m, n)))
 
@@ -47,7 +47,7 @@ def main() -> None:
     side = spec["largest"]
 
     def burst(request: Answer) -> Answer:
-        """Times one product of each size and the large square product. `seconds` and `gflop` are the sums over all layers."""
+        """Times one product of each size, and one of large square matrices. `seconds` and `gflop` are sums over all layers."""
         took = {size: seconds_of(size, dtype, spec["device"]) for size in sizes}
         gflop = {(m, k, n): 3 * 2 * m * k * n / 1e9 for m, k, n in sizes}
         large = {"seconds": seconds_of((side, side, side), dtype, spec["device"], backward=False), "gflop": 2 * side**3 / 1e9}

@@ -18,7 +18,7 @@ from entente.models.seq2seq import evaluating, parameter_count
 from entente.process import prepare_process
 from entente.training.optimiser import Optim
 
-IMPOSSIBLE_ID = -1  # an end symbol that no model produces, so that every sentence is decoded to its limit
+IMPOSSIBLE_ID = -1  # an end symbol that no model produces, so that every sentence is decoded to the length limit
 
 
 def random_batch(length: int, vocabulary: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -163,7 +163,8 @@ def decode(spec: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
 
 
 def prepare(config: dict[str, Any]) -> tuple[Answer, Callable[[Answer], Answer]]:
-    """Prepares the case `data`: a burst makes the first batch from text, without caches. Returns values as `decode` does."""
+    """Prepares the case `data`: a burst makes the first batch from text, without caches. Returns the same kinds of values as
+    `decode`."""
 
     def burst(request: Answer) -> Answer:
         with tempfile.TemporaryDirectory() as name:

@@ -45,7 +45,7 @@ def configuration(spec, folder):
             "sample_dev_subset": 1,
             "src": {"lang": "src", **side},
             "trg": {"lang": "tgt", **side},
-            "special_symbols": {},  # JoeyNMT's defaults: the same names as ours, but JoeyNMT's ids, which precede the pieces
+            "special_symbols": {},  # JoeyNMT's defaults: our names, but with JoeyNMT's ids (see with_joeynmt.py)
         },
         "testing": {"beam_size": 1, "eval_metrics": ["bleu"]},
         "training": {
@@ -69,7 +69,7 @@ def configuration(spec, folder):
 
 
 class Bursts:
-    """Wraps JoeyNMT's training step to time bursts of steps. A burst ends when JoeyNMT calls the step after its last one."""
+    """Wraps JoeyNMT's training step to time bursts of steps. A burst ends when JoeyNMT calls the first step after it."""
 
     def __init__(self, wire):
         self.wire, self.requests = wire, wire.requests()

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
-"""Runs JoeyNMT's model, batch class, loss, optimiser, training step and search, in an environment that has JoeyNMT. Only the
-batches, which are the same for all programs, and the lines around a training step (compare JoeyNMT's `train_and_validate`)
-are ours."""
+"""Runs JoeyNMT's model, batch class, loss, optimiser, training step and search, in an environment that has JoeyNMT. The rest
+is ours: it reads the batches, which are the same for all programs, and does what JoeyNMT's `train_and_validate` does around
+each training step."""
 
 import sys
 import time
@@ -72,7 +72,7 @@ def build(spec):
 
 
 def joeynmt_batch(src, tgt=None):
-    """Returns a JoeyNMT Batch with JoeyNMT's ids of the special symbols and with source lengths that exclude padding."""
+    """Returns a JoeyNMT Batch. Its special symbols have JoeyNMT's ids, and its source lengths exclude padding."""
     src, tgt = (None if ids is None else torch.from_numpy(ids ^ (ids < 2)) for ids in (src, tgt))  # swaps the ids 0 and 1
     indices, device = torch.arange(len(src)), torch.device("cpu")
     return Batch(src, src.ne(PAD).sum(1), None, tgt, None, indices, device, PAD, EOS, is_train=tgt is not None)

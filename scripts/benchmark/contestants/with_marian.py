@@ -90,7 +90,7 @@ def training(spec, model, device):
 
 
 def decoding(spec, model, device):
-    """Returns the function that runs a burst: it decodes exactly `length` tokens per sentence."""
+    """Returns the function that runs a burst, which decodes exactly `length` tokens per sentence."""
     model.eval()
     batches = [torch.from_numpy(src).to(device) for src, _ in read_batches(spec["batches"])]
     length = {"min_new_tokens": spec["length"], "max_new_tokens": spec["length"]}

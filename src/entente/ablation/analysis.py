@@ -1,7 +1,7 @@
-"""Compares the errors of two runs on one split, by sentence and by word, after compare-mt (Neubig et al. 2019).
+"""Compares the errors of two runs on one split, by sentence and by word, in the manner of compare-mt (Neubig et al. 2019).
 
 Words are the case-sensitive tokens of sacreBLEU's tokenizer 13a. A word of the reference is right if the translation contains
-it too; in each sentence, it counts as often as both contain it. Of each pair of values, the first is the baseline's.
+it too. If a sentence repeats the word, counts are clipped as in BLEU. In each pair of values, the baseline's comes first.
 """
 
 from collections import Counter
@@ -31,9 +31,10 @@ Words = Counter[str]
 
 @dataclass(frozen=True)
 class Analysis:
-    """The differences between the translations of the two runs in `names`. lengths: a row of scores for each range of
-    source lengths. frequencies: a row for each range of word frequencies in training; empty if they are unknown (`unknown` says
-    why). only: for each run, the words that only it has right, with counts. sentences: those that differ most in chrF."""
+    """The differences between two runs' translations of a split. names: the runs. lengths: a row of scores for each range of
+    source lengths. frequencies: a row for each range of word frequencies in the training text, or no rows if the text cannot be
+    read; `unknown` is the reason. only: for each run, the words that only this run has right, with counts. sentences: a row for
+    each of the sentences whose translations differ most in chrF."""
 
     split: str
     names: list[str]
@@ -45,7 +46,7 @@ class Analysis:
 
 
 def analyse(suite: Suite, split: str, trusted: bool) -> Analysis:
-    """Compares the translations of a split by two runs. trusted: whether to read or fetch the corpus that the first names."""
+    """Compares two runs' translations of a split. trusted: whether the first run's training text may be read or fetched."""
     both = suite.translations(split, suite.runs)
     references, *written = [[*map(count_words, lines)] for lines in (both[0].reference, *(one.translation for one in both))]
     right = [[reference & own for reference, own in zip(references, one, strict=True)] for one in written]
@@ -79,7 +80,7 @@ def total(counts: Iterable[Words]) -> Words:
 
 
 def training_words(run: Run, trusted: bool) -> Words:
-    """Returns how often each target word occurs in training. Raises InputError if the corpus is unreadable or not trusted."""
+    """Counts the words of the target side of the training text. Raises InputError if it cannot be read or is not trusted."""
     data: Any = run.config.get("data")
     if wrong := data_problems(data):
         raise InputError(f"{run.directory / 'config.yaml'}: {wrong[0]}")
@@ -89,8 +90,8 @@ def training_words(run: Run, trusted: bool) -> Words:
 
 
 def by_frequency(trained: Words, reference: Words, one: Words, other: Words, right: Words, right_of_other: Words) -> list[Row]:
-    """Returns a row for each range of training frequencies that has words. trained: counts in the training text. The others are
-    counts in the split: of the reference, of both translations, and of the words that each translation has right."""
+    """Returns a row for each range of training frequencies that has words. trained: word counts of the training text. The other
+    arguments are word counts of the split: `reference`, the translations `one` and `other`, and the words each has right."""
     rows = []
     for low, end in zip(FREQUENCIES, (*FREQUENCIES[1:], inf), strict=True):
         counts = [
@@ -142,7 +143,7 @@ def show(found: Analysis, console: Console) -> None:
         rows = [[r["frequency"], f"{r['words']:,}", pair(r["right"], ","), pair(r["f"], ".3f")] for r in found.frequencies]
         console.print(rich_table(["times in training", "words", "right", "F-measure"], rows))
     else:
-        console.print(f"Words by frequency in training are left out: {escape.line(found.unknown)}")
+        console.print(f"The table of words by their frequency in training is left out: {escape.line(found.unknown)}")
     for name, words in zip(names, found.only, strict=True):
         said = ", ".join(f"{escape.line(word)} {count}" for word, count in words[:FEW_WORDS])
         console.print(f"Words that only {name} has right: {said or 'none'}")

@@ -1,8 +1,8 @@
 """Compares each variant with the baseline: scores over seeds, significance of differences, and a verdict.
 
 p comes from sacreBLEU's paired bootstrap resampling (Koehn 2004), which compares a variant's run with the baseline's run of
-the same seed, or else with the baseline's first run. The largest p over the seeds is used, so that every seed must show a
-difference. It is doubled, since sacreBLEU's test is one-tailed, and corrected for the number of variants (Holm 1979). p
+the same seed, or with the baseline's first run if there is none. The largest p over the seeds is used, so that every seed must
+show a difference. It is doubled, since sacreBLEU's test is one-tailed, and corrected for the number of variants (Holm 1979). p
 accounts for the choice of test sentences; the standard deviation accounts for the choice of seeds.
 
 Verdicts:
@@ -49,25 +49,30 @@ class Compare:
     ]
     output: Annotated[
         str | None,
-        doc("folder for comparison.html, .md and .csv; null: the suite's folder, or for other runs a new one in output_dir"),
+        doc("folder for comparison.html, .md and .csv; null: the suite's folder, or a new one in output_dir for given runs"),
     ] = None
     # The limit bounds memory: all samples are drawn at once, and each is as long as the test set.
     samples: Annotated[int, Interval(ge=1, le=100_000), doc("number of bootstrap samples")] = 2000
     output_dir: Annotated[str, doc("folder for new comparisons")] = "outputs"
     trust_data: Annotated[
-        bool, doc("for two runs: allow reading the training text that the first names, to count words; not needed for grammar")
+        bool, doc("for two runs, allow reading the first run's training text to count its words; not needed for data=grammar")
     ] = False
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of a suite. splits: the test splits. again: test splits decoded again in other batches (such as test@alone).
+    """The results of a suite. splits: the test splits. again: test splits decoded again in other batches, such as test@alone.
     rows: one per variant, the baseline first; the keys are the columns of comparison.csv. A missing number is None.
 
-    Keys that begin with the name of a split hold means over the finished seeds; *_sd: sample standard deviations. difference:
-    BLEU minus the baseline's (`baseline`), averaged over the compared seeds; lowest, highest: its range over these seeds. p:
-    the largest one-tailed p over seeds; p_holm: the same, two-tailed and corrected. nll: on the first test split. steps: mean
-    step at which validation BLEU reaches REACHED times the baseline's best; None if a seed never does. differs: see `Proof`.
+    Columns for each split, which begin with its name:
+        bleu, chrf    means over the finished seeds; bleu_sd and chrf_sd are the sample standard deviations
+        baseline      the baseline's BLEU, averaged over the seeds that are compared with it
+        difference    BLEU minus the baseline's, averaged over these seeds; lowest and highest are its range over them
+        p, p_holm     the largest one-tailed p over these seeds; the same p, doubled and corrected
+    Other columns:
+        nll           mean NLL on the first test split
+        steps         mean step at which validation BLEU reaches REACHED times the baseline's best; None if a seed never does
+        differs       the aspects in which the proof of effect found a difference
     """
 
     name: str
@@ -112,15 +117,15 @@ def compare(suite: Suite, samples: int) -> Comparison:
 
 
 def has_failed(row: Row, splits: Sequence[str]) -> bool:
-    """Returns whether a variant needs an explanation, because it failed or has at most REACHED times the baseline's BLEU."""
+    """Returns whether a variant failed, or is worse with at most REACHED times the baseline's BLEU."""
     verdict = row["verdict"].partition(";")[0]
     kept = verdict == WORSE and row[f"{splits[0]} difference"] > (REACHED - 1) * row[f"{splits[0]} baseline"]
     return verdict not in (BASELINE, AS_GOOD, BETTER) and not kept
 
 
 def paired_bootstrap(found: Sequence[Translations], samples: int) -> list[float]:
-    """Returns the p value of the difference in BLEU between the first translations and each of the others, as `sacrebleu
-    --paired-bs` computes it. If two scores are equal, p is 1; sacreBLEU itself would return the smallest possible p."""
+    """Returns a p value for each system after the first: that of its difference in BLEU from the first system, computed as by
+    `sacrebleu --paired-bs`. If the two scores are equal, p is 1; sacreBLEU itself would return the smallest possible p."""
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)
     systems: Any = [(str(number), one.translation) for number, one in enumerate(found)]
     _, results = PairedTest(systems, {"BLEU": BLEU()}, [found[0].reference], test_type="bs", n_samples=samples)()

@@ -1,6 +1,6 @@
-"""The command `compare`: shows a suite's comparison in the terminal, as Markdown, as CSV, and as a self-contained HTML page.
+"""The command `compare`: prints a comparison, and writes it as Markdown, as CSV and as a self-contained HTML page.
 
-The page's prose and markup are in page.html.j2. Its line charts are drawn here by matplotlib, as inline SVG.
+The prose and markup of the page are in page.html.j2. Its line charts are drawn here by matplotlib, as inline SVG.
 """
 
 import csv as csv_format
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 # Mostly Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLORS = {verdicts.WORSE: "#d55e00", verdicts.STUCK: "#7a0c1e", verdicts.DIVERGED: "#cc79a7"}
 COLORS |= {verdicts.BETTER: "#009e73", verdicts.AS_GOOD: "#56b4e9"}
-PHRASES = {verdicts.AS_GOOD: "without a difference shown"}  # the words for a verdict in the page's summary
+PHRASES = {verdicts.AS_GOOD: "not shown to differ"}  # verdicts that the page's summary words differently
 OTHER, GREY = "#333333", "#b5b5b5"
 # Colours that the page's style sheet changes in dark mode.
 VARIABLES = {"#000000": "currentColor", COLORS[verdicts.STUCK]: "var(--stuck)", OTHER: "var(--other)", GREY: "var(--grey)"}
@@ -53,7 +53,7 @@ SPINES = {"axes.spines.top": False, "axes.spines.right": False}
 FONT = {"svg.fonttype": "none", "font.sans-serif": "DejaVu Sans", "font.size": 8, "axes.titlesize": 8}
 CLEAR = {"figure.facecolor": "none", "axes.facecolor": "none"}
 STYLE: dict[Any, Any] = {**FONT, "text.parse_math": False, **SPINES, **CLEAR}
-# Attributes that matplotlib repeats for every group, tick and letter; the page's style sheet sets them once instead.
+# Attributes that matplotlib repeats for every group, tick and letter. The page's style sheet sets the styles once instead.
 REPEATED = r"""(?<=<g) id="(?!curve-)[^"]*"|font-family:[^;]*; | transform="rotate\(-0 [^"]*"|; stroke-linecap: square"""
 REPEATED += r"""| style="stroke: #000000; stroke-width: 0.\d"(?=/>)"""
 SHOWN = 5  # number of columns of the main table that a terminal shows
@@ -70,7 +70,7 @@ def report(settings: Compare) -> None:
     suite = read_suite(places[0]) if len(places) == 1 else read_runs(places, files.path_of(settings.output_dir))
     folder = files.path_of(settings.output) if settings.output else suite.directory
     if suite.given and os.path.exists(folder / "suite.yaml"):
-        raise InputError(f"output={folder}: this is a suite's folder, which keeps its own comparison; give another")
+        raise InputError(f"output={folder}: this is a suite's folder, which keeps its own comparison; give another folder")
     console = Console(width=None if sys.stdout.isatty() else 250, markup=False, emoji=False)  # so that piped tables do not wrap
     start_log()
     with Task(f"comparing {len(suite.runs)} runs with {settings.samples:,} bootstrap samples"):
@@ -79,7 +79,7 @@ def report(settings: Compare) -> None:
         console.print(table)
     analysis = None
     if suite.given and comparison.splits and len(suite.runs) == len(suite.settings.variants) == 2:
-        with Task("comparing their errors, and counting the words of the training text"):
+        with Task("comparing the errors of both runs, and counting the words of the training text"):
             from entente.ablation import analysis as errors  # imports torch, which takes seconds
 
             analysis = errors.analyse(suite, comparison.splits[0], settings.trust_data)
@@ -101,7 +101,7 @@ def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
 
 
 def format_p(p: float | None) -> str:
-    """Formats a p value for a table. Values below 0.001 are not shown exactly, since their digits would mean little."""
+    """Formats a p value for a table. Values below 0.001 are shown as "< 0.001", since their digits would mean little."""
     return "–" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
@@ -139,7 +139,8 @@ def _table(comparison: Comparison) -> list[list[str]]:
 
 
 def terminal(comparison: Comparison, suite: Suite) -> Iterator[Table | str]:
-    """Yields what fits a narrow terminal: the settings that differ (unless a suite was given), then the main results."""
+    """Yields the tables and lines to print: the settings that differ (unless a suite was given), then the first
+    columns of the main results, which fit a narrow terminal."""
     if found := _differences(suite):
         table = Table(*map(escape.line, ("setting", *suite.settings.variants)), title="Settings that differ")
         for line in found:
@@ -156,7 +157,7 @@ def terminal(comparison: Comparison, suite: Suite) -> Iterator[Table | str]:
 
 
 def _differences(suite: Suite) -> list[list[str]]:
-    """Returns a row for each setting that differs: its name, then its values. Returns no rows if a suite was given."""
+    """Returns a row for each setting that differs: its name, then its value in each variant. A suite gets no rows."""
     found = suite.differences() if suite.given else {}
     return [[key, *("–" if value == MISSING else to_text(value) for value in values)] for key, values in found.items()]
 
@@ -171,7 +172,7 @@ def markdown(comparison: Comparison) -> str:
 
 
 def csv(comparison: Comparison) -> str:
-    """Returns all numbers in full precision, one line per variant; a missing number leaves its cell empty."""
+    """Returns all numbers in full precision as CSV, one line per variant. The cell of a missing number is empty."""
     rows = [comparison.rows[0], *(row.values() for row in comparison.rows)]  # a row's keys are the headings
     out = io.StringIO()
     csv_format.writer(out, lineterminator="\n").writerows(map(escape.cell, row) for row in rows)
@@ -205,7 +206,7 @@ def page(comparison: Comparison, suite: Suite, analysis: "Analysis | None" = Non
 
 
 def summary(comparison: Comparison) -> str:
-    """Returns in words how many variants have each verdict, and the smallest and the largest difference from the baseline."""
+    """Returns sentences that state how many variants have each verdict, and the range of differences from the baseline."""
     base, *others = comparison.rows
     split = next(iter(comparison.splits), "")
     known = sorted(
@@ -218,8 +219,8 @@ def summary(comparison: Comparison) -> str:
     text = f"{base['variant']} has BLEU {number(base[f'{split} bleu'], 1)} on {split}. " if split else ""
     if len(others) == 1:
         row = others[0]
-        score = f" has {number(row[f'{split} bleu'], 1)}, a difference of {number(row[f'{split} difference'], 1, sign=True)}"
-        return f"{text}{row['variant']}{score if known else ''}: {row['verdict']}."
+        score = f" differs from it by {number(row[f'{split} difference'], 1, sign=True)}" if known else ""
+        return f"{text}{row['variant']}{score}: {row['verdict']}."
     verdict_counts = Counter(row["verdict"].partition(";")[0] for row in others).most_common()
     counted = ", ".join(f"{count} {PHRASES.get(verdict, verdict)}" for verdict, count in verdict_counts)
     if len(verdict_counts) == 1:
@@ -239,8 +240,8 @@ def _by_length(run: Run, split: str) -> Points:
 def _panels(
     comparison: Comparison, suite: Suite, curves: Callable[[Run], Sequence[Points]], x: str, y: str, link: str = ""
 ) -> Markup:
-    """Draws a panel per variant with the lines of its runs, and those of the baseline in grey. curves: returns the lines of a
-    run. link: if given, the panel of row N of the comparison has the id LINK-N."""
+    """Draws a panel per variant, with the lines of the variant's runs in colour and the baseline's in grey. curves: returns a
+    run's lines. link: prefix of the panels' ids, if they need ids; the panel for row N of the comparison gets the id LINK-N."""
     colors = {row["variant"]: color(row["verdict"]) for row in comparison.rows}
     drawn = {variant: [curve for run in suite.of(variant) for curve in curves(run) if curve] for variant in colors}
     baseline, *others = drawn
@@ -258,8 +259,8 @@ def _panels(
 
 
 def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
-    """Draws a panel for each aspect measured in the variant's worst run: a line for each part of the model, and the range of
-    the baseline's lines in grey."""
+    """Draws a panel for each aspect that was measured in the variant's worst run. Each panel has a line per part of the model,
+    and the range of the baseline's lines in grey."""
     measured = [run for run in suite.of(row["variant"]) if any(run.measured(aspect) for aspect in DIAGNOSTICS)]
     if not measured:
         return Markup()

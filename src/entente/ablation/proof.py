@@ -1,7 +1,8 @@
-"""Proof of effect: before a variant trains, it is built from the baseline's seed and compared with the baseline.
+"""Proof of effect: before a variant is trained, it is initialised with the baseline's seed and compared with the baseline.
 
-A variant whose option is never read would train like the baseline and be reported "as good". An ablation is therefore refused
-unless it changes some behaviour. Different parameters or modules alone prove nothing, since they may be unused.
+If the code ignored the setting that a variant changes, the variant would train like the baseline and be reported "as good". An
+ablation is therefore refused unless it changes some behaviour. Parameters or modules that differ prove nothing by themselves,
+since they may be unused.
 """
 
 import math
@@ -22,7 +23,7 @@ from entente.models.seq2seq import evaluating, parameter_count
 from entente.training.settings import RunSettings
 from entente.training.train import build_trainer, prepare_run
 
-SENTENCES = 16  # validation sentences to compare on, of different lengths, so that there is padding
+SENTENCES = 16  # number of validation sentences to compare on; their lengths differ, so that there is padding
 BATCHES = 16  # training batches whose tokens are compared
 TOLERANCE = 1e-9  # relative to the norm; in float64, the order of summation changes results by about 1e-15
 STRUCTURE = ("parameters", "modules")  # aspects that are described but prove nothing
@@ -30,8 +31,8 @@ Aspect = tuple[bool, str]  # whether the variant and the baseline differ in the 
 
 
 def proof(baseline: Mapping[str, Any], variant: Mapping[str, Any], data: module.TranslationData) -> dict[str, Any]:
-    """Returns the content of proof.json: {"variant", "differs": [aspect, ...], "equal": [aspect, ...]}, and for each aspect a
-    description of the difference. data: the variant's data. Raises InputError if no behaviour differs."""
+    """Returns the content of proof.json: `variant`, the lists of aspects `differs` and `equal`, and a description of
+    each aspect under its name. data: the variant's data. Raises InputError if no behaviour differs."""
     before, after = RunSettings.of(baseline), RunSettings.of(variant)
     shared = (before.data, before.overfit, before.seed) == (after.data, after.overfit, after.seed)
     one, two = Behaviour(before, data if shared else prepare_run(before)[0]), Behaviour(after, data)
@@ -127,7 +128,7 @@ class Behaviour:
         """Returns a description of the candidates for the best weights; equal candidates have equal descriptions."""
         trainer, saved = self.settings.trainer, self.settings.checkpoint
         last, every = trainer.max_steps, min(trainer.validate_every, trainer.max_steps)
-        words = f"the best of those after every {every} steps and step {last}"
+        words = f"the best of the weights after every {every} steps and after step {last}"
         if trainer.patience and trainer.patience < math.ceil(last / every):
             words += f", with a patience of {trainer.patience}"
         mean = saved.steps_of_mean(last)
@@ -139,7 +140,7 @@ def _compare_structure(one: nn.Module, two: nn.Module, name: str) -> dict[str, A
     before, after = dict(one.named_parameters()), dict(two.named_parameters())
     both = [path for path in after if path in before and before[path].shape == after[path].shape]
     unequal = [path for path in both if not torch.equal(before[path], after[path])]
-    if other := [path for path in unequal if after[path].any()]:  # shared parameters must start equal, or at zero
+    if other := [path for path in unequal if after[path].any()]:  # parameters in both models must start equal, or at zero
         raise InputError(f"ablation {name}: {other[0]} does not start with the baseline's values; leave the seed as it is")
     equal = f"{len(both) - len(unequal)} matrices and vectors start equal" + f", {len(unequal)} at zero" * bool(unequal)
     counts = f"{parameter_count(one):,}, then {parameter_count(two):,}; {equal}"
@@ -159,8 +160,8 @@ def _compare_named(one: Mapping[str, str], two: Mapping[str, str]) -> Aspect:
 
 
 def _compare_tensors(one: Mapping[str, Tensor], two: Mapping[str, Tensor], what: str) -> Aspect:
-    """Compares all tensors of each side as one vector, because a tensor of mere rounding errors, compared alone, would always
-    seem different. A tensor that one side lacks counts as 0. Tensors whose shapes differ between the sides are left out."""
+    """Compares the tensors of both sides, concatenated into one vector per side, because a tensor of only rounding errors would
+    always differ if compared alone. A tensor missing on one side counts as 0. Tensors of unequal shape are left out."""
     paths = [path for path in {**one, **two} if not (path in one and path in two and one[path].shape != two[path].shape)]
     if not paths:
         return True, f"no {what} in common"

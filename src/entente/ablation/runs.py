@@ -1,4 +1,4 @@
-"""Reads the files of a suite of runs, or of any finished runs, which are then compared like the variants of a suite.
+"""Reads a suite of runs, or any finished runs so that they can be compared like the variants of a suite.
 
 SUITE/suite.yaml       variants (the first is the baseline), seeds, overrides, and the commands as typed
       status.json      the state of each run
@@ -31,8 +31,8 @@ from entente.files import LONGEST_NAME, Name
 T = TypeVar("T")
 Curves = dict[str, list[tuple[int, float]]]
 
-DIGITS = 6  # significant digits kept in a curve's values, because events store them as float32
-# Measurements that may explain a failure, logged as tensors why/ASPECT/PLACE. Those in LOGARITHMIC have a logarithmic axis.
+DIGITS = 6  # significant digits of a curve's values, which TensorBoard events store as float32
+# Measurements that may explain a failure, logged as tensors why/ASPECT/PLACE. Those in LOGARITHMIC are drawn on a log axis.
 DIAGNOSTICS = ("gradient_norm", "update_ratio", "update_cosine", "position_cosine", "attention_entropy", "score_variance")
 LOGARITHMIC = ("gradient_norm", "score_variance")
 # Settings that comparisons ignore: names, output, logging and hardware. The seed is compared separately.
@@ -42,7 +42,7 @@ IGNORED += ("trainer.suffix", "trainer.accelerator", "trainer.threads", "trainer
 
 
 class Bucket(BaseModel):
-    words: str  # range of source lengths: "6-10" or "51+"
+    words: str  # range of source lengths in words, such as "6-10" or "51+"
     bleu: float
 
 
@@ -61,11 +61,11 @@ class Training(BaseModel):
     seconds: float = 0.0
     parameters: int
     tokens_per_second: float
-    unigram_nll: float | None = None  # nats per target token, for a model that predicts pieces by frequency
+    unigram_nll: float | None = None  # validation loss of a unigram model, in nats per target token
 
 
 class Proof(BaseModel, extra="allow"):
-    differs: list[str] = []  # the aspects that differ; a further field for each aspect describes the difference in words
+    differs: list[str] = []  # aspects that differ; an extra field for each aspect describes the difference in words
 
 
 class Translations(BaseModel):
@@ -98,13 +98,13 @@ class Settings(BaseModel):
     variants: Annotated[list[Name], MinLen(1)]
     seeds: Annotated[list[int], MinLen(1)]
     overrides: list[str] = []  # Hydra overrides for all runs
-    about: dict[str, str] = {}  # the header comment of each ablation's file
+    about: dict[str, str] = {}  # the header comment of each variant's ablation file
     commands: list[str] = []  # the command lines that trained the suite, as typed
 
 
 @dataclass
 class Run:
-    """A run: one variant trained from one seed. metrics: the scores of each split; empty until the run has finished."""
+    """One variant trained with one seed. metrics: the scores of each split, or {} if the run has not finished."""
 
     variant: str
     seed: int
@@ -121,10 +121,10 @@ class Run:
 
     @cached_property
     def history(self) -> Curves:
-        """The run's scalars and diagnostics by tag, as (step, value). Values that are not finite become NaN."""
+        """The run's scalars and diagnostics by tag, as lists of (step, value). Values that are not finite become NaN."""
         found = [*self.directory.glob("events.out.tfevents.*")]
         if odd := next((path for path in found if not path.is_file()), None):
-            raise InputError(f"{odd}: not a file, but named like one of TensorBoard's; remove it")
+            raise InputError(f"{odd}: named like a TensorBoard event file, but not a file; remove it")
         if not found:
             return {}
         logging.getLogger("tensorboard").setLevel(logging.ERROR)  # suppress warnings about repeated graph events
@@ -138,15 +138,15 @@ class Run:
         return curves
 
     def by_minutes(self, tag: str) -> list[tuple[float, float]]:
-        """Returns a curve of `history` over minutes of training, at the run's mean speed; empty if the run has not finished."""
+        """Returns a curve of `history` with steps converted to minutes at mean speed, or [] if the run has not finished."""
         if self.training is None or not self.training.steps:
             return []
         minutes = self.training.seconds / self.training.steps / 60
         return [(step * minutes, value) for step, value in self.history.get(tag, [])]
 
     def measured(self, aspect: str) -> Curves:
-        """Returns the curves of one of DIAGNOSTICS, by part of the model, without values that cannot be drawn, and without
-        parts that have only such values."""
+        """Returns the curves of `aspect`, one of DIAGNOSTICS, by part of the model. Values that cannot be drawn are left out,
+        and so are parts without any other values."""
         lowest = 0.0 if aspect in LOGARITHMIC else -math.inf
         curves = {tag.split("/")[2]: points for tag, points in self.history.items() if tag.startswith(f"why/{aspect}/")}
         found = {place: [(step, v) for step, v in points if lowest < v < math.inf] for place, points in curves.items()}
@@ -155,8 +155,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite as read from disk, or finished runs that are compared like one. runs: sorted by variant, then seed, both in the
-    order of the settings. given: empty for a suite; otherwise a name for the runs, whose settings may differ in any way."""
+    """A suite read from disk, or finished runs that are compared like a suite. runs: sorted by variant, then by seed, both in
+    the order of `settings`. given: "" for a suite, or a name for finished runs, whose settings may differ in any way."""
 
     directory: Path
     settings: Settings
@@ -171,17 +171,17 @@ class Suite:
         return [run for run in self.runs if run.variant == variant]
 
     def base_of(self, run: Run) -> Run:
-        """Returns the run of the baseline that a run is compared with: that of the same seed, or else the first."""
+        """Returns the baseline run to compare `run` with: the one with the same seed, or the first if there is none."""
         runs = self.of(self.settings.variants[0])
         return next((base for base in runs if base.seed == run.seed), runs[0])
 
     def translations(self, split: str, runs: Sequence[Run]) -> list[Translations]:
-        """Returns the translations of a split by each of the runs. Raises InputError if their sentences differ."""
+        """Returns each run's translations of a split. Raises InputError if a file is missing or two runs' sentences differ."""
         found: list[Translations] = []
         for run in runs:
             path = run.directory / "translations" / f"{split}.tsv"
             if (own := read(path, Translations)) is None:
-                raise InputError(f"{path}: no such file; restore it, or remove {run.directory} and run again")
+                raise InputError(f"{path}: no such file; restore it, or remove {run.directory} and train the run again")
             found.append(own)
             if (own.source, own.reference) != (found[0].source, found[0].reference):
                 raise InputError(
@@ -191,8 +191,8 @@ class Suite:
         return found
 
     def differences(self) -> dict[str, list[Any]]:
-        """Returns the settings in which variants differ, by dotted key: the value of each variant, or MISSING if it has no such
-        setting. A setting is left out if all variants that have it agree."""
+        """Returns the settings that differ between variants: a list of one value per variant, by dotted key. The value is
+        MISSING if the variant has no such setting. A setting is left out if all variants that have it agree."""
         each = [_learning_settings(self.of(variant)[0]) for variant in self.settings.variants]
         seeds = [[run.seed for run in self.of(variant)] for variant in self.settings.variants]
         found = {key: [own.get(key, MISSING) for own in each] for key in dict.fromkeys(chain.from_iterable(each))}
@@ -212,7 +212,7 @@ class Suite:
 
 
 def read_suite(directory: Path) -> Suite:
-    """Reads a suite. A run without a status is waiting. Raises InputError if suite.yaml is missing or a file is invalid."""
+    """Reads a suite. A run not in status.json is waiting. Raises InputError if suite.yaml is missing or a file is invalid."""
     settings = read(directory / "suite.yaml", Settings)
     if settings is None:
         raise InputError(f"{directory}: not a suite, since it has no suite.yaml; give a suite, or at least two finished runs")
@@ -225,8 +225,8 @@ def read_suite(directory: Path) -> Suite:
 
 
 def read_runs(directories: Sequence[Path], output: Path) -> Suite:
-    """Reads finished runs, the baseline first, as a suite whose directory is a new folder in `output`. Runs that differ only in
-    the seed are one variant. Raises InputError with a line for each run that cannot be compared."""
+    """Reads finished runs as a suite; the first run belongs to the baseline. Runs that differ only in the seed form a variant.
+    The suite's directory is a folder in `output`. Raises InputError with a line for each run that cannot be compared."""
     found: list[Run] = []
     problems = []
     for directory in directories:
@@ -247,7 +247,7 @@ def read_runs(directories: Sequence[Path], output: Path) -> Suite:
             run.seed = run.config["seed"]
             base, splits = found[0].directory, found[0].test_splits
             if not splits and run is found[0]:
-                problems.append(f"{directory}: has no scores on a test set; give a run whose corpus has one")
+                problems.append(f"{directory}: has no scores on a test set; give a run whose corpus has a test set")
             elif splits and splits[0] not in run.metrics:
                 problems.append(f"{directory}: not evaluated on {splits[0]}, unlike {base}; compare runs on the same corpus")
     if problems:
@@ -264,7 +264,7 @@ def read_runs(directories: Sequence[Path], output: Path) -> Suite:
             run.variant = name
     settings = Settings.model_construct(variants=names, seeds=sorted({run.seed for run in found}))
     name = " and ".join([names[0], *([f"{len(names) - 1} others"] if len(names) > 2 else names[1:])])
-    given = "\n".join(str(directory.resolve()) for directory in directories)  # hashed, so that other runs get another folder
+    given = "\n".join(str(directory.resolve()) for directory in directories)  # hashed, so each set of runs has its own folder
     folder = f"comparison-{name.replace(' ', '-')}"[: LONGEST_NAME // 4] + f"-{hashlib.sha256(given.encode()).hexdigest()[:6]}"
     return Suite(output / folder, settings, [*chain.from_iterable(rows.values())], given=name)
 
@@ -275,14 +275,14 @@ def _read_run(directory: Path, variant: str, seed: int, status: Status) -> Run:
 
 
 def _learning_settings(run: Run) -> dict[str, Any]:
-    """Returns the settings that determine what a run learns, by dotted key, except the seed."""
+    """Returns the settings that affect what a run learns, by dotted key. The seed is left out."""
     settings = {key: value for key, value in flat(run.config) if not isinstance(value, Mapping)}
     return {key: value for key, value in settings.items() if not key.startswith(IGNORED)}
 
 
 def _names(directories: Sequence[Path]) -> list[str]:
-    """Returns a short name for each directory: its path without the beginning that all paths share, and without its seed
-    unless two names would then be equal."""
+    """Returns a short name for each directory: its path without the common prefix, and without the seed if the names stay
+    distinct."""
     whole = [str(directory.resolve()) for directory in directories]
     short = [re.sub(r"-seed\d+(-\d+)?$", "", path) for path in whole]
     paths = [re.split(r"[/\\-]", path) for path in (short if len(set(short)) == len(short) else whole)]
@@ -292,7 +292,7 @@ def _names(directories: Sequence[Path]) -> list[str]:
 
 
 def _read_columns(path: Path) -> dict[str, list[str]]:
-    """Returns the columns of a TSV file by heading. Raises ValueError if a line has more or fewer cells than headings."""
+    """Returns the columns of a TSV file by heading. Raises ValueError if a line has more or fewer cells than the first."""
     if files.is_stream(path):
         raise ValueError("a pipe or a device, not a file")
     lines = path.read_bytes().decode().removesuffix("\n").split("\n")  # a lone \r is part of a sentence
@@ -303,7 +303,7 @@ def _read_columns(path: Path) -> dict[str, list[str]]:
 
 
 def read(path: Path, kind: type[T]) -> T | None:
-    """Returns the content of a JSON, YAML or TSV file as `kind`, or None if there is no file. Raises InputError if invalid."""
+    """Reads a JSON, YAML or TSV file as a `kind`. Returns None if there is no file, and raises InputError if it is invalid."""
     if not os.path.exists(path):
         return None
     try:

@@ -2,12 +2,12 @@
 
 outputs/NAME/suite.yaml          what is trained: variants, seeds, overrides
              status.json         {run: {state, message, code}}; state: waiting, running, finished, diverged, crashed, killed,
-                                 refused or interrupted; code: a digest of the code that trained it
+                                 refused or interrupted; code: a digest of the code that trained the run
              VARIANT-seedN/      a run's directory, as `train` writes it; VARIANT-seedN.log: what the run printed
 
-A run that fails is reported in the comparison. The same command resumes a suite: finished runs are kept, interrupted ones
-resume from their last checkpoint, and crashed ones are retried. If the suite's process is killed, those of its runs save a
-checkpoint and exit.
+A run that fails is reported in the comparison. Repeating the command resumes a suite: finished runs are kept, interrupted runs
+resume from their last checkpoint, and crashed runs are retried. If the suite's process is killed, its runs save a checkpoint
+and exit.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ from entente.training import run_directory, train
 
 log = logging.getLogger("entente")
 
-# Maps exit codes to states of a run (see entente.console.endings); -N: signal N arrived before the run had a handler for it.
+# Maps exit codes (see entente.console.endings) to states. The code is -N if signal N arrived before its handler was installed.
 STATES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted", 130: "interrupted", 143: "interrupted"}
 STATES |= {-signal.SIGINT: "interrupted", -signal.SIGTERM: "interrupted"}
 RESERVED_SETTINGS = ("ablation", "variant", "seed", "resume")  # settings that the suite chooses for each run
@@ -89,7 +89,7 @@ SUITE_KEYS = tuple(schema.settings_of(SuiteSettings))
 
 
 def check(config: Mapping[str, Any]) -> list[str]:
-    """Returns what is wrong with the suite's own settings; the settings of its runs are checked when they are composed."""
+    """Returns the problems with the suite's own settings. `plan_jobs` checks the settings of its runs."""
     return schema.problems(SuiteSettings, "", {key: config[key] for key in SUITE_KEYS if key in config})
 
 
@@ -100,9 +100,9 @@ class Job:
     directory: Path
     overrides: list[str]  # for a new run; a resumed run keeps those it was started with
     code: str  # see code_digest
-    budget: int = 0  # how many steps the run trains
+    budget: int = 0  # the run's number of training steps
     status: Status = field(default_factory=Status)
-    process: subprocess.Popen[bytes] | None = None  # only while the run trains
+    process: subprocess.Popen[bytes] | None = None  # None unless the run is training
     step: int = 0
 
     @property
@@ -123,13 +123,13 @@ class Job:
         self.status.state, self.status.code = "running", self.code
 
     def read_step(self) -> None:
-        """Reads from the run's log which step it has reached."""
+        """Sets `step` to the highest step in the run's log, or 0."""
         with suppress(OSError):
             said = (self.directory / "train.log").read_text(encoding="utf-8", errors="replace")
             self.step = max([int(step) for step in re.findall(r"step (\d+)/\d+", said)], default=0)
 
     def end(self, code: int) -> None:
-        """Sets the final state from the exit code of the process, which is -N if signal N killed it."""
+        """Sets the final status from the process's exit code, which is -N if signal N killed the process."""
         self.process = None
         said = self.output.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2].strip()
         self.status.state = STATES.get(code, "killed" if code < 0 else "crashed")
@@ -146,7 +146,7 @@ def code_digest(variant: str) -> str:
 
 
 def ablate(config: Mapping[str, Any]) -> None:
-    """Trains the suite that the command line names, then compares its variants."""
+    """Trains the configured suite, then compares its variants."""
     own = schema.fill(SuiteSettings, "", {key: config[key] for key in SUITE_KEYS if key in config})
     named, chosen = (own.suite, own.suites[own.suite]) if isinstance(own.suite, str) else ("suite", {"variants": own.suite})
     variants, seeds = list(dict.fromkeys(chosen["variants"])), list(dict.fromkeys(own.seeds))
@@ -170,7 +170,7 @@ def ablate(config: Mapping[str, Any]) -> None:
 
 
 def plan_jobs(root: Path, folder: str, variants: Sequence[str], seeds: Sequence[int], overrides: Sequence[str]) -> list[Job]:
-    """Returns a job per run, sorted by seed so that the first seed is complete early. Raises InputError with all problems."""
+    """Returns a job per run, grouped by seed so that the first seed is complete early. Raises InputError with all problems."""
     shared, budgets, found = {}, {}, []
     for variant in variants:
         sets = ablations.changes(variant)  # no override may change these settings, or the variant would not match its name
@@ -192,7 +192,7 @@ def plan_jobs(root: Path, folder: str, variants: Sequence[str], seeds: Sequence[
 
 @contextmanager
 def open_suite(root: Path, variants: list[str], seeds: list[int], overrides: list[str]) -> Iterator[None]:
-    """Locks the suite's directory and writes suite.yaml; later commands may add variants and seeds, but change nothing else."""
+    """Locks the suite's directory and writes suite.yaml. A later command may only add variants and seeds."""
     before = read(root / "suite.yaml", Settings) or Settings(variants=variants[:1], seeds=seeds[:1], overrides=overrides)
     if before.overrides != overrides:
         own = " ".join(before.overrides) or "no overrides"
@@ -218,8 +218,8 @@ def open_suite(root: Path, variants: list[str], seeds: list[int], overrides: lis
 
 
 def restore_states(root: Path, jobs: Sequence[Job]) -> dict[str, Status]:
-    """Returns every run's status, and assigns it to the run's job. Finished and diverged runs keep theirs; the others become
-    "waiting". If the suite was killed, waits until the processes of its runs have saved a checkpoint and exited."""
+    """Returns every run's status, and assigns it to the run's job. Finished and diverged runs keep their state; others become
+    "waiting". If the suite was killed, waits until its runs have saved a checkpoint and exited."""
     states = read(root / "status.json", dict[str, Status]) or {}
     for job in jobs:
         job.status = states.setdefault(job.directory.name, job.status)
@@ -247,7 +247,7 @@ def wait_for_others(directory: Path) -> None:
 
 
 def train_all(root: Path, jobs: Sequence[Job], states: Mapping[str, Status], at_once: int, threads: int) -> None:
-    """Trains until every run has ended. On a signal, makes the current runs save and exit, and raises Interrupted."""
+    """Trains until every run has ended. On a signal, makes the current runs save and exit, then raises Interrupted."""
     began = time.monotonic()
     first = sum(job.step for job in jobs)
     kept = sum(not job.to_do for job in jobs)
@@ -285,7 +285,7 @@ def write_status(root: Path, states: Mapping[str, Status]) -> None:
 
 
 def progress(jobs: Sequence[Job], first: int, began: float) -> str:
-    """Returns a line on the ended runs, the time passed and left, and current runs. first: the sum of steps at the start."""
+    """Returns a line with ended runs, time spent and left, and current runs. first: total steps at the start."""
     elapsed = time.monotonic() - began
     to_do = [job for job in jobs if job.to_do]
     done, left = sum(job.step for job in jobs) - first, sum(job.budget - job.step for job in to_do)

@@ -44,13 +44,13 @@ def option_file(name: str, group: str = "ablation") -> Path:
 
 
 def changes(name: str, group: str = "ablation") -> dict[str, object]:
-    """Returns the settings that the file of an ablation, or of another option, changes, by dotted key."""
+    """Returns the settings that an option's file changes, by dotted key. name, group: the option and its config group."""
     content = flat(read_yaml(option_file(name, group)))
     return {key: value for key, value in content if not isinstance(value, Mapping) and key not in ("variant", "defaults")}
 
 
 def without_debug_settings(overrides: Sequence[str]) -> list[str]:
-    """Returns a suite's overrides; if the user has chosen trainer=debug, without those that would undo it."""
+    """Returns a suite's overrides. If the user has chosen trainer=debug, leaves out those that would undo it."""
     if HydraConfig.get().runtime.choices.get("trainer") != "debug":
         return list(overrides)
     return [one for one in overrides if key_of(one) not in changes("debug", "trainer/last")]
@@ -71,7 +71,7 @@ def refuse_unusable(ablations: Sequence[str]) -> None:
 
 def _problem_of(ablation: str, known: Sequence[str]) -> str:
     if ablation not in known:
-        return f"{ablation}: not a file of configs/ablation{suggestion(ablation, known)}"
+        return f"{ablation}: no such ablation in configs/ablation{suggestion(ablation, known)}"
     file = option_file(ablation)
     try:
         content, text = read_yaml(file), file.read_text(encoding="utf-8")
@@ -80,5 +80,5 @@ def _problem_of(ablation: str, known: Sequence[str]) -> str:
     if not text.startswith(FIRST_LINE):
         return f"{file}: its first line must be {FIRST_LINE}, or its settings land under `ablation`"
     if not isinstance(content, dict) or content.get("variant") != ablation:
-        return f"{file}: must set `variant: {ablation}`, its own name, by which its runs are identified"
+        return f"{file}: must set `variant: {ablation}`, its own name, which identifies its runs"
     return ""

@@ -1,14 +1,14 @@
 """Converts attention from pieces to words, derives word alignments from it, and scores them (Och & Ney 2003).
 
 The attention to a word is the sum of the attention to its pieces; the attention from a word is the mean over its pieces
-(Zenkel et al. 2019; Garg et al. 2019). Each conversion is a product with a matrix of shares, which keeps row sums of 1.
+(Zenkel et al. 2019; Garg et al. 2019). Each conversion is a product with a matrix of shares; rows still sum to 1.
 
 A target word is linked to the source word with the largest weight, or to none if the end symbol has the largest weight. Weights
 are taken at the step that *produces* the target word, or at the next step, which *reads* it; the latter works better in
 Transformers (Chen et al. 2020). A target word gets at most one link, so a gold alignment that has more for a word cannot be
 matched fully. `oracle_links` returns the best links under this restriction.
 
-Shapes: P pieces, W source words (in `Words`, of either side), E target words, L layers, H heads, G heads with their mean.
+Shapes: P pieces, W source words (in `Words`: of either side), E target words, L layers, H heads, G heads plus their mean.
 """
 
 import re
@@ -45,7 +45,7 @@ class Pair(NamedTuple):
     gold: Gold | None
 
     def words(self, vocabulary: Vocabulary) -> tuple[Words, Words]:
-        """Returns the words of the source (without end symbol) and of the target, split as in the gold links, if any."""
+        """Returns the source words (without end symbol) and the target words, split as in the gold links if there are any."""
         source, target = (self.gold.src, self.gold.tgt) if self.gold else (None, None)
         return words_of(vocabulary.src, self.src[:-1], source), words_of(vocabulary.tgt, self.tgt, target)
 
@@ -57,7 +57,7 @@ def word_spans(text: str) -> list[Span]:
 
 def words_of(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span] | None = None) -> Words:
     """Splits a sentence (ids without start and end symbol) into words at `spans` (default: `word_spans`). A piece that spans
-    several words is shared among them in proportion to its letters in each. A piece outside all words (a space, the first
+    several words is shared among them in proportion to its characters in each. A piece outside all words (a space, the first
     bytes of a character) joins the next word, or the last one if none follows."""
     text, places = tokenizer.spans(ids)
     spans = list(word_spans(text) if spans is None else spans)
@@ -82,7 +82,7 @@ def merge_pieces(map: AttentionMap, source: Words, target: Words) -> AttentionMa
 
 
 def _with_symbol(side: Side, source: Words, target: Words) -> Words:
-    """Returns the words of one side of a map: "read" begins with the start symbol, other sides end with the end symbol."""
+    """Returns the words of one side of a map, with the start symbol first ("read") or the end symbol last (other sides)."""
     labels, shares = source if side == "source" else target
     if side == "read":
         return Words([SPECIAL[BOS], *labels], torch.block_diag(torch.ones(1, 1), shares))
@@ -103,7 +103,7 @@ class Agreement(NamedTuple):
 
 
 def links_agreement(sentences: Iterable[tuple[Iterable[Link], Gold]]) -> Agreement:
-    """Returns the agreement of any system's links with the gold links, over all sentences."""
+    """Returns the agreement of links with gold links, counted over all sentences."""
     made = in_possible = in_sure = sure = 0
     for links, gold in sentences:
         distinct = set(links)
@@ -145,8 +145,8 @@ def heads_of(shape: Sequence[int], step: Step = "produced") -> list[Head]:
 
 
 def predicted_links(map: AttentionMap, source: Words, target: Words) -> Tensor:
-    """Returns the index of the source word linked to each target word, or NO_LINK, for each of STEPS and each head, as
-    (2, L, G, E). map: attention from target pieces to source pieces. source, target: words without the end symbol."""
+    """Returns (2, L, G, E): for each of STEPS, head and target word, the index of the linked source word, or NO_LINK.
+    map: attention from target pieces to source pieces. source, target: words without the end symbol."""
     produced = with_mean(map.weights)
     rows = (produced, produced.roll(-1, dims=-2))  # a piece is read in the row after the one that produces it
     words = (merge_pieces(map._replace(weights=weights), source, target).weights[..., :-1, :] for weights in rows)
@@ -176,7 +176,7 @@ class Alignments:
         return links_agreement(zip(self.links(head), self.gold, strict=True))
 
     def error_rates(self) -> Tensor:
-        """Returns the alignment error rate (L, H) of each head, by the weights of the step that produces a word."""
+        """Returns each head's alignment error rate (L, H), using the weights of the step that produces a word."""
         heads = [head for head in self.heads() if head.step == "produced" and head.head is not None]
         return torch.tensor([self.agreement(head).aer for head in heads]).reshape(heads[-1].layer + 1, -1)
 
@@ -184,8 +184,8 @@ class Alignments:
         return links_agreement((oracle_links(gold), gold) for gold in self.gold)
 
     def best(self, means: bool = True) -> Head:
-        """Returns the head with the lowest error rate, the first if several tie. means: whether layer means count as heads. If
-        there are no gold links, returns the mean of the second to last layer, at the producing step (Garg et al. 2019)."""
+        """Returns the head with the lowest error rate, the first if several tie. If there are no gold links, returns the mean
+        of the second to last layer, at the producing step (Garg et al. 2019). means: whether layer means count as heads."""
         heads = self.heads()
         if self.gold:
             return min((head for head in heads if means or head.head is not None), key=lambda head: self.agreement(head).aer)

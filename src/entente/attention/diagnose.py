@@ -22,7 +22,7 @@ def display_name(path: str) -> str:
 
 
 def gradient_norms(model: nn.Module) -> dict[str, float]:
-    """Returns gradient norms by name: of each layer in a ModuleList, and of each other part of the model."""
+    """Returns the gradient norm of each layer in a ModuleList and of each other part of the model, by name."""
     squares: defaultdict[str, list[Tensor]] = defaultdict(list)
     for path, parameter in model.named_parameters():
         if parameter.grad is not None:
@@ -34,15 +34,15 @@ def gradient_norms(model: nn.Module) -> dict[str, float]:
 
 @torch.no_grad()
 def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
-    """Returns measurements of a model in evaluation mode on src (B, S) and the decoder input tgt (B, T): means over real tokens
-    or sentences, with keys "MEASURE/PLACE".
+    """Returns measurements of a model in evaluation mode on src (B, S) and the decoder input tgt (B, T): means over tokens
+    (without padding) or sentences, with keys "MEASURE/PLACE".
 
     Every residual connection, even if it is switched off (`keep=False`), has three measures. `update_ratio` is the norm of the
     sublayer's output divided by the norm of the connection's input. `update_cosine` is the cosine between the two.
     `position_cosine` is the mean cosine between the states of two positions of a sentence after the connection, and is 1 if all
     states are equal (Dong et al. 2021, rank collapse). Every attention module has two: `attention_entropy` is the entropy of a
-    row of weights divided by its maximum (1: uniform), and `score_variance` is the variance of a row of scores over the keys
-    that the row may see.
+    row of weights divided by its maximum (1 if uniform), and `score_variance` is the variance of a row of scores over the keys
+    that the row may attend to.
     """
     calls = capture(model, src, tgt, lambda path, module: isinstance(module, Residual | AttentionWeights))
     real = {True: padding_mask(src, model.pad_id), False: padding_mask(tgt, model.pad_id)}
@@ -66,7 +66,7 @@ def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
         choices = allowed.sum(-1)
         mean = scores.where(allowed, 0).sum(-1, keepdim=True) / choices.unsqueeze(-1)
         variance = (scores - mean).where(allowed, 0).square().sum(-1) / choices
-        found[f"score_variance/{place}"] = _mean(variance, rows & (choices > 1))  # with a single key, it is always 0
+        found[f"score_variance/{place}"] = _mean(variance, rows & (choices > 1))  # a single key has variance 0
     return found
 
 

@@ -47,7 +47,7 @@ def draw(map: AttentionMap, title: str) -> Figure:
     """Draws one kind of attention, with a row of panels per layer and a column per head. title: shown below a line
     that explains the figure."""
     _, n_heads, n_rows, n_columns = map.weights.shape
-    # Few panels are drawn large; for long sentences, cells and labels shrink to limit the size of the picture.
+    # If there are few panels, cells are large; for long sentences, cells and labels shrink to limit the size of the picture.
     cell = min(max(0.2, 6 / (n_heads * n_columns)), 0.32, 6 / max(n_rows, n_columns))
     row, column = sides_of(map.kind)
     seen = f"{map.unit} read so far" if column == "read" else f"source {map.unit}"
@@ -58,8 +58,8 @@ def draw(map: AttentionMap, title: str) -> Figure:
 def draw_pair(
     maps: Mapping[str, AttentionMap], title: str, layer: int = -1, head: int | None = None, marks: Marks | None = None
 ) -> Figure:
-    """Draws one head of each named map, large and side by side. layer, head: indices from 0, ignored if a map has only one;
-    a head of None is the mean of the layer's heads. marks: gold links to draw over the maps."""
+    """Draws one head of each named map, large and side by side. layer, head: indices from 0, ignored for a map with a
+    single layer or head. head=None is the mean of the layer's heads. marks: gold links to draw over the maps."""
     panels = {}
     for name, map in maps.items():
         i, j = layer % map.weights.size(0), None if head is None else head % map.weights.size(1)
@@ -78,9 +78,9 @@ def _name(name: str, map: AttentionMap, layer: int, head: int | None) -> str:
 
 
 def draw_heads(values: Mapping[str, Mapping[str, Tensor]], title: str) -> Figure:
-    """Draws measurements of every head, from 0 to 1, as heat maps in one figure: kinds of attention are side by side, and
-    aspects (measurements) below one another. Rows of a heat map are layers, and columns are heads. values: tensors (L, H), by
-    kind and aspect."""
+    """Draws measurements of every head as a grid of heat maps, with a column per kind of attention and a row per aspect
+    (measurement). A heat map has a row per layer and a column per head. values: tensors (L, H) with values from 0 to 1, by kind
+    and aspect."""
     aspects = list(dict.fromkeys(chain.from_iterable(values.values())))
     n_layers, n_heads = (max(of.size(i) for of_kind in values.values() for of in of_kind.values()) for i in (0, 1))
     wide, high = max(n_heads, 4) + 1, n_layers + 1  # size of a panel in cells, with numbers on the left and a heading above
@@ -114,7 +114,7 @@ def draw_heads(values: Mapping[str, Mapping[str, Tensor]], title: str) -> Figure
 
 
 def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: float, marks: Marks) -> Figure:
-    """Draws the named maps side by side, each as a grid of panels (layers, heads), on a page of estimated size."""
+    """Draws the named maps side by side, each as a grid of panels (layers, heads), in a figure of estimated size."""
     small, large = max(font, 9.0), max(font, 9.0) * 1.2
     above = small * LINE  # space for the title of a panel
     figure = Figure(dpi=DPI, layout="compressed")

@@ -45,7 +45,7 @@ class Numbers(NamedTuple):
 
 
 def numbers_of(map: record.AttentionMap) -> Tensor:
-    """Returns the four statistics of every row that may attend to more than one key, (4, L, H, rows)."""
+    """Returns the four statistics of every row that may attend to more than one key, as (4, L, H, rows)."""
     allowed = torch.ones(map.weights.shape[-2:], dtype=torch.bool) if map.allowed is None else map.allowed
     w = map.weights / map.weights.sum(-1, keepdim=True).clamp(min=record.EPSILON)  # rows do not sum to 1 in some ablations
     n_rows, n_columns = w.shape[-2:]
@@ -79,7 +79,7 @@ def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tu
 
 
 def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Words, target: Words) -> Tensor:
-    """Returns how much the probability of each target word changes when each source word is left out: (E, W), from 0 to 1. A
+    """Returns how much the probability of each target word changes when one source word is left out: (E, W), from 0 to 1. A
     word's probability is the product of its pieces' probabilities. src ends with EOS; tgt has neither BOS nor EOS. Attention
     alone does not explain a prediction (Jain & Wallace 2019), so it is compared with these changes."""
     belongs = source.shares.argmax(-1).tolist()  # index of the word that each piece belongs to
@@ -122,7 +122,7 @@ def by_head(found: Tensor) -> list[dict[str, Any]]:
 
 def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     """Returns the correlations of each head: means over the target words of all sentences."""
-    found: list[Tensor] = []  # each sentence's correlations, once per target word, so that all words count equally
+    found: list[Tensor] = []  # each sentence's correlations, repeated for each target word, so that all words count equally
     for number, pair in enumerate(pairs, start=1):
         show_progress(f"leaving out each word of sentence {number:,} of {len(pairs):,}")
         source, target = pair.words(vocabulary)
@@ -137,8 +137,8 @@ def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pa
 class Measured(NamedTuple):
     """The measurements of one split.
 
-    report: the entries for metrics.json. links: the links of each sentence according to `best`. best: the head, or mean of a
-    layer's heads, that `Alignments.best` returned on the split used to choose it. best_head: the best single head.
+    report: the entries for metrics.json. links: the links of each sentence according to `best`. best: the head or layer
+    mean that `Alignments.best` returned for this split or the validation split. best_head: the same without layer means.
     """
 
     report: dict[str, Any]
@@ -150,8 +150,8 @@ class Measured(NamedTuple):
 def measure_split(
     model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair], occluded: int, chosen: Measured | None
 ) -> Measured:
-    """Measures a split, with occlusion on its first `occluded` pairs. chosen: the measurements of the
-    validation split, whose best heads are used; None: the best heads are chosen on this split."""
+    """Measures a split, with occlusion on its first `occluded` pairs. chosen: the measurements of the validation
+    split, whose best heads are used. If it is None, the best heads are chosen on this split."""
     numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
     if chosen:
         best, best_head, on = chosen.best, chosen.best_head, "valid"
@@ -191,7 +191,7 @@ def tables(report: Mapping[str, Any], of: str) -> Iterator[Table]:
         best = "best on {chosen_on}: layer {layer}, head {head}, {step}".format_map(found["best"])
         yield _table(f"{of}: attention to the source as word alignment", rows, f"{legend}; {best}")
     if rows := report.get("occlusion", []):
-        yield _table(f"{of}: attention and the effect of leaving out a source word", rows)
+        yield _table(f"{of}: correlation of attention with the effect of leaving out a source word", rows)
 
 
 def _table(title: str, rows: Sequence[Mapping[str, Any]], caption: str | None = None) -> Table:

@@ -1,9 +1,9 @@
-"""Records one teacher-forced pass of a model with hooks: the calls of its modules, and its attention maps.
+"""Uses hooks to record the module calls and the attention maps of one teacher-forced pass through a model.
 
-Attention maps are the outputs of the modules that turn scores into weights, in evaluation mode and before dropout. Recording
-does not recompute the weights, draws no random numbers, and leaves no flag, attribute or hook in the model.
+Attention maps are the outputs of AttentionWeights modules, in evaluation mode and before dropout. Recording does not recompute
+the weights, draws no random numbers, and leaves no flag, attribute or hook in the model.
 
-Shapes: B or N sentences, S source length, T target length (both with their end symbol), L layers, H heads.
+Shapes: B or N sentences, S source length, T target length (both include the end symbol), L layers, H heads.
 """
 
 import re
@@ -28,14 +28,14 @@ ENCODER, DECODER, CROSS, ALIGNMENT = "encoder self-attention", "decoder masked s
 TO_SOURCE = (CROSS, ALIGNMENT)
 KIND_NAMES = {"encoder": ENCODER, "decoder": DECODER, "cross": CROSS, "alignment": ALIGNMENT}  # names used by commands
 NAME_OF_KIND = {kind: name for name, kind in KIND_NAMES.items()}
-# The kind of attention for each shortened module path, see `kind_of`.
+# Maps each shortened module path (see `kind_of`) to its kind of attention.
 KINDS = {"encoder.self": ENCODER, "decoder.self": DECODER, "decoder.cross": CROSS, "": ALIGNMENT}
 Side = Literal["source", "produced", "read"]
 EPSILON = 1e-12  # lower bound of divisors, so that a row of zeros gives no NaN
 
 
 class Operation(NamedTuple):
-    """One call of a torch function or operator. name: without leading and trailing underscores, as in "matmul"."""
+    """One call of a torch function or operator. Its name has no leading or trailing underscores: "matmul", not "__matmul__"."""
 
     name: str
     inputs: tuple[Any, ...]
@@ -43,7 +43,7 @@ class Operation(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call of a module. operations: the torch functions called outside captured submodules, if requested, else empty."""
+    """One call of a module. operations: the torch functions called outside captured submodules; empty unless requested."""
 
     module: Any
     inputs: tuple[Any, ...]
@@ -71,7 +71,7 @@ def observing(model: Seq2Seq) -> Iterator[tuple[Seq2Seq, torch.device]]:
     disabled. A compiled model calls no hooks, so the original model is yielded in its place."""
     plain: Seq2Seq = getattr(model, "_orig_mod", model)
     device = plain.output.weight.device
-    # Otherwise, in a training step, autocast would cache the weights cast here without gradients and reuse them for the loss.
+    # In a training step, autocast would cache the weights that it casts here, without gradients, and reuse them for the loss.
     with evaluating(plain), torch.no_grad(), torch.autocast(device.type, enabled=False):
         yield plain, device
 
@@ -80,11 +80,11 @@ def capture(
     model: Seq2Seq, src: Tensor, tgt: Tensor, wanted: Callable[[str, nn.Module], bool], operations: bool = False
 ) -> dict[str, list[Call]]:
     """Runs the model on src (B, S) and the decoder input tgt (B, T), and records the calls of all modules for which
-    `wanted(path, module)` is true. Returns the calls by path, in order; a recurrent decoder calls its attention once per step.
-    operations: whether to record the torch functions that the modules call. Raises RuntimeError if a wanted module was not
-    called."""
+    `wanted(path, module)` is true. Returns the calls of each module in order, by path; a recurrent decoder calls its
+    attention once per step. operations: whether to record the torch functions that the modules call. Raises RuntimeError if a
+    wanted module was not called."""
     calls: dict[str, list[Call]] = {}
-    running: list[list[Operation]] = []  # one list for each module that is being called, the innermost last
+    running: list[list[Operation]] = []  # one list per captured module being called, innermost last
     with ExitStack() as stack:
         plain, device = stack.enter_context(observing(model))
         for path, module in plain.named_modules():
@@ -100,32 +100,32 @@ def capture(
             stack.enter_context(_Operations(running))
         plain.decode(tgt.to(device), plain.encode(src.to(device)))
     if silent := [path for path, seen in calls.items() if not seen]:
-        raise RuntimeError(f"{', '.join(silent)} was not seen: the pass did not call it, or it is compiled")
+        raise RuntimeError(f"these modules were not called, or are compiled: {', '.join(silent)}")
     return calls
 
 
 class AttentionMap(NamedTuple):
     """The weights of one kind of attention for one sentence, without padding.
 
-    Rows are queries. In the decoder, a row is labelled with the piece that its step *produces*: y1 .. yn, </s>. Columns are
-    keys. In the decoder's self-attention, they are the pieces *read* so far: <s>, y1 .. yn. Elsewhere, they are the pieces of
-    the source, </s> included.
+    Rows are queries and columns are keys. In the decoder, each row is labelled with the piece that its step *produces*: y1 ..
+    yn, </s>. The columns of its self-attention are the pieces *read*: <s>, y1 .. yn. All other rows and columns are the pieces
+    of the source, </s> included.
     """
 
     kind: str
     weights: Tensor  # (L, H, rows, columns), float32 on the CPU
     rows: list[str]
     columns: list[str]
-    unit: str = "piece"  # what each row or column is: a piece or a word
-    as_decoded: bool = True  # False: rows depend on later target pieces, which are unknown when decoding
-    allowed: Tensor | None = None  # (rows, columns), True for the keys that a row may see; None: all
+    unit: str = "piece"  # what each row or column stands for: "piece" or "word"
+    as_decoded: bool = True  # False if rows depend on later target pieces, which are unknown when decoding
+    allowed: Tensor | None = None  # (rows, columns), True for the keys that a row may attend to; None means all
 
 
 class Attention(NamedTuple):
     """The attention weights of all heads for one sentence pair.
 
     weights, by kind: "encoder" (L, H, S, S), "decoder" (L, H, T, T) and "cross" (L, H, T, S) of a Transformer; "alignment"
-    (1, 1, T, S) of a BiRNN. Except in "encoder", row t is the step that produces `target[t]`, having read `read[: t + 1]`.
+    (1, 1, T, S) of a BiRNN. Except in "encoder", row t is the step that produces `target[t]` after reading `read[: t + 1]`.
     Each row sums to 1, except in ablations that normalise over another axis.
     """
 
@@ -143,8 +143,8 @@ def has_attention(model: nn.Module) -> bool:
 def read_sentence(
     model: Seq2Seq, vocabulary: Vocabulary, source: str, target: str | None, search: Search
 ) -> tuple[list[int], list[int]]:
-    """Returns the ids of the source, with EOS, and of the target, without BOS and EOS. If `target` is None, the model's own
-    translation is used. Raises InputError if the source is empty, or if either sentence is too long."""
+    """Returns the source ids with EOS, and the target ids without BOS and EOS. If `target` is None, the model's own translation
+    is used. Raises InputError if the source is empty, or if the source or the target is too long."""
     source = clean(source)
     if not source:
         raise InputError("sentence is empty: give one as sentence='...'")
@@ -164,7 +164,7 @@ def attend(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequ
 
 
 def record(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequence[int]) -> list[AttentionMap]:
-    """Returns the maps of one sentence, one per kind. src ends with EOS; tgt has neither BOS nor EOS."""
+    """Returns the maps of one sentence pair, one per kind of attention. src ends with EOS; tgt has neither BOS nor EOS."""
     maps = record_batch(model, vocabulary, [src], [tgt])[0]
     causal = is_causal(model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]))
     return [map._replace(as_decoded=causal or map.kind == ENCODER) for map in maps]
@@ -173,8 +173,8 @@ def record(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequ
 def record_batch(
     model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[Sequence[int]], tgt: Sequence[Sequence[int]]
 ) -> list[list[AttentionMap]]:
-    """Returns the maps of each sentence, recorded in one pass. This is safe in a training step: module modes, gradients and the
-    random state do not change. Raises RuntimeError if the model has no AttentionWeights or did not call all of them."""
+    """Returns the maps of each sentence pair, recorded in one pass. This is safe in a training step: training modes, gradients
+    and the random state do not change. Raises RuntimeError if the model has no AttentionWeights or did not call all of them."""
     sources, targets = pad(src, model.pad_id), pad([[BOS, *ids] for ids in tgt], model.pad_id)
     calls = capture(model, sources, targets, lambda path, module: isinstance(module, AttentionWeights))
     if not calls:
@@ -195,7 +195,7 @@ def record_batch(
         row_side, column_side = sides_of(kind)
         size = tuple(max(map(len, labels[side])) for side in (row_side, column_side))
         if weights.shape[-2:] != size:
-            raise RuntimeError(f"{kind}: weights are {tuple(weights.shape[-2:])}, but {row_side} x {column_side} is {size}")
+            raise RuntimeError(f"{kind}: weights are {tuple(weights.shape[-2:])}, expected {row_side} x {column_side} = {size}")
         for n, (rows, columns) in enumerate(zip(labels[row_side], labels[column_side], strict=True)):
             own = (..., slice(len(rows)), slice(len(columns)))
             maps[n].append(AttentionMap(kind, weights[n][own].clone(), rows, columns, allowed=allowed[n][own].clone()))
@@ -219,16 +219,17 @@ def entropy_share(weights: Tensor, allowed: Tensor) -> Tensor:
 
 
 def weights_of(calls: Sequence[Call]) -> tuple[Tensor, Tensor]:
-    """Returns the weights of all calls of an AttentionWeights, joined along T, and a mask of the keys that each row can reach:
-    both (B, H, T, S)."""
+    """Returns two tensors (B, H, T, S): the weights of all calls of an AttentionWeights, joined along T, and a mask of the keys
+    that each query can reach."""
     weights = torch.cat([call.output for call in calls], dim=-2)
     reachable = torch.cat([call.module.reachable(*call.inputs) for call in calls], dim=-2)
-    heads = (len(weights), -1, *weights.shape[-2:])  # a recurrent model has no head dimension, so one of size 1 is added
+    heads = (len(weights), -1, *weights.shape[-2:])  # -1 becomes 1 in a recurrent model, which has no head dimension
     return weights.reshape(heads), reachable.reshape(heads)
 
 
 def kind_of(path: str) -> str:
-    """Returns the kind of attention at a path such as "encoder.0.self_attention.weights". An unknown path becomes words."""
+    """Returns the kind of attention at a path such as "encoder.0.self_attention.weights". For an unknown path,
+    returns the words in it."""
     place = re.sub(r"\.\d+|_?attention\.weights$", "", path)
     return KINDS.get(place, re.sub(r"[._\d]+", " ", path.removesuffix(".weights")))
 

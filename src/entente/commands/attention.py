@@ -1,5 +1,5 @@
 """Shows the attention of trained checkpoints for one sentence. `entente attention` draws every kind of attention of one
-checkpoint, or one kind of several checkpoints side by side. `entente trace` prints step by step how attention is computed."""
+checkpoint, or one kind for several checkpoints side by side. `entente trace` prints how attention is computed, step by step."""
 
 import hashlib
 import logging
@@ -42,7 +42,7 @@ Kind = Literal["encoder", "decoder", "cross", "alignment"]
 
 
 def check_occlusion_kind(occlusion: bool, kind: str | None) -> None:
-    """Raises ValueError if self-attention is to be compared with the effect of leaving out source words."""
+    """Raises ValueError if `occlusion` is set for self-attention: only attention to the source is compared with occlusion."""
     if occlusion and kind in ("encoder", "decoder"):
         raise ValueError(f"kind={kind}: occlusion=true needs attention to the source; leave kind out, or give kind=cross")
 
@@ -51,9 +51,9 @@ def check_occlusion_kind(occlusion: bool, kind: str | None) -> None:
 class Attention:
     """The settings of `entente attention`."""
 
-    checkpoint: Annotated[str | Sequence[str], doc("checkpoint file or run's directory, or a list to compare side by side")]
+    checkpoint: Annotated[str | Sequence[str], doc("checkpoint file, run's directory, or a list of these to draw side by side")]
     sentence: Annotated[str, doc("sentence in the source language")] = SENTENCE
-    target: Annotated[str | None, doc("translation for the model to read; null: the model's own")] = None
+    target: Annotated[str | None, doc("translation for the model to read; null: the model's own translation")] = None
     beam: Annotated[int, Interval(ge=1, le=1000), doc("beam size for the model's own translation")] = 1
     pair: Annotated[str | None, doc("pair of the run's corpus, such as test/1, to use instead of sentence and target")] = None
     trust_data: TrustData = False
@@ -62,12 +62,12 @@ class Attention:
     ] = None
     words: Annotated[bool, doc("show whole words instead of pieces")] = False
     layer: Annotated[Annotated[int, Ge(1)] | None, doc("layer to enlarge, counted from 1; null: the last")] = None
-    head: Annotated[Annotated[int, Ge(1)] | None, doc("head to enlarge, counted from 1; null: the mean of all")] = None
+    head: Annotated[Annotated[int, Ge(1)] | None, doc("head to enlarge, counted from 1; null: the mean of all heads")] = None
     occlusion: Annotated[
         bool, doc("also show the effect of leaving out each source word, and its correlation with attention")
     ] = False
     output: Annotated[
-        str, doc("folder in which each sentence gets a folder of PNG and SVG files, or one picture's file (.png, .svg, .pdf)")
+        str, doc("folder with a subfolder of PNG and SVG files per sentence, or the path of one picture (.png, .svg, .pdf)")
     ] = "outputs/attention"
     output_dir: OutputDir = "outputs"
     threads: Threads = None
@@ -79,31 +79,31 @@ class Attention:
 class Trace:
     """The settings of `entente trace`."""
 
-    checkpoint: Annotated[str | None, doc("checkpoint file, or run's directory, whose best checkpoint is used")] = None
+    checkpoint: Annotated[str | None, doc("checkpoint file, or a run's directory, whose best checkpoint is used")] = None
     sentence: Annotated[str, doc("sentence in the source language")] = SENTENCE
     target: Annotated[str | None, doc("translation for the model to read; null: the model's own greedy translation")] = None
-    kind: Annotated[Kind | None, doc("kind of attention; null: attention to the source, or every kind with `example`")] = None
+    kind: Annotated[Kind | None, doc("kind of attention; null: attention to the source, or all kinds if example is set")] = None
     layer: Annotated[Annotated[int, Ge(1)] | None, doc("layer of a Transformer, counted from 1; null: the first")] = None
     head: Annotated[Annotated[int, Ge(1)] | None, doc("head of a Transformer, counted from 1; null: the first")] = None
     step: Annotated[Annotated[int, Ge(1)] | None, doc("target step of a BiRNN, counted from 1; null: the first")] = None
     example: Annotated[
         bool | Literal["transformer", "birnn"],
-        doc("trace a tiny model of width 4 on two short sentences, instead of a checkpoint; true: transformer"),
+        doc("trace a tiny model of width 4 on two short sentences instead of a checkpoint; true means transformer"),
     ] = False
-    output: Annotated[str | None, doc("also write the trace as Markdown to this file, NAME.md")] = None
-    columns: Annotated[Annotated[int, Ge(1)] | None, doc("maximum number of columns to show of a wide tensor; null: all")] = 8
+    output: Annotated[str | None, doc("Markdown file, NAME.md, for a copy of the trace")] = None
+    columns: Annotated[Annotated[int, Ge(1)] | None, doc("maximum number of columns shown for a wide tensor; null: all")] = 8
     output_dir: str = "outputs"
     threads: Threads = None
 
 
 def picture_attention(settings: Attention) -> None:
-    """Draws each kind of attention of one checkpoint: all layers and heads, then the chosen head or the mean, enlarged. Draws
-    only one kind (by default, attention to the source) if there are several checkpoints, if `kind` or `occlusion` is set, or if
-    `output` names a picture."""
+    """Draws each kind of attention of one checkpoint: a picture of all layers and heads, and a large one of the chosen head or
+    the mean. Draws only one kind (by default, attention to the source) if there are several checkpoints, if `kind` or
+    `occlusion` is set, or if `output` names a picture."""
     prepare_process(settings.threads)
     paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
     if not paths:
-        raise InputError("checkpoint=[]: give at least one")
+        raise InputError("checkpoint=[]: give at least one checkpoint")
     output = _output(settings.output)
     source, target, gold = _sentence(settings, paths[0])
     together = settings.occlusion or len(paths) > 1
@@ -151,7 +151,8 @@ def picture_attention(settings: Attention) -> None:
 
 
 def _output(path: str) -> Path:
-    """Returns `output` as a path: a folder or, if it has a suffix, a picture. Raises InputError if that cannot be a picture."""
+    """Returns `output` as a path: of a picture if it has a suffix, otherwise of a folder. Raises InputError if a picture's path
+    has an unknown suffix, is a folder, or lies in a missing folder."""
     output = path_of(path)
     if output.suffix and output.suffix.lower() not in FORMATS and not output.is_dir():
         raise InputError(f"output={path}: not a picture format; give a folder, or a name that ends in {', '.join(FORMATS)}")
@@ -170,8 +171,8 @@ def _folder_name(source: str, title: str) -> str:
 
 
 def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | None]:
-    """Returns the source sentence, the target (None if the model is to translate) and any gold links. path: the checkpoint
-    whose corpus contains `pair`."""
+    """Returns the source sentence, its target (None if the model should translate it) and its gold links (None if it has none).
+    path: the checkpoint whose corpus contains `pair`."""
     if settings.pair is None:
         return clean(settings.sentence), clean(settings.target or "") or None, None
     from entente.commands.stored import load_run, stored_corpus  # imports Lightning, which takes 2 seconds
@@ -188,9 +189,9 @@ def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | N
 def _figures(
     shown: Sequence[tuple[str, AttentionMap]], links: draw.Marks, title: str, settings: Attention, together: bool
 ) -> Iterator[tuple[str, Figure]]:
-    """Yields the name and figure of each picture. shown: maps with the names of their models. together: whether to draw the
-    maps side by side in one picture. If not, each map has two pictures: one of all layers and heads, if there are several, and
-    a large one of the chosen layer and head."""
+    """Yields the name and figure of each picture. shown: each map, preceded by the name of its model. together: whether to draw
+    the maps side by side in one picture. Otherwise, each map is drawn in a picture of all layers and heads, if there are
+    several, and in a large picture of the chosen layer and head."""
     layer, head = settings.layer, settings.head
     for name, number, axis in (("layer", layer, 0), ("head", head, 1)):
         most = min((map.weights.shape[axis] for _, map in shown if map.weights.shape[axis] > 1), default=1)
@@ -209,8 +210,8 @@ def _figures(
 
 
 def _of_kind(kind: Kind | None, name: str, maps: Sequence[AttentionMap]) -> AttentionMap:
-    """Returns the map of a kind (None: attention to the source). Raises InputError if the model has no such map; `name` is the
-    model's name in the message."""
+    """Returns the map of a kind, or of attention to the source if `kind` is None. Raises InputError if the model has no such
+    map. name: the model's name, for the error message."""
     kinds = (record.KIND_NAMES[kind],) if kind else record.TO_SOURCE
     if found := [map for map in maps if map.kind in kinds]:
         return found[0]
@@ -221,8 +222,8 @@ def _of_kind(kind: Kind | None, name: str, maps: Sequence[AttentionMap]) -> Atte
 
 
 def trace_attention(settings: Trace) -> None:
-    """Prints a trace of one attention layer of a checkpoint, for a sentence and its target (by default the model's
-    translation), or the traces of the example model. If `output` is given, also writes them there as Markdown."""
+    """Prints a trace of one attention layer of a trained model, for a sentence and its target (by default, the model's
+    translation). If `example` is set, traces the example model instead. Also writes the text to `output`, if given."""
     prepare_process(settings.threads)
     output = path_of(settings.output) if settings.output else None
     if output and output.suffix.lower() != ".md":

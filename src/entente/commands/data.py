@@ -20,11 +20,11 @@ from entente.files import path_of, scratch, writable, write_text
 from entente.process import prepare_process
 from entente.training.settings import data_problems
 
-KINDS, EXAMPLES = 10, 3  # maximum numbers to print: kinds of findings per list, examples per kind
+KINDS, EXAMPLES = 10, 3  # maximum number of kinds printed per list, and of examples per kind
 
 
 def check_data(data: Mapping[str, Any]) -> None:
-    """Raises InputError with every problem in the settings `data`."""
+    """Raises InputError with every problem in the `data` settings."""
     if found := data_problems(data):
         raise InputError(*found)
 
@@ -41,12 +41,12 @@ class InspectData:
 
 
 def inspect_data(settings: InspectData) -> None:
-    """Reads a corpus, prints tables, examples and advice, and writes the full lists if `output` is given."""
+    """Reads a corpus and prints measurements, examples of findings, and advice. Writes all findings to `output`, if given."""
     prepare_process(None)
     output = path_of(settings.output) if settings.output else None
     if output:
         with writable(f"output={output}"), scratch(output):
-            pass  # if the folder cannot be written, this raises the error before minutes of work
+            pass  # raises an error before minutes of work if the folder cannot be written to
     corpus = read_corpus(settings.data)
     with Task("inspecting the pairs"):
         cache = path_of(settings.output_dir) / "cache" / "tokenizer"
@@ -73,11 +73,11 @@ def inspect_data(settings: InspectData) -> None:
     console.print("\nAdvice", style="bold")
     for line in advice(corpus, numbers["train"], lists) or ["Nothing unusual: the corpus can be used as it is."]:
         console.print(f"- {line}")
-    console.print(f"The full lists are in {output}." if output else "output=FOLDER writes the full lists.")
+    console.print(f"The full lists are in {output}." if output else "Set output=FOLDER to write the full lists.")
 
 
 def rows(corpus: Corpus, items: Iterable[Finding]) -> Iterator[list[str]]:
-    """Yields a row for each finding: what was found, the split, the number of the pair in the split, and its two sentences."""
+    """Yields a row for each finding: what was found, the split, the pair's number in the split, and its two sentences."""
     for what, split, row in items:
         yield [what, split, str(row + 1), *map(escape.line, corpus.splits[split][row].values())]
 
@@ -92,15 +92,15 @@ def advice(corpus: Corpus, numbers: Mapping[str, float], lists: Mapping[str, lis
     pieces = max(number for what, number in numbers.items() if what.endswith("pieces per word"))
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in corpus.dropped.items())
     rules = {
-        f"Dropped pairs: {dropped}. Check the empty ones; data.max_words and data.max_ratio set the limits.": dropped,
+        f"Dropped pairs: {dropped}. Check the empty ones; data.max_words and data.max_ratio limit length and ratio.": dropped,
         f"With only {train:,} training pairs, start with a small model, such as model.n_layers=2.": train < 10_000,
         f"Pairs that repeat an earlier one: {again:,}. Remove them unless they should have more weight.": again > train / 100,
-        f"Pairs with a sentence of an earlier split: {leaked:,}. Remove the earlier copies, which inflate scores.": leaked,
+        f"Pairs with a sentence from an earlier split: {leaked:,}. Remove the copies there, which inflate scores.": leaked,
         f"Pairs with equal sides: {equal:,}. Unless they are names, remove them: they teach the model to copy.": equal,
-        f"Pairs in a wrong encoding: {wrong:,}. Convert the original files to UTF-8 again, or remove the pairs.": wrong,
+        f"Pairs in the wrong encoding: {wrong:,}. Convert the original files to UTF-8 again, or remove the pairs.": wrong,
         f"Pairs with invisible characters: {hidden:,}. Remove these characters from the files.": hidden,
         f"Average number of pieces per word: {pieces:.1f}. A larger data.tokenizer.vocab_size lowers this number.": pieces > 2,
         f"Pairs with a misalignment score above {SUSPECT}: {suspect:,}. Read the worst ones, and remove wrong pairs.": suspect,
-        "Pairs score no better than mismatched ones: too few pairs, or shifted lines? Read some.": not lists["misalignment"],
+        "Pairs score no better than mismatched ones. Read some: are the lines shifted, or too few?": not lists["misalignment"],
     }
     return [sentence for sentence, condition in rules.items() if condition]

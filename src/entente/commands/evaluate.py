@@ -1,4 +1,4 @@
-"""Scores a trained checkpoint on a split of its corpus, or on a user's own files."""
+"""Scores a trained checkpoint on splits of its corpus, or on the user's own files."""
 
 import logging
 import os
@@ -29,11 +29,11 @@ from entente.training.train import on_accelerator
 
 log = logging.getLogger("entente")
 
-ONE_TOKEN = Search(length_factor=0, length_offset=1)  # the shortest search, for when torch only has to compute the NLL
+ONE_TOKEN = Search(length_factor=0, length_offset=1)  # the shortest search, used if torch only computes the NLL
 
 
 def check_alignment_files(src: str | None, alignments: str | None) -> None:
-    """Raises ValueError if gold links are given without the user's own files, since a corpus has its own links."""
+    """Raises ValueError if `alignments` is set without `src`: the run's own corpus already contains its gold links, if any."""
     if alignments and not src:
         raise ValueError(f"alignments={alignments} needs src=FILE and tgt=FILE; give these too, or leave out alignments")
 
@@ -51,7 +51,7 @@ class Evaluate(Decoding):
 
     split: Annotated[
         str | Sequence[str],
-        doc("split of the run's corpus, list of splits, or all; test@alone: one sentence per batch; test@mixed: mixed lengths"),
+        doc("split or splits of the run's corpus, or all; test@alone batches each sentence alone, test@mixed mixes lengths"),
     ] = "test"
     trust_data: TrustData = False
     src: Annotated[str | None, doc("file of source sentences to score instead of a split; needs tgt=FILE too")] = None
@@ -59,17 +59,19 @@ class Evaluate(Decoding):
     attention: Annotated[bool, doc("also measure the attention, and score it as a word alignment")] = False
     alignments: Annotated[
         str | None,
-        doc("gold links for src and tgt, one line per pair; 0-0 is a sure link, 1?3 a possible one; words are split at spaces"),
+        doc("file of gold links between words split at spaces, one line per pair; 0-0 is a sure link, 1?3 a possible one"),
     ] = None
-    occlusion: Annotated[int, Ge(0), doc("sentences on which to compare attention with the effect of leaving out words")] = 0
-    output: Annotated[str | None, doc("folder to which to write metrics.json, translations and alignments")] = None
+    occlusion: Annotated[
+        int, Ge(0), doc("number of sentences on which to compare attention with the effect of leaving out words")
+    ] = 0
+    output: Annotated[str | None, doc("folder for metrics.json, translations and alignments")] = None
 
     relations = (*Decoding.relations, check_alignment_files, check_attention_enabled)
 
 
 def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
     """Translates and scores splits of the corpus that a checkpoint was trained on, or the user's own pair of files. Prints and
-    returns the scores, and writes metrics.json and translations to `output`, if given. Torch computes the NLL in any case."""
+    returns the scores, and writes metrics.json and translations to `output`, if given. The NLL always comes from torch."""
     output = path_of(settings.output) if settings.output else None
     if output and os.path.exists(output / "config.yaml"):  # metrics.json would mark the run as finished
         raise InputError(f"output={output}: this is the directory of a run, which keeps its own scores; give another folder")
@@ -81,7 +83,7 @@ def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
     chosen = {split: data.evaluation(split) for split in splits}
     if output:
         with writable(f"output={output}"), scratch(output):
-            pass  # if the folder cannot be written, this raises the error before decoding
+            pass  # raises an error before decoding if the folder cannot be written to
     with on_accelerator(run.model, settings.accelerator, run.config["trainer"]["precision"]):
         evaluations, metrics, named = {}, {}, {"engine": engine.name} if engine else {}
         for split in splits:
@@ -139,7 +141,7 @@ def _stored_splits(settings: Evaluate, run: checkpoint.Run) -> tuple[Corpus, lis
 
 
 def _own_files(settings: Evaluate, run: checkpoint.Run) -> tuple[Corpus, list[str]]:
-    """Returns the user's files as a corpus with one split, with gold links if given, and the name of the split."""
+    """Returns a corpus and the name of its only test set, which holds the user's files and, if given, their gold links."""
     if not settings.src or not settings.tgt:
         raise InputError("src and tgt go together: give both files, src=FILE tgt=FILE")
     src, tgt = path_of(settings.src), path_of(settings.tgt)

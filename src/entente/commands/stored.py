@@ -16,8 +16,8 @@ log = logging.getLogger("entente")
 
 
 def stored_corpus(run: checkpoint.Run, path: str, trusted: bool, setting: str = "trust_data") -> Corpus:
-    """Reads the corpus that a checkpoint names. The checkpoint's author chose the corpus's files and URLs, so they are
-    read only if the user allows it (`trusted`). setting: the name of the setting with which the user allows it."""
+    """Reads the corpus that a checkpoint names. Raises InputError if the corpus has files or URLs and `trusted` is false, since
+    the checkpoint's author chose them. setting: the name of the setting that allows reading them, for the error message."""
     if places := describe_sources(run.config["data"]):
         if not trusted:
             raise InputError(f"checkpoint={path}: add {setting}=true to read the corpus that this checkpoint names: {places}")
@@ -26,7 +26,8 @@ def stored_corpus(run: checkpoint.Run, path: str, trusted: bool, setting: str = 
 
 
 def load_run(path: str, accelerator: str) -> checkpoint.Run:
-    """Loads a checkpoint, adding defaults to its configuration. Raises InputError if a setting or accelerator is unusable."""
+    """Loads a checkpoint and completes its configuration with defaults. Raises InputError if a setting or `accelerator` is
+    unusable."""
     run = checkpoint.load(path)
     if missing := ", ".join(part for part in ("data", "search", "trainer") if part not in run.config):
         raise InputError(f"{path}: its configuration lacks {missing}; give a checkpoint that this program wrote")

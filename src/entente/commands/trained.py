@@ -1,4 +1,4 @@
-"""Defines the settings shared by the commands for trained checkpoints, and derives the search and the engine from them."""
+"""Defines the settings that commands for trained checkpoints share, and creates the search and the engine that they select."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.process import Threads
 
-TrustData = Annotated[bool, doc("allow reading the corpus from files or URLs named in the checkpoint; not needed for grammar")]
+TrustData = Annotated[bool, doc("allow reading the corpus files or URLs named in the checkpoint; not needed for data=grammar")]
 OutputDir = Annotated[str, doc("folder of the runs")]
 
 
@@ -31,15 +31,16 @@ def check_search(search: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """The settings of every command that decodes with a checkpoint. search: null means the value in the run's configuration."""
+    """The settings of every command that decodes with a checkpoint. In `search`, null means the value in the run's
+    configuration."""
 
-    checkpoint: Annotated[str, doc("checkpoint file, or run's directory, whose best checkpoint is used")]
+    checkpoint: Annotated[str, doc("checkpoint file, or a run's directory, whose best checkpoint is used")]
     output_dir: OutputDir = "outputs"
     accelerator: Annotated[str, doc("device to run on, as named by Lightning: auto, cpu, gpu, ...")] = "auto"
     threads: Threads = None
     engine: Annotated[
         Literal["torch", "ctranslate2"],
-        doc("ctranslate2 is faster, but for Transformers on a CPU only; needs pip install 'entente[engines]'"),
+        doc("ctranslate2 is faster, but supports only Transformers on a CPU, and needs pip install 'entente[engines]'"),
     ] = "torch"
     quantization: Annotated[Literal["int8"] | None, doc("type of the weights with engine=ctranslate2; null: float32")] = None
     search: Mapping[str, Any] = field(default_factory=dict)
@@ -48,7 +49,7 @@ class Decoding:
 
 
 def search_and_engine(run: checkpoint.Run, settings: Decoding) -> tuple[Search, CTranslate2 | None]:
-    """Returns the search settings for a checkpoint, and the engine that translates, which is None for torch."""
+    """Returns the search settings for a checkpoint, and the CTranslate2 engine, or None if torch translates."""
     how = fill(Search, "search", {**run.config.get("search", {}), **_given(settings.search)})
     return how, CTranslate2(run, how, settings.quantization) if settings.engine == "ctranslate2" else None
 

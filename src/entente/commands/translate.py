@@ -34,7 +34,7 @@ class Translate(Decoding):
     """The settings of `entente translate`."""
 
     input: Annotated[str | None, doc("text file, plain or gzip; null: standard input, or a prompt in a terminal")] = None
-    output: Annotated[str | None, doc("a file; null: standard output")] = None
+    output: Annotated[str | None, doc("file for the translations; null: standard output")] = None
 
 
 def translate_text(settings: Translate) -> None:
@@ -97,7 +97,7 @@ def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
 
 def _input_lines(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str], int | None]:
     """Returns the lines of a file or of standard input, and how many there are (None for a stream). A file is first read to
-    check and count its lines, so that nothing is translated if one is too long. A stream is translated up to such a line."""
+    check and count its lines, so that nothing is translated if a line is too long. A stream is translated up to that line."""
     path = path_of(given) if given else None
     if not path and not sys.stdin:
         raise InputError("standard input is closed: give input=FILE")
@@ -114,7 +114,7 @@ def _input_lines(given: str | None, tokenizer: Tokenizer) -> tuple[Iterator[str]
 
 
 def standard_output() -> TextIO:
-    """Returns standard output after setting it to UTF-8, like the input, whatever the locale."""
+    """Sets standard output to UTF-8, the encoding of the input, regardless of the locale, and returns it."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     return sys.stdout

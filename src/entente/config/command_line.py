@@ -31,16 +31,17 @@ from entente.files import path_of, read_yaml
 Command = Callable[[dict[str, Any]], None]
 Check = Callable[[dict[str, Any]], Sequence[str]]
 
-COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)  # also raised by commands that compose configs
-# Settings that may change when a run is resumed by its directory, for example on another machine.
+# Raised while a configuration is composed, which some commands also do themselves.
+COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
+# Settings that may be overridden with resume=DIRECTORY, for example to continue the run on another machine.
 OF_THE_MACHINE = [f"trainer.{key}" for key in ("threads", "accelerator", "devices", "num_nodes", "strategy", "accumulate")]
-MOST_VALUES = 10_000  # limit on the values of one override in a sweep, since Hydra expands them all
+MOST_VALUES = 10_000  # maximum number of values of one override in a sweep, since Hydra expands them all
 HYDRA_ERRORS = Exception  # Hydra raises errors of many types for a bad command line: KeyError, OSError, ...
 
 
 def run(command: Command, configs: Path, name: str, check: Check = lambda config: ()) -> None:
     """Calls `command` with the configuration composed from `configs/name.yaml` and the overrides of the command line, or prints
-    the help text for --help. `check` lists a configuration's problems, a line each; `command` runs only if there are none."""
+    the help text for --help. `check` returns one line per problem in a configuration; `command` runs only if there are none."""
     occupy_standard_streams()
     with endings(), StopSignals():
         sys.argv[1:] = usable_arguments()
@@ -54,13 +55,13 @@ def run(command: Command, configs: Path, name: str, check: Check = lambda config
 
 
 def usable_arguments() -> list[str]:
-    """Returns the arguments in `sys.argv`, quoted if Hydra's grammar requires it. Raises InputError if one is not UTF-8 or if
-    the working directory does not exist."""
+    """Returns the arguments in `sys.argv`, quoted if Hydra's grammar requires it. Raises InputError if an argument is not
+    UTF-8 or if the working directory does not exist."""
     try:
         os.getcwd()
     except OSError:
         raise InputError("the working directory has been deleted; change to another one") from None
-    # Python decodes bytes that are not UTF-8 to lone surrogates.
+    # Python decodes bytes that are not UTF-8 as lone surrogates.
     if strange := [ascii(argument) for argument in sys.argv[1:] if re.search("[\ud800-\udfff]", argument)]:
         raise InputError(*(f"{argument}: not UTF-8 text; convert it, or rename the file" for argument in strange))
     return [quote_value(argument) for argument in sys.argv[1:]]
@@ -75,8 +76,8 @@ def read_override(override: str) -> Override | None:
 
 
 def quote_value(argument: str) -> str:
-    """Quotes the value of an argument if Hydra's grammar requires it, for example because of an apostrophe. A sentence or its
-    translation is always quoted, so that a comma in it does not start a sweep."""
+    """Quotes the value of an argument if Hydra's grammar requires it, for example because of an apostrophe. The
+    values of `sentence` and `target` are always quoted, so that a comma in them does not start a sweep."""
     key, equals, value = argument.partition("=")
     is_text = key == "sentence" or (key == "target" and value != "null")  # null: the model's own translation
     is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
@@ -92,8 +93,8 @@ def key_of(override: str) -> str:
 
 
 def resolve_config(config: DictConfig, overrides: Sequence[str], check: Check) -> dict[str, Any]:
-    """Returns `config` with its references resolved, or, if `resume` names a run's directory, the configuration of that run.
-    Raises InputError with every problem in the configuration that would be returned."""
+    """Returns `config` with interpolations resolved, or, if `resume` names a run's directory, the configuration of that run.
+    Raises InputError with all problems if the configuration is invalid."""
     values, found = plain(config)
     directory = values.get("resume")
     if isinstance(directory, str) and directory != "auto":
@@ -107,14 +108,15 @@ def resolve_config(config: DictConfig, overrides: Sequence[str], check: Check) -
 
 
 def plain(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
-    """Returns `config` as a dict (empty if a reference is broken), and a line for each missing value or broken reference."""
+    """Returns `config` as a dict with interpolations resolved, and a line for each missing value. If an interpolation cannot
+    be resolved, the dict is empty and a line says why."""
     found = [unset(key) for key, value in flat(OmegaConf.to_container(config)) if value == MISSING]
     try:
         container: Any = OmegaConf.to_container(config, resolve=True)
     except InterpolationToMissingValueError:
         return {}, found
     except OmegaConfBaseException as error:
-        return {}, [*found, f"{why(error)}; correct the reference, or keep the setting that it refers to"]
+        return {}, [*found, f"{why(error)}; correct the interpolation, or do not remove the setting that it refers to"]
     return container, found
 
 
@@ -124,7 +126,9 @@ def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[
     directory = config["resume"]
     path = path_of(directory) / "config.yaml"
     if not os.path.exists(path):
-        raise InputError(f"resume={directory}: not a run's directory (no config.yaml in it); give one, or resume=auto")
+        raise InputError(
+            f"resume={directory}: not a run's directory (it has no config.yaml); give the directory of a run, or resume=auto"
+        )
     try:
         stored = read_yaml(path)
     except ValueError as error:
@@ -142,18 +146,18 @@ def refuse(message: str) -> NoReturn:
 
 
 def flags_parser() -> argparse.ArgumentParser:
-    """Returns Hydra's parser of the command line, which raises InputError for a flag that it does not know."""
+    """Returns Hydra's command-line parser, which here raises InputError if a flag is invalid."""
     parser = get_args_parser()
     parser.error = refuse  # type: ignore[method-assign]
     return parser
 
 
 def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parses the command line as Hydra does. Raises InputError for an unknown flag and for --experimental-rerun, which reads a
+    """Parses the command line as Hydra does. Raises InputError for an invalid flag and for --experimental-rerun, which reads a
     pickle and could therefore run any code."""
     flags = flags_parser().parse_args(arguments)
     if flags.experimental_rerun:
-        refuse(f"--experimental-rerun={flags.experimental_rerun}: a pickle can run any code; leave it out")
+        refuse(f"--experimental-rerun={flags.experimental_rerun}: a pickle can run any code; leave out this flag")
     return flags
 
 
@@ -181,8 +185,8 @@ class CommandLine:
                 self.unlisted.append(f"{override}: {why(error)}")
 
     def _values(self, override: str) -> list[str]:
-        """Returns one override for each value of a sweep, or the override itself if it is not a sweep. Raises ValueError if the
-        values cannot be listed, or if there are none or more than MOST_VALUES."""
+        """Returns one override for each value of a sweep, or the override itself if it is not a sweep. Raises ValueError for an
+        interval, and if there are no values or more than MOST_VALUES."""
         one = read_override(override)
         if one is None or not one.is_sweep_override():
             return [override]
@@ -192,9 +196,9 @@ class CommandLine:
         elif one.is_discrete_sweep():
             found = list(islice(one.sweep_string_iterator(), MOST_VALUES + 1))
         else:
-            raise ValueError("these values cannot be listed; write them out, or use range(START,STOP,STEP)")
+            raise ValueError("an interval cannot be expanded into values; list the values, or use range(START,STOP,STEP)")
         if not found:
-            raise ValueError("there is no value to run with; give one")
+            raise ValueError("no values to sweep over; give at least one")
         if len(found) > MOST_VALUES:
             raise ValueError(f"more than {MOST_VALUES:,} values; give fewer")
         return [f"{key}={value}" for value in found]
@@ -220,7 +224,7 @@ class CommandLine:
 
     @cached_property
     def choices(self) -> dict[str, list[str]]:
-        """The options of each config group except Hydra's own: the names of the files in the group's folder."""
+        """The options of each config group, which are the names of the files in its folder. Hydra's own groups are left out."""
         with self._composing():
             groups = hydra.compose(self.name, return_hydra_config=True).hydra.runtime.choices
         files = {group: sorted(path.stem for path in (self.configs / group).glob("*.yaml")) for group in sorted(groups)}
@@ -230,9 +234,9 @@ class CommandLine:
         return hydra.initialize_config_dir(str(self.configs), version_base="1.3")
 
     def call(self, command: Command) -> None:
-        """Lets Hydra compose the configuration, or one for each combination of a sweep, and calls the command with each."""
+        """Lets Hydra compose the configuration and calls the command with it; in a sweep, once per combination of values."""
         if found := self.unused_by_resume() or self.sweep_over_devices() or (self.unlisted and self.problems()):
-            raise InputError(*found)  # before Hydra creates a directory
+            raise InputError(*found)  # before Hydra creates its output directory
         ours = False  # whether the command is running, rather than Hydra
 
         def main(config: DictConfig) -> None:
@@ -250,7 +254,7 @@ class CommandLine:
         except HYDRA_ERRORS as error:
             denied = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
             if not isinstance(error, COMPOSITION_ERRORS) and (ours or denied):
-                raise  # a lack of memory, a failed system call, or a bug in the command
+                raise  # out of memory, a failed system call, or a bug in the command
             raise InputError(*(self.problems() or [why(error)])) from error
 
     def help(self) -> str:
@@ -263,7 +267,7 @@ class CommandLine:
         return help_text(self.configs / f"{self.verb}.yaml", config, self.choices)
 
     def unused_by_resume(self) -> list[str]:
-        """Returns a line for each override that would be ignored, since a run that is resumed keeps its own settings."""
+        """Returns a line for each override that would be ignored, since a resumed run keeps its own settings."""
         directory = next((one.partition("=")[2] for one in self.overrides if key_of(one) == "resume"), "")
         if directory in ("", "null", "auto"):
             return []
@@ -271,16 +275,16 @@ class CommandLine:
         return [f"resume={directory} continues with that run's own settings; leave out {one}" for one in others]
 
     def sweep_over_devices(self) -> list[str]:
-        """Returns a line if each run of a sweep would start processes that repeat the sweep, as it would on several devices. A
-        launcher that submits to SLURM starts the processes itself."""
+        """Returns an error message if this is a sweep (-m) whose runs use several devices, since each run would start processes
+        that repeat the whole sweep. SLURM launchers are allowed, since they start the processes themselves."""
         given = {key_of(one): one.partition("=")[2] for one in self.overrides}
         if not self.flags.multirun or given.get("trainer.devices", "1") == "1" or "slurm" in given.get("hydra/launcher", ""):
             return []
         return [f"trainer.devices={given['trainer.devices']}: each run needs its own command; leave out -m, or use ablate"]
 
     def problems(self) -> list[str]:
-        """Returns a line for each override that does not compose, and for each problem in the configuration composed from the
-        other overrides. The list is empty if the overrides are not to blame."""
+        """Returns a line for each override that Hydra rejects, and for each problem in the configuration composed from the
+        other overrides. The list is empty if the overrides are not the cause, or if other folders may define settings."""
         if self.elsewhere:
             return []
         try:
@@ -296,12 +300,12 @@ class CommandLine:
         return list(dict.fromkeys([*lines, *found, *checked]))
 
     def _composed_one_by_one(self) -> tuple[list[str], set[str], DictConfig]:
-        """Returns a line for each override that does not compose, the keys of the other overrides, and the configuration
-        composed from these. Options of groups are composed first, since they decide which settings exist. An invalid option is
-        replaced by the nearest valid name; if none is near, the settings of that group are not checked."""
+        """Returns a line for each override that Hydra rejects, the keys of the other overrides, and the configuration composed
+        from them. Options of config groups come first, since they decide which settings exist. An invalid option is replaced
+        by the nearest valid name; if none is near, the settings of that group are not checked."""
         config = hydra.compose(self.name)
         lines = list(self.unlisted)
-        good: dict[str, str] = {}  # the overrides that compose, by key
+        good: dict[str, str] = {}  # the overrides that Hydra accepts, by key
         unclear: set[str] = set()  # groups whose option is invalid and resembles no valid one
         for one in sorted(self.overrides, key=lambda one: key_of(one) not in self.choices):
             key, value = key_of(one), one.partition("=")[2]
@@ -327,7 +331,7 @@ class CommandLine:
         return lines, set(good), config
 
     def _explain(self, override: str, error: Exception, config: DictConfig) -> str:
-        """Explains in one line why an override does not compose. config: the configuration without it."""
+        """Explains in one line why Hydra rejects an override. config: the configuration composed without this override."""
         key, value, one = key_of(override), override.partition("=")[2], read_override(override)
         if one is None:
             groups = [group for group, options in self.choices.items() if override in options]
@@ -345,7 +349,7 @@ class CommandLine:
 
 
 def why(error: BaseException) -> str:
-    """Describes an error of Hydra or OmegaConf in one line that starts with the YAML line or key at fault, if known."""
+    """Describes an error raised by Hydra or OmegaConf in one line, starting with the YAML line or key at fault if known."""
     if error.__cause__ and (not str(error) or str(error).startswith("Error merging")):  # Hydra wrapped the original error
         error = error.__cause__
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:

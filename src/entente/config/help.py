@@ -1,4 +1,4 @@
-"""The help text of a command, for a terminal of 80 columns."""
+"""Formats the help text of a command for a terminal with 80 columns."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,8 @@ FLAGS = (
 
 
 def header(file: Path) -> tuple[str, list[str]]:
-    """Returns a command's purpose and examples, read from the comment that opens its configuration file. Examples are the
-    indented lines."""
+    """Returns a command's purpose and examples, read from the comment at the top of its configuration file. The
+    indented lines of the comment are the examples."""
     comment = takewhile(lambda line: line.startswith("#"), file.read_text(encoding="utf-8").splitlines())
     lines = [line.removeprefix("#").removeprefix(" ") for line in comment]
     examples = [line for line in lines if line.startswith("  ")]

@@ -2,11 +2,11 @@
 
 A part of a configuration (`model`, `optim`, ...) holds the arguments of a callable. Their annotations are the schema: types,
 choices (`Literal`), ranges (`Annotated[int, Interval(ge=1)]`) and nested parts (a TypedDict, a dataclass, a mapping). The
-attribute `relations` of a callable lists constraints between several arguments: functions of these arguments that raise
-ValueError if the values do not fit together. A model's constructor calls its own relations too.
+attribute `relations` of a callable lists functions that check constraints between several of its arguments, and raise
+ValueError if the values are incompatible. A model's constructor also runs these checks.
 
-Pydantic validates each value in strict mode: "3" is not a number, true is not 1, and NaN and infinity are rejected. Messages
-describe the allowed values in words, which are generated from the annotation's JSON schema.
+Pydantic validates each value in strict mode: "3" is not a number, true is not 1, and NaN and infinity are rejected. Error
+messages describe the allowed values in words generated from the annotation's JSON schema.
 """
 
 import dataclasses
@@ -24,11 +24,11 @@ from entente.errors import InputError
 
 T = TypeVar("T")
 
-MISSING = "???"  # OmegaConf's mark for a setting that the user must give
+MISSING = "???"  # OmegaConf's marker for a value that the user must set
 REQUIRED = inspect.Parameter.empty  # marks a setting that has no default
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 NEEDS_QUOTES = re.compile(r"\s*|null|true|false|[-+]?(\.?inf|\.?nan|[\d._]+(e[-+]?\d+)?)", re.IGNORECASE)
-LONGEST = 80  # maximum number of characters shown of a value
+LONGEST = 80  # maximum length of a value in a message, in characters
 TYPES = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "text", "null": "null"}
 LIMITS = {
     "minimum": "of at least {}",
@@ -39,8 +39,8 @@ LIMITS = {
 
 
 def problems(target: Callable[..., Any], part: str, values: object, given: Collection[str] = ()) -> list[str]:
-    """Returns a line for each of `values` that `target` does not accept, each missing argument, and each violated relation.
-    part: the key of the values in the configuration ("" at the top level). given: arguments that the program supplies."""
+    """Returns a line for each unknown or invalid setting in `values`, each missing argument, and each violated relation.
+    part: key of `values` in the configuration ("" at the top level). given: names of arguments that the program supplies."""
     if not isinstance(values, Mapping):
         return [f"{part}={to_text(values)}: give settings, each as {part}.KEY=VALUE"]
     settings = {name: setting for name, setting in settings_of(target).items() if name not in given}
@@ -68,7 +68,7 @@ def problems(target: Callable[..., Any], part: str, values: object, given: Colle
 
 
 def fill(target: Callable[..., T], part: str, values: Mapping[str, Any], /, **given: Any) -> T:
-    """Calls `target` with a part of the configuration and the arguments `given`. Raises InputError with every problem."""
+    """Calls `target` with the settings `values` and the arguments `given`. Raises InputError with every problem found."""
     if found := problems(target, part, values, given):
         raise InputError(*found)
     arguments = dict(values)
@@ -95,7 +95,7 @@ def defaults(target: Callable[..., Any]) -> dict[str, Any]:
 
 
 def flat(node: object, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yields the dotted key and value of every setting and of every part in a configuration."""
+    """Yields the dotted key and the value of every setting and every part of a configuration."""
     if isinstance(node, Mapping):
         for key, value in node.items():
             yield f"{prefix}{key}", value
@@ -118,8 +118,8 @@ def suggestion(name: str, known: Collection[str]) -> str:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Guesses which key was meant: a key of the same part that is spelt similarly or starts with this name, the same name in
-    another part, or, if the part is unknown, any key that is spelt similarly. Returns an empty string if there is none."""
+    """Returns the key that was probably meant, or "" if there is none. Tries, in this order: a key in the same part that is
+    spelt similarly; one that starts with the name; the same name in another part; if the part is unknown, any similar key."""
     last = name.rpartition(".")[2]
     siblings = _siblings(name, known)
     alike = get_close_matches(last, siblings, 1) or [one for one in siblings if last and one.startswith(last)]
@@ -136,7 +136,7 @@ def _siblings(key: str, known: Collection[str]) -> dict[str, str]:
 
 
 def to_text(value: object) -> str:
-    """Formats a value as on a command line, shortened if long; text that could be mistaken for another type is quoted."""
+    """Formats a value as on a command line, and shortens it if long. Strings that YAML would read as other types are quoted."""
     return escape.line(_yaml(value), LONGEST)
 
 
@@ -178,7 +178,7 @@ def _value_problems(annotation: Any, key: str, value: Any) -> list[str]:
 
 
 def part_of(annotation: Any) -> Any:
-    """Returns the TypedDict, dataclass or mapping that an annotation is or contains, or None."""
+    """Returns `annotation` if it is a TypedDict, dataclass or mapping; otherwise the first such type in it, or None."""
     is_class = isinstance(annotation, type) and (is_typeddict(annotation) or dataclasses.is_dataclass(annotation))
     if is_class or get_origin(annotation) in (dict, Mapping):
         return annotation
@@ -230,7 +230,7 @@ def _words(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
 
 
 def _choices(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the values that a JSON schema enumerates, whether directly, in its alternatives or for its items."""
+    """Yields the values that a JSON schema enumerates, directly, in its alternatives (anyOf) or in the schema of its items."""
     yield from map(_yaml, schema.get("enum", [schema["const"]] if "const" in schema else []))
     for form in schema.get("anyOf", [schema["items"]] if "items" in schema else []):
         yield from _choices(form)

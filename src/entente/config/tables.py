@@ -1,8 +1,8 @@
-"""Reads the defaults, comments and allowed values of all settings from `schema.json`, so that showing help and checking keys do
-not import torch or the code that uses the settings. `python scripts/schema.py` generates this file from signatures.
+"""Reads the defaults, comments and allowed values of all settings from `schema.json`, so that printing help and checking keys
+does not import torch or the code that uses the settings. `python scripts/schema.py` generates `schema.json` from signatures.
 
-Each table in the file is registered in Hydra's ConfigStore: "train" as `_train`, and "model/birnn" as `_birnn` in the group
-`model`. The files in configs/ refer to these tables in their `defaults` lists, and set only the values that differ.
+Each table in `schema.json` is registered in Hydra's ConfigStore: "train" as `_train`, and "model/birnn" as `_birnn` in the
+group `model`. The files in configs/ refer to these tables in their `defaults` lists, and set only the values that differ.
 """
 
 import json
@@ -17,16 +17,16 @@ from omegaconf import OmegaConf
 
 from entente.config.schema import flat
 
-# Maps a setting's dotted key to its properties: `allowed` and `comment` are text. `values` is a JSON schema, and missing if the
-# value must also fit other settings or the machine. `default` is missing if the default of a parent contains it.
+# Maps a setting's dotted key to its properties. `allowed` and `comment` are text. `values` is a JSON schema, which is absent if
+# other settings or the machine also decide what is valid. `default` is absent if it is part of a parent's default.
 Table = dict[str, dict[str, Any]]
 FILE = Path(__file__).with_name("schema.json")
 TABLES: dict[str, Table] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
-PLAIN_NAME = re.compile(r"\w[\w-]{0,99}", re.ASCII)  # a name that is valid for every type of name in entente.files
+PLAIN_NAME = re.compile(r"\w[\w-]{0,99}", re.ASCII)  # matches only names that satisfy all types of names in entente.files
 
 
 def table_for(command: str, config: Mapping[str, Any]) -> Table:
-    """Returns the table of a command's configuration. The `name` in a part such as `model` selects the table of the part."""
+    """Returns the table of a command's settings. In a part such as `model`, the setting `name` selects the part's table."""
     table = TABLES.get("train", {}) | TABLES.get(command, {})
     for key, value in config.items():
         chosen = TABLES.get(f"{key}/{value.get('name')}", {}) if isinstance(value, Mapping) else {}
@@ -35,7 +35,7 @@ def table_for(command: str, config: Mapping[str, Any]) -> Table:
 
 
 def is_surely_valid(key: str, command: str, config: Mapping[str, Any]) -> bool:
-    """Returns whether a setting is valid whatever the others are. If False, the command's own check must decide."""
+    """Returns whether a setting is valid regardless of all others. If False, only the command's own check can decide."""
     setting = table_for(command, config).get(key, {})
     return "values" in setting and _fits(dict(flat(config)).get(key), setting["values"])
 

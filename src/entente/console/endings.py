@@ -1,12 +1,12 @@
 """Ends commands: handles Ctrl-C (SIGINT), SIGTERM and closed standard streams, prints errors as lines, and sets exit codes.
 
-A signal raises `Stopped` wherever the main thread is, so that a command ends within a batch and its context managers clean up.
+A signal raises `Stopped` in the main thread, so that the command stops within one batch and its context managers clean up.
 During a training step, the signal is only recorded until the step is complete and a checkpoint is saved. A second Ctrl-C quits
 at once.
 
-Exit codes: 0 success; 1 the reader of standard output closed it; 2 unusable input, a file error or lack of memory, with a line
-`error: ...` for each problem; 3 training diverged; 75 interrupted, but can be resumed; 130 Ctrl-C and 143 SIGTERM, when there
-is nothing to resume.
+Exit codes: 0: success. 1: the reader of standard output closed it. 2: invalid input, a file error or lack of memory, with a
+line `error: ...` for each problem. 3: training diverged. 75: interrupted, but the run can be resumed. 130 or 143: interrupted
+by Ctrl-C or SIGTERM, and there is nothing to resume.
 """
 
 import io
@@ -24,8 +24,8 @@ from entente.errors import Diverged, InputError, Interrupted, shortage
 
 
 class Stopped(BaseException):
-    """Raised when a signal asks the command to end. It is not an Exception, because libraries catch Exceptions, nor
-    a KeyboardInterrupt, because Lightning catches it and exits by itself."""
+    """Raised when a signal asks the command to end. It is neither an Exception, which libraries catch, nor
+    a KeyboardInterrupt, which makes Lightning exit by itself."""
 
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(f"stopped by {number.name}")
@@ -33,7 +33,7 @@ class Stopped(BaseException):
 
 
 class StopSignals:
-    """Makes SIGINT and SIGTERM raise `Stopped`, or, if `keep` is given, only set `received` and print the line `keep`."""
+    """Makes SIGINT and SIGTERM raise `Stopped`. If `keep` is given, they only set `received`, and print `keep` as a line."""
 
     def __init__(self, keep: str = "") -> None:
         self.received: signal.Signals | None = None
@@ -69,7 +69,7 @@ class StopSignals:
 
 def occupy_standard_streams() -> None:
     """Opens /dev/null in place of a closed standard input, output or error, since otherwise the next file opened would take the
-    stream's file descriptor. Input becomes write-only and output read-only, so that reading or printing raises an error."""
+    stream's file descriptor. Input is opened write-only and output read-only, so that reading or printing raises an error."""
     for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(descriptor)

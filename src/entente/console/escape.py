@@ -11,7 +11,7 @@ FORMULA = re.compile(r"[=+\-@\t\r]")  # characters that start a formula in a spr
 
 
 def line(text: str, longest: int = LONGEST) -> str:
-    """Returns text as one line for a terminal or a log, with control characters escaped, shortened if long."""
+    """Returns text as one line for a terminal or a log: escapes control characters, and shortens it to `longest` characters."""
     shown = "".join(
         character.encode("unicode_escape").decode() if unicodedata.category(character) in CONTROL else character
         for character in text[: longest + 1]  # the rest of a very long text is not processed
@@ -20,14 +20,14 @@ def line(text: str, longest: int = LONGEST) -> str:
 
 
 def markdown(text: str) -> str:
-    """Returns text as one line of Markdown, as in a table cell; characters special to Markdown or HTML become entities."""
+    """Returns text as one line of Markdown, such as a table cell. Characters special to Markdown or HTML become entities."""
     return MARKUP.sub(lambda sign: f"&#{ord(sign[0])};", " ".join(text.split()))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int | None = None) -> str:
     """Returns a Markdown table, without a final newline. Its cells must be Markdown: escape other text with `markdown`.
 
-    left: how many columns, from the first, are aligned left (None: all); the others are aligned right, as numbers should be.
+    left: the number of left-aligned columns, which come first (None: all columns). The others are right-aligned, for numbers.
     """
     left = len(head) if left is None else left
     marks = ["---"] * left + ["---:"] * (len(head) - left)
@@ -35,5 +35,5 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int | None =
 
 
 def cell(value: object) -> object:
-    """Returns a cell of a CSV file, with an apostrophe before text that a spreadsheet would evaluate; numbers are unchanged."""
+    """Returns a value for a CSV file. Text that a spreadsheet would evaluate as a formula is prefixed with an apostrophe."""
     return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value

@@ -1,7 +1,7 @@
-"""Shows the log, and the tasks in progress.
+"""Prints the log and shows the tasks in progress.
 
 On a terminal, each task in progress is a live line below the log. Elsewhere (a pipe, a CI log), the line of the innermost task
-is logged whenever nothing else has been printed for some seconds, so that a slow program can be told from one that hangs.
+is logged whenever nothing else has been printed for some seconds, so that a slow program can be told apart from one that hangs.
 """
 
 import logging
@@ -104,7 +104,7 @@ class Display(logging.Handler):
                 log.info(innermost[0].line())
 
     def is_due(self, now: float) -> bool:
-        """Returns whether nothing has been printed for so long that a task should be logged. now: time.monotonic()"""
+        """Returns whether a task should be logged, since nothing has been printed for a while. now: time.monotonic()"""
         return now - max(self._printed, self._began) >= (LONG_QUIET if now - self._began > LONG else QUIET)
 
 
@@ -121,13 +121,13 @@ def start_log(to_stderr: bool = False) -> None:
 
 
 def hide_log() -> None:
-    """Hides this process's log and tasks, which repeat those of another process. Errors are still printed."""
+    """Hides this process's log and tasks, since another process shows the same ones. Errors are still printed."""
     log.setLevel(logging.ERROR)
     display.hidden = True
 
 
 class Task:
-    """Work in progress, shown while its `with` block runs. said: its name, or a function that returns the whole line."""
+    """Work in progress, shown while its `with` block runs. said: the task's name, or a function that returns its whole line."""
 
     def __init__(self, said: str | Callable[[], str]) -> None:
         self.said, self.progress, self.began = said, "", 0.0
@@ -147,13 +147,14 @@ class Task:
 
 
 def show_progress(text: str) -> None:
-    """Shows how far the innermost task has come, if there is a task."""
+    """Shows `text` as the progress of the innermost task, if there is one."""
     if display.tasks:
         display.tasks[-1].progress = text
 
 
 def show_share(items: Iterable[T], total: int, of: str) -> Iterator[T]:
-    """Yields the `total` items, and shows the share of them that is done and the time left. of: a name for the items."""
+    """Yields items, and shows the percentage of `total` that is done and the time left. of: describes the items, for example
+    "the source sentences"."""
     began = time.monotonic()
     for done, item in enumerate(items):
         if done:

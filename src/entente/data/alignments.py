@@ -1,7 +1,7 @@
-"""Gold word alignments, which link the words of a pair that translate each other, and the Pharaoh format for them.
+"""Reads and formats word alignments in the Pharaoh format. An alignment links source words to their translations.
 
-A line in this format lists the links of one sentence pair. A sure link is written `i-j`: source word i and target word j, both
-counted from 0. A possible link, which a system may but need not make (Och & Ney 2003), is written `i?j` or `ipj`.
+Each line lists the links of one sentence pair. A sure link between source word i and target word j, both counted from 0, is
+written `i-j`. A possible link, which a system may but need not make (Och & Ney 2003), is written `i?j` or `ipj`.
 """
 
 import re
@@ -34,13 +34,14 @@ class Gold(NamedTuple):
 
 
 def read_pharaoh(path: Path, sources: Sequence[str], targets: Sequence[str]) -> list[Gold]:
-    """Returns each pair's alignment, with words split at spaces. Raises InputError if the file does not match the pairs."""
+    """Returns each pair's alignment; words are split at spaces. Raises InputError if the file is invalid or does not
+    match the pairs."""
     lines = [*islice(read_lines(path), len(sources) + 1)]
     if len(lines) != len(sources):
         given = min(len(lines), len(sources))
         raise InputError(
             f"{path}: {'more than ' * (len(lines) > given)}{given} line{'s' * (given != 1)} of links for "
-            f"{len(sources)} pairs of sentences; give one for each pair that has text on both sides"
+            f"{len(sources)} pairs of sentences; give one line for each pair that has text on both sides"
         )
     return [
         _gold(line, pair, f"{path}, line {number}")
@@ -61,12 +62,12 @@ def _gold(line: str, pair: Sequence[str], where: str) -> Gold:
         if i >= len(src) or j >= len(tgt):
             raise InputError(
                 f"{where}: {token} links words that do not exist; the sentences have {len(src)} and {len(tgt)} words, "
-                "counted from 0"
+                "numbered from 0"
             )
         links[i, j] = match[2] == "-" or links.get((i, j), False)
     return Gold(src, tgt, frozenset(link for link, sure in links.items() if sure), frozenset(links))
 
 
 def pharaoh(sentences: Iterable[Collection[Link]]) -> str:
-    """Returns the links in Pharaoh format, one line per sentence."""
+    """Returns links in the Pharaoh format, with one line per sentence pair."""
     return "".join(" ".join(f"{i}-{j}" for i, j in sorted(links)) + "\n" for links in sentences)

@@ -1,4 +1,4 @@
-"""Batches of sentence pairs of similar length, with at most `max_tokens` positions, including padding, on the longer side.
+"""Groups sentence pairs of similar length into batches of at most `max_tokens` positions per side, including padding.
 
 The order of training batches is a pure function of (seed, epoch), so a run can resume from the number of batches consumed.
 Shapes: B batch, S source length, T target length.
@@ -30,7 +30,7 @@ log = logging.getLogger("entente")
 
 
 class Rows:
-    """The token ids of N sentences, end to end in one array; indexing returns a read-only view of one sentence."""
+    """The token ids of N sentences, concatenated in one array; indexing returns a read-only view of one sentence."""
 
     def __init__(self, ids: Iterable[Sequence[int]]) -> None:
         values, lengths = array("i"), array("i")
@@ -43,8 +43,8 @@ class Rows:
 
     @classmethod
     def stored(cls, path: Path, n: int, dtype: np.dtype[Any]) -> "Rows":
-        """Returns the N sentences in a file that `write_rows` wrote. The ids stay in the file: the kernel reads them when they
-        are used, and keeps one copy in memory for all processes."""
+        """Returns the N sentences in a file that `write_rows` wrote. The ids are memory-mapped: they are loaded on first use,
+        and all processes share one copy in memory."""
         rows = cls(())
         rows._ends = np.asarray(np.memmap(path, np.int64, "r", shape=n))
         rows.values = np.asarray(np.memmap(path, dtype, "r", offset=rows._ends.nbytes))
@@ -59,7 +59,7 @@ class Rows:
         return self.values[end - self.lengths[row] : end]
 
     def counts(self, pieces: int) -> np.ndarray:
-        """Returns how often each id below `pieces` occurs. Counts in blocks, since NumPy copies its input to int64."""
+        """Returns how often each id below `pieces` occurs. Counts in blocks, since bincount copies its input as int64."""
         counts = np.zeros(pieces, np.int64)
         for start in range(0, len(self.values), TOKENS_PER_BLOCK):
             counts += np.bincount(self.values[start : start + TOKENS_PER_BLOCK], minlength=pieces)
@@ -67,7 +67,8 @@ class Rows:
 
 
 def write_rows(file: BinaryIO, blocks: Iterable[Sequence[Sequence[int]]], n: int, dtype: np.dtype[Any]) -> None:
-    """Writes the token ids of N sentences, given in blocks: first the end of each sentence, (N,) int64, and then all ids."""
+    """Writes N sentences, given as blocks of token ids. The file contains the end offsets of the sentences, as (N,) int64,
+    followed by the ids of all sentences."""
     ends, first, tokens = np.empty(n, np.int64), 0, 0
     file.seek(ends.nbytes)
     for block in blocks:
@@ -83,11 +84,11 @@ class Batch(NamedTuple):
     src: Tensor  # (B, S) source ids ending in EOS, then PAD
     tgt: Tensor  # (B, T) BOS ... EOS, then PAD
     index: Tensor  # type: ignore[assignment]  # (B,) rows in the split; shadows tuple.index, which is unused
-    real: Tensor  # (N,) indices of the real tokens in tgt[:, 1:].flatten(); computed on the CPU: nonzero synchronises a GPU
+    real: Tensor  # (N,) indices of real tokens in tgt[:, 1:].flatten(); computed on the CPU, since nonzero syncs a GPU
     step_tokens: int | None = None  # number of real target tokens in the training step; None: the step has only this batch
 
 
-Sample = Callable[[np.ndarray, int], tuple[Rows, Rows]]  # rows, and the number of their batch -> sampled ids of both sides
+Sample = Callable[[np.ndarray, int], tuple[Rows, Rows]]  # (rows of a batch, its number) -> sampled ids of source and target
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
@@ -98,7 +99,7 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 
 
 def collate(src: Rows, tgt: Rows, index: Sequence[int]) -> Batch:
-    """Returns the pairs at the rows `index` as padded int64 tensors. Source rows end in EOS; target rows have BOS and EOS."""
+    """Returns the pairs at rows `index` as padded int64 tensors. Source rows end in EOS; target rows have BOS and EOS."""
     padded = _pad(tgt, index)
     real = (padded[:, 1:] != PAD).flatten().nonzero().squeeze(1)
     return Batch(_pad(src, index), padded, torch.tensor(index, dtype=torch.int64), real)
@@ -123,7 +124,8 @@ def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
 
 
 def rows_within(longest: np.ndarray, max_tokens: int) -> np.ndarray:
-    """Returns the indices of the pairs with at most `max_tokens` tokens on each side. Raises InputError if there are none."""
+    """Returns the indices of the pairs with at most `max_tokens` tokens on each side. longest: the number of tokens on the
+    longer side of each pair. Raises InputError if no pair is short enough."""
     rows = np.flatnonzero(longest <= max_tokens).astype(np.int32)
     if not len(rows):
         raise InputError(
@@ -135,10 +137,10 @@ def rows_within(longest: np.ndarray, max_tokens: int) -> np.ndarray:
 
 class TrainingBatches:
     """An endless stream of training batches, epoch after epoch. Drops pairs with more than `max_tokens` tokens on either side.
-    An epoch contains each pair as many times as `weights` (N,) says (default: once).
+    An epoch contains pair i `weights[i]` times (default: once).
 
-    Iteration starts at `position`, the number of batches used. Because Lightning prefetches, iteration does not advance it: the
-    caller calls `consume` after each batch. An optimiser step takes `accumulate` batches, even if an epoch ends in between.
+    Iteration starts at `position`, the number of batches used, but does not advance it, because Lightning prefetches batches:
+    the caller calls `consume` after each batch. An optimiser step takes `accumulate` batches, even if an epoch ends in between.
     """
 
     def __init__(
@@ -168,8 +170,8 @@ class TrainingBatches:
         self.position = 0  # counts the batches of all processes
 
     def shard(self, rank: int, processes: int) -> None:
-        """Distributes the batches over processes, one to each in turn, and keeps those of the process `rank`. A step then takes
-        `accumulate` batches from each process."""
+        """Distributes the batches over processes round-robin, and keeps those of process `rank`. A step then takes `accumulate`
+        batches from each process."""
         self._rank, self._processes = rank, processes
         self.batches_per_step *= processes
 
@@ -188,7 +190,7 @@ class TrainingBatches:
             return collate(*self._sample(rows, n), range(len(rows)))._replace(index=torch.tensor(rows, dtype=torch.int64))
 
     def __iter__(self) -> Iterator[Batch]:
-        consumed = self.position % self.batches_per_step  # batches of the current step that were already used
+        consumed = self.position % self.batches_per_step  # number of batches of the current step already used
         n = self.position - consumed
         first, done = divmod(n, self.batches_per_epoch)
         plan = chain.from_iterable(self.epoch(n)[done if n == first else 0 :] for n in count(first))
@@ -210,8 +212,8 @@ class TrainingBatches:
 
 
 class EvaluationBatches:
-    """Batches that contain every pair once. grouping: `alike` joins pairs of similar length, longest first (a pair longer than
-    `max_tokens` has a batch of its own); `mixed` joins pairs in a fixed random order; `alone` makes one batch of each pair."""
+    """Batches that contain every pair once. grouping: `alike` groups pairs of similar length, longest first (a pair longer than
+    `max_tokens` has its own batch); `mixed` groups pairs in a fixed random order; `alone` gives each pair its own batch."""
 
     def __init__(self, src: Rows, tgt: Rows, max_tokens: int, grouping: Grouping = "alike") -> None:
         self._src, self._tgt = src, tgt
@@ -241,7 +243,8 @@ def split_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """A split to evaluate. The `index` of a batch points into `sources` and `references`. limit: number or share of batches."""
+    """A split to evaluate. The `index` of a batch points into `sources` and `references`. limit: the number (int) or fraction
+    (float) of batches to use."""
 
     name: str
     batches: EvaluationBatches

@@ -1,6 +1,6 @@
-"""BPE dropout (Provilkov et al. 2020): splits words into pieces at random, so that a model sees each word in several ways.
+"""BPE dropout (Provilkov et al. 2020): splits words into pieces at random, so that a model sees several splits of each word.
 
-To save time, a word is split at random 32 times when it first occurs, and each occurrence uses one of these splits.
+To save time, a word is split at random 32 times when it first occurs, and each occurrence uses one of them at random.
 SentencePiece can sample pieces too, but not reproducibly: whatever the seed, its random numbers differ between processes."""
 
 import random
@@ -15,8 +15,8 @@ WORD_START = "\u2581"  # marks the beginning of a word in a piece
 
 
 class PieceSampler:
-    """Splits texts into random pieces. dropout: the probability of leaving out each possible merge. At each step, the best
-    merge that is not left out is made; if all are left out, the word is complete."""
+    """Splits texts into random pieces. Each step skips each possible merge with probability `dropout`, and makes the best of
+    the remaining merges. The word is complete if no merge remains."""
 
     def __init__(self, processor: sentencepiece.SentencePieceProcessor, dropout: float) -> None:
         self.dropout = dropout
@@ -28,7 +28,8 @@ class PieceSampler:
         self._splits: dict[tuple[int, ...], list[tuple[int, ...]]] = {}  # random splits of each word, keyed by its usual split
 
     def sample(self, texts: Sequence[Sequence[int]], seed: int) -> list[list[int]]:
-        """Returns random piece ids for texts given as their usual piece ids. The same arguments give the same result."""
+        """Takes the piece ids of texts as split without dropout, and returns the piece ids of random splits. The same arguments
+        give the same result."""
         generator = np.random.default_rng(seed)
         sampled = []
         for ids in texts:
@@ -46,7 +47,7 @@ class PieceSampler:
                 known: dict[tuple[int, ...], tuple[int, ...]] = {}  # so that equal splits are stored once
                 drawn = (self._split(text, generator) for _ in range(SPLITS))
                 self._splits[word] = [known.setdefault(split, split) for split in drawn]
-            else:  # a rare character is spelt in bytes, so the word keeps its usual split
+            else:  # a rare character falls back to bytes, which cannot be sampled, so the word keeps its usual split
                 self._splits[word] = [word] * SPLITS
         return self._splits[word]
 

@@ -1,5 +1,5 @@
-"""Corpora: sentence pairs for training, validation and tests. For each option of the config group `data`, the
-function of the same name in `CORPORA` reads the corpus, and the annotations of its parameters define the settings."""
+"""Reads corpora, i.e. sentence pairs for training, validation and testing. Each option of the config group `data` is read by
+the function of the same name in `CORPORA`. The annotations of the function's parameters define the settings."""
 
 import hashlib
 import logging
@@ -33,7 +33,7 @@ log = logging.getLogger("entente")
 
 SOURCE_KEYS = ("root", "path", "subset", "train", "extra", "valid", "test", "tests")  # settings that select the text to read
 MISSING = (None, "", "???")  # "???" is a mandatory config value that has not been set
-MULTI30K = "data/task1/raw"  # the folder of the files in the public repository multi30k/dataset
+MULTI30K = "data/task1/raw"  # the folder that contains the text in the public repository multi30k/dataset
 
 AtLeastOne = Annotated[int, Ge(1)]
 Seed = Annotated[int, Interval(ge=0, lt=2**32)]
@@ -42,10 +42,10 @@ Share = Annotated[float, Interval(gt=0, lt=1)]
 Weight = Annotated[int, Interval(ge=1, le=1000)]
 Src = Annotated[Name, doc("source language")]
 Tgt = Annotated[Name, doc("target language")]
-MaxWords = Annotated[AtLeastOne, doc("training pairs with more words on either side are dropped and counted")]
+MaxWords = Annotated[AtLeastOne, doc("maximum number of words per side; training pairs above it are dropped and counted")]
 MaxRatio = Annotated[
     Annotated[float, Ge(1)] | None,
-    doc("maximum ratio of the longer side's words to the shorter's; training pairs above it are dropped and counted"),
+    doc("maximum ratio of word counts, longer side to shorter side; training pairs above it are dropped and counted"),
 ]
 
 
@@ -57,7 +57,7 @@ class TwoFiles(TypedDict):
 
 
 class Places(TypedDict):
-    """The columns of the two sides in one file of pairs (see `files.Columns`)."""
+    """The source and target columns of a file of pairs (see `files.Columns`)."""
 
     src: str | AtLeastOne | None
     tgt: str | AtLeastOne | None
@@ -72,54 +72,56 @@ def check_extra(file: str | None, src: str | None, tgt: str | None) -> None:
 
 @dataclass(frozen=True)
 class Extra:
-    """Further training text: one file of pairs, or two parallel files."""
+    """Additional training text in one file of pairs or in two parallel files."""
 
     file: str | None = None
     src: str | None = None
     tgt: str | None = None
-    columns: Annotated[Places | None, doc("the columns of this file; null: those of data.columns")] = None
+    columns: Annotated[Places | None, doc("the columns of this file, or null to use data.columns")] = None
     weight: Annotated[Weight, doc("how many times an epoch contains each pair")] = 1
 
     relations: ClassVar[tuple[Callable[..., None], ...]] = (check_extra,)
 
 
 class Split(TypedDict):
-    """The number or share of training pairs to hold out if there is no validation set."""
+    """How many training pairs to hold out if there is no validation set, and the seed that selects them."""
 
-    valid: Annotated[AtLeastOne | Share, doc("a share of the pairs, or a number of pairs")]
-    test: Annotated[Annotated[int, Ge(0)] | Share, doc("like valid, for testing; 0: none; unused if a set named test is given")]
+    valid: Annotated[AtLeastOne | Share, doc("number or share of pairs to hold out for validation")]
+    test: Annotated[
+        Annotated[int, Ge(0)] | Share, doc("like valid, but for testing; 0 holds out none; unused if a set named test is given")
+    ]
     seed: Annotated[Seed, doc("seed of the split; the training seed does not change which pairs are held out")]
 
 
-Given = TwoFiles | str | None  # two files, or one file of pairs
+Given = TwoFiles | str | None  # two parallel files, one file of pairs, or None if the set is not given
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Pairs for training, validation and tests. Each split has the columns src and tgt, without empty sentences."""
+    """Sentence pairs for training, validation and testing. Each split has the columns src and tgt and no empty sentences."""
 
     name: str
     train: Dataset
     valid: Dataset
     tests: dict[str, Dataset]
-    dropped: dict[str, int] = field(default_factory=dict)  # number of pairs by split and reason ("train: over-long"), if not 0
+    dropped: dict[str, int] = field(default_factory=dict)  # nonzero numbers of dropped pairs by "split: reason"
     read: dict[str, int] = field(default_factory=dict)  # number of pairs read, by split, before any were held out or dropped
     gold: dict[str, list[Gold]] = field(default_factory=dict)  # only for splits with known word alignments
-    weights: np.ndarray | None = None  # (N,) how many times an epoch contains each pair of train; None: once
+    weights: np.ndarray | None = None  # (N,) how many times an epoch contains each training pair; None if all are 1
 
     @property
     def splits(self) -> dict[str, Dataset]:
         return {"train": self.train, "valid": self.valid, **self.tests}
 
     def split(self, name: str) -> Dataset:
-        """Returns the split of this name. Raises InputError if there is none."""
+        """Returns the split called `name`. Raises InputError if there is none."""
         if name not in self.splits:
             raise InputError(f"split={name}: this corpus has {', '.join(self.splits)}; choose one of these")
         return self.splits[name]
 
     def digest(self) -> str:
-        """Returns a SHA-256 of the training and validation pairs and their weights. A resumed run needs the same pairs, since
-        validation scores from before and after the resume are compared. Test sets may change: they are scored at the end."""
+        """Returns a SHA-256 digest of the training pairs, their weights and the validation pairs. These must not change when a
+        run resumes, since its validation scores are compared with earlier ones. Test sets may: they are scored at the end."""
         text = digest(self.train, "src", "tgt") + digest(self.valid, "src", "tgt")
         return hashlib.sha256(text.encode() + (b"" if self.weights is None else self.weights.tobytes())).hexdigest()
 
@@ -132,9 +134,9 @@ def grammar(
     valid: Annotated[Sentences, doc("number of validation pairs")] = 1000,
     test: Annotated[Sentences, doc("number of pairs in each test split")] = 1000,
 ) -> Corpus:
-    """Derives pairs from the embedded French-English grammar; `train`, `valid` and `test` are numbers of pairs."""
+    """Generates pairs from the built-in French-English grammar; `train`, `valid` and `test` are numbers of pairs."""
     if {src, tgt} != {"fr", "en"}:
-        raise InputError(f"data.src={src} data.tgt={tgt}: the grammar has fr and en; give one as source, the other as target")
+        raise InputError(f"data.src={src} data.tgt={tgt}: the grammar is for fr and en; use one as source, the other as target")
     from entente_grammar import Side, splits  # imported here, so that other corpora do not build the lexicon
 
     sides: tuple[Side, Side] = ("fr", "en") if src == "fr" else ("en", "fr")
@@ -153,21 +155,23 @@ def files(
     *,
     src: Src = "fr",
     tgt: Tgt = "en",
-    root: Annotated[str | None, doc("folder that relative paths start from; null: the current one")] = None,
+    root: Annotated[str | None, doc("folder that relative paths start from, or null for the current one")] = None,
     train: Annotated[TwoFiles | str, doc("two parallel files, src and tgt, or one file of pairs")],
     weight: Annotated[Weight, doc("how many times an epoch contains each pair of train")] = 1,
-    extra: Annotated[Mapping[SplitName, Extra | str] | None, doc("further training text by name; optional")] = None,
-    valid: Annotated[Given, doc("files as for train; null: pairs held out of train, see split")] = None,
+    extra: Annotated[Mapping[SplitName, Extra | str] | None, doc("additional training text, keyed by name; optional")] = None,
+    valid: Annotated[Given, doc("files as for train, or null to hold out pairs from train (see split)")] = None,
     test: Annotated[
-        Mapping[SplitName, Given] | str | None, doc("files as for train, or several test sets by name; optional")
+        Mapping[SplitName, Given] | str | None, doc("files as for train, or several test sets keyed by name; optional")
     ] = None,
     max_words: MaxWords = 100,
     max_ratio: MaxRatio = None,
-    columns: Annotated[Places | None, doc("each side's column in a file of pairs: a name, a number from 1, or null")] = None,
-    split: Annotated[Split | None, doc("the pairs to hold out of train, not of extra, if valid is not set")] = None,
+    columns: Annotated[
+        Places | None, doc("each side's column: its name, its number from 1, or null if it is named after the language or side")
+    ] = None,
+    split: Annotated[Split | None, doc("how many pairs to hold out from train, never from extra, if valid is not set")] = None,
 ) -> Corpus:
-    """Reads the user's UTF-8 text. Each set is either two parallel files (plain or gzip, one sentence per line, in the same
-    order) or one file of pairs, in a format that `files.read_pairs` knows. `test` may give several sets by name."""
+    """Reads sentence pairs from the user's UTF-8 files. Each set is either two parallel files (plain or gzip, one sentence per
+    line, in the same order) or one file of pairs in a format that `read_pairs` supports. `test` may map names to sets."""
     places = Columns(_languages(src, tgt), *(columns["src"], columns["tgt"]) if columns else ())
     sets: dict[str, Any] = {**test} if isinstance(test, Mapping) else {}
     if clash := {"train", "valid"} & sets.keys():
@@ -180,14 +184,14 @@ def files(
             parts[name] = pairs
     if "train" not in parts:
         key = "data.train.src" if isinstance(train, Mapping) else "data.train"
-        raise InputError(f"{key} is not set: give the file, {key}=FILE")
+        raise InputError(f"{key} is not set: give it as {key}=FILE")
     further = []
     entries: Mapping[str, Any] = extra or {}
     for name, entry in entries.items():
         more = Extra(file=entry) if isinstance(entry, str) else Extra(**entry)
         own = Columns(places.languages, more.columns["src"], more.columns["tgt"]) if more.columns else places
         if (pairs := _read(root, f"data.extra.{name}", more.file or TwoFiles(src=more.src, tgt=more.tgt), own)) is None:
-            raise InputError(f"data.extra.{name} is not set: give the file, data.extra.{name}=FILE")
+            raise InputError(f"data.extra.{name} is not set: give it as data.extra.{name}=FILE")
         further.append((pairs, more.weight))
     return _corpus(f"files-{src}-{tgt}", parts, max_words, max_ratio, split, weight, further)
 
@@ -203,8 +207,8 @@ def multi30k(
     max_words: MaxWords = 100,
     max_ratio: MaxRatio = None,
 ) -> Corpus:
-    """Reads Multi30k in the layout of the public repository multi30k/dataset. `root` is the path or the URL (https://...)
-    of that repository or of its folder data/task1/raw. Downloads are kept in the cache of `datasets`."""
+    """Reads Multi30k in the layout of the public repository multi30k/dataset. `root` is the path or URL (https://...) of
+    that repository or its folder data/task1/raw. Downloads are kept in the cache of `datasets`."""
     languages = _languages(src, tgt)
     if clash := {"train", "valid"} & {*tests}:
         raise InputError(f"data.tests: {clash.pop()} is the name of another split")
@@ -223,12 +227,12 @@ def opus_books(
     tgt: Tgt = "en",
     path: Annotated[str, doc("data set on the hub, Parquet file, or folder of Parquet files")] = "Helsinki-NLP/opus_books",
     subset: Annotated[str | None, doc("subset of the data set, named after its languages")] = "en-fr",
-    split: Annotated[Split, doc("the pairs to hold out for validation and test")],
+    split: Annotated[Split, doc("how many pairs to hold out for validation and testing")],
     max_words: MaxWords = 100,
     max_ratio: MaxRatio = None,
 ) -> Corpus:
-    """Reads a translation data set that has only a training split; validation and test pairs are held out of it. `path` is a
-    name on the Hugging Face hub, a Parquet file, or a folder of Parquet files (in its subfolder `subset`, if that exists)."""
+    """Reads a translation data set that has only a training split, and holds out validation and test pairs. `path` is a name on
+    the Hugging Face hub, a Parquet file, or a folder that contains Parquet files, itself or in its subfolder `subset`."""
     places = Columns(_languages(src, tgt))
     here = path_of(path)
     if os.path.exists(here):
@@ -251,14 +255,14 @@ CORPORA: dict[str, Callable[..., Corpus]] = {corpus.__name__: corpus for corpus 
 
 
 def read_corpus(data: Mapping[str, Any]) -> Corpus:
-    """Returns the corpus that a configuration's `data` section names. The tokenizer and batch settings are not used."""
+    """Reads the corpus that a configuration's `data` section selects. Ignores the section's tokenizer and batch settings."""
     log.info("reading the corpus: %s", data["name"])
     with Task("reading the corpus"):
         return CORPORA[data["name"]](**{key: value for key, value in data.items() if key not in ("name", "tokenizer", "batch")})
 
 
 def describe_sources(data: Mapping[str, Any]) -> str:
-    """Returns the settings of a `data` section that name files or URLs, in one line, or an empty string for the grammar."""
+    """Returns the settings in a `data` section that select the corpus, on one line, or an empty string for the grammar."""
     if data["name"] == "grammar":
         return ""
     places = flat({key: data[key] for key in ("name", *SOURCE_KEYS) if key in data})
@@ -275,8 +279,8 @@ def _corpus(
     extra: Sequence[tuple[Pairs, int]] = (),
 ) -> Corpus:
     """Builds the corpus from the pairs that were read: drops unusable pairs, and holds some out if there is no validation set.
-    Long and uneven pairs are dropped from train only, since a score must cover all sentences of its split. Which pairs are
-    held out depends on `parts` alone: `extra` training pairs that have a held-out sentence are dropped."""
+    Long and uneven pairs are dropped from train only, since a score must cover all sentences of its split. `extra` does not
+    affect which pairs are held out; its pairs that contain a held-out sentence are dropped."""
     sources, given = [parts["train"], *(pairs for pairs, _ in extra)], {p: pairs for p, pairs in parts.items() if p != "train"}
     read, empty, faults = Counter[str](), Counter[str](), Counter[str]()
     for part, pairs in chain(parts.items(), (("train", pairs) for pairs, _ in extra)):
@@ -308,16 +312,16 @@ def _corpus(
 
 
 def _take_held_out(pairs: Pairs, split: Split | None, with_test: bool) -> dict[str, Pairs]:
-    """Removes from `pairs` the pairs to hold out for valid, and for test if `with_test`, and returns them by split."""
+    """Moves pairs from `pairs` to a new valid split and, if `with_test`, a test split. Returns the new splits by name."""
     if not split:
-        raise InputError("data.valid is not set: give the files, data.valid.src=FILE data.valid.tgt=FILE")
+        raise InputError("data.valid is not set: give it as data.valid.src=FILE data.valid.tgt=FILE")
     asked = {"valid": split["valid"], **({"test": split["test"]} if with_test and split["test"] else {})}
     sizes = {part: max(1, round(n * len(pairs))) if isinstance(n, float) else n for part, n in asked.items()}
     rows = hold_out(pairs, sizes, split["seed"])
     if empty := next((part for part, mask in rows.items() if not mask.any()), None):
         raise InputError(
             f"data.split.valid={split['valid']} data.split.test={split['test']}: of {len(pairs)} "
-            f"pair{'s' * (len(pairs) != 1)} none is left for {empty}; pairs that share a sentence stay together"
+            f"pair{'s' * (len(pairs) != 1)}, none is left for {empty}; pairs that share a sentence stay together"
         )
     log.info("%d pairs, split at random: %s", len(pairs), ", ".join(f"{part} {mask.sum()}" for part, mask in rows.items()))
     train = rows.pop("train")
@@ -327,7 +331,7 @@ def _take_held_out(pairs: Pairs, split: Split | None, with_test: bool) -> dict[s
 
 
 def _fault(pair: Pair, max_words: float, max_ratio: float, held: Set[str]) -> str:
-    """Returns why a pair cannot be trained on, or an empty string. held: the `match_key` of each held-out sentence."""
+    """Returns why a training pair must be dropped, or an empty string. held: the `match_key` of each held-out sentence."""
     fewer, more = sorted(len(side.split()) for side in pair)
     if more > max_words:
         return "over-long"
@@ -338,7 +342,7 @@ def _fault(pair: Pair, max_words: float, max_ratio: float, held: Set[str]) -> st
 
 def _languages(src: str, tgt: str) -> tuple[str, str]:
     if src == tgt:
-        raise InputError(f"data.src={src} data.tgt={tgt}: source and target language are the same")
+        raise InputError(f"data.src={src} data.tgt={tgt}: source and target are the same language")
     return src, tgt
 
 
@@ -349,7 +353,7 @@ def _read(root: str | None, key: str, given: Given, places: Columns) -> Pairs | 
     if not paths:
         return None
     if missing := next((name for name, path in named.items() if path in MISSING), None):
-        raise InputError(f"{missing} is not set: give the file, {missing}=FILE")
+        raise InputError(f"{missing} is not set: give it as {missing}=FILE")
     if odd := next(filter(is_stream, paths), None):
         raise InputError(f"{odd}: can be read only once, and a resumed run reads its data again; give a file")
     pairs = read_parallel(*paths) if len(paths) == 2 else read_pairs(paths[0], places)
@@ -357,7 +361,7 @@ def _read(root: str | None, key: str, given: Given, places: Columns) -> Pairs | 
 
 
 def _folder(root: str, first: str) -> str:
-    """Returns the folder of Multi30k's files: `root` itself, or data/task1/raw below `root`."""
+    """Returns the folder that contains Multi30k's file `first`: `root` itself, or its subfolder data/task1/raw."""
     why = ""
     for folder in (root.rstrip("/"), f"{root.rstrip('/')}/{MULTI30K}"):
         try:
@@ -365,7 +369,7 @@ def _folder(root: str, first: str) -> str:
                 return folder
         except InputError as error:
             why = f" ({error})"
-    raise InputError(f"data.root={root}: there is no {first} in it, nor in {MULTI30K} below it{why}")
+    raise InputError(f"data.root={root}: there is no {first} in it or its subfolder {MULTI30K}{why}")
 
 
 def _fetch(address: str) -> Path:

@@ -1,7 +1,7 @@
-r"""Readers for files of text and of sentence pairs in the usual formats. They yield cleaned text.
+r"""Reads text files, and files of sentence pairs in the usual formats. All readers yield cleaned text.
 
-For all readers, only "\n" ends a line (a "\r" before it is trailing white space); a lone CR, U+2028 or a form feed does not.
-A blank line is read as an empty sentence or pair; such pairs are later dropped and counted.
+Only "\n" ends a line (a "\r" before it is stripped as trailing white space); a lone CR, U+2028 or a form feed does not.
+A blank line is read as an empty sentence or pair; pairs with an empty side are later dropped and counted.
 """
 
 import csv
@@ -28,9 +28,9 @@ from entente.files import is_stream, readable
 
 GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 UTF8_BOM = b"\xef\xbb\xbf"
-LONGEST_LINE = 1_000_000  # maximum, in bytes: far more than MAX_PIECES need, since a table may have further columns
+LONGEST_LINE = 1_000_000  # in bytes; far more than MAX_PIECES pieces take up, since a table may have other columns
 TYPOGRAPHIC_SPACE = re.compile("[\u00a0\u2007\u2009\u202f]")  # three no-break spaces and the thin space
-TRANSLATION_COLUMN = "translation"  # the column of translation data sets on the hub: a dictionary from language to text
+TRANSLATION_COLUMN = "translation"  # in translation data sets on the hub, this column maps each language to its text
 
 
 class Columns(NamedTuple):
@@ -52,8 +52,8 @@ class Columns(NamedTuple):
             name = next((name for name in names if name in heading), None)
             if not isinstance(given, int) and name is None:
                 raise InputError(
-                    f"{where}: no column is named {' or '.join(names)}; say where the languages are, "
-                    "data.columns.src=COLUMN data.columns.tgt=COLUMN, each a name or a number from 1"
+                    f"{where}: no column is named {' or '.join(names)}; give "
+                    "data.columns.src=COLUMN data.columns.tgt=COLUMN, where COLUMN is a name or a number from 1"
                 )
             found.append(given - 1 if isinstance(given, int) else heading.index(name))
         if max(found) >= len(heading):
@@ -62,8 +62,8 @@ class Columns(NamedTuple):
 
 
 def clean(line: str) -> str:
-    """Returns a line in NFC, with ordinary spaces for typographic ones (U+00A0, U+2007, U+2009, U+202F), and without leading or
-    trailing white space. All text is cleaned in this way before it is tokenized, in training and in translation."""
+    """Converts a line to NFC, replaces typographic spaces (U+00A0, U+2007, U+2009, U+202F) with ordinary ones, and strips
+    leading and trailing white space. All text is cleaned in this way before it is tokenized, in training and in translation."""
     return TYPOGRAPHIC_SPACE.sub(" ", unicodedata.normalize("NFC", line)).strip()
 
 
@@ -73,7 +73,7 @@ def read_lines(path: Path | None) -> Iterator[str]:
 
 
 def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
-    """Yields pairs of line N of `src` and line N of `tgt`. Raises InputError if one file has more lines than the other."""
+    """Yields each line of `src` with the same line of `tgt`. Raises InputError if one file has more lines than the other."""
     sides = [read_lines(path) for path in (src, tgt)]
     for number, (one, other) in enumerate(zip_longest(*sides)):
         if one is None or other is None:
@@ -85,7 +85,7 @@ def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
 
 
 def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
-    """Yields the pairs of one file. Its suffix gives the format: tab-separated, CSV, JSON lines (also as gzip) or Parquet."""
+    """Yields the pairs of one file. Its suffix gives the format: Parquet, or optionally gzipped TSV, CSV or JSON Lines."""
     form = Path(path.name.lower().removesuffix(".gz")).suffix
     if rows := TABLES.get(form):
         return pairs_of(str(path), rows(path), columns, headed=False)
@@ -98,9 +98,9 @@ def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
 
 
 def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed: bool = True) -> Iterator[Pair]:
-    """Yields the cleaned pairs of a table. The first row is a heading if `headed`, if a column is found by name, or if both
-    columns are given by number and start with the name of their language or side. Raises InputError for a cell that is not
-    text, or is too long."""
+    """Yields the cleaned pairs of a table. The first row is a heading if `headed`, if a column is looked up by name, or if
+    both columns are given by number and their first cells name their language or side. Raises InputError if a cell is not
+    text or is too long."""
     places = None
     for number, cells in enumerate(rows, start=0 if headed else 1):
         if all(isinstance(cell, str) and not clean(cell) for cell in cells):
@@ -124,8 +124,8 @@ def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed
 
 
 def rows_of(items: Iterable[dict[str, Any]]) -> Iterator[Sequence[Any]]:
-    """Yields the keys of the first item as a heading, then the values of each item. If an item has a dictionary `translation`,
-    that is used in place of the item."""
+    """Yields the keys of the first item as a heading, then the values of each item. If an item has a dictionary under the
+    key `translation`, that dictionary is used instead of the item."""
     heading: list[str] = []
     for item in items:
         item = inner if isinstance(inner := item.get(TRANSLATION_COLUMN), dict) else item
@@ -144,7 +144,7 @@ def _csv(path: Path) -> Iterator[Sequence[str]]:
         for line in _lines(path):
             held += len(line)
             if held > LONGEST_LINE:
-                raise too_long(f"{path}, line {reader.line_num + 1}: the row up to here, perhaps with an unclosed quote")
+                raise too_long(f"{path}, the row up to line {reader.line_num + 1} (perhaps with an unclosed quote)")
             yield re.sub("\r(?!\n)", stand_in, f"{line}\n")
 
     csv.field_size_limit(2 * LONGEST_LINE)  # lines() above limits the length of a row
@@ -164,7 +164,7 @@ def _json(path: Path) -> Iterator[dict[str, Any]]:
         except (ValueError, RecursionError):
             item = None
         if not isinstance(item, dict):
-            raise InputError(f"{path}, line {number}: not a JSON object; each line must be one, with both sides of a pair")
+            raise InputError(f"{path}, line {number}: not a JSON object; each line must be an object with both sides of a pair")
         yield item
 
 
@@ -191,7 +191,7 @@ RECORDS: dict[str, Callable[[Path], Iterator[dict[str, Any]]]] = {
 
 
 def _lines(path: Path | None) -> Iterator[str]:
-    r"""Yields the lines of UTF-8 text, plain or gzip, without "\n", one at a time, to save memory."""
+    r"""Yields the lines of plain or gzipped UTF-8 text without "\n". To save memory, it reads one line at a time."""
     where, number = path or "standard input", 0
     stored: Any
     with readable(where), path.open("rb") if path else nullcontext(sys.stdin.buffer) as stored:
@@ -211,4 +211,4 @@ def _lines(path: Path | None) -> Iterator[str]:
 
 
 def too_long(where: str) -> InputError:
-    return InputError(f"{where}: longer than {LONGEST_LINE:,} bytes, the most that is read at a time; break it into sentences")
+    return InputError(f"{where}: longer than the limit of {LONGEST_LINE:,} bytes; break it into sentences")

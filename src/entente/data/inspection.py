@@ -19,14 +19,14 @@ from entente.data.words import distinct_words
 SIDES = ("src", "tgt")
 WORST = 200  # minimum number of pairs listed as misaligned; every pair above SUSPECT is listed
 SUSPECT = 0.75  # a score that hardly any pair reaches in a corpus of careful translations
-SAMPLE = 20_000  # maximum number of sentences of a split that are encoded
+SAMPLE = 20_000  # maximum number of sentences per split and side to encode
 WRONG = re.compile("\ufffd|[ÂÃÐÑ][\x80-¿Œ-ſƒˆ˜‐-•…‰‹›€™]|â[\x80\x82€‚]")  # UTF-8 read as Windows-1252 or Latin-1
-Found = list[tuple[str, int]]  # what was found, and the row among the N pairs of all splits, in order
-Finding = tuple[str, str, int]  # what was found, the split and the row in it
+Found = list[tuple[str, int]]  # what was found, and the row in the concatenation of all splits
+Finding = tuple[str, str, int]  # what was found, the split, and the row in that split
 
 
 def measure(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, dict[str, float]]:
-    """Returns the measurements of each split, by the name of the split and of the measurement."""
+    """Returns measurements of the corpus, keyed by split and then by the name of the measurement."""
     numbers: dict[str, dict[str, float]] = {name: {"pairs": len(part)} for name, part in corpus.splits.items()}
     for side, opposite in zip(SIDES, SIDES[::-1], strict=True):
         known = set(chain.from_iterable(map(distinct_words, _sentences(corpus.train, side))))
@@ -49,7 +49,7 @@ def measure(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, dict[str, float
 
 
 def find(corpus: Corpus) -> dict[str, list[Finding]]:
-    """Returns the findings of each kind: duplicates, leaks, odd text and misaligned pairs."""
+    """Returns the findings by kind: duplicates, leaks, odd text and misaligned pairs."""
     pairs, sizes = concatenate_datasets([*corpus.splits.values()]), [len(part) for part in corpus.splits.values()]
     split = np.repeat(np.arange(len(sizes)), sizes)
     keys = np.array([[hash(match_key(text)) for text in _sentences(pairs, side)] for side in SIDES])
@@ -71,8 +71,8 @@ def _sentences(pairs: Dataset, *sides: str) -> Iterator[str]:
 
 
 def repeats(keys: np.ndarray, split: np.ndarray, names: list[str]) -> tuple[Found, Found]:
-    """Returns the duplicates and the leaks: pairs for which one side, or both, occurred earlier, in the same split or in
-    another. keys: a hash of each sentence, (2, N). split: the index of each pair's split, (N,)."""
+    """Returns the duplicates and the leaks: pairs of which one or both sides occurred earlier in the same split (duplicates) or
+    in another (leaks). keys: a hash of each sentence, (2, N). split: the index of each pair's split, (N,)."""
     duplicates, leaks = Found(), Found()
     for what, key in zip(("pair", *SIDES), (3 * keys[0] + keys[1], *keys), strict=True):
         _, first, group = np.unique(key, return_index=True, return_inverse=True)
@@ -83,7 +83,7 @@ def repeats(keys: np.ndarray, split: np.ndarray, names: list[str]) -> tuple[Foun
 
 
 def odd(pairs: Dataset) -> Found:
-    """Returns the pairs with suspicious characters: rare letters, invisible ones, or signs of a wrong encoding."""
+    """Returns the pairs with suspicious characters: rare letters, invisible characters, or signs of a wrong encoding."""
     counts = Counter(chain.from_iterable(map(str.casefold, _sentences(pairs, *SIDES))))
     few = sum(counts[one] for one in counts if one.isalpha()) / 100_000
     kinds = {one: "rare letter" for one in counts if one.isalpha() and counts[one] < few}

@@ -16,11 +16,12 @@ CONTROLS = 2000  # maximum number of mismatched pairs; the median of their score
 
 
 def misalignment(src: Iterable[str], tgt: Iterable[str], n_train: int) -> np.ndarray:
-    """Returns a score for each pair, (N,): 0 for a typical one, 1 for the median of mismatched pairs. All are 0 if mismatched
-    pairs score no worse, as in a tiny corpus or if all lines are shifted. The first n_train pairs are those of train.
+    """Returns a score for each pair, (N,): 0 for a typical one, 1 for the median of deliberately mismatched pairs. All scores
+    are 0 if mismatched pairs score no worse than real ones, as in a tiny corpus or if all lines of one side are shifted. The
+    first n_train pairs are those of train.
 
-    The score measures how much weaker than usual the best match of each word on the other side is. The strength of a match is
-    its pointwise mutual information in the other pairs of train (Church & Hanks 1990).
+    The score measures by how much each word's best match on the other side is weaker than usual. The strength of a match is the
+    pointwise mutual information of the two words in the other pairs of train (Church & Hanks 1990).
     """
     one, other = (
         Rows(sorted({first + crc32(word[:STEM].encode()) % TYPES for word in distinct_words(text)[:WORDS]}) for text in side)

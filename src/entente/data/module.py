@@ -1,4 +1,4 @@
-"""The LightningDataModule, which encodes a corpus with a vocabulary and groups it into batches."""
+"""The LightningDataModule that encodes a corpus with a vocabulary and groups it into batches."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -37,15 +37,17 @@ from entente.files import cached, writable
 class TranslationData(L.LightningDataModule):
     """The training and evaluation batches of a corpus. With `overfit`, every split consists of the pairs of one training batch,
     which a correct model can memorise. `limit_batches` is the `limit` of every EvaluationSplit. If `cache_dir` is given,
-    the token ids of train are stored in files there, for other processes and later runs."""
+    the token ids of train are stored in files there and shared with other processes and later runs."""
 
     def __init__(
         self,
         corpus: Corpus,
         vocabulary: Vocabulary,
-        max_tokens: Annotated[AtLeastOne, doc("maximum number of positions, with padding, on a batch's longer side")] = 4096,
+        max_tokens: Annotated[
+            AtLeastOne, doc("maximum number of positions, including padding, on either side of a batch")
+        ] = 4096,
         seed: int = 1,
-        eval_max_tokens: Annotated[AtLeastOne, doc("like max_tokens, for the batches of an evaluation")] = 4096,
+        eval_max_tokens: Annotated[AtLeastOne, doc("like max_tokens, but for evaluation batches")] = 4096,
         overfit: bool = False,
         limit_batches: int | float = 1.0,
         bpe_dropout: Annotated[
@@ -71,7 +73,7 @@ class TranslationData(L.LightningDataModule):
         for split in map(self.evaluation, decoded):
             if not len(split):
                 raise InputError(
-                    f"trainer.limit_batches={self.limit_batches}: that is less than one batch of {split.name}, which has "
+                    f"trainer.limit_batches={self.limit_batches}: that is less than one batch, since {split.name} has only "
                     f"{len(split.batches)}; give a larger share, or a number of batches"
                 )
 
@@ -103,7 +105,7 @@ class TranslationData(L.LightningDataModule):
         return batches
 
     def _sample(self, rows: np.ndarray, n: int) -> tuple[Rows, Rows]:
-        """Returns the token ids of training pairs, split into pieces at random for batch n: a function of seed, n and rows."""
+        """Returns token ids for the training pairs `rows`, cut into random pieces: a function of seed, batch n and rows."""
         block = self.pairs("train").with_format("arrow")[rows]
         seeds = np.random.SeedSequence([self.seed, n]).generate_state(2).tolist()
         src = self.vocabulary.encode_src(block["src"].to_pylist(), self.bpe_dropout, seeds[0])
@@ -119,8 +121,8 @@ class TranslationData(L.LightningDataModule):
         return {"valid": None}.keys()
 
     def evaluation(self, split: str) -> EvaluationSplit:
-        """Returns a split and its batches. The name may say how to group sentences into batches: test@alone, test@mixed. Raises
-        InputError if there is no such split or grouping, or if a sentence is too long."""
+        """Returns a split and its batches. The name may end in "@" and a grouping (see EvaluationBatches), as in
+        test@mixed. Raises InputError if there is no such split or grouping, or if a sentence is too long."""
         grouping: Any = split.partition("@")[2] or "alike"
         if grouping not in get_args(Grouping):
             raise InputError(f"split={split}: the part after @ must be one of {', '.join(get_args(Grouping))}")
@@ -137,7 +139,7 @@ class TranslationData(L.LightningDataModule):
         return collate(src, tgt, range(min(n, len(src))))
 
     def unigram_nll(self) -> float:
-        """Returns the validation loss, in nats per target token or EOS, of a unigram model of train with add-one smoothing."""
+        """Returns the validation loss, in nats per target token (with EOS), of an add-one-smoothed unigram model of train."""
         train, valid = (self.ids(split)[1].counts(len(self.vocabulary.tgt)) for split in ("train", "valid"))
         train[BOS] = valid[BOS] = 0
         return float(-(valid * np.log((train + 1) / (train + 1).sum())).sum() / valid.sum())

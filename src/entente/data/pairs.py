@@ -1,4 +1,4 @@
-"""Stores sentence pairs on disk, in Arrow tables that are mapped into memory, and selects pairs to hold out."""
+"""Stores sentence pairs on disk in memory-mapped Arrow tables, and selects pairs to hold out."""
 
 import hashlib
 import mmap
@@ -24,14 +24,14 @@ Pair = tuple[str, str]  # source, target
 MAX_BLOCK_PAIRS = 10_000  # only one block at a time is held as Python strings
 LONGEST_BLOCK = 1 << 26  # characters per block; each block is briefly in memory twice, as Python strings and in Arrow
 ARROW_SCHEMA = pa.schema({"src": pa.string(), "tgt": pa.string()})
-POOL = pa.system_memory_pool()  # Arrow's default pool takes 1.5 times the memory
+POOL = pa.system_memory_pool()  # Arrow's default pool takes 1.5 times as much memory
 MAPPED = WeakSet[mmap.mmap]()  # the mapped files of all Pairs in use
 
 
 class Pairs:
-    """The pairs read from `where` that have text on both sides. They can be iterated over repeatedly, and are stored in an
-    unnamed temporary file, which is deleted when no longer in use. Raises InputError if the file would take more than half of
-    the free disk space."""
+    """The given pairs that have text on both sides. They can be iterated over repeatedly, and are stored in an unnamed
+    temporary file, which is deleted when it is no longer used. `where` names the source of the pairs in messages. Raises
+    InputError if the file would take more than half of the free disk space."""
 
     def __init__(self, pairs: Iterable[Pair], where: str = "these pairs") -> None:
         self.where, self.read = where, 0
@@ -53,7 +53,7 @@ class Pairs:
                     if file.tell() > most:
                         raise InputError(
                             f"{self.where}: more text than fits in half of the free space of {folder} ({most / 1e9:.1f} GB); "
-                            "give less text, or another TMPDIR"
+                            "give less text, or set TMPDIR to another folder"
                         )
             file.flush()
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -61,7 +61,7 @@ class Pairs:
         return pa.ipc.open_stream(pa.py_buffer(mapped)).read_all()
 
     def _blocks(self, pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-        """Yields the pairs with text on both sides, in blocks that fit in memory however long their sentences are."""
+        """Yields the pairs with text on both sides, in blocks of limited size, so that long sentences fit in memory."""
         block, size = list[Pair](), 0
         for self.read, pair in enumerate(pairs, start=1):
             if all(pair):
@@ -94,7 +94,7 @@ class Pairs:
         """Returns the pairs as a Dataset, without a copy. Its fingerprint is random, because `datasets` would pickle all the
         text to compute one. Raises InputError if there are no pairs."""
         if not len(self):
-            raise InputError(f"{self.where}: no sentence pair left after dropping empty, over-long and uneven ones")
+            raise InputError(f"{self.where}: no sentence pair is left after dropping empty, over-long and uneven ones")
         from datasets import Dataset  # imported here: it takes half a second, and translation does not need it
 
         return Dataset(self._table, fingerprint=uuid.uuid4().hex)
@@ -113,11 +113,11 @@ def match_key(sentence: str) -> str:
 
 
 def hold_out(pairs: Iterable[Pair], sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
-    """Splits pairs into `train` and parts with the names and maximum sizes in `sizes`. Returns a mask (N,) for each part.
+    """Splits pairs into `train` and parts with the names and maximum sizes in `sizes`. Returns a mask (N,) for each of them.
 
     Pairs that share a sentence, directly or through other pairs, form a group, which stays together. The groups are assigned in
-    the order of a hash of seed and text, so neither the machine nor the order of the lines matters. A group that fits into no
-    part goes to train.
+    the order of a hash of seed and text, so the result depends neither on the machine nor on the order of the lines. A group
+    that does not fit into any part goes to train.
     """
     group = _groups(pairs)
     count = np.bincount(group)

@@ -1,8 +1,8 @@
 """SentencePiece tokenizers (Kudo & Richardson 2018), which turn text into piece ids and back without loss.
 
 With identity normalisation, unchanged white space and byte fallback, `decode(encode(x)) == x` for any line of text without the
-piece marker U+2581. Text is converted to NFC when it is read (`files.clean`), not here. Only a tokenizer that is `plain`
-changes text: it encodes typographic and typed punctuation alike.
+piece marker U+2581. Text is converted to NFC when it is read (`files.clean`), not here. Only a `plain` tokenizer
+changes text: it encodes typographic punctuation as people type it.
 """
 
 import hashlib
@@ -41,9 +41,9 @@ OPTIONS: dict[str, Any] = {
     "normalization_rule_name": "identity",
     "remove_extra_whitespaces": False,
     "byte_fallback": True,
-    "character_coverage": 0.9999,  # the rarest characters are spelt in bytes
+    "character_coverage": 0.9999,  # the rarest characters fall back to bytes
     "hard_vocab_limit": False,  # the size is an upper limit: a small corpus has fewer pieces
-    "max_sentence_length": 1 << 30,  # in bytes; the largest possible, since longer lines are skipped silently
+    "max_sentence_length": 1 << 30,  # in bytes; as large as possible, since the trainer silently skips longer lines
     "num_threads": 1,  # the sums in unigram training depend on the number of threads
     "minloglevel": 2,
     "pad_id": PAD,
@@ -54,7 +54,7 @@ OPTIONS: dict[str, Any] = {
 BYTES = 256
 TYPOGRAPHIC = re.compile("(?P<apostrophe>[\u2018\u2019\u02bc])| +(?=[?!;:])")  # as in "l’été ?", which people type as "l'été?"
 # Characters that the trainer rejects in a line, or uses itself (U+2581 marks a space, U+2585 an unknown, tab ends a piece).
-# In training they become spaces. `encode` spells them in bytes, unless they are pieces.
+# In training they become spaces. In `encode` they fall back to bytes, unless they are pieces.
 RESERVED = re.compile("[\0\t\n\r\u2581\u2585]")
 
 log = logging.getLogger("entente")
@@ -68,8 +68,8 @@ class Sentences(Protocol):
 
 
 class Tokenizer:
-    """The pieces of one or both languages, with the serialised SentencePiece model that defines them. plain: whether text is
-    encoded as people type it, with straight apostrophes and without spaces before ? ! ; and :, as in "l'été?"."""
+    """A tokenizer for one or both languages. model: the serialised SentencePiece model. plain: whether to encode text as people
+    type it, with straight apostrophes and without spaces before ? ! ; and :, as in "l'été?"."""
 
     def __init__(self, model: bytes, plain: bool = False) -> None:
         self.model, self.plain = model, plain
@@ -112,12 +112,12 @@ class Tokenizer:
         return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str], dropout: float = 0.0, seed: int = 0) -> list[list[int]]:
-        """Returns the piece ids of each text. dropout, seed: see PieceSampler."""
+        """Returns the piece ids of each text. See PieceSampler for `dropout` and `seed`."""
         ids = self._processor.encode([TYPOGRAPHIC.sub(_typed, text) for text in texts] if self.plain else list(texts))
         return self._sampler(dropout).sample(ids, seed) if dropout else ids
 
     def place(self, text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Converts spans [start, end) of a text to spans of the text of its pieces, which lacks some spaces if `plain`."""
+        """Converts spans [start, end) in a text to spans in its decoded pieces, which lack some spaces if `plain`."""
         gone = [m.span() for m in TYPOGRAPHIC.finditer(text) if not _typed(m)] if self.plain else []
         lost = [0, *accumulate(any(start <= i < end for start, end in gone) for i in range(len(text)))]
         return [(start - lost[start], end - lost[end]) for start, end in spans]
@@ -126,16 +126,17 @@ class Tokenizer:
         """Raises InputError if a sentence has more than MAX_PIECES pieces."""
         if (pieces := len(self.encode(sentence))) > MAX_PIECES:
             words = f"{(n := len(sentence.split())):,} word{'s' * (n != 1)}"
-            raise InputError(f"{where}: {words} are {pieces:,} pieces, more than the {MAX_PIECES:,} allowed; split it")
+            reason = f"a sentence of {words} has {pieces:,} pieces, more than the {MAX_PIECES:,} allowed; split it"
+            raise InputError(f"{where}: {reason}")
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Returns the text of the pieces, without special ids."""
+        """Returns the text of the pieces, ignoring special ids."""
         return self._processor.decode([i for i in ids if i >= len(SPECIAL)])
 
     def spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
         """Returns the text of the pieces, like `decode`, and the span [start, end) of each piece in that text.
-        A space belongs to the piece that starts with it, and a character spelt in bytes to the piece of its last byte. Special
-        ids have empty spans."""
+        A space belongs to the piece that starts with it. A character that falls back to bytes belongs to the piece of its last
+        byte. Special ids have empty spans."""
         proto = self._processor.decode([i for i in ids if i >= len(SPECIAL)], return_type="proto")
         encoded = proto.text.encode()
         ends = (len(encoded[: piece.end].decode()) for piece in proto.pieces)  # SentencePiece counts bytes
@@ -166,9 +167,9 @@ class Vocabulary:
         type: Annotated[Type, doc("algorithm that learns the pieces")] = "bpe",
         joint: Annotated[bool, doc("one vocabulary for both sides, which tied embeddings need")] = True,
         cache_dir: Path | None = None,
-        plain_source: Annotated[bool, doc("encode the source as people type it: l'été? for l’été ?")] = False,
+        plain_source: Annotated[bool, doc("encode the source as people type it, with l'été? instead of l’été ?")] = False,
     ) -> "Vocabulary":
-        """Returns a vocabulary trained on the training pairs only, or the stored one for the same pairs from `cache_dir`."""
+        """Returns a vocabulary trained on the training pairs only, or loads it from `cache_dir` if stored there."""
         groups: list[tuple[str, ...]] = [("src", "tgt")] if joint else [("src",), ("tgt",)]
         learned = [_load_or_train(corpus_train, sides, vocab_size, type, cache_dir) for sides in groups]
         for pieces in map(len, learned):
@@ -199,12 +200,12 @@ class Vocabulary:
 
 
 def _typed(typographic: re.Match[str]) -> str:
-    """Returns what people type instead of a match of TYPOGRAPHIC: an apostrophe, or nothing instead of a space."""
+    """Returns what people type for a match of TYPOGRAPHIC: a straight apostrophe, or nothing in place of spaces."""
     return "'" if typographic["apostrophe"] else ""
 
 
 def texts(pairs: Sentences, *sides: str) -> Iterator[list[str]]:
-    """Yields the sentences of each given side in turn, in blocks, and shows the progress."""
+    """Yields the sentences of each given side in turn, in blocks, and shows progress."""
     for side in sides:
         blocks = pairs.with_format("arrow").iter(MAX_BLOCK_PAIRS)
         for block in show_share(blocks, -(-len(pairs) // MAX_BLOCK_PAIRS), f"the {side} sentences"):
@@ -212,7 +213,7 @@ def texts(pairs: Sentences, *sides: str) -> Iterator[list[str]]:
 
 
 def digest(pairs: Sentences, *sides: str) -> str:
-    """Returns the SHA-256 of the sentences on the given sides, in order, one per line; no sentence contains a line end."""
+    """Returns the SHA-256 of the sentences on the given sides, in order, one per line (sentences contain no line breaks)."""
     found = hashlib.sha256()
     for side in sides:
         for block in pairs.with_format("arrow").iter(MAX_BLOCK_PAIRS):
@@ -223,7 +224,7 @@ def digest(pairs: Sentences, *sides: str) -> str:
 
 
 def _load_or_train(pairs: Sentences, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path | None) -> Tokenizer:
-    """Returns the tokenizer of these sides, from the cache if possible."""
+    """Returns the tokenizer for `sides`, from the cache if possible."""
     step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
 
     def train() -> Tokenizer:

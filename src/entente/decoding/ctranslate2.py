@@ -1,7 +1,7 @@
-"""Exports a trained Transformer to CTranslate2 (Klein et al. 2020, section 4), and translates with CTranslate2.
+"""Exports a trained Transformer to CTranslate2 (Klein et al. 2020, section 4), and translates with it.
 
-CTranslate2 (github.com/OpenNMT/CTranslate2) is a separate library for fast translation on CPUs. The files are written by
-its own `TransformerSpec`, filled with our weights.
+CTranslate2 (github.com/OpenNMT/CTranslate2) is a separate library for fast translation on CPUs. Its own `TransformerSpec`,
+filled with our weights, writes the model files.
 """
 
 import tempfile
@@ -24,8 +24,8 @@ from entente.models import Transformer
 from entente.models.attention import MultiHeadAttention
 from entente.models.transformer import NORM_EPSILON, Block, SwiGLU
 
-TOKENS_PER_BATCH = 1024  # source tokens that one worker translates together
-# Transformer arguments for which CTranslate2 supports any value; `refuse_other_models` lists the supported values of others.
+TOKENS_PER_BATCH = 1024  # maximum number of source tokens in a worker's batch, unless a single sentence is longer
+# Transformer arguments for which CTranslate2 supports any value; `refuse_other_models` checks the other arguments.
 ANY_VALUE = {
     "d_model",
     "n_heads",
@@ -41,7 +41,7 @@ ANY_VALUE = {
 
 
 def import_ctranslate2() -> Any:
-    """Returns the package ctranslate2, an optional dependency. Raises InputError if it cannot be imported."""
+    """Imports and returns ctranslate2, an optional dependency. Raises InputError if it cannot be imported."""
     try:
         import ctranslate2
 
@@ -73,10 +73,10 @@ def refuse_other_models(config: Mapping[str, Any]) -> None:
 
 
 def write_ctranslate2(run: checkpoint.Run, folder: Path, quantization: str | None = None, positions: int = 4096) -> None:
-    """Writes a checkpoint as a CTranslate2 model, in float32 or with 8-bit matrices (quantization="int8", one scale per row).
-    The vocabularies are SentencePiece's pieces; each source to translate must end with </s>. positions: the number of rows in
-    the table of position encodings; neither source nor translation may have more tokens. Raises InputError if CTranslate2 does
-    not support the model or is not installed."""
+    """Writes a checkpoint as a CTranslate2 model. Its vocabularies are the SentencePiece pieces, and every source must end with
+    </s>. quantization: None keeps float32; "int8" stores weight matrices in 8 bits, with one scale per row. positions: the
+    maximum number of tokens in a source or a translation, for which position encodings are stored. Raises InputError if
+    CTranslate2 does not support the model or is not installed."""
     refuse_other_models(run.config["model"])
     model = run.model
     assert isinstance(model, Transformer)
@@ -114,7 +114,7 @@ def write_ctranslate2(run: checkpoint.Run, folder: Path, quantization: str | Non
         _norm(spec.decoder.layer_norm, model.decoder_norm)
     spec.config.layer_norm_epsilon = NORM_EPSILON if rms else nn.LayerNorm(1).eps
     spec.decoder.projection.weight = _to_numpy(model.output.weight)
-    # As in our own search, the padding symbol is never produced.
+    # As in our own search, the padding symbol is never generated.
     spec.decoder.projection.bias = np.where(np.arange(model.output.out_features) == model.pad_id, np.float32(-np.inf), 0)
     spec.register_source_vocabulary(_pieces(run.vocabulary.src))
     spec.register_target_vocabulary(_pieces(run.vocabulary.tgt))
@@ -125,12 +125,12 @@ def write_ctranslate2(run: checkpoint.Run, folder: Path, quantization: str | Non
 
 
 def _to_numpy(tensor: Any) -> np.ndarray:
-    """Returns a tensor as a float32 NumPy array, copied because quantization overwrites its input."""
+    """Returns a tensor as a float32 NumPy array, copied because quantization overwrites it."""
     return tensor.detach().float().cpu().numpy().copy()
 
 
 def _linear(spec: Any, layers: Iterable[Any], rows: slice = slice(None)) -> None:
-    """Combines linear layers with the same input into one layer of the spec. rows: which of their joined outputs to keep."""
+    """Combines linear layers with the same input into one layer of the spec. rows: which rows of the joined weights to keep."""
     spec.weight = np.concatenate([_to_numpy(layer.weight) for layer in layers])[rows]
     spec.bias = np.concatenate([_to_numpy(layer.bias) for layer in layers])[rows]
 
@@ -152,17 +152,17 @@ def _pieces(tokenizer: Tokenizer) -> list[str]:
 
 
 class CTranslate2:
-    """A translator on the CPU that can replace `translate`. It has `torch.get_num_threads()` workers, one thread each.
+    """Translates on the CPU, and can be used in place of `translate`. It has `torch.get_num_threads()` single-threaded workers.
 
     Greedy search in float32 gives the same translations as `translate`, unless two tokens are equally likely within float32
     accuracy. int8 rounds weights and activations, which changes some translations.
 
-    Beam search of width K extends hypotheses as `search` does, but stops later: when 2 K hypotheses have ended and the most
-    likely candidate of a step ends. CTranslate2 does not support our length penalty, so none is applied during its search, and
-    this class ranks the hypotheses afterwards as `search` does. The best translation differs from that of `search` if a better
-    one ends after `search` has stopped, or if the one that `search` finds ends after 2 K others and is lost. A repetition that
-    is cut at the length limit may also replace it, if it is likelier than every hypothesis that ended. With n_best > 1, lower
-    ranks differ more.
+    Beam search of width K extends hypotheses as `search` does, but stops later: at least 2 K hypotheses must have ended, and
+    the most likely candidate of some step must be among them. CTranslate2 does not support our length penalty, so it keeps the
+    2 K most likely hypotheses, and this class then ranks them as `search` does. The best translation may differ from that of
+    `search`, because a better hypothesis may end after `search` has stopped, and the one that `search` returns is lost if it
+    ends after CTranslate2 has stopped, or if 2 K others, including repetitions cut at the length limit, are likelier.
+    With n_best > 1, lower ranks differ more.
 
     Raises InputError if CTranslate2 does not support the model or the beam, or is not installed."""
 
@@ -183,7 +183,7 @@ class CTranslate2:
         self.name = f"ctranslate2 {package.__version__}, {self._translator.compute_type}"  # compute_type depends on the CPU
 
     def __call__(self, sentences: list[str]) -> list[list[Hypothesis]]:
-        """Returns the n best hypotheses of each sentence, in the order given. An empty sentence has one empty translation."""
+        """Returns the n best hypotheses of each sentence, in input order. An empty sentence has one empty translation."""
         alike: dict[int, dict[int, list[str]]] = defaultdict(dict)  # grouped by length, because each call has one length limit
         for i, ids in zip(*encode_nonempty(sentences, self._vocabulary), strict=True):
             alike[len(ids)][i] = [self._pieces[j] for j in ids]

@@ -1,4 +1,4 @@
-"""Beam search for every model with the interface `encode`, `decode` and `output`; greedy search has a beam of 1.
+"""Implements beam search for any model that has `encode`, `decode` and `output`. Greedy search is beam search of width 1.
 
 The translation of a sentence depends on that sentence only: its length limit is computed from its own source, and finished
 sentences leave the batch without affecting the others.
@@ -16,18 +16,18 @@ from torch import Tensor
 from entente.errors import Diverged
 from entente.models.seq2seq import Seq2Seq, State, padding_mask, select
 
-SEARCH_ROWS = 256  # rows of a step whose logits are computed and compared together
+SEARCH_ROWS = 256  # maximum number of rows in a block of `best` on a CPU
 GROUP_SIZE = 64  # columns of logits per group in `largest`
 
 
 class Hypothesis(NamedTuple):
-    tokens: list[int]  # without start and end symbol
+    tokens: list[int]  # without start and end symbols
     score: float  # log-probability divided by the length penalty
     ended: bool  # whether it reached the end symbol within its length limit
 
 
 def rank(hypothesis: Hypothesis) -> tuple[bool, float]:
-    """Returns a sort key that puts the best first: first those that ended, then those that were cut, each group by score."""
+    """Returns a sort key: hypotheses that ended come before those that were cut, then higher scores before lower ones."""
     return not hypothesis.ended, -hypothesis.score
 
 
@@ -48,7 +48,7 @@ class Search:
     length_factor: Annotated[
         float, Interval(ge=0, le=100), doc("length limit = length_factor * source tokens + length_offset")
     ] = 2.0
-    length_offset: Annotated[int, Interval(ge=1, le=100_000), doc("tokens added to the length limit, see length_factor")] = 10
+    length_offset: Annotated[int, Interval(ge=1, le=100_000), doc("tokens added to the length limit; see length_factor")] = 10
 
     relations = (check_n_best,)
 
@@ -60,13 +60,13 @@ class Search:
         return (lengths * self.length_factor).long() + self.length_offset
 
     def penalty(self, length: int) -> float:
-        """Returns the number that divides the log-probability of a hypothesis of `length` tokens, counting the end symbol."""
+        """Returns the divisor of the log-probability of a hypothesis of `length` tokens, counting the end symbol."""
         return float(((5 + length) / 6) ** self.length_penalty)
 
 
 def log_probabilities(model: Seq2Seq, hidden: Tensor) -> Tensor:
     """Returns log-probabilities (N, V) for hidden (N, D), in at least float32. The padding symbol has probability 0. Even under
-    autocast, the product has the precision of the weights, since bfloat16 could not tell the best candidates apart."""
+    autocast, the product is computed in the dtype of the weights, since bfloat16 could not distinguish the best candidates."""
     with torch.autocast(hidden.device.type, enabled=False):
         logits = model.output(hidden.to(model.output.weight.dtype))
     logits = logits if logits.dtype == torch.float64 else logits.float()
@@ -108,7 +108,7 @@ class _Finished:
 
     def add(self, tokens: Tensor, total: float, step: int, ended: bool) -> None:
         self.hypotheses.append(Hypothesis(tokens.tolist(), total / self.how.penalty(step), ended))
-        self.hypotheses.sort(key=rank)  # stable: of two equal hypotheses, the earlier stays first
+        self.hypotheses.sort(key=rank)  # a stable sort: the earlier of two equal hypotheses stays first
         del self.hypotheses[self.how.beam :]
 
     def beats(self, n: int, bound: float) -> bool:
@@ -122,7 +122,7 @@ class _Finished:
                 if total > -torch.inf:
                     self.add(tokens, total, step, False)
             return False
-        # Totals only fall, so no beam can end with a higher score than the best total has now with the most favourable penalty.
+        # Totals never rise, so no beam can end with a score above `bound`, the best total under the most favourable penalty.
         now = totals[0] / self.how.penalty(step)
         bound = max(now, totals[0] / self.how.penalty(self.limit))
         return not self.beats(self.how.n_best, bound) and not self.beats(self.how.beam, now)
@@ -130,17 +130,17 @@ class _Finished:
 
 @torch.inference_mode()
 def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
-    """Returns for each sentence of src (B, S) its n best hypotheses, best first. The model should be in evaluation mode.
+    """Returns the n best hypotheses of each sentence of src (B, S), best first. The model should be in evaluation mode.
 
-    Each step extends every beam by every token. The K best candidates that have not ended become the new beams. Of the K best
-    candidates, those that have ended are finished hypotheses. A sentence is done when it reaches its length limit, when no live
-    beam can beat its n best, or when K finished hypotheses reach the best live beam's current score. K = 1 is greedy search.
+    Each step extends every beam by every token. The K best candidates that have not ended become the new beams. A candidate
+    that has ended becomes a finished hypothesis if it is among the K best of all. A sentence is done when it reaches its length
+    limit, when no live beam can beat its n best, or when K finished hypotheses score at least as high as the best live beam.
 
-    The model and the choice of candidates run on the device of src, and everything else on the CPU, so that a GPU waits only
-    once per step. Raises Diverged if a log-probability is NaN."""
+    The model and the choice of candidates run on the device of src, and everything else on the CPU, so that a GPU waits for the
+    CPU only once per step. Raises Diverged if a log-probability is NaN."""
     finished = [_Finished(how, limit) for limit in how.limits(padding_mask(src, model.pad_id).sum(1)).tolist()]
     k = how.beam
-    rows = list(range(src.size(0)))  # the sentences still open, one for each group of beams
+    rows = list(range(src.size(0)))  # indices of the sentences that are not done
     state = model.encode(src)
     token = torch.full((src.size(0), 1), bos, device=src.device)
     prefix = torch.empty(src.size(0), 1, 0, dtype=torch.long)  # (B, beams, T): 1 beam at first, then K
@@ -151,7 +151,7 @@ def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
         step += 1
         beams = total.size(1)
         hidden, state = model.decode(token, state)
-        # At most one candidate per beam ends, so the best 2 K include K that do not. Each is among the best 2 K of its beam.
+        # At most one candidate per beam ends, so the best 2 K include K that do not. All are in the best 2 K of their beams.
         each, tokens = best(model, hidden[:, -1], min(2 * k, model.output.out_features))
         scores = (total.unsqueeze(-1) + each.unflatten(0, (-1, beams))).flatten(1)
         candidates, flat = scores.topk(min(2 * k, scores.size(1)), dim=-1)

@@ -23,7 +23,7 @@ Report = Callable[[Iterator[Any]], Iterable[Any]]
 def translate(
     model: Seq2Seq, vocabulary: Vocabulary, sentences: list[str], how: Search, max_tokens: int = 2048
 ) -> list[list[Hypothesis]]:
-    """Returns the n best hypotheses of each sentence, in the order given. An empty sentence has one empty translation."""
+    """Returns the n best hypotheses of each sentence, in input order. An empty sentence has one empty translation."""
     device = next(model.parameters()).device
     places, ids = encode_nonempty(sentences, vocabulary)
     rows = Rows(ids)
@@ -34,7 +34,7 @@ def translate(
 
 
 def encode_nonempty(sentences: list[str], vocabulary: Vocabulary) -> tuple[list[int], list[list[int]]]:
-    """Returns the indices of the sentences that are not empty after cleaning, and their source ids."""
+    """Returns the indices of the sentences that are not empty after cleaning, and their token ids."""
     cleaned = {i: text for i, sentence in enumerate(sentences) if (text := clean(sentence))}
     return [*cleaned], vocabulary.encode_src([*cleaned.values()])
 
@@ -48,7 +48,7 @@ def parallel_map(
     items: Iterable[Item], work: Callable[[Item], Result], model: nn.Module, report: Report = iter
 ) -> list[Result]:
     """Returns `work(item)` for each item, in order, with the model in evaluation mode. On a CPU, `work` runs on
-    `torch.get_num_threads()` workers of one thread each, because the products of a search step are too small to split among
+    `torch.get_num_threads()` single-threaded workers, because the products of a search step are too small to split among
     cores. Under autocast, which is set per thread, it runs on the caller's thread instead. While workers run, torch's number
     of threads is 1, and the model's weights must not change. `report` wraps the iterator of results, and so sees each one as
     it arrives."""

@@ -1,7 +1,7 @@
-"""Fast implementations of a model's methods, attached from outside: the model's own files do not depend on them.
+"""Provides fast implementations of model methods. The modules in models/ do not depend on this one.
 
-Each function replaces one method of a module instance, so parameters, their names and hooks remain unchanged. `attach` serves
-both training and decoding. `packed` serves decoding only: it copies the weights, so later changes to them have no effect.
+Each function replaces one method of a module instance, so parameters, their names and hooks remain unchanged. `attach` is for
+both training and decoding. `packed` is only for decoding: it copies the weights, so later changes to them have no effect.
 
 Shapes: B batch, H heads, T queries, S keys, K key width of a head, N target tokens, R target tokens of a block, D width of the
 decoder's output, V vocabulary.
@@ -31,8 +31,9 @@ LOSS_ROWS = 512  # R: a block of 512 x 8,000 logits takes 16 MB
 
 
 def drop(layer: nn.Dropout, x: Tensor) -> Tensor:
-    """Implements nn.Dropout.forward. On a CPU, torch draws one random number per value, which took a tenth of a training step;
-    here, a 64-bit number serves four values. p is rounded to a multiple of 1 / 65,536, and kept values are scaled to match."""
+    """Implements nn.Dropout.forward. On a CPU, torch draws one random number per value, which took a tenth of the training
+    time; this function draws one 64-bit number for four values. p is rounded to a multiple of 1 / 65,536, and kept values are
+    scaled to match."""
     if not layer.training or layer.p == 0 or x.device.type != "cpu":
         return F.dropout(x, layer.p, layer.training)
     dropped = min(round(layer.p * LEVELS), LEVELS - 1)
@@ -42,8 +43,8 @@ def drop(layer: nn.Dropout, x: Tensor) -> Tensor:
 
 
 def attend(layer: MultiHeadAttention, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
-    """Implements MultiHeadAttention.attend for query (B, H, T, K). Training on a GPU uses torch's fused kernel. Evaluation
-    uses separate steps, so that hooks see the weights. So does training on a CPU, where the fused kernel is slower."""
+    """Implements MultiHeadAttention.attend for query (B, H, T, K). Training on a GPU uses torch's fused kernel. Training
+    on a CPU does not, because the kernel is slower there; nor does evaluation, so that hooks see the weights."""
     if not layer.training or query.device.type in UNFUSED_DEVICES:
         return MultiHeadAttention.attend(layer, query, kv, mask)
     query, key = layer.turn(query, kv.key)
@@ -51,8 +52,8 @@ def attend(layer: MultiHeadAttention, query: Tensor, kv: KV, mask: Tensor | None
 
 
 def is_standard(layer: MultiHeadAttention) -> bool:
-    """Returns whether the layer equals one built from `d_model`, `n_heads`, `dropout` and `rotary` alone: the fused kernel can
-    replace only such layers. Any other argument that changes the layer, even one added in the future, makes it non-standard."""
+    """Returns whether the layer has default values for all arguments except `d_model`, `n_heads`, `dropout` and `rotary`, since
+    the fused kernel can replace only such layers. The comparison includes arguments that are added in the future."""
     with torch.device("meta"):  # allocates no memory
         standard = MultiHeadAttention(layer.out.out_features, layer.n_heads, layer.dropout.p, rotary=layer.rotary)
     return _fingerprint(layer) == _fingerprint(standard)
@@ -68,11 +69,11 @@ def _fingerprint(layer: nn.Module) -> list[Any]:
 
 def loss(model: Seq2Seq, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Loss:
     """Implements Seq2Seq.loss for hidden (N, D) and target (N,) in blocks of rows, because all logits together would be
-    the largest tensor in training. The forward pass computes the gradients while a block's logits exist; backward only scales
+    the largest tensor in training. The forward pass also computes the gradients of each block; the backward pass only scales
     them. Products use autocast's dtype; softmax and losses use at least float32. If `output` has a bias, calls Seq2Seq.loss."""
     if model.output.bias is not None:
         return Seq2Seq.loss(model, hidden, target, label_smoothing)
-    if not torch.is_grad_enabled():  # in an evaluation, whose losses autocast should not round
+    if not torch.is_grad_enabled():  # in evaluation, where autocast should not round the losses
         with torch.autocast(hidden.device.type, enabled=False):
             return _blockwise_loss(hidden.to(model.output.weight.dtype), model.output.weight, target, label_smoothing, None)
     return Loss(*_ProjectedCrossEntropy.apply(hidden, model.output.weight, target, label_smoothing))
@@ -108,7 +109,7 @@ def _precision(hidden: Tensor) -> tuple[torch.dtype, int]:
 def _blockwise_loss(
     hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, gradients: tuple[Tensor, Tensor] | None
 ) -> Loss:
-    """Returns the loss, and adds scaled gradients of `smoothed` to `gradients` (zeros like `hidden` and `weight`, or None)."""
+    """Returns the loss. Unless `gradients` is None, also stores scaled gradients of `smoothed` in its two tensors of zeros."""
     n, vocabulary = len(target), len(weight)
     narrow, scale = _precision(hidden)
     wide = torch.promote_types(hidden.dtype, torch.float32)
@@ -139,7 +140,7 @@ def _blockwise_loss(
     return Loss(smoothed / n, nll / n)
 
 
-REPLACEMENTS: list[tuple[type[nn.Module], str, Any]] = [  # class, name of its method, fast implementation
+REPLACEMENTS: list[tuple[type[nn.Module], str, Any]] = [  # class, method name, fast implementation
     (nn.Dropout, "forward", drop),
     (MultiHeadAttention, "attend", attend),
     (BiRNN, "read", recurrent.read),
@@ -159,10 +160,10 @@ def attach(model: Model) -> Model:
 
 @contextmanager
 def packed(model: nn.Module) -> Iterator[None]:
-    """Makes float32 linear layers on a CPU use a copy of their weights, laid out for oneDNN; the weights must not change inside
-    the context. With gradients enabled, the weights themselves are used. Other layers, and all layers under autocast, are
+    """Makes float32 linear layers on a CPU use a copy of their weights in oneDNN's layout; the weights must not change inside
+    the context. With gradients enabled, the layers use the weights themselves. Other layers, and all layers under autocast, are
     unaffected. Packing takes one pass over the weights. The small products of a search step become 1.1 to 1.5 times as fast,
-    because torch's own products lay out the weights again at each call."""
+    because torch would otherwise rearrange the weights at each call."""
     # These functions are private to torch, so other versions of torch may lack them.
     known = all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
     able = known and torch.backends.mkldnn.is_available() and not torch.is_autocast_enabled("cpu")

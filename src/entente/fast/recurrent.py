@@ -1,7 +1,7 @@
-"""Fast loops of the BiRNN, written for CPUs: each step does as little work as possible.
+"""Implements the loops of the BiRNN efficiently for CPUs: each step does as little work as possible.
 
 Everything that does not depend on the previous step is computed outside the loop. The encoder computes one step of both
-directions as one product. The backward pass takes time linear in the sentence length; that of torch takes quadratic time on
+directions as one product. The backward pass takes time linear in the sentence length; torch's own takes quadratic time on
 CPUs.
 
 Shapes: B batch, S source length, T target length, E embedding width, D state width, R number of encoder directions, M = R D

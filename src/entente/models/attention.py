@@ -4,7 +4,7 @@ A *score* compares queries with keys, `AttentionWeights` turns scores into a dis
 weighted mean of the values. These steps are equation 1 of Vaswani et al. 2017, which has no parameters: the learned projections
 W_q, W_k, W_v and W_o belong to the surrounding layer (section 3.2.2). The Transformer's layer is `MultiHeadAttention`, which
 contains a DotProductScore, BilinearScore, CosineScore or AdditiveScore. A recurrent decoder's layer is a DotProductAttention,
-BilinearAttention or AdditiveAttention. Both kinds of layer compute all scores except additive ones with `dot_product_scores`.
+BilinearAttention or AdditiveAttention. Both kinds of layer compute all but additive scores with `dot_product_scores`.
 
 Every layer is called in two steps, `kv = layer.project(source)` and `layer(query, kv, mask)`. Self-attention projects its own
 input, and cross-attention projects the encoder's output. The decoder's cache is the `kv` of the target tokens read so far.
@@ -54,8 +54,8 @@ class DotProductScore(nn.Module):
     """Dot product q . k multiplied by a factor, without parameters (Vaswani et al. 2017, equation 1).
 
     scale: the factor. `d_k` is 1 / sqrt(K), because the dot product of vectors with K components of unit variance has variance
-    K, whatever the number of tokens (section 3.2.1, footnote 4). `n_keys`, a common misreading, is 1 / sqrt(number of visible
-    keys). `none` is 1.
+    K, regardless of the number of tokens (section 3.2.1, footnote 4). `n_keys`, a common misreading, is
+    1 / sqrt(number of visible keys). `none` is 1.
     """
 
     def __init__(self, scale: Scale) -> None:
@@ -85,7 +85,7 @@ class BilinearScore(DotProductScore):
 
 class CosineScore(DotProductScore):
     """Scaled dot product of query and key, each divided by its root mean square, times a learned factor that starts at 1
-    (query-key normalisation, Henry et al. 2020). The score does not depend on the lengths of the vectors: with scale `d_k`
+    (query-key normalisation, Henry et al. 2020). The score does not depend on the norms of the vectors: with scale `d_k`
     and factor 1, it is sqrt(K) times the cosine of the angle between query and key."""
 
     def __init__(self, scale: Scale) -> None:
@@ -164,7 +164,7 @@ def check_head_count(d_model: int, n_heads: int) -> None:
 
 
 def check_head_width(d_k: int | None, projections: Sequence[Projection]) -> None:
-    """Raises ValueError if `d_k` is set but not all projections are learned, since without one, a head has width D / H."""
+    """Raises ValueError if `d_k` is set but not all projections are learned: identities give a head the width D / H."""
     if d_k is not None and set(projections) != set(PROJECTIONS):
         raise ValueError(f"d_k={d_k} needs all three projections; leave d_k null, or learn all three")
 
@@ -177,7 +177,7 @@ class MultiHeadAttention(nn.Module):
     rotary: whether to `rotate` queries and keys, which must then come from the same sentence, as in self-attention.
     """
 
-    # Each check raises ValueError if constructor arguments, matched by name, conflict. config/schema.py calls the checks too.
+    # These checks take constructor arguments by name and raise ValueError if they conflict. config/schema.py also calls them.
     relations = (check_head_count, check_head_width)
 
     def __init__(
@@ -216,7 +216,7 @@ class MultiHeadAttention(nn.Module):
         return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # (B, T, H K) -> (B, H, T, K)
 
     def project(self, source: Tensor) -> KV:
-        """Projects source (B, S, D) to keys and values (B, H, S, K), contiguous since several matrix products read them."""
+        """Projects source (B, S, D) to keys and values (B, H, S, K), contiguous because several matrix products read them."""
         return KV(self._split(self.key(source)).contiguous(), self._split(self.value(source)).contiguous())
 
     def forward(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
@@ -231,7 +231,7 @@ class MultiHeadAttention(nn.Module):
         return rotate(query, start=key.size(-2) - query.size(-2)), rotate(key, start=0)
 
     def attend(self, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
-        """Returns softmax(scores) V, by default equation 1, with shape (B, H, T, K), for query (B, H, T, K)."""
+        """Returns softmax(scores) V (B, H, T, K) for query (B, H, T, K). With default arguments, this is equation 1."""
         query, key = self.turn(query, kv.key)
         scores = self.score(query, key, mask)  # (B, H, T, S)
         weights = self.dropout(self.weights(scores, mask))  # (B, H, T, S)

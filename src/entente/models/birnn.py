@@ -6,8 +6,8 @@ At step i, with decoder state s, embedded target token y and encoder outputs h:
     s_i = GRU([y_{i-1}; c_i], s_{i-1})                           A.2.2
     t_i = maxout(W [s_i; y_{i-1}; c_i])                          equation 4; A.2.2 has s_{i-1} in place of s_i
 
-The GRU is torch's, which applies the reset gate r after the recurrent product, tanh(W x + r * (U s)). The paper's GRU applies
-it before the product, tanh(W x + U (r * s)) (A.1.1; Cho et al. 2014).
+The GRU is torch's. Its candidate state is tanh(W x + r * (U s)), with the reset gate r applied after the recurrent product. The
+paper applies r before the product, tanh(W x + U (r * s)) (A.1.1; Cho et al. 2014).
 
 Shapes: B batch, S source length, T target length, E width of embeddings and of the decoder's output (D in seq2seq.py), D state
 width, R number of encoder directions, M = R D width of the encoder's output, A width of the additive score and its keys.
@@ -33,10 +33,11 @@ BiRNNState = State[Recurrent, KV]  # `memory` has keys (B, S, A) or (B, S, D), a
 
 class BiRNN(Seq2Seq):
     """Recurrent encoder-decoder. tied: see Press & Wolf 2017. score: how the decoder's state is compared with the source. With
-    `none`, every step receives the last state of each direction (Cho et al. 2014). readout: how t_i is computed. `maxout` is as
-    published. `residual` is W (s_i + U c_i), which adds the state to the projected context. `context` is W U c_i, which does
-    not depend on the token just read. mask_padding: whether attention ignores padding; the encoder always does. softmax: see
-    AttentionWeights. Outside beam search, each step has one query, so normalising over `queries` makes all weights 1."""
+    `none`, every decoder step receives the encoder's last state in each direction (Cho et al. 2014). readout: how t_i is
+    computed. `maxout` is as published. `residual` is W (s_i + U c_i), which adds the state to the projected context. `context`
+    is W U c_i, which does not depend on the token just read. mask_padding: whether attention ignores padding; the encoder
+    always does. softmax: see AttentionWeights. Outside beam search, each step has one query, so normalising over `queries`
+    makes all weights 1."""
 
     def __init__(
         self,
@@ -46,8 +47,8 @@ class BiRNN(Seq2Seq):
         pad_id: TokenId,
         seed: Seed,
         d_embedding: Annotated[Width, doc("width of the embeddings")] = 256,
-        d_hidden: Annotated[Width, doc("width of each direction of the encoder, and of the decoder")] = 256,
-        d_attention: Annotated[Width, doc("width of the hidden layer of the additive score")] = 256,
+        d_hidden: Annotated[Width, doc("state width of the decoder and of each encoder direction")] = 256,
+        d_attention: Annotated[Width, doc("hidden width of the additive score")] = 256,
         dropout: Annotated[DropoutRate, doc("dropout on embeddings, encoder outputs and readout")] = 0.2,
         tied: Annotated[
             bool, doc("use the target embedding as output projection, and as source embedding if the vocabulary is joint")
@@ -56,7 +57,7 @@ class BiRNN(Seq2Seq):
         cell: Annotated[Cell, doc("recurrent cell of encoder and decoder")] = "gru",
         bidirectional: Annotated[bool, doc("the encoder reads in both directions")] = True,
         readout: Annotated[
-            Readout, doc("how the output is computed; maxout: as published; residual: state + context; context: context only")
+            Readout, doc("decoder output; maxout: as published; residual: state + context; context: context only")
         ] = "maxout",
         mask_padding: Annotated[bool, doc("hide source padding from attention")] = True,
         softmax: Annotated[SoftmaxOver, doc("axis of the softmax; keys: the weights of each query sum to 1")] = "keys",
@@ -93,7 +94,7 @@ class BiRNN(Seq2Seq):
     def encode(self, src: Tensor) -> BiRNNState:
         mask = padding_mask(src, self.pad_id)
         memory, last = self.read(self.dropout(self.src_embedding(src)), mask)  # (B, S, M), (R, B, D)
-        # last[-1] is the backward direction's state at the first token (A.2.2), or a forward-only encoder's at the last token.
+        # last[-1] is the backward state at the first token (A.2.2), or a unidirectional encoder's state at the last token.
         hidden = torch.tanh(self.first_hidden(last[-1]))
         recurrent = (hidden,) if isinstance(self.cell, nn.GRUCell) else (hidden, torch.zeros_like(hidden))
         if isinstance(self.attention, NoAttention):  # the decoder sees only the last state of each direction

@@ -1,4 +1,4 @@
-"""Defines types and checks for the arguments of a model's constructor, and sets the initial values of its parameters."""
+"""Defines types and checks for a model's constructor arguments, and initialises its parameters."""
 
 import hashlib
 from typing import Annotated, Any, get_args
@@ -7,7 +7,7 @@ import torch
 from annotated_types import Interval
 from torch import Tensor, nn
 
-# config/schema.py checks settings against these types. The bounds are wide: they guard against untrusted checkpoints.
+# config/schema.py checks settings against these types. The bounds are wide, but guard against untrusted checkpoints.
 VocabularySize = Annotated[int, Interval(ge=1, le=1_000_000)]
 TokenId = Annotated[int, Interval(ge=0, lt=1_000_000)]
 Seed = Annotated[int, Interval(ge=0, lt=2**32)]
@@ -20,7 +20,7 @@ FORGET_GATE = 1  # index among an LSTM's gates: input, forget, cell, output
 
 
 def refuse_unknown(**arguments: tuple[object, Any]) -> None:
-    """Raises ValueError if an argument, given as NAME=(value, Literal), is or contains a value that is not in the Literal."""
+    """Raises ValueError if a value is not in its Literal. Each argument is NAME=(value or list of values, Literal)."""
     for name, (given, literal) in arguments.items():
         for value in given if isinstance(given, list | tuple) else [given]:
             if value not in get_args(literal):
@@ -32,8 +32,8 @@ def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:
     removing a part of the model leaves all other initial values unchanged. Matrices are Xavier-uniform (Glorot & Bengio
     2010), recurrent matrices orthogonal (Bahdanau et al. 2015, B.1), embeddings normal, and biases 0, except that the two
     biases of an LSTM's forget gate sum to 1 (Jozefowicz et al. 2015). Norms keep gains of 1 and biases of 0, and the
-    factors of cosine scores are 1. A tied matrix has several names. The first, its name as an embedding, seeds it.
-    With small embeddings, the predictions of a tied output start near uniform, and the loss close to ln V."""
+    factors of cosine scores are 1. A tied matrix has several names; it is seeded by the first, its name as an embedding.
+    With small embeddings, a tied output's initial predictions are nearly uniform, and the initial loss is close to ln V."""
     owners = dict(model.named_modules())
     for name, parameter in model.named_parameters():
         owner = owners[name.rpartition(".")[0]]
@@ -55,7 +55,7 @@ def _fill(values: Tensor, leaf: str, owner: nn.Module, generator: torch.Generato
         if isinstance(owner, nn.LSTM | nn.LSTMCell) and leaf.startswith("bias_ih"):  # torch adds bias_hh, which stays 0
             nn.init.ones_(values.chunk(GATES[type(owner)])[FORGET_GATE])
     elif isinstance(owner, nn.Embedding):
-        nn.init.normal_(values, std=embedding_std, generator=generator)  # also the padding row, which a tied output trains
+        nn.init.normal_(values, std=embedding_std, generator=generator)  # including the padding row: a tied output trains it
     else:
         chunks = values.unbind() if values.dim() == 3 else values.chunk(GATES.get(type(owner), 1))  # 3-D: (H, K, K), bilinear
         for matrix in chunks:

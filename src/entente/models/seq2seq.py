@@ -1,5 +1,5 @@
-"""The interface of a translation model: `encode`, `decode` and an output projection. Search, loss and the recording of
-attention depend only on this interface, not on a particular model.
+"""The interface of a translation model: `encode`, `decode` and an output projection. Search and loss depend only on
+this interface, not on a particular model. Attention recording also uses hooks on AttentionWeights modules.
 
 Training calls `decode` on all target tokens at once. Search calls it on one token at a time, with the state returned by the
 previous call. Both give the same results if the mask is causal, masked scores are -inf and each softmax is over the keys.
@@ -20,16 +20,16 @@ Memory = TypeVar("Memory")
 
 
 class Source(NamedTuple, Generic[Memory]):
-    """What the decoder attends to: keys and values computed from the encoder's output, and the source mask."""
+    """The keys and values that the decoder attends to, computed from the encoder's output, and the source mask."""
 
     memory: Memory
     mask: Tensor
 
 
 class State(NamedTuple, Generic[Written, Memory]):
-    """The state of a decoder between two calls of `decode`: each call returns a new state and does not modify the old one. To
-    callers, both parts are opaque tuples of tensors with rows in dim 0. Each row of `source` is shared by the same number of
-    consecutive rows of `written`, for example the beams of a sentence."""
+    """The decoder's state between two calls of `decode`. Each call returns a new state and does not modify the old one. Callers
+    treat both parts as opaque tuples of tensors with rows in dim 0. Each row of `source` belongs to the same number of
+    consecutive rows of `written`, such as the beams of a sentence."""
 
     written: Written  # computed by `decode` from the target tokens read so far: one row per hypothesis
     source: Source[Memory]  # computed from the source only: one row per sentence
@@ -51,7 +51,7 @@ class Seq2Seq(nn.Module):
         raise NotImplementedError("subclasses implement encode")
 
     def decode(self, tgt: Tensor, state: State[Any, Any]) -> tuple[Tensor, State[Any, Any]]:
-        """Reads token ids tgt (B, T), T >= 1, and returns hidden (B, T, D), one vector per token, and the state after these
+        """Reads token ids tgt (B, T), T >= 1. Returns hidden (B, T, D), with one vector per token, and the state after these
         tokens. B is the number of rows of `state.written`."""
         raise NotImplementedError("subclasses implement decode")
 
@@ -68,8 +68,8 @@ class Seq2Seq(nn.Module):
 
 
 class Residual(nn.Module):
-    """Residual connection x + dropout(sublayer(x)) (Vaswani et al. 2017, sections 3.1 and 5.4). With `keep=False` x is not
-    added, and the result is dropout(sublayer(x))."""
+    """Residual connection x + dropout(sublayer(x)) (Vaswani et al. 2017, sections 3.1 and 5.4). With `keep=False`, the
+    result is dropout(sublayer(x))."""
 
     def __init__(self, keep: bool, dropout: float) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ def causal_mask(new: int, past: int, device: torch.device) -> Tensor:
 
 
 def select(state: Any, rows: Tensor) -> Any:
-    """Selects rows of any model's state, or of a part of it, by a 1-D tensor of indices that may reorder, repeat or drop rows.
+    """Selects rows of a model's state, or of part of it. rows: a 1-D tensor of indices, which may reorder, repeat or drop rows.
     Pass a whole state only while each sentence has one hypothesis: otherwise `written` has more rows than `source`."""
     if isinstance(state, Tensor):
         return state.index_select(0, rows)

@@ -10,10 +10,10 @@
     norm ──> memory                                norm ──> hidden, which `output` projects
 
 Each side shows one of its `n_layers` blocks and the final norm; each + is a residual connection. In self-attention, query, key
-and value are projections of the same x. In cross-attention, the query is a projection of the decoder's y; key and value are
-projections of the encoder's output ("memory"). The cache contains the keys and values of the target tokens read so far, one
-pair per decoder block. The source mask hides padding. The causal mask hides all later tokens from each target token. Because
-padding is on the right, real target tokens never see padding either, so the target needs no other mask.
+and value are projections of the same input. In cross-attention, the query is a projection of the decoder's y; key and value
+are projections of the encoder's output ("memory"). The cache contains the keys and values of the target tokens read so far,
+one pair per decoder block. The source mask hides padding. The causal mask hides all later tokens from each target token.
+Because padding is on the right, the causal mask also hides it from real tokens, so the target needs no other mask.
 
 Shapes: B batch, S source length, T target length, P number of earlier target tokens, H heads, D model width, K key width of a
 head, V vocabulary.
@@ -40,19 +40,19 @@ Positions = Literal["sinusoidal", "learned", "rotary", "none"]
 Activation = Literal["relu", "swiglu"]
 Side = Literal["src", "tgt"]
 NORM_EPSILON = 1e-6  # added to the mean square by RMSNorm
-LEARNED_POSITIONS = 512  # rows of the table of learned positions; all later positions share the last row
+LEARNED_POSITIONS = 512  # number of learned positions; all later positions share the last one
 
 
 def norm_before(norm: Norm, d_model: int) -> nn.Module:
-    """Returns the norm for each sublayer's input and for the last block's output: the identity for `post` and `none`."""
+    """Returns the norm to apply before each sublayer and after the last block. For `post` and `none`, it is the identity."""
     if norm == "pre":
         return nn.LayerNorm(d_model)
     return nn.RMSNorm(d_model, eps=NORM_EPSILON) if norm == "rms" else nn.Identity()
 
 
 class SwiGLU(nn.Module):
-    """Maps (..., 2 F), computed by one linear layer, to (..., F): the first half times the SiLU of the second (Shazeer 2020,
-    equation 6)."""
+    """Returns (..., F), the first half of x (..., 2 F) times the SiLU of the second half (Shazeer 2020, equation 6). One linear
+    layer computes both halves."""
 
     def forward(self, x: Tensor) -> Tensor:
         linear, gate = x.chunk(2, dim=-1)
@@ -124,7 +124,7 @@ class DecoderBlock(Block):
         return self.cross_attention.project(memory) if "cross" in self.present else KV(memory[:, :0], memory[:, :0])
 
     def forward(self, x: Tensor, past: KV, memory: KV, causal: Tensor | None, src_mask: Tensor | None) -> tuple[Tensor, KV]:
-        """Returns the output (B, T, D) for new tokens x (B, T, D), and `past` (B, H, P, K) with their keys and values added."""
+        """Returns the output (B, T, D) for new tokens x (B, T, D), and `past` (B, H, P, K) extended by their KV."""
         h = self.before["self"](x)  # `sublayer` cannot be used, because the keys and values of h are returned too
         extended = past.extend(self.self_attention.project(h))  # (B, H, P + T, K)
         x = self.after["self"](self.residual["self"](x, self.self_attention(h, extended, causal)))
@@ -137,13 +137,13 @@ class DecoderBlock(Block):
         return self.cross_attention(together, memory, src_mask).view_as(h)
 
 
-# For each decoder block, `written` has a KV (B, H, P, K), the cache of the target so far, and `memory` a KV (B, H, S, K).
+# Both tuples have one KV per decoder block: (B, H, P, K) in `written`, the target cache, and (B, H, S, K) in `memory`.
 TransformerState = State[tuple[KV, ...], tuple[KV, ...]]
 
 
 def sinusoids(start: int, length: int, d_model: int, like: Tensor) -> Tensor:
     """Returns the sines and cosines (length, D) of positions start .. start + length - 1, in the dtype of `like` (section 3.5).
-    They are computed in at least float32, because narrower types cannot represent most positions, let alone the angles."""
+    They are computed in at least float32, because narrower types would round the positions and angles too much."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     position = torch.arange(start, start + length, device=like.device, dtype=dtype)
     even = torch.arange(0, d_model, 2, device=like.device, dtype=dtype)
@@ -178,11 +178,11 @@ class Transformer(Seq2Seq):
         d_model: Annotated[Width, doc("width of every layer")] = 128,
         n_heads: Annotated[int, Interval(ge=1, le=128), doc("attention heads per layer")] = 4,
         n_layers: Annotated[int, Interval(ge=1, le=64), doc("number of layers in the encoder, and in the decoder")] = 3,
-        d_ff: Annotated[int, Interval(ge=1, le=65536), doc("width of the feed-forward layers; swiglu: 2/3 of it")] = 512,
+        d_ff: Annotated[int, Interval(ge=1, le=65536), doc("hidden width of the feed-forward network; swiglu uses 2/3")] = 512,
         dropout: Annotated[DropoutRate, doc("dropout on embeddings and sublayer outputs")] = 0.1,
         attention_dropout: Annotated[DropoutRate, doc("dropout on attention weights")] = 0.0,
         residual: Annotated[Sequence[Sublayer], doc("sublayers that have a residual connection")] = SUBLAYERS,
-        norm: Annotated[Norm, doc("where layer normalisation is applied; rms: as in pre, but RMSNorm")] = "pre",
+        norm: Annotated[Norm, doc("where layer normalisation is applied; rms: like pre, with RMSNorm")] = "pre",
         activation: Annotated[Activation, doc("activation between the two layers of the feed-forward network")] = "relu",
         zero_init: Annotated[bool, doc("initialise the last layer of each sublayer to zero")] = False,
         tied: Annotated[

@@ -1,4 +1,4 @@
-"""The optimisers and the learning rate schedules: Adam for every parameter, or Muon for the matrices and Adam for the rest."""
+"""Defines the optimisers (Adam alone, or Muon for the matrices and Adam for the rest) and the learning rate schedules."""
 
 import math
 from collections import defaultdict
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from entente.models.initialise import GATES
 
 Schedule = Literal["inverse_sqrt", "cosine", "linear", "constant"]
-# Coefficients a, b, c of polynomials a x + b x^3 + c x^5. Applied one after the other, they bring singular values between 0.01
-# and 1 to between 0.73 and 1.27. Each is optimal for the interval of values that the previous one yields (Amsel et al. 2025).
+# Coefficients a, b, c of polynomials a x + b x^3 + c x^5. Applied one after the other, they map singular values in [0.01, 1]
+# to [0.73, 1.27]. Each is optimal for the interval to which the previous one maps its inputs (Amsel et al. 2025).
 POLYNOMIALS = ((8.0934, -23.6204, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, -1.9772, 0.4526))
 
 
@@ -23,10 +23,11 @@ class Optim:
     """Settings of the optimiser, its learning rate, and label smoothing (Szegedy et al. 2016, section 7).
 
     optimizer: `adam` (Kingma & Ba 2015) updates all parameters. With `muon`, Muon (Jordan et al. 2024) updates the matrices and
-    Adam the rest: embeddings, the output projection, norms and biases. lr: the peak learning rate of both. It is reached after
-    `warmup` steps and kept until step `decay_from`, or until the end of the warm-up if that is later. Then `inverse_sqrt`
-    decays it as 1 / sqrt(step) (Vaswani et al. 2017, section 5.3), `cosine` (Loshchilov & Hutter 2017) and `linear` decay it to
-    zero at the last step, and `constant` keeps it. A warm-up of at most `decay_from` steps does not change later rates.
+    Adam the rest, such as embeddings, the output projection, norms and biases. lr: the peak learning rate of both. It is
+    reached after `warmup` steps and kept until step `decay_from`, or until the end of the warm-up if that is later. Then
+    `inverse_sqrt` decays it as 1 / sqrt(step) (Vaswani et al. 2017, section 5.3), `cosine` (Loshchilov & Hutter 2017) and
+    `linear` decay it to zero at the last step, and `constant` keeps it. A warm-up of at most `decay_from` steps does not change
+    later rates.
     """
 
     optimizer: Annotated[Literal["adam", "muon"], doc("adam, or muon for the matrices and adam for the rest")] = "adam"
@@ -66,8 +67,8 @@ class Optim:
 
 
 def matrices(model: nn.Module) -> dict[int, list[nn.Parameter]]:
-    """Returns the parameters that Muon updates: all matrices but embeddings and the output projection. They are grouped by the
-    number of matrices that a parameter stacks along dim 0, since torch's GRU and LSTM stack the matrices of their gates."""
+    """Returns the parameters that Muon updates: all 2-D parameters but embeddings and the output projection. They are grouped
+    by the number of matrices stacked along dim 0, since torch's GRU and LSTM stack their gates' matrices."""
     found: dict[int, list[nn.Parameter]] = defaultdict(list)
     for name, module in model.named_modules():
         if not isinstance(module, nn.Embedding) and name != "output":
@@ -78,12 +79,13 @@ def matrices(model: nn.Module) -> dict[int, list[nn.Parameter]]:
 
 
 class Muon(torch.optim.Optimizer):
-    """Updates matrices by Nesterov momentum, made orthogonal (Jordan et al. 2024, "Muon: an optimizer for hidden layers in
+    """Updates matrices by Nesterov momentum, orthogonalised (Jordan et al. 2024, "Muon: an optimizer for hidden layers in
     neural networks") and multiplied by 0.2 sqrt(longer side). The root mean square of an update is then about 0.2, as in Adam,
-    so both take the same learning rates (Liu et al. 2025, section 2.2). torch's Muon iterates in bfloat16, which is 40 times
-    slower on a CPU without instructions for bfloat16 than on one with them.
+    so both can use the same learning rates (Liu et al. 2025, section 2.2). torch's Muon is not used, because it iterates in
+    bfloat16, which is 40 times slower on CPUs without bfloat16 instructions than on CPUs with them.
 
-    `stacked`: the number of matrices that each parameter of a group stacks along dim 0. They are updated separately."""
+    Each parameter group has an entry `stacked`, the number of matrices that each of its parameters stacks along dim 0. Every
+    matrix is updated separately."""
 
     def __init__(self, params: Iterable[Any], lr: float, momentum: float, weight_decay: float) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "stacked": 1})
@@ -92,7 +94,7 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates every matrix that has a gradient. Does not call `closure`: CombinedOptimiser does, once for all its parts."""
         for group in self.param_groups:
-            alike: dict[Sequence[int], list[tuple[Tensor, Tensor]]] = defaultdict(list)  # by shape: (matrix, update)
+            alike: dict[Sequence[int], list[tuple[Tensor, Tensor]]] = defaultdict(list)  # (matrix, update) pairs by shape
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
@@ -112,8 +114,8 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalise(x: Tensor) -> Tensor:
-    """Returns approximately U V^T for each matrix U S V^T (its singular value decomposition) of x (N, rows, columns), where
-    rows <= columns: the singular vectors stay, and the singular values become about 1."""
+    """Returns approximately U V^T for each matrix of x (N, rows, columns), where rows <= columns and U S V^T is the matrix's
+    singular value decomposition. The singular vectors stay the same, and the singular values become about 1."""
     x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp(min=1e-7)
     for a, b, c in POLYNOMIALS:
         gram = x @ x.mT

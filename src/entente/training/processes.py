@@ -1,8 +1,8 @@
 """Starts, watches and ends the processes that train a run together, one per device. Lightning's DDP exchanges their gradients.
 
 torchrun and SLURM start all processes themselves. Otherwise the first process of each machine starts the others with its own
-command line. Lightning's launcher would also start them, but it would leave out the argument `train`, and when a process is
-killed, it kills the others without saying why."""
+command line. Lightning's launcher could also start them, but it omits the argument `train`, and if one process is killed, it
+kills the others without saying why."""
 
 import logging
 import os
@@ -29,24 +29,24 @@ from entente.training.settings import TrainerSettings
 
 log = logging.getLogger("entente")
 
-STARTED_BY = "ENTENTE_STARTED_BY"  # environment variable: the id of the process that started this one
-GRACE = 20.0  # seconds that a process has to end by itself after another one has ended early
-FOREVER = timedelta(days=7)  # timeout of DDP: long, since `Others.watch` notices a process that was killed
+STARTED_BY = "ENTENTE_STARTED_BY"  # environment variable with the ID of the process that started this one
+GRACE = 20.0  # seconds for a process to end by itself after another has ended early
+FOREVER = timedelta(days=7)  # DDP's timeout, long because `Others.watch` detects killed processes
 
 
 @dataclass
 class Others:
-    """The other processes of the run that this one can watch: those that it has started, or the one that has started it."""
+    """The other processes of the run that this process can watch: its children, or the parent that started it."""
 
     fabric: L.Fabric
     children: Sequence[subprocess.Popen[bytes]] = ()
-    # Process id of the process that started this one; None unless another process of the run started it.
+    # ID of the process that started this one, or None if that process is not part of the run.
     parent: int | None = None
-    ended: str = ""  # which other process has ended early, and how; empty: none
+    ended: str = ""  # which other process has ended early, and how; empty if none has
     over: Event = field(default_factory=Event)  # set when this process has left the run
 
     def watch(self) -> None:
-        """Waits until another process has ended early, and ends this process unless it leaves the run within GRACE seconds."""
+        """Waits until another process ends early, then ends this process if it has not left the run after GRACE seconds."""
         while not (ended := self._ended_early()):
             if self.over.wait(0.2):
                 return
@@ -58,7 +58,7 @@ class Others:
         os._exit(75)
 
     def lost(self, error: Exception) -> str:
-        """Returns which other process ended early, and how, if that caused `error`; otherwise an empty string."""
+        """Describes which process ended early, and how. Returns an empty string if that is not the cause of `error`."""
         if distributed.world_size() == 1 or not (isinstance(error, torch.distributed.DistError) or "gloo" in str(error)):
             return ""
         deadline = time.monotonic() + (2 * GRACE if self.parent else GRACE / 4)  # a child waits for its parent to kill it
@@ -77,7 +77,7 @@ class Others:
         return ""
 
     def end(self, patience: float = 0.0) -> None:
-        """Kills the processes that this one has started, if they do not end within `patience` seconds."""
+        """Kills each child process that does not end within `patience` seconds."""
         for child in self.children:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(patience)
@@ -87,8 +87,8 @@ class Others:
 
 @contextmanager
 def connect(settings: TrainerSettings) -> Iterator[Others]:
-    """Starts and connects all processes of a run. Within the context, `distributed.rank` and `world_size` describe them. A
-    run of one process starts and connects nothing. Raises InputError if torchrun has started the wrong number of processes."""
+    """Starts and connects all processes of a run. Within the context, `distributed.rank` and `world_size` refer to them. A
+    run of one process needs neither. Raises InputError if torchrun has started the wrong number of processes."""
     before, fabric = dict(os.environ), build_fabric(settings)
     others = Others(fabric, parent=int(os.environ[STARTED_BY]) if STARTED_BY in os.environ else None)
     patience = 0.0
@@ -118,7 +118,7 @@ def connect(settings: TrainerSettings) -> Iterator[Others]:
 
 
 def build_fabric(settings: TrainerSettings) -> L.Fabric:
-    """Returns the Fabric that connects the processes. Raises InputError if torchrun has not started one per device."""
+    """Returns the Fabric that connects the processes. Raises InputError if torchrun has not started one process per device."""
     given: dict[str, Any] = {"accelerator": settings.accelerator, "devices": settings.devices, "num_nodes": settings.num_nodes}
     fabric = L.Fabric(**given, strategy=settings.strategy)
     wanted = 1
@@ -135,7 +135,7 @@ def build_fabric(settings: TrainerSettings) -> L.Fabric:
 
 
 def start_others(strategy: Any, nodes: int) -> list[subprocess.Popen[bytes]]:
-    """Starts the other processes of this machine with this process's command line, unless they are already running."""
+    """Starts the other processes on this machine with this process's command line, unless they are already running."""
     environment, count = strategy.cluster_environment, strategy.num_processes
     if environment.creates_processes_externally:
         return []

@@ -13,8 +13,8 @@ log = logging.getLogger("entente")
 
 
 class TrainingProgress(ProgressBar):
-    """Shows the optimiser step, loss, target tokens per second, BLEU, and the time elapsed and left (see `console.log`).
-    After each validation, and at the end, it logs the same line."""
+    """Shows one line with the optimiser step, loss, target tokens per second, BLEU, and the time elapsed and left (see
+    `console.log`). Logs this line after each validation and at the end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class TrainingProgress(ProgressBar):
         self._started = 0.0  # time.monotonic() at the start of training
 
     def disable(self) -> None:
-        """Does nothing. Lightning calls this in all processes but the first, where `hide_log` has already hidden all tasks."""
+        """Does nothing. Lightning calls this in all processes but the first, and `hide_log` has already hidden their tasks."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"bleu": self._bleu, "best": self._best}

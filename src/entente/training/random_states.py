@@ -17,7 +17,7 @@ def random_state() -> dict[str, Any]:
     version, words, next_gauss = random.getstate()
     return {
         "torch": torch.get_rng_state(),
-        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],  # only of this process's device
+        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],  # only this process's device
         "mps": [torch.mps.get_rng_state()] if torch.backends.mps.is_available() else [],
         "numpy": [kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), int(position), int(has_gauss), float(gauss)],
         "python": [version, list(words), next_gauss],
@@ -36,7 +36,7 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
         if usable and len(saved) == 1:
             restore(saved[0])
         elif usable or saved:
-            log.warning("the random state of %s cannot be restored, so dropout draws other random numbers", device)
+            log.warning("the random state of %s cannot be restored, so dropout will draw different random numbers", device)
     kind, keys, *rest = state["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
     version, words, next_gauss = state["python"]

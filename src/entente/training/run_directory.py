@@ -1,10 +1,10 @@
 """The directory of a run, written by one process at a time, and its checkpoints.
 
-A checkpoint is saved between two optimiser steps, after the validation between them if there is one. It holds what Lightning
-saves (weights, optimiser, schedule, loops, callbacks) and, in addition, the random states of torch, NumPy and Python, and
-the number of batches consumed from our loader. TensorBoard's events are flushed before a checkpoint is written, and later
-events are purged when a run resumes from it, so no point is lost or shown twice. A run that is stopped at any time and resumed
-therefore gives bit-identical results to one that is never stopped.
+Checkpoints are saved between optimiser steps, after any validation that is due. A checkpoint holds what Lightning saves
+(weights, optimiser, schedule, loops, callbacks), the random states of torch, NumPy and Python, and the number of batches
+consumed from our loader. TensorBoard's events are flushed before a checkpoint is written, and later events are purged when a
+run resumes from it, so that no point is lost or shown twice. Therefore, a run that is stopped at any time and resumed gives
+the same results, bit for bit, as an uninterrupted run.
 """
 
 import errno
@@ -59,7 +59,7 @@ def output_dir_problems(output_dir: str) -> list[str]:
 
 
 def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: Mapping[str, Any] | None = None) -> Path:
-    """Creates root/name (or root/name-2, ... if it exists), with the configuration and proof, atomically. Returns its path."""
+    """Atomically creates root/name, or root/name-2, ... if that exists, to hold `config` and `proof`. Returns its path."""
     path, number = root / name, 1
     try:
         with scratch(path.parent) as new:
@@ -68,10 +68,10 @@ def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: M
                 write_json(new / "proof.json", proof)
             while True:
                 try:
-                    return new.rename(path)  # fails if `path` is a file or a directory with content
+                    return new.rename(path)  # fails if `path` is a file or a non-empty directory
                 except OSError as error:
                     if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                        raise InputError(f"name={name}: cannot create a directory of this name ({reason(error)})") from error
+                        raise InputError(f"name={name}: cannot create a directory with this name ({reason(error)})") from error
                 number += 1
                 path = root / f"{name}-{number}"
     except OSError as error:
@@ -79,8 +79,8 @@ def new_run_directory(root: Path, name: str, config: Mapping[str, Any], proof: M
 
 
 def run_to_resume(resume: str | None, root: Path, name: str, config: Mapping[str, Any]) -> Path | None:
-    """Returns the directory that `resume` refers to, or None to start a new run. "auto" means the newest unfinished run of this
-    name and configuration (see `_compared`), or the newest finished one if all have finished."""
+    """Returns the directory that `resume` refers to, or None to start a new run. "auto" means the newest unfinished run with
+    this name and configuration (see `_compared`), or the newest finished one if all have finished."""
     if resume != "auto":
         return None if resume is None else Path(resume)
     pattern = re.compile(re.escape(Path(name).name) + r"(?:-(\d+))?")
@@ -90,7 +90,7 @@ def run_to_resume(resume: str | None, root: Path, name: str, config: Mapping[str
         if (match := pattern.fullmatch(path.name)) and _same_config(path / "config.yaml", config)
     ]
     if not runs:
-        log.info("resume=auto: no run %s has this configuration yet; starting a new one", root / name)
+        log.info("resume=auto: no run named %s has this configuration yet; starting a new one", root / name)
         return None
     return max(runs)[-1]
 
@@ -105,8 +105,8 @@ def _same_config(stored: Path, config: Mapping[str, Any]) -> bool:
 
 
 def _compared(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings that must be equal to resume a run: all but output_dir and strategy, and with batches per step
-    instead of nodes, devices and accumulation."""
+    """Returns the settings that must be equal for "auto" to resume a run. Omits output_dir and strategy, and replaces
+    num_nodes, devices and accumulate by their product, the batches per step."""
     trainer = {"devices": 1, "num_nodes": 1, "strategy": "auto", **config["trainer"]}  # older configurations lack these
     batches = [trainer.pop("num_nodes"), trainer.pop("accumulate", 1), trainer.pop("devices")]
     del trainer["strategy"]
@@ -142,7 +142,7 @@ def open_run(run_dir: Path, lost: Callable[[Exception], str] = lambda error: "")
 
 
 class LogFile(logging.FileHandler):
-    """A log handler that writes each record, with its time, to train.log until it is closed. A failed write raises OSError."""
+    """Writes each log record, with its time, to train.log until `close` is called. A failed write raises OSError."""
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__(run_dir / "train.log", encoding="utf-8")
@@ -168,28 +168,28 @@ class CheckpointSettings:
     """Settings for writing, keeping and averaging checkpoints."""
 
     every: Annotated[int, Ge(1), doc("steps between checkpoints; a run that is killed loses at most this many")] = 200
-    keep: Annotated[int, Ge(1), doc("number of latest checkpoints kept to resume from")] = 2
+    keep: Annotated[int, Ge(1), doc("number of latest checkpoints to keep for resuming")] = 2
     average: Annotated[
-        int, Ge(1), doc("above 1: evaluate the mean of this many latest checkpoints unless a single one has a higher BLEU")
+        int, Ge(1), doc("if above 1, evaluate the mean of this many latest checkpoints unless a single one has a higher BLEU")
     ] = 1
 
     def steps_of_mean(self, last: int) -> list[int]:
-        """Returns the steps of the checkpoints that a run of `last` steps averages, oldest first: the latest regular ones and
-        the last step. Checkpoints saved on an interrupt are left out, so that the mean does not depend on interrupts."""
+        """Returns the steps whose checkpoints a run of `last` steps averages, in order: the latest multiples of `every` and
+        the last step. Checkpoints saved on an interrupt are left out, so that interrupts do not change the mean."""
         regular = (last - 1) // self.every
         return [*(self.every * i for i in range(max(1, regular - self.average + 2), regular + 1)), last]
 
 
 class VerifiedCheckpoints(TorchCheckpointIO):
-    """A plugin that makes Lightning write checkpoints with `checkpoint.write`: atomically and with a checksum."""
+    """Makes Lightning write checkpoints with `checkpoint.write`, which is atomic and adds a checksum."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         write(checkpoint, Path(path))
 
 
 class Checkpoints(L.Callback):
-    """Writes step-N.ckpt every `every` steps and at the end, and keeps the last `keep` or `average` of them, whichever is more.
-    Writes best.ckpt when validation BLEU improves. The last step is always validated.
+    """Writes step-N.ckpt every `every` steps and at the end, and keeps the latest max(keep, average) of them. Writes best.ckpt
+    when validation BLEU improves. Validation always runs after the last step.
 
     When any process of the run receives SIGINT or SIGTERM (see `signals`), all processes finish the current step and save a
     checkpoint. Then the first process raises `Interrupted`, and the others exit. A second SIGINT quits at once.
@@ -199,11 +199,11 @@ class Checkpoints(L.Callback):
         self.run_dir, self.folder, self.settings = run_dir, run_dir / "checkpoints", settings
         self.best: float | None = None
         self.trained = False
-        self.seconds = 0.0  # time in training and validation up to the last checkpoint, from the start of the run
-        self._began = 0.0  # `time.perf_counter() - _began` is the same time up to now
+        self.seconds = 0.0  # time in training and validation, from the start of the run to the last checkpoint
+        self._began = 0.0  # `time.perf_counter() - _began` is this time up to now
         self._saved: int | None = None  # the step of the last checkpoint
         self._random: dict[str, Any] | None = None  # random states to restore before the next step
-        self._batches_per_step = 0  # batches of all processes; 0 until training has begun
+        self._batches_per_step = 0  # batches over all processes; 0 until training has begun
         self.signals = StopSignals(keep="stopping once this step is complete and saved; press Ctrl-C again to quit at once")
 
     def state_dict(self) -> dict[str, Any]:
@@ -220,25 +220,25 @@ class Checkpoints(L.Callback):
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         self._saved = step = checkpoint["global_step"]
-        # Older checkpoints hold the states of a single process, not in a list.
+        # Older checkpoints hold the states of one process, which are not in a list.
         states = checkpoint[RANDOM] if isinstance(checkpoint[RANDOM], list) else [checkpoint[RANDOM]]
         if len(states) == distributed.world_size():
             self._random = states[distributed.rank()]
         else:
             log.info(
-                "the checkpoint was written by %d process(es) and %d resume it, so dropout will draw different random numbers",
+                "%d process(es) wrote the checkpoint and %d will resume from it, so dropout will draw different random numbers",
                 len(states),
                 distributed.world_size(),
             )
             torch.manual_seed(distributed.seed(torch.initial_seed(), step))
-        count_batches(checkpoint, trainer.accumulate_grad_batches)  # accumulate may differ from that of the saved run
+        count_batches(checkpoint, trainer.accumulate_grad_batches)  # the saved run may have used another `accumulate`
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         loader: Any = trainer.train_dataloader
         before, self._batches_per_step = self._batches_per_step, loader.batches_per_step
         if before not in (0, self._batches_per_step):
             raise InputError(
-                f"{self.run_dir}: its steps take {before} batches (trainer.devices x num_nodes x accumulate), but "
+                f"{self.run_dir}: each of its steps takes {before} batches (trainer.devices x num_nodes x accumulate), but "
                 f"{distributed.world_size()} processes with trainer.accumulate={trainer.accumulate_grad_batches} take "
                 f"{self._batches_per_step}; change trainer.accumulate or the number of processes"
             )
@@ -314,8 +314,8 @@ class Checkpoints(L.Callback):
 
 
 def count_batches(checkpoint: dict[str, Any], accumulate: int) -> None:
-    """Sets Lightning's counters in a checkpoint to a whole number of steps. Otherwise, after resuming, Lightning would count a
-    skipped validation as a step, and the next batch as already begun."""
+    """Sets Lightning's batch counters in a checkpoint to a whole number of steps. Otherwise, after resuming, Lightning would
+    count a skipped validation as a step, and would treat the next batch as already started."""
     step, loops = checkpoint["global_step"], checkpoint["loops"]["fit_loop"]
     loops["epoch_loop.state_dict"]["_batches_that_stepped"] = step
     for counted in (loops["epoch_loop.batch_progress"][which] for which in ("total", "current")):
@@ -323,7 +323,7 @@ def count_batches(checkpoint: dict[str, Any], accumulate: int) -> None:
 
 
 def steps(folder: Path) -> dict[int, Path]:
-    """Returns the checkpoints in a folder, keyed by step, oldest first."""
+    """Returns the paths of the step-N.ckpt files in a folder, keyed and sorted by step."""
     files = ((path.stem.removeprefix("step-"), path) for path in folder.glob("step-*.ckpt") if path.is_file())
     return dict(sorted((int(step), path) for step, path in files if step.isdecimal()))
 
@@ -332,7 +332,7 @@ def steps(folder: Path) -> dict[int, Path]:
 class ResumePoint:
     """The checkpoint and the step from which a run resumes."""
 
-    path: Path | None = None  # the checkpoint to load; None: start from step 0
+    path: Path | None = None  # the checkpoint to load, or None to start from step 0
     step: int = 0
     trained: bool = False  # training is complete; only the evaluation is left
     entry: Mapping[str, Any] = field(default_factory=dict)  # see checkpoint.entry
@@ -341,13 +341,14 @@ class ResumePoint:
         if self.trained:
             return f"training is complete after {self.step} steps; only the evaluation is left"
         if self.path is None:
-            return f"there is no checkpoint yet; starting again at step 0 of {max_steps}"
+            return f"there is no usable checkpoint; starting again at step 0 of {max_steps}"
         return f"resuming at step {self.step} of {max_steps}"
 
 
 def find_resume_point(run_dir: Path, settings: CheckpointSettings, last: int | None = None) -> ResumePoint:
-    """Returns the latest undamaged checkpoint for which best.ckpt and the checkpoints to average are also undamaged, or will be
-    written again by the resumed training. Logs damaged and missing files. last: the run's last step, if known."""
+    """Returns the latest undamaged checkpoint, or step 0 if there is none. best.ckpt and the checkpoints to average must also
+    be undamaged, unless the resumed training will write them again. Logs damaged and missing files. last: the run's last
+    step, if known."""
     folder = run_dir / "checkpoints"
 
     @cache
@@ -358,7 +359,7 @@ def find_resume_point(run_dir: Path, settings: CheckpointSettings, last: int | N
             log.warning("%s: going back to an earlier checkpoint", error)
             return None
 
-    lost: float | None = None  # BLEU of an unreadable best.ckpt; training then resumes from before the step that wrote it
+    lost: float | None = None  # BLEU of best.ckpt if it is unreadable; training then resumes from a step before it was written
     for path in reversed(steps(folder).values()):
         if (saved := content(path.name)) is None:
             continue

@@ -23,7 +23,7 @@ from entente.training.views import Views
 
 TOKENIZER_GIVEN = {"corpus_train", "cache_dir"}  # arguments supplied by the program, not by the configuration
 BATCH_GIVEN = {"corpus", "vocabulary", "seed", "overfit", "limit_batches", "cache_dir"}
-# Values for settings that are missing from older stored configurations, if today's defaults would change the run's behaviour.
+# Defaults for settings that older stored configurations lack, where today's defaults would change the behaviour of those runs.
 OLD_DEFAULTS = {"optim": {"decay_from": 0}}
 
 
@@ -34,32 +34,32 @@ class TrainerSettings:
     suffix: Annotated[str, doc("appended to the run's name")] = ""
     max_steps: Annotated[AtLeastOne, doc("optimiser steps to train for")] = 1600
     validate_every: Annotated[AtLeastOne, doc("steps between validations")] = 400
-    patience: Annotated[AtLeastOne | None, doc("validations without a better BLEU before training stops; null: never")] = None
-    gradient_clip: Annotated[float, Ge(0), doc("maximum norm of the whole gradient; 0: no clipping")] = 1.0
+    patience: Annotated[AtLeastOne | None, doc("stop after this many validations without a better BLEU; null: never")] = None
+    gradient_clip: Annotated[float, Ge(0), doc("maximum global gradient norm; 0: no clipping")] = 1.0
     accumulate: Annotated[AtLeastOne, doc("batches per optimiser step")] = 1
-    precision: Annotated[str | int, doc("as named by Lightning: bf16-mixed, 16-mixed, 64-true, ...")] = "32-true"
-    accelerator: Annotated[str, doc("as named by Lightning: auto, cpu, gpu, ...")] = "auto"
+    precision: Annotated[str | int, doc("precision, as named by Lightning: bf16-mixed, 16-mixed, 64-true, ...")] = "32-true"
+    accelerator: Annotated[str, doc("device to train on, as named by Lightning: auto, cpu, gpu, ...")] = "auto"
     devices: Annotated[AtLeastOne | Literal["auto"], doc("processes per machine, one per device; auto: all GPUs")] = 1
     num_nodes: Annotated[AtLeastOne, doc("number of machines; `devices` applies to each of them")] = 1
-    strategy: Annotated[str, doc("auto or ddp; others, as named by Lightning, are untested")] = "auto"
+    strategy: Annotated[str, doc("auto or ddp; Lightning's other strategies are untested")] = "auto"
     threads: Threads = None
     log_every: Annotated[AtLeastOne, doc("steps between logged values")] = 20
     limit_batches: Annotated[
-        AtLeastOne | Annotated[float, Interval(gt=0, le=1)], doc("share of each split to evaluate, or number of its batches")
+        AtLeastOne | Annotated[float, Interval(gt=0, le=1)], doc("share of each split to evaluate, or a number of batches")
     ] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """The settings of a run. In `model` and `data`, `name` chooses the signature that describes the other settings."""
+    """The settings of a run. `model.name` and `data.name` select the class or function that their other settings configure."""
 
-    seed: Annotated[int, Interval(ge=0, lt=2**32), doc("for the initial weights, the order of batches and dropout")] = 1
+    seed: Annotated[int, Interval(ge=0, lt=2**32), doc("seed for the initial weights, the order of batches and dropout")] = 1
     name: Annotated[Folder, doc("directory of the run; -overfit is appended if `overfit` is set")]
     output_dir: Annotated[str, doc("folder of the runs")] = "outputs"
-    overfit: Annotated[bool, doc("memorise one batch: a first check that a model can learn at all")] = False
+    overfit: Annotated[bool, doc("memorise one batch, as a first check that a model can learn at all")] = False
     variant: Annotated[str, doc("name of the ablation, set by its file in configs/ablation")] = "baseline"
     resume: Annotated[
-        str | None, doc("a run's directory, or auto: the newest unfinished run of this name and configuration")
+        str | None, doc("a run's directory, or auto: the newest unfinished run with this name and configuration")
     ] = None
     also_evaluate: Annotated[
         Sequence[Literal["alone", "mixed"]],
@@ -75,7 +75,7 @@ class RunSettings:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "RunSettings":
-        """Returns the settings of a configuration, with defaults added. Raises InputError with all problems."""
+        """Returns the settings of a configuration, with defaults added. Raises InputError with the problems found."""
         if missing := [part for part in (*PARTS, "model", "data") if part not in config]:
             raise InputError(f"{', '.join(missing)}: required, but missing from the configuration")
         found = problems(cls, "", {**config, "model": {}, "data": {}})
@@ -93,7 +93,7 @@ PARTS: dict[str, Any] = {field.name: field.type for field in fields(RunSettings)
 
 
 def add_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the configuration with defaults added; OLD_DEFAULTS take precedence in a run resumed by its directory."""
+    """Returns the configuration with defaults added. OLD_DEFAULTS replace other defaults if `resume` is a run's directory."""
     old = OLD_DEFAULTS if config.get("resume") not in (None, "auto") else {}
     parts = {part: {**defaults(kind), **old.get(part, {}), **config[part]} for part, kind in PARTS.items() if part in config}
     if (data := config.get("data")) is not None:
@@ -102,7 +102,7 @@ def add_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def data_problems(data: object) -> list[str]:
-    """Returns the problems in the configuration's part `data`, which sets the corpus, its tokenizer and its batches."""
+    """Returns the problems in the `data` part of a configuration, which sets the corpus, its tokenizer and its batches."""
     if not isinstance(data, Mapping):
         return problems(dict, "data", data)
     corpus = {key: value for key, value in data.items() if key not in ("tokenizer", "batch")}
@@ -119,7 +119,7 @@ def data_problems(data: object) -> list[str]:
 
 
 def _problems_by_name(known: Mapping[str, Any], part: str, values: object, given: Collection[str] = ()) -> list[str]:
-    """Returns the problems in a part whose `name` chooses the signature that describes the other settings."""
+    """Returns the problems in a part whose `name` selects the class or function in `known` that the rest configures."""
     if not isinstance(values, Mapping):
         return problems(dict, part, values)
     if (name := str(values.get("name"))) not in known:

@@ -1,4 +1,4 @@
-"""Trains one run, from a configuration to a directory with its metrics: check, prepare, fit, finish.
+"""Checks the configuration of a run, prepares its data and model, trains and evaluates it, and writes its directory:
 
 outputs/NAME/config.yaml            the composed configuration
              train.log              log lines, with their times
@@ -6,7 +6,7 @@ outputs/NAME/config.yaml            the composed configuration
              checkpoints/           best.ckpt, with the highest validation BLEU; step-N.ckpt, to resume from
              translations/          one file per split: source, reference, translation
              proof.json             only for an ablation: how it differs from the baseline before training
-             metrics.json           {split: {bleu, chrf, ter, nll, signature, ...}}; written last: a run that has it is finished
+             metrics.json           {split: {bleu, chrf, ter, nll, signature, ...}}; written last, when the run is finished
              training.json          steps, seconds, parameters, speed
 """
 
@@ -53,8 +53,8 @@ FIXED_SENTENCES = {
 
 
 def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
-    """Trains and evaluates a new run, or resumes one, and returns its directory. User errors are raised, and `prove` is called
-    with the configuration and the data, before a directory is created. `prove` returns the content of proof.json."""
+    """Trains and evaluates a new run, or resumes one, and returns its directory. Raises user errors and calls `prove` before
+    the directory is created. `prove` receives the configuration and the data, and returns the content of proof.json."""
     settings = usable_settings(config)
     prepare_process(settings.trainer.threads)
     root, name = Path(settings.output_dir), settings.name + ("-overfit" if settings.overfit else "")
@@ -109,7 +109,7 @@ def check_run(config: Mapping[str, Any]) -> list[str]:
 
 
 def usable_settings(config: Mapping[str, Any]) -> RunSettings:
-    """Returns the settings of a run that this machine can train; writes nothing. Raises InputError with all problems."""
+    """Converts a configuration to settings that this machine can train with. Raises InputError with the problems found."""
     settings = RunSettings.of(config)
     if found := lightning_problems(settings.trainer) or run_directory.output_dir_problems(settings.output_dir):
         raise InputError(*found)
@@ -117,7 +117,7 @@ def usable_settings(config: Mapping[str, Any]) -> RunSettings:
 
 
 def lightning_problems(settings: TrainerSettings, part: str = "trainer.") -> list[str]:
-    """Returns a line if Lightning cannot use a setting on this machine. Only Lightning itself can check this."""
+    """Returns a line for the first setting that Lightning cannot use on this machine, if any. Only Lightning can check this."""
     silence_lightning()
     spread = replace(settings, precision="32-true")
     single = replace(spread, devices=1, num_nodes=1, strategy="auto")
@@ -155,7 +155,7 @@ def prepare_run(settings: RunSettings) -> tuple[TranslationData, Translator]:
     if settings.overfit:
         pairs = len(data.pairs("train"))
         log.info(
-            "overfit=true: memorises one batch of %d pairs; the scores of valid are those of this batch, ideally BLEU 100",
+            "overfit=true: memorising one batch of %d pairs; the valid scores are those of this batch, ideally BLEU 100",
             pairs,
         )
     with Task("splitting the sentences into pieces"):
@@ -193,8 +193,8 @@ def fit(settings: RunSettings, data: TranslationData, translator: Translator, sa
 def build_trainer(
     settings: TrainerSettings, run_dir: Path | None, chosen: Iterable[Callback] = (), purge_step: int = 0
 ) -> L.Trainer:
-    """Returns a Lightning Trainer whose budget is in steps. Without a run directory it logs nothing. purge_step: TensorBoard
-    discards earlier events of this and later steps, but only if the run's first event file was also given a purge_step."""
+    """Returns a Lightning Trainer that counts steps, not epochs. Without a run directory, it logs nothing. TensorBoard discards
+    events written earlier for `purge_step` and later steps, but only if the run's first event file also has a purge_step."""
     logs = None if distributed.rank() else run_dir
     return L.Trainer(
         accelerator=settings.accelerator,
@@ -220,14 +220,14 @@ def build_trainer(
 
 
 def callbacks(chosen: views.Views, patience: int | None, language: str) -> list[Callback]:
-    """Returns the callbacks of a run. TensorBoard's views come after early stopping, because they always draw at the last
-    validation, which early stopping determines. language: the source language of the fixed sentences to draw."""
+    """Returns the callbacks of a run. TensorBoardViews comes after EarlyStopping, since it always draws at the last
+    validation, which EarlyStopping determines. language: the source language of the fixed sentences to draw."""
     stopping = [EarlyStopping("valid/bleu", mode="max", patience=patience)] if patience else []
     return [TrainingProgress(), *stopping, views.TensorBoardViews(chosen, FIXED_SENTENCES.get(language, ()))]
 
 
 def evaluation_splits(settings: RunSettings, corpus: Corpus) -> list[str]:
-    """Returns the splits of the final evaluation. With `overfit`, all splits are the same batch, so only one is evaluated."""
+    """Returns the splits to evaluate at the end. With `overfit`, all splits are the same batch, so only one is evaluated."""
     if settings.overfit:
         return ["valid"]
     return ["valid", *corpus.tests, *(f"{split}@{how}" for split in [*corpus.tests][:1] for how in settings.also_evaluate)]
@@ -272,17 +272,17 @@ def finish(settings: RunSettings, data: TranslationData, translator: Translator,
 
 @contextmanager
 def on_accelerator(model: nn.Module, accelerator: str, precision: str | int, index: int | None = None) -> Iterator[None]:
-    """Moves a model to an accelerator. Within the context, computations run in `precision`, as named by Lightning. index:
-    which device, if there are several."""
+    """Moves a model to an accelerator. Within the context, computations run in `precision`, as named by Lightning. index: the
+    device's number, or None to let Lightning choose."""
     devices = 1 if index is None else [index]
     fabric = L.Fabric(accelerator=accelerator, devices=devices, precision=precision)  # type: ignore[arg-type]
-    fabric.setup_module(model)  # moves and converts the model in place; the wrapper that is returned would only add autocast
+    fabric.setup_module(model)  # moves and converts the model in place; the returned wrapper would only add autocast
     with fabric.autocast():
         yield
 
 
 def keep_mean_if_better(data: TranslationData, translator: Translator, saving: Checkpoints) -> dict[str, Any]:
-    """Writes the mean of the last checkpoints to best.ckpt unless a single checkpoint has a higher BLEU; returns a report."""
+    """Writes the mean of the last checkpoints to best.ckpt unless a single checkpoint has a higher BLEU. Returns a report."""
     averaged = saving.settings.steps_of_mean(translator.global_step)
     paths = [saving.folder / f"step-{step}.ckpt" for step in averaged]
     translator.load_state_dict(checkpoint.average(paths))

@@ -19,11 +19,11 @@ from entente.models import Seq2Seq
 from entente.training.optimiser import Optim
 
 TRAINED = "trained"  # our key for the tokens and seconds of training in Lightning's checkpoint
-DIVERGENCE_FACTOR = 10  # training ends if the loss exceeds that of a uniform guess by this factor; no run recovered from it
+DIVERGENCE_FACTOR = 10  # training ends if the loss exceeds this many times that of a uniform guess; no run recovered from it
 
 
 class Translator(L.LightningModule):
-    """Trains and evaluates a model. checkpoint_entry: our entry in its checkpoints, as returned by `checkpoint.entry`."""
+    """Trains and evaluates a model. checkpoint_entry: the result of `checkpoint.entry`, which every checkpoint stores."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Translator(L.LightningModule):
         self.last_loss: float | None = None
         self.valid: Evaluation | None = None  # the result of the last validation
         self.bleu = 0.0  # BLEU of the last validation, in double precision, unlike Lightning's copy
-        self._began = 0.0  # time.perf_counter() - _began is the training time so far, without validation
+        self._began = 0.0  # `time.perf_counter() - _began` is the training time so far, without validation
         self._step_loss = torch.zeros(2)  # smoothed loss and NLL of the current step's batches so far
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -70,7 +70,7 @@ class Translator(L.LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
     ) -> None:
-        """Clips the gradient by its norm. Lightning's own method refuses a fused optimiser in any mixed precision."""
+        """Clips the gradient norm. Lightning's own method refuses a fused optimiser with any mixed precision."""
         if gradient_clip_val:
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
@@ -79,7 +79,7 @@ class Translator(L.LightningModule):
         self._logged = self.tokens, self.seconds  # tokens and seconds at the last logged step
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Returns the batch's share of the step's loss, times the number of batches, since Lightning averages over the batches.
+        """Returns the batch's share of the step's loss, multiplied by the batches per step, over which Lightning averages.
         The step's loss is the mean over the target tokens of all its batches, in all processes."""
         loss, tokens = batch_loss(self.model, batch, self.optim.label_smoothing)
         accumulate = self.trainer.accumulate_grad_batches
@@ -95,7 +95,7 @@ class Translator(L.LightningModule):
 
     def _log_step(self) -> None:
         loss, nll = (sum(parts) for parts in zip(*distributed.gather(self._step_loss.tolist()), strict=True))
-        seconds = time.perf_counter() - self._began  # the GPU has finished the step, since its losses have been read
+        seconds = time.perf_counter() - self._began  # reading the losses has waited for the GPU to finish the step
         self.tokens_per_second = (self.tokens - self._logged[0]) / (seconds - self._logged[1])
         self._logged = self.tokens, seconds
         self.last_loss = loss
@@ -118,7 +118,7 @@ class Translator(L.LightningModule):
         self._began += time.perf_counter() - self._paused  # validation is not training time
 
     def validation_step(self, split: str, batch_idx: int) -> None:
-        """Evaluates a whole split. Lightning treats its name as a batch."""
+        """Evaluates a whole split, whose name Lightning passes as a batch."""
         self.valid = self.evaluate(self.trainer.datamodule.evaluation(split))  # type: ignore[attr-defined]
         scores = corpus_scores(self.valid.hypotheses, self.valid.references, ["bleu", "chrf"])
         self.bleu = scores["bleu"]
@@ -130,6 +130,6 @@ class Translator(L.LightningModule):
         return evaluate(self.model, self.vocabulary, split, self.search)
 
     def write(self, metrics: dict[str, float], step: int) -> None:
-        """Writes metrics to the loggers directly: Lightning's `log` would record a validation one step too early."""
+        """Writes metrics directly to the loggers, since Lightning's `log` would record a validation one step too early."""
         for logger in self.loggers:
             logger.log_metrics(metrics, step)

@@ -1,7 +1,8 @@
-"""Writes what TensorBoard shows besides the curves of training: settings, scores, attention, translations and diagnoses.
+"""Writes what TensorBoard shows besides training curves: settings, scores, attention, translations and diagnoses.
 
-TensorBoard sorts the groups of tags, the parts before the first "/", by name: train/ and valid/, whose curves come first, then
-weights/ (attention), "when finished/" and why/. Tags that describe validation contain "valid", so that a filter finds them.
+TensorBoard groups tags by the part before the first "/" and sorts the groups by name, so that the curves in train/ and valid/
+come first, followed by weights/ (attention), "when finished/" and why/. All tags about validation contain "valid", so that a
+filter finds them.
 """
 
 import math
@@ -57,7 +58,7 @@ class Views:
 
     attention: Annotated[bool, doc("draw attention maps of two fixed sentences and of the first validation sentence")] = True
     attention_every: Annotated[
-        int, Ge(0), doc("steps between attention maps, also drawn at the last validation; 0: at each validation")
+        int, Ge(0), doc("steps between attention maps, which are also drawn at the last validation; 0: at each validation")
     ] = 1000
     heads: Annotated[
         int, Ge(0), doc("number of validation sentences on which to measure each head (entropy, alignment, ...); 0: none")
@@ -74,8 +75,8 @@ class Board(TensorBoardLogger):
 
 
 def log_settings(trainer: L.Trainer, config: Mapping[str, Any]) -> None:
-    """Writes the layout of Custom Scalars, and every setting to TensorBoard's HParams table, with test BLEU as its metric.
-    Called before training, so that the table also has a row for an unfinished run."""
+    """Writes the layout of TensorBoard's Custom Scalars, and all settings to its HParams table, whose metric is test BLEU.
+    Called before training, so that unfinished runs also have a row in the table."""
     board = _board(trainer).experiment
     board.add_custom_scalars(LAYOUT)
     settings = {
@@ -83,19 +84,19 @@ def log_settings(trainer: L.Trainer, config: Mapping[str, Any]) -> None:
         for key, value in flat(config)
         if not isinstance(value, Mapping)
     }
-    experiment, start, _ = hparams(settings, {TEST_BLEU: 0.0})  # a placeholder: the table shows the scalar of this name
+    experiment, start, _ = hparams(settings, {TEST_BLEU: 0.0})  # 0.0 is a placeholder; the table shows the scalar with this tag
     described = experiment.value[0].metadata.plugin_data
     content = HParamsPluginData.FromString(described.content)
     content.experiment.metric_infos[0].display_name = "test BLEU"
     for info in content.experiment.hparam_infos:
-        info.differs = info.name in HEADLINE_SETTINGS  # TensorBoard shows these first
+        info.differs = info.name in HEADLINE_SETTINGS  # TensorBoard shows only these at first
     described.content = content.SerializeToString()
     for summary in (experiment, start):
         board.file_writer.add_summary(summary)
 
 
 def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
-    """Writes the final scores to TensorBoard, at a step after all others, so that a repeated evaluation replaces them."""
+    """Writes the final scores to TensorBoard at the step after the last, so that a repeated evaluation replaces only these."""
     board = _board(trainer)
     step = trainer.global_step + 1
     head, *rows = [list(map(escape.markdown, row)) for row in scores_table(metrics)]
@@ -106,8 +107,9 @@ def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
 
 
 def _board(trainer: L.Trainer) -> Board:
-    """Returns a run's logger, ready to open a new event file; all earlier ones must be closed. TensorBoard reads files in order
-    of their names, which contain the time. Files that sort after the new one, since the clock was set back, are renamed."""
+    """Returns a run's logger, ready to open a new event file. Earlier event files must be closed. TensorBoard reads event files
+    in the order of their names, which contain the time. If the clock was set back, files that would sort after the new one
+    are renamed to sort before it."""
     board = trainer.logger
     assert isinstance(board, Board)
     now, last = f"{EVENTS}{int(time.time()):010d}", f"{EVENTS}{0:010d}"
@@ -120,7 +122,7 @@ def _board(trainer: L.Trainer) -> Board:
 
 class TensorBoardViews(L.Callback):
     """Logs the chosen views after each validation. At step 1 and every `diagnosis` steps, logs what may explain why a model
-    fails: the norm of each part's gradient before clipping, and what `diagnose` measures on the first validation sentences.
+    fails: the gradient norm of each part before clipping, and what `diagnose` measures on the first validation sentences.
     fixed: sentences to draw attention for, in addition to the first validation sentence."""
 
     def __init__(self, chosen: Views, fixed: Sequence[str] = ()) -> None:
@@ -161,7 +163,7 @@ class TensorBoardViews(L.Callback):
 
 
 def attention_images(translator: Translator, sentences: Sequence[tuple[str, str]]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields the tag and picture, uint8 (height, width, 3), of each kind of attention for each (title, source text)."""
+    """Translates each (title, source text). Yields a tag and a picture, uint8 (height, width, 3), per kind of attention."""
     if not has_attention(translator.model):
         return
     vocabulary = translator.vocabulary
@@ -176,16 +178,16 @@ def attention_images(translator: Translator, sentences: Sequence[tuple[str, str]
 
 
 def pixels(figure: Figure) -> np.ndarray:
-    """Returns a figure as a picture, uint8 (height, width, 3)."""
+    """Renders a figure as an array of pixels, uint8 (height, width, 3)."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3]
 
 
 def log_heads(board: TensorBoardLogger, translator: Translator, data: TranslationData, n: int, step: int) -> None:
-    """Measures each head on the first n validation pairs. Logs all values as one picture, and as scalars the share of
-    near-uniform heads and, if the corpus has gold links, the lowest alignment error rate of a head. A kind of attention with a
-    single head, such as the BiRNN's, needs no picture: its values are scalars."""
+    """Measures each head on the first n validation pairs. Logs all values as one picture, and two summaries as scalars: the
+    share of near-uniform heads and, if the corpus has gold links, the lowest alignment error rate of a head. If a kind of
+    attention has a single head, as in the BiRNN, its values are logged as scalars instead of a picture."""
     if not has_attention(translator.model):
         return
     pairs = pairs_of(data, "valid", n)
@@ -213,8 +215,8 @@ def log_heads(board: TensorBoardLogger, translator: Translator, data: Translatio
 
 
 def log_diagnosis(trainer: L.Trainer, found: Mapping[str, float], step: int) -> None:
-    """Logs each value, named "ASPECT/PLACE", as a tensor, which the comparison of a suite draws but TensorBoard does not show.
-    Logs the smallest and the largest value of each aspect as scalars."""
+    """Logs each value, named "ASPECT/PLACE", as a tensor, which TensorBoard does not show but the comparison of a suite draws.
+    Also logs the smallest and the largest value of each aspect as scalars."""
     if not isinstance(board := trainer.logger, TensorBoardLogger):
         return
     aspects: defaultdict[str, list[float]] = defaultdict(list)
@@ -227,6 +229,6 @@ def log_diagnosis(trainer: L.Trainer, found: Mapping[str, float], step: int) -> 
 
 
 def sample_translations(valid: Evaluation, n: int) -> str:
-    """Returns a Markdown table of source, reference and translation of the first n validation sentences."""
+    """Returns a Markdown table with the source, reference and translation of each of the first n validation sentences."""
     rows = [*zip(valid.sources, valid.references, valid.hypotheses, strict=True)][:n]
     return table(("source", "reference", "translation"), [list(map(escape.markdown, row)) for row in rows])

@@ -1,10 +1,11 @@
-"""Traces one attention layer step by step, with its numbers and shapes, from the layer's input to its output.
+"""Traces one attention layer step by step from its input to its output, with numbers and shapes.
 
-The calls and operations of one teacher-forced pass are captured. A template (transformer.j2, birnn.j2) shows their tensors in
-tables and explains them in prose. It renders Markdown: "# TITLE" starts a trace and "## TITLE: FORMULA" a step. This module
-numbers the steps and joins the lines of each paragraph, so that templates may break lines anywhere.
+The inputs and outputs of modules and operations are captured in one teacher-forced pass. A template (transformer.j2, birnn.j2)
+shows these tensors in tables, with explanations in prose. The result is Markdown: "# TITLE" starts a trace, and
+"## TITLE: FORMULA" starts a step. This module numbers the steps and joins the lines of each paragraph, so templates may break
+lines anywhere.
 
-Shapes: B sentences, T queries, S keys, H heads (the BiRNN has no such dimension). Transformer: D model width, K width of one
+Shapes: B sentences, T queries, S keys, H heads (a BiRNN has no head dimension). Transformer: D model width, K width of one
 head (d_k), HK width of all heads together. BiRNN: Q width of the decoder's state, M width of the encoder's output, A width of
 the additive score.
 """
@@ -30,10 +31,10 @@ from entente.errors import InputError
 from entente.models import MODELS, Seq2Seq, Transformer
 
 DECIMALS = 3
-LONGEST = 40  # maximum number of rows of a table, and of its columns if they are tokens
-WIDEST = 80  # maximum characters in a line of a table on a terminal
+LONGEST = 40  # maximum number of rows in a table, and of columns that stand for tokens
+WIDEST = 80  # maximum width of a table on a terminal, in characters
 GAP = "  "  # between the columns of a table on a terminal
-SMALL = 8  # parameters wider than this are not shown, and dot products longer than this are not written out
+SMALL = 8  # parameters with a larger dimension are not shown, and longer dot products are not written out
 PLACES = {"encoder": ("encoder", "self"), "decoder": ("decoder", "self"), "cross": ("decoder", "cross")}  # (stack, sublayer)
 SIZES = {  # model settings of the examples
     "transformer": {"d_model": 4, "n_heads": 1, "n_layers": 1, "d_ff": 7},
@@ -46,11 +47,11 @@ class Labels(NamedTuple):
 
     source: list[str]  # S
     read: list[str]  # T, the tokens that the decoder reads
-    produced: list[str]  # T, the token that the decoder should produce after reading each one in `read`
+    produced: list[str]  # T, the token that the decoder should produce after each token in `read`
 
 
 def decimals(value: float) -> str:
-    """Formats a number with DECIMALS decimals, or with an exponent from 1e6 on. An exact 0 and booleans get no decimals."""
+    """Formats a number with DECIMALS decimals, or with an exponent from 1e6. An exact 0 and booleans have no decimals."""
     if value == 0 or value is True:
         return str(int(value))
     if 1e6 <= abs(value) < math.inf:
@@ -67,10 +68,10 @@ def table(
     hidden: Tensor | None = None,
     sums: bool = False,
 ) -> str:
-    """Returns a 2-D tensor as a Markdown table below its title, split into several tables if one would be too wide.
+    """Returns a title followed by a 2-D tensor as a Markdown table, which is split into several if it would be too wide.
 
     rows, columns: labels, in Markdown. If `columns` is None, columns are numbered and at most `most` of them are shown. hidden:
-    True where a number is put in parentheses. sums: whether to add sums of rows and columns, which include entries not shown.
+    mask of the numbers to put in parentheses. sums: whether to add row and column sums, which include entries not shown.
     """
     height, width = tensor.shape
     high, wide = min(LONGEST, height), min(LONGEST if columns else most or width, width)
@@ -87,7 +88,7 @@ def table(
         if height > 1:
             lines.append(["sum", *map(decimals, tensor[:, :wide].sum(0).tolist()), ""])
     labels, *numbers = (_align(column, left=i == 0) for i, column in enumerate(zip(*lines, strict=True)))
-    for n in range(1, len(numbers) + 1):  # the fewest tables that fit, with about the same number of columns each
+    for n in range(1, len(numbers) + 1):  # finds the smallest number of tables that fit, with nearly equal numbers of columns
         size = math.ceil(len(numbers) / n)
         pieces = [numbers[i : i + size] for i in range(0, len(numbers), size)]
         if max(sum(len(GAP) + _width(column[0]) for column in piece) for piece in pieces) <= WIDEST - _width(labels[0]):
@@ -108,7 +109,7 @@ def _width(cell: str) -> int:
 
 @dataclass
 class View:
-    """The recorded tensors of one attention layer, and the methods with which a template shows them.
+    """The recorded tensors of one attention layer, and the methods that templates call to show them.
 
     calls: the calls of the attention (at `path`) and of the modules around it, by path. queries, keys: labels, one list per
     sentence. head, step: counted from 0; a recurrent decoder calls its attention once per step. columns: see `trace`.
@@ -126,26 +127,27 @@ class View:
         self.scores, self.mask = self.call("weights").inputs  # (B, [H,] T, S); the mask may be None
         self.letters = "B H T S" if self.scores.dim() == 4 else "B T S"
         self.product = self.operation("matmul", which=-1)  # weights times values
-        self.row = min(1, len(self.queries[0]) - 1)  # the row worked out by hand; in row 0, a causal mask leaves only one key
+        self.row = min(1, len(self.queries[0]) - 1)  # the row worked out by hand; a causal mask leaves row 0 only one key
         self.all = range(len(self.keys))
         # All sentences share a causal mask, so showing it for the first sentence is enough.
         self.shown = range(1) if self.mask is not None and self.mask.dim() == 2 else self.all
 
     def call(self, part: str = "") -> Call:
-        """Returns the call of the attention, or of its submodule `part`, at the chosen step. A single call serves all steps."""
+        """Returns the call of the attention, or of its submodule `part`, at the chosen step. If it was called
+        only once, that call is returned for every step."""
         calls = self.calls[f"{self.path}.{part}" if part else self.path]
         return calls[self.step if len(calls) > 1 else 0]
 
     def operation(self, name: str, part: str = "", which: int = 0) -> Operation:
-        """Returns call number `which`, from 0, of the torch operation `name` in the attention or its submodule `part`. Raises
-        RuntimeError if there is no such call."""
+        """Returns the call at index `which` among those of the torch operation `name` in the attention or its submodule `part`.
+        Raises RuntimeError if the operation was not called."""
         found = [operation for operation in self.call(part).operations if operation.name == name]
         if not found:
-            raise RuntimeError(f"{name} was not seen in {self.path}.{part}, so the trace does not describe this module")
+            raise RuntimeError(f"{name} was not called in {self.path}.{part}, so the trace does not describe this module")
         return found[which]
 
     def part(self, tensor: Tensor, letters: str, n: int = 0) -> Tensor:
-        """Returns the last two dimensions of a tensor at sentence n, the chosen head, and index 0 of any other dimension."""
+        """Returns the matrix in a tensor's last two dimensions, for sentence n and the chosen head; other indices are 0."""
         return tensor[tuple({"B": n, "H": self.head}.get(letter, 0) for letter in letters.split()[:-2])]
 
     def show(
@@ -158,8 +160,8 @@ class View:
         masked: bool = False,
         sums: bool = False,
     ) -> str:
-        """Returns a tensor as one table per sentence. letters: one per dimension, as in "B H T K". Rows are labelled with the
-        queries if their letter is T and with the keys if it is S. Columns are labelled with the keys if their letter is S and
+        """Returns a tensor as one table per sentence. letters: one per dimension, as in "B H T K". Unless `rows` is given,
+        rows are labelled with the queries for T and with the keys for S. Columns are labelled with the keys for S, and are
         numbered otherwise. masked: whether to put masked entries in parentheses."""
         *before, row, column = letters.split()
         sizes = zip(letters.split(), tensor.shape, strict=True)
@@ -178,8 +180,8 @@ class View:
         return "\n\n".join(["", *tables, ""])
 
     def show_parameter(self, name: str, matrix: Tensor, bias: Tensor | None = None, label: str = "") -> str:
-        """Returns a table of a matrix with the bias below it, or "" if a dimension exceeds SMALL. label: the label of
-        the only row; without it, rows are numbered."""
+        """Returns a table of a matrix, with the bias (if any) as its last row, or "" if a dimension exceeds SMALL. label:
+        labels the only row of the matrix; if it is empty, rows are numbered."""
         if max(matrix.shape) > SMALL:
             return ""
         rows = [label] if label else [str(i + 1) for i in range(len(matrix))]
@@ -193,7 +195,7 @@ def operand(value: float) -> str:
 
 
 def products(one: Tensor, other: Tensor) -> str:
-    """Writes out the dot product of two vectors as a sum of products."""
+    """Returns the dot product of two vectors, written out as a sum of products."""
     return " + ".join(f"{operand(a)}·{operand(b)}" for a, b in zip(one.tolist(), other.tolist(), strict=True))
 
 
@@ -210,15 +212,15 @@ def trace(
 ) -> str:
     """Returns a trace of one attention layer as Markdown. src (B, S), tgt (B, T): token ids of the source and of the decoder's
     input, padded on the right. kind: None means the attention to the source. layer, head, step: counted from 1; None means 1.
-    columns: the maximum number of columns to show of a tensor whose columns are not tokens. Module modes, gradients and the
-    random state do not change. Raises InputError if the model has no such attention, and RuntimeError if a module or operation
-    was not called."""
-    model = getattr(model, "_orig_mod", model)  # hooks see nothing inside a compiled module
+    columns: the maximum number of columns to show in tables whose columns are not tokens; None means all. Training modes,
+    gradients and the random state do not change. Raises InputError if the model lacks the chosen attention, layer, head or
+    step, and RuntimeError if a module or operation was not called."""
+    model = getattr(model, "_orig_mod", model)  # a compiled model calls no hooks
     if not has_attention(model):
         raise InputError("checkpoint: this model has no attention; give another checkpoint")
     if isinstance(model, Transformer):
         if step is not None:
-            raise InputError(f"step={step}: a Transformer takes all target steps at once; leave it null")
+            raise InputError(f"step={step}: a Transformer computes all target steps at once; leave step null")
         kind, most = kind or "cross", (len(model.encoder), model.n_heads, 1)
         there = [kind for kind, (side, sublayer) in PLACES.items() if sublayer in getattr(model, side)[0].present]
     else:
@@ -255,8 +257,8 @@ def trace(
 
 def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
     """Returns traces of an untrained model on two sentences, padded to 3 source and 5 target tokens. The model is small
-    enough to follow by hand: its width is 4, and its parameters are random with one decimal. kind: None traces all kinds, and
-    prose that several traces share appears only in the first. choice: layer, head, step and columns, see `trace`."""
+    enough to follow by hand: its width is 4, and its parameters are random with one decimal. If `kind` is None, all kinds
+    are traced, and prose that several traces share appears only in the first. choice: layer, head, step, columns of `trace`."""
     source = ["<pad>", "le", "chat", "il", "dort"]
     target = ["<pad>", "<s>", "</s>", "the", "cat", "he", "is", "sleeping", "sleeps"]
     labels = [
@@ -268,7 +270,7 @@ def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
     with torch.no_grad():
         for path, parameter in model.named_parameters():
             if "before" in path or "norm" in path:
-                continue  # a norm with gain 1 and bias 0 is easy to check by hand
+                continue  # keeps gain 1 and bias 0, so that norms are easy to check by hand
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator)).mul_(10).round_().div_(10)
             if "embedding" in path:
                 parameter[0] = 0  # the embedding of padding, which torch also initialises to 0
@@ -284,7 +286,7 @@ def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
 
 
 def show(text: str, console: Console) -> None:
-    """Prints a trace without its Markdown syntax. Tables keep their aligned columns, but are printed without rules."""
+    """Prints a trace without its Markdown syntax. Table columns stay aligned, but borders are omitted."""
     for line in text.splitlines():
         if line.startswith("| --- |"):
             continue
