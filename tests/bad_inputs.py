@@ -451,7 +451,7 @@ CASES = [
     ),
     Case("no option for a config group", "train model=", "model=: choose one of birnn, modern, transformer"),
     Case("an option for a part that has none", "train optim=cosine", r"optim=cosine: give settings, each as optim\.KEY=VALUE"),
-    Case("an unknown key added with +", "train +foo=1", "foo=1: no such setting; there are seed, name, .+"),
+    Case("an unknown key added with +", "train +foo=1", "foo=1: no such setting; the settings here are seed, name, .+"),
     Case("a key with no value", "train seed", r"seed: not an override; write KEY=VALUE; did you mean seed=VALUE\?"),
     Case("an equals sign without a key and a value", "train =", "=: .+"),
     Case("a mistyped configuration name", "train --config-name trian", "Cannot find primary config 'trian'.+", real=True),
@@ -791,7 +791,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "n_best in an evaluation",
         "evaluate checkpoint=run search.n_best=2",
-        r"search\.n_best=2: no such setting; there are beam, .+",
+        r"search\.n_best=2: no such setting; the settings here are beam, .+",
     ),
     Case(
         "an unknown accelerator to score on",
@@ -840,7 +840,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
     Case(
         "a config group of another command",
         "translate checkpoint=run model=birnn",
-        "model=birnn: no such setting; there are checkpoint, .+, input, output, search",
+        "model=birnn: no such setting; the settings here are checkpoint, .+, input, output, search",
     ),
     # Attention.
     Case("an empty sentence", "attention checkpoint=run sentence='  '", "sentence is empty: give one as sentence='...'"),

@@ -274,7 +274,7 @@ def error_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
         ("benchmark.cases=[transfomer]", "did you mean transformer?"),
         ("benchmark.cases=[]", "give at least one"),
         ("cases=[beam]", "did you mean benchmark.cases?"),
-        ("benchmark.peers.fairseq=python", "there are joeynmt, eole"),
+        ("benchmark.peers.fairseq=python", "the settings here are joeynmt, eole"),
         ("benchmark.peers.eole=/nowhere/python", "no such program; give the path of that environment's Python"),
         ("benchmark.checkpoint=nowhere", "no such file, and no folder that contains checkpoints/best.ckpt"),
         ("benchmark.birnn.cell=gur", "benchmark.birnn.cell=gur: choose one of gru, lstm; did you mean gru?"),

@@ -81,7 +81,7 @@ def errors_of(command: Command, name: str, *overrides: str, **options: Any) -> l
         (["model={"], "model={"),
         (["modle.d_model=3"], "did you mean model.d_model?"),
         (["seed.x=3"], "seed.x=3: no such setting"),
-        (["model.foo=3"], "model.foo=3: no such setting; there are name, d_model, n_heads"),
+        (["model.foo=3"], "model.foo=3: no such setting; the settings here are name, d_model, n_heads"),
         (["trainer=null"], "trainer=null: choose one of debug, default"),
         (["model=transfomer"], "model=transfomer: choose one of birnn, modern, transformer; did you mean transformer?"),
         (["+model.d_model=3"], "An item is already at 'model.d_model'"),

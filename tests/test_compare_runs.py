@@ -231,6 +231,7 @@ def test_the_terminal_shows_the_differences_and_names_the_columns_it_leaves_out(
     assert "Words that only base has right: " in shown
 
 
+@pytest.mark.slow
 def test_the_command_compares_runs_and_leaves_them_as_they_are(tmp_path: Path) -> None:
     generator = random.Random(3)
     data = files_of(

@@ -157,6 +157,7 @@ print(*(hash(rows.values.tobytes() + rows.lengths.tobytes()) for rows in data.id
 """
 
 
+@pytest.mark.slow
 def test_processes_that_prepare_the_same_text_at_once_share_their_files(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
     environment = {**os.environ, "PYTHONHASHSEED": "1"}

@@ -518,6 +518,7 @@ def unknown_words(words: set[str], dictionary: str) -> set[str]:
     return set(answer.stdout.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("side", "dictionary"), [("fr", "fr_FR"), ("en", "en_US")])
 def test_every_word_form_is_in_the_dictionary_or_reviewed(parts: dict[str, list[Pair]], side: str, dictionary: str) -> None:
     if shutil.which("hunspell") is None:

@@ -143,8 +143,14 @@ def interrupt(run: Run, at_batch: AtBatch) -> Callable[..., None]:
     return interrupt_run
 
 
-@pytest.mark.parametrize("model", sorted(SMALL))
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize(
+    ("model", "accumulate"),
+    [
+        ("transformer", 1),
+        ("birnn", 2),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("transformer", 2), ("birnn", 1))),
+    ],
+)
 def test_a_run_stopped_by_signals_ends_with_the_same_bits(
     run: Run, uninterrupted_run: Run, model: str, accumulate: int, at_batch: AtBatch, capsys: Capture, tmp_path: Path
 ) -> None:
@@ -167,6 +173,7 @@ def test_a_run_stopped_by_signals_ends_with_the_same_bits(
         assert said in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", sorted(SMALL))
 def test_a_run_that_died_loses_no_more_than_since_its_last_checkpoint(
     run: Run, uninterrupted_run: Run, model: str, at_batch: AtBatch, tmp_path: Path
@@ -360,6 +367,7 @@ def test_only_the_checkpoints_of_the_mean_are_required(run: Run, interrupt: Run,
     assert find_resume_point(tmp_path / "b", MEAN, last=30).step == find_resume_point(tmp_path / "b", MEAN).step == 20
 
 
+@pytest.mark.slow
 def test_the_end_is_always_validated(run: Run, uninterrupted_run: Run, interrupt: Run) -> None:
     """Validation runs exactly once after the last step, whatever validate_every and accumulate are, and even if the run is
     stopped in the last step."""
@@ -509,6 +517,7 @@ def test_a_second_interrupt_quits_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", sorted(SMALL))
 def test_real_commands_stopped_at_random_moments(model: str, tmp_path: Path) -> None:
     """Resumed runs with accumulation and averaging equal uninterrupted ones. `make soak` stops 30 runs of each model."""
-    numbers = [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]
-    lines = list(compare_stopped_runs(model, tmp_path, numbers, random.Random(os.urandom(8))))
+    generator = random.Random(os.urandom(8))
+    numbers = [signal.SIGKILL, generator.choice([signal.SIGINT, signal.SIGTERM])]
+    lines = list(compare_stopped_runs(model, tmp_path, numbers, generator))
     assert all(line.startswith("equal") for line in lines), "\n".join(lines)

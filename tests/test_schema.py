@@ -193,7 +193,7 @@ def test_all_mistakes_are_reported_together() -> None:
     wrong = {"nmae": "x", "seed": 3, "b": "2", "name": None}
     assert problems(Pair, "pair", wrong, given=("seed",)) == [
         "pair.nmae=x: no such setting; did you mean pair.name?",
-        "pair.seed=3: no such setting; there are a, b, name",
+        "pair.seed=3: no such setting; the settings here are a, b, name",
         "pair.a is not set: give it as pair.a=VALUE",
         "pair.b='2': give a whole number",
         "pair.name=null: give text",
@@ -210,7 +210,7 @@ def test_all_mistakes_are_reported_together() -> None:
         ({"a": 3}, ["pair.a=3 and pair.b=2: their sum is odd"]),
         (
             {"a": 4, "b": 3, "c": 1},
-            ["pair.c=1: no such setting; there are a, b, name", "pair.a=4 and pair.b=3: their sum is odd"],
+            ["pair.c=1: no such setting; the settings here are a, b, name", "pair.a=4 and pair.b=3: their sum is odd"],
         ),
         ({"a": -1}, ["pair.a=-1: give a whole number of at least 0"]),
         ({"a": "???"}, ["pair.a is not set: give it as pair.a=VALUE"]),
@@ -314,7 +314,8 @@ def test_a_resumed_run_keeps_the_old_meaning_of_a_setting_that_it_did_not_store(
         (
             "birnn",
             {"d_model": 21},
-            "part.d_model=21: no such setting; there are d_embedding, d_hidden, d_attention, dropout, tied, score, cell, "
+            "part.d_model=21: no such setting; the settings here are d_embedding, d_hidden, d_attention, dropout, tied, score, "
+            "cell, "
             "bidirectional, readout, mask_padding, softmax",
         ),
         ("optim", {"lr": 0.0}, "part.lr=0.0: give a number greater than 0"),

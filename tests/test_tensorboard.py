@@ -208,6 +208,7 @@ def check_view(browser: Page, view: str, drawn: dict[str, Drawn], screenshot: Pa
     print("Screenshot:", screenshot)
 
 
+@pytest.mark.slow
 def test_a_browser_shows_the_maps_with_legible_tokens(drawn: dict[str, Drawn], tmp_path: Path) -> None:
     assert {tag.split("/")[2] for tag in drawn} == {ENCODER, DECODER, CROSS} and len(drawn) == 6
     assert all(part in drawn[f"weights/garçon/{CROSS}"].text for part in ("·Le", "·garçon", "été"))

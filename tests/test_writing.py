@@ -80,6 +80,7 @@ print(len(names))
 """
 
 
+@pytest.mark.slow
 def test_the_package_imports_without_modules_that_only_unix_has() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_UNIX], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and int(done.stdout) > 50, done.stderr

@@ -80,7 +80,7 @@ def remarks(result: Result) -> list[str]:
             )
     for name, parts in parts_of(result).items():
         shares = ", ".join(f"{part} {seconds / sum(parts.values()):.0%}" for part, seconds in parts.items())
-        said.append(f"{name}, a step of {1000 * sum(parts.values()):,.0f} ms when profiled: {shares}")
+        said.append(f"{name}: a profiled step takes {1000 * sum(parts.values()):,.0f} ms: {shares}")
     return said
 
 

@@ -78,7 +78,7 @@ def _not_comparable(run: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]
     if run["trainer"]["accumulate"] != 1:
         found.append(f"trainer.accumulate={run['trainer']['accumulate']}: other programs step after each batch; leave it out")
     if not run["data"]["tokenizer"].get("joint", True):
-        found.append("data.tokenizer.joint=false: the other programs share one vocabulary; leave it out")
+        found.append("data.tokenizer.joint=false: other programs have one vocabulary for source and target; leave this out")
     return found
 
 

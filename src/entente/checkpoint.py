@@ -72,7 +72,7 @@ class Run:
         match self.config.get("data"):
             case {"src": str(src), "tgt": str(tgt)}:
                 return src, tgt
-        raise InputError("the checkpoint's configuration lacks data.src or data.tgt; give one that this program wrote")
+        raise InputError("the checkpoint's configuration lacks data.src or data.tgt; give a checkpoint that this program wrote")
 
     def summary(self) -> str:
         (src, tgt), count = self.languages, parameter_count(self.model)

@@ -80,7 +80,8 @@ def note_negation(draft: Draft, clause: Clause) -> None:
 
 
 def pluralise_repeated(draft: Draft, clause: Clause) -> None:
-    """Makes objects plural if a repeated action needs several, and replaces "rarely" with "often" if an object has "some"."""
+    """Makes an object plural if a repeated action needs several objects, and replaces "rarely" with "often" if an object has
+    the article "some"."""
     for phrase in clause.noun_phrases:
         one = phrase.det == "indef" and clause.verb.fr in choices.TRADE and phrase.noun.fr not in choices.ALWAYS_SINGULAR
         if one or phrase.det == "number":

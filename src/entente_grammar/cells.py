@@ -130,5 +130,5 @@ def elide(cells: Cells) -> Spaced:
 
 
 def english_spacing(cells: Cells) -> Spaced:
-    """Returns English words, and for each whether a space precedes it."""
+    """Pairs each English word with whether a space precedes it."""
     return [(cell, i > 0 and cell.text[0] not in "',.?!") for i, cell in enumerate(cells)]

@@ -27,7 +27,7 @@ class Draft:
         self.things_only = False  # do not draw people as objects
         self.indoors = False  # draw only places that are indoors
         self.related = True  # objects may have relative clauses
-        self.mode = ""  # the time shared by all clauses (a key of MODES), empty if they share none
+        self.mode = ""  # the tense and mood shared by all clauses (a key of MODES), empty if they share none
 
     def chance(self, probability: float) -> bool:
         return self._random() < probability
@@ -40,7 +40,8 @@ class Draft:
         return items[self.below(len(items))]
 
     def pick_evenly(self, items: Sequence[T], crowding: dict[T, float]) -> T:
-        """Picks an item. If its crowding is above 1, picks again with probability 1 - 1 / crowding, at most three times."""
+        """Picks an item at random. crowding: the relative frequency of each item; if that of the item picked is above 1, picks
+        again with probability 1 - 1 / crowding, at most three times, so that items are drawn about equally often."""
         item = self.pick(items)
         for _ in range(3):
             if self._random() * crowding.get(item, 0.0) < 1.0:

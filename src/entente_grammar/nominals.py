@@ -281,7 +281,7 @@ class Quality:
         return cells
 
     def _compared(self, degree: str, word: str, merged: bool) -> Cells:
-        """Returns the degree word, if any, and the adjective (plus grand), or one word for both (taller) if `merged`."""
+        """Returns the degree word, if any, and the adjective ("plus grand"), or one word for both ("taller") if `merged`."""
         if merged:
             return [Cell(word, (self.key, self.key + 1))]
         return [Cell(degree, (self.key + 1,)), Cell(word, (self.key,))] if degree else [Cell(word, (self.key,))]

@@ -61,7 +61,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of a suite. splits: the test splits. again: test splits decoded again in other batches, such as test@alone.
+    """The results of a suite. splits: the test splits. again: splits decoded again in other batches, such as test@alone.
     rows: one per variant, the baseline first; the keys are the columns of comparison.csv. A missing number is None.
 
     Columns for each split, which begin with its name:
@@ -124,8 +124,8 @@ def has_failed(row: Row, splits: Sequence[str]) -> bool:
 
 
 def paired_bootstrap(found: Sequence[Translations], samples: int) -> list[float]:
-    """Returns a p value for each system after the first: that of its difference in BLEU from the first system, computed as by
-    `sacrebleu --paired-bs`. If the two scores are equal, p is 1; sacreBLEU itself would return the smallest possible p."""
+    """Returns, for each system after the first, the p value of its difference in BLEU from the first, computed as by `sacrebleu
+    --paired-bs`. If the two scores are equal, p is 1, whereas sacreBLEU would return the smallest possible p."""
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)
     systems: Any = [(str(number), one.translation) for number, one in enumerate(found)]
     _, results = PairedTest(systems, {"BLEU": BLEU()}, [found[0].reference], test_type="bs", n_samples=samples)()

@@ -108,7 +108,7 @@ def unset(key: str) -> str:
 
 def unknown(key: str, value: str, known: Collection[str]) -> str:
     """Returns a line that reports an unknown key and suggests known ones. known: the full keys of all settings."""
-    meant = suggestion(key, known) or f"; there are {', '.join(_siblings(key, known)) or 'none'}"
+    meant = suggestion(key, known) or f"; the settings here are {', '.join(_siblings(key, known)) or 'none'}"
     return f"{key}={value}: no such setting{meant}"
 
 

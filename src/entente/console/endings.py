@@ -33,7 +33,7 @@ class Stopped(BaseException):
 
 
 class StopSignals:
-    """Makes SIGINT and SIGTERM raise `Stopped`. If `keep` is given, they only set `received`, and print `keep` as a line."""
+    """Makes SIGINT and SIGTERM raise `Stopped`. If `keep` is given, they only set `received` and print the line `keep`."""
 
     def __init__(self, keep: str = "") -> None:
         self.received: signal.Signals | None = None

@@ -44,7 +44,7 @@ class Pairs:
         self.empty = self.read - len(self)
 
     def _store(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
-        """Writes the batches to a temporary file and returns them as a table whose pages the kernel reads as needed."""
+        """Writes the batches to a temporary file and returns them as a memory-mapped table."""
         with writable(f"{self.where}: a temporary copy", "TMPDIR"), tempfile.TemporaryFile() as file:
             most = shutil.disk_usage(folder := tempfile.gettempdir()).free // 2
             with pa.ipc.new_stream(file, ARROW_SCHEMA) as writer:

@@ -159,10 +159,10 @@ class CTranslate2:
 
     Beam search of width K extends hypotheses as `search` does, but stops later: at least 2 K hypotheses must have ended, and
     the most likely candidate of some step must be among them. CTranslate2 does not support our length penalty, so it keeps the
-    2 K most likely hypotheses, and this class then ranks them as `search` does. The best translation may differ from that of
-    `search`, because a better hypothesis may end after `search` has stopped, and the one that `search` returns is lost if it
-    ends after CTranslate2 has stopped, or if 2 K others, including repetitions cut at the length limit, are likelier.
-    With n_best > 1, lower ranks differ more.
+    2 K most likely hypotheses, and this class then ranks them as `search` does. Their best translations may therefore differ.
+    CTranslate2 may find a better hypothesis, which ends after `search` has stopped. It may miss the one that `search` returns,
+    which may end even later, or be less likely than 2 K others, including repetitions cut at the length limit. With n_best > 1,
+    lower ranks differ more often.
 
     Raises InputError if CTranslate2 does not support the model or the beam, or is not installed."""
 

@@ -200,7 +200,7 @@ class Checkpoints(L.Callback):
         self.best: float | None = None
         self.trained = False
         self.seconds = 0.0  # time in training and validation, from the start of the run to the last checkpoint
-        self._began = 0.0  # `time.perf_counter() - _began` is this time up to now
+        self._began = 0.0  # such that `time.perf_counter() - _began` is the time in training and validation until now
         self._saved: int | None = None  # the step of the last checkpoint
         self._random: dict[str, Any] | None = None  # random states to restore before the next step
         self._batches_per_step = 0  # batches over all processes; 0 until training has begun

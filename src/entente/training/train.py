@@ -77,7 +77,7 @@ def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
             def create() -> Path:
                 proof = None
                 if prove:
-                    # A resumed run does not repeat the proof, so the proof must not change the random states.
+                    # A resumed run does not repeat this comparison, so it must leave the random number generators as they are.
                     with isolate_rng(), Task("comparing the ablation with the baseline before training"):
                         proof = prove(stored, data)
                 return run_directory.new_run_directory(root, name, stored, proof)

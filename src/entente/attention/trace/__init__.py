@@ -51,7 +51,8 @@ class Labels(NamedTuple):
 
 
 def decimals(value: float) -> str:
-    """Formats a number with DECIMALS decimals, or with an exponent from 1e6. An exact 0 and booleans have no decimals."""
+    """Formats a number with DECIMALS decimal places, or in scientific notation if its magnitude is at least 1e6. An exact 0 and
+    booleans have no decimal places."""
     if value == 0 or value is True:
         return str(int(value))
     if 1e6 <= abs(value) < math.inf:
