@@ -87,7 +87,7 @@ def test_a_checkpoint_without_languages_is_refused_in_one_line(folder: Path) -> 
     run = checkpoint.load(str(folder / "run"))
     assert run.languages == ("fr", "en")
     for data in (None, {}, {"src": "fr"}, {"src": "fr", "tgt": None}):
-        with pytest.raises(InputError, match=r"lacks data\.src or data\.tgt; give one"):
+        with pytest.raises(InputError, match=r"lacks data\.src or data\.tgt; give a checkpoint"):
             dataclasses.replace(run, config={"data": data}).summary()
 
 
