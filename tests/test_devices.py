@@ -142,6 +142,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+def test_two_processes_give_the_same_bits_again(whole: Path, tmp_path: Path) -> None:
+    run_to_end(train_command(tmp_path, "again", "trainer.devices=2"))
+    assert not differences(whole, tmp_path / "again")
+
+
+@pytest.mark.slow
 def test_two_processes_evaluate_as_one(whole: Path) -> None:
     shown = [str(ROOT / "scripts" / "evaluate.py"), f"checkpoint={whole}", "trust_data=true", "split=all"]
     run_to_end([sys.executable, *shown, f"output={whole / 'alone'}", "threads=1"])
@@ -164,7 +170,8 @@ def start_until_checkpoint(given: list[str], run: Path, step: int) -> tuple[subp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "rank"), [(signal.SIGTERM, 1), (signal.SIGKILL, 0)])
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_run_that_lost_a_process_or_was_stopped_resumes_to_the_same_bits(
     number: signal.Signals, rank: int, whole: Path, tmp_path: Path
 ) -> None:
