@@ -45,7 +45,7 @@ $(DEV): requirements-dev.txt $(READY)
 	@touch $@
 
 train: $(READY) ## Train and evaluate; ARGS="model=birnn seed=2" overrides settings
-	@$(BIN)/python scripts/train.py $(ARGS)
+	@$(BIN)/entente train $(ARGS)
 
 test: $(DEV) ## Run all tests except the slow ones
 	@$(BIN)/python -m pytest --numprocesses 2 -m "not slow" $(ARGS)

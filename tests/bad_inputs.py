@@ -26,12 +26,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from entente.__main__ import VERBS, run_verb
 from entente.checkpoint import ENTRY, read, write
 from entente.console import log
 from tiny import write_corpus
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "scripts"))  # appended, so that scripts/trace.py does not hide the standard module trace
+sys.path.append(str(ROOT / "scripts"))
 BEST = "run/checkpoints/best.ckpt"
 TRAIN, VALID = "data.train.src=train.fr data.train.tgt=train.en", "data.valid.src=valid.fr data.valid.tgt=valid.en"
 # These settings end training after two steps, in case a mistake goes unnoticed and training starts.
@@ -70,7 +71,7 @@ def arguments(command: str) -> list[str]:
 
 
 def run(command: str, folder: Path, stdin: bytes | None = b"") -> Result:
-    """Runs a command's script in this process, with `folder` as the working directory. Returns its exit code and output."""
+    """Runs a verb or a script in this process, with `folder` as the working directory. Returns its exit code and output."""
     name, *overrides = arguments(command)
     out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
     code: object = 0
@@ -83,7 +84,7 @@ def run(command: str, folder: Path, stdin: bytes | None = b"") -> Result:
         contextlib.redirect_stderr(err),
     ):
         try:
-            runpy.run_path(str(ROOT / "scripts" / f"{name}.py"), run_name="__main__")
+            run_verb(name) if name in VERBS else runpy.run_path(str(ROOT / "scripts" / f"{name}.py"), run_name="__main__")
         except SystemExit as ended:
             code = ended.code
     out.flush()
@@ -1151,14 +1152,14 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         r"output=in\.txt/lists: cannot be written \(Not a directory\); give another path",
     ),
     # The embedded corpus.
-    Case("a negative number of sentences", "show_corpus n=-1", "n=-1: give a whole number from 0 to 1000", real=True),
+    Case("a negative number of sentences", "corpus n=-1", "n=-1: give a whole number from 0 to 1000", real=True),
     Case(
         "an unknown split of the grammar",
-        "show_corpus split=tset",
+        "corpus split=tset",
         "split=tset: choose one of train, valid, test, test_long, test_compositional; did you mean test\\?",
         real=True,
     ),
-    Case("a word in place of a number", "show_corpus n=five", "n=five: give a whole number from 0 to 1000"),
+    Case("a word in place of a number", "corpus n=five", "n=five: give a whole number from 0 to 1000"),
 ]
 
 

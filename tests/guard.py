@@ -34,25 +34,25 @@ SENTENCES = 200
 
 
 class Commands:
-    """Runs the scripts of a checkout, with `folder` as the working directory."""
+    """Runs the commands of a checkout, with `folder` as the working directory."""
 
     def __init__(self, checkout: Path, folder: Path) -> None:
         self.checkout, self.folder = checkout, folder
 
-    def run(self, script: str, *arguments: str) -> None:
+    def run(self, verb: str, *arguments: str) -> None:
         path = os.pathsep.join([str(self.checkout / "src"), str(self.checkout / "tests")])
-        command = [sys.executable, str(self.checkout / script), *arguments]
-        print(f"  {script} {' '.join(arguments)}", flush=True)
+        command = [sys.executable, "-P", "-m", "entente", verb, *arguments]
+        print(f"  entente {verb} {' '.join(arguments)}", flush=True)
         done = subprocess.run(command, cwd=self.folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
         if done.returncode:
-            sys.exit(f"error: {script} ended with code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+            sys.exit(f"error: entente {verb} ended with code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
     def losses(self, model: str) -> list[str]:
         """Trains a model for STEPS steps, and returns the losses as hexadecimal floating-point numbers."""
         steps = [f"trainer.{key}={value}" for key, value in (("max_steps", STEPS), ("validate_every", STEPS), ("log_every", 1))]
         views = [f"views.{name}=0" for name in ("attention_every", "heads", "translations", "diagnosis")]
         chosen = [f"model={model}", "experiment=ablation_baseline", f"name={model}", "trainer.threads=2"]
-        self.run("scripts/train.py", *chosen, *steps, *views, "views.attention=false")
+        self.run("train", *chosen, *steps, *views, "views.attention=false")
         events = EventAccumulator(str(self.folder / "outputs" / model), size_guidance={"scalars": 0})
         events.Reload()
         losses = [float(event.value).hex() for event in events.Scalars("train/loss")]
@@ -60,7 +60,7 @@ class Commands:
         return losses
 
     def train(self) -> Path:
-        self.run("scripts/train.py", "name=main", "trainer.threads=2")
+        self.run("train", "name=main", "trainer.threads=2")
         return self.folder / "outputs" / "main"
 
     def translations(self, run: Path) -> dict[str, str]:
@@ -72,7 +72,7 @@ class Commands:
         for beam in (1, 5):
             output = self.folder / f"beam-{beam}.txt"
             where = [f"checkpoint={run}", f"input={source}", f"output={output}"]
-            self.run("scripts/translate.py", *where, f"search.beam={beam}", "search.n_best=1", "threads=2")
+            self.run("translate", *where, f"search.beam={beam}", "search.n_best=1", "threads=2")
             digests[f"beam {beam}"] = hashlib.sha256(output.read_bytes()).hexdigest()
         return digests
 

@@ -39,7 +39,6 @@ from entente.checkpoint import read
 from entente.training.run_directory import is_finished
 from tiny import SMALL, write_corpus
 
-ROOT = Path(__file__).parents[1]
 # Checkpoints are saved at steps 11, 22, 33 and 40, and the last three are averaged. Validation runs at steps 15, 30 and 40.
 SETTINGS = [
     "trainer.max_steps=40",
@@ -120,7 +119,7 @@ def points(run: Path) -> dict[str, list[tuple[int, Any]]]:
 
 
 def command(overrides: list[str]) -> list[str]:
-    return [sys.executable, str(ROOT / "scripts" / "train.py"), *overrides]
+    return [sys.executable, "-P", "-m", "entente", "train", *overrides]
 
 
 class Ended(NamedTuple):

@@ -20,7 +20,6 @@ from typing import IO, Any
 import pytest
 import torch
 import yaml
-from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -36,7 +35,6 @@ from entente.ablation.variants import without_debug_settings
 from entente.checkpoint import read
 from entente.commands.attention import Attention, picture_attention
 from entente.commands.evaluate import Evaluate, evaluate_checkpoint
-from entente.config.command_line import plain
 from entente.config.command_line import run as run_command
 from entente.data.module import TranslationData
 from entente.errors import InputError
@@ -44,7 +42,7 @@ from entente.models.attention import MultiHeadAttention
 from entente.training import settings as run_settings
 from entente.training.settings import RunSettings, add_defaults
 from entente.training.train import prepare_run, train
-from tiny import SMALL, write_corpus
+from tiny import SMALL, configuration, write_corpus
 from variants_table import line_that_reads, settings
 
 ROOT = Path(__file__).parents[1]
@@ -74,8 +72,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @cache
 def composed(*overrides: str) -> dict[str, Any]:
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        return add_defaults(plain(compose("train", list(overrides)))[0])
+    return add_defaults(configuration("train", overrides))
 
 
 @pytest.mark.parametrize(("trainer", "kept"), [("debug", ["views.attention_every=1000"]), ("default", None)])
@@ -392,7 +389,7 @@ def ablate(project: Path, base: list[str], monkeypatch: pytest.MonkeyPatch) -> A
 
 def start(project: Path, base: list[str], *overrides: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, str(ROOT / "scripts" / "ablate.py"), *arguments(base, *overrides)],
+        [sys.executable, "-P", "-m", "entente", "ablate", *arguments(base, *overrides)],
         cwd=project,
         text=True,
         stdout=subprocess.PIPE,
@@ -586,9 +583,15 @@ def test_hydras_own_multirun_trains_the_same_variants(base: list[str], tmp_path:
 
 
 @pytest.mark.slow
+def test_each_run_of_a_suite_can_use_several_processes(project: Path, base: list[str]) -> None:
+    finish(start(project, base, "suite=[baseline]", "name=two", "trainer.devices=2"))
+    assert states(project / "outputs" / "two") == {"baseline-seed1": "finished"}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
 def test_hydras_other_launchers_train_the_same_variants(base: list[str], tmp_path: Path, launcher: str) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "train.py"), *multirun(base, launcher)]
+    command = [sys.executable, "-P", "-m", "entente", "train", *multirun(base, launcher)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     check_multirun(tmp_path / "outputs")

@@ -7,20 +7,17 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
 from torch.nn import functional as F
 
-from entente.config.command_line import plain
 from entente.data.batches import Batch, collate
 from entente.data.tokenizer import PAD
 from entente.training.settings import RunSettings, add_defaults
 from entente.training.train import build_trainer, prepare_run
 from entente.training.translator import Translator
-from tiny import SMALL, write_corpus
+from tiny import SMALL, configuration, write_corpus
 
-CONFIGS = Path(__file__).parents[1] / "configs"
 ACCUMULATE, STEPS = 3, 5
 
 
@@ -67,9 +64,7 @@ def test_the_gradient_and_the_loss_shown_are_those_of_one_batch_of_all_sentences
         "data.batch.max_tokens=600",
         "optim.label_smoothing=0.2",
     ]
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = add_defaults(plain(compose("train", overrides))[0])
-    settings = RunSettings.of(config)
+    settings = RunSettings.of(add_defaults(configuration("train", overrides)))
     data, translator = prepare_run(settings)
     per_epoch = data.train_dataloader().batches_per_epoch
     assert per_epoch < ACCUMULATE * STEPS and per_epoch % ACCUMULATE  # some steps span two epochs

@@ -33,7 +33,7 @@ GRAMMAR_USERS = {"entente_grammar", "data", "commands", "scripts"}
 
 
 def modules() -> list[tuple[str, Path]]:
-    """Returns the name and file of each module. Names omit the prefix `entente.`, as in models.attention or scripts.train."""
+    """Returns the name and file of each module. Names omit the prefix `entente.`, as in models.attention or scripts.schema."""
     found = [(path.relative_to(PACKAGE), path) for path in PACKAGE.rglob("*.py")]
     found += [(path.relative_to(ROOT / "src"), path) for path in (ROOT / "src" / "entente_grammar").rglob("*.py")]
     found += [(path.relative_to(ROOT), path) for path in (ROOT / "scripts").rglob("*.py")]
@@ -88,7 +88,7 @@ def test_each_module_imports_only_what_it_may(module: str, path: Path) -> None:
 
 
 def test_modules_of_every_kind_are_found() -> None:
-    names = {"checkpoint", "models.attention", "models.__init__", "data.module", "entente_grammar.clause", "scripts.train"}
+    names = {"checkpoint", "models.attention", "models.__init__", "data.module", "entente_grammar.clause", "scripts.schema"}
     assert names <= dict(modules()).keys()
 
 
@@ -139,7 +139,7 @@ def test_every_mutant_changes_one_place_and_names_tests_that_exist() -> None:
         ("checkpoint", "from hydra.utils import instantiate"),
         ("training.translator", "import entente.commands.evaluate"),
         ("training.train", "import hydra"),
-        ("config.command_line", "import scripts.train\nfrom entente import scripts"),
+        ("config.command_line", "import scripts.schema\nfrom entente import scripts"),
         ("no_layer", "import math"),
         ("entente_grammar.corpus", "from entente.errors import InputError"),
         ("entente_grammar.clause", "import torch"),
@@ -167,7 +167,7 @@ def test_a_forbidden_import_is_found(module: str, source: str) -> None:
         ("training.translator", "import lightning as L\nfrom entente.evaluation import scores"),
         ("entente_grammar.corpus", "import random\nfrom entente_grammar.draft import Draft\nfrom sacrebleu import corpus_bleu"),
         ("data.corpora", "from entente_grammar import splits"),
-        ("scripts.train", "import hydra\nfrom entente.config.command_line import run"),
+        ("scripts.schema", "import hydra\nfrom entente.config.command_line import run"),
     ],
 )
 def test_an_allowed_import_is_accepted(module: str, source: str) -> None:

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from conftest import BOS, LENGTHS, PAD, T, small, sources
-from entente.fast.recurrent import gru_step
-from entente.models import BiRNN, Seq2Seq, Transformer
+from entente.models import Seq2Seq, Transformer
 from entente.models.attention import AdditiveAttention, AttentionWeights, MultiHeadAttention, SoftmaxOver, dot_product_scores
 from entente.models.seq2seq import causal_mask
 from entente.models.transformer import DecoderBlock, EncoderBlock, sinusoids
@@ -164,49 +163,6 @@ def test_additive_attention_equals_the_scalars_of_bahdanau_2015_appendix_a_1_2()
             alpha = [math.exp(e_ij) / sum(map(math.exp, e)) for e_ij in e]
             c = [sum(alpha[j] * h[b, j, m].item() for j in range(LENGTHS[b])) for m in range(n_source)]
             close(contexts[b, i], torch.tensor(c, dtype=torch.float64))
-
-
-def test_a_gru_step_equals_torchs_cell() -> None:
-    cell = nn.GRUCell(7, 5).double()
-    disturb(cell)
-    x, hidden = normal(B, 7, seed=1), normal(B, 5, seed=2)
-    gates = F.linear(x, cell.weight_ih, cell.bias_ih)
-    close(gru_step(gates, F.linear(hidden, cell.weight_hh, cell.bias_hh), (hidden,))[0], cell(x, hidden))
-
-
-def test_the_birnns_decoder_equals_torchs_cell_run_step_by_step(src: Tensor, tgt: Tensor) -> None:
-    model = small("birnn", spread=0.3)
-    assert isinstance(model, BiRNN)
-    state = model.encode(src)
-    actual, after = model.decode(tgt, state)
-    (hidden,) = state.written
-    for t in range(T):
-        embedded = model.tgt_embedding(tgt[:, t])
-        context = model.attention(hidden[:, None], state.source.memory, REAL[:, None, :])[:, 0]  # query: the previous state
-        hidden = model.cell(torch.cat([embedded, context], dim=-1), hidden)
-        readout = model.readout(torch.cat([hidden, embedded, context], dim=-1))
-        close(actual[:, t], torch.maximum(readout[:, 0::2], readout[:, 1::2]))  # maxout over pairs (appendix A.2.2)
-    close(after.written[0], hidden)
-
-
-def test_the_birnns_encoder_reads_each_sentence_from_both_ends(src: Tensor) -> None:
-    model = small("birnn", spread=0.3)
-    assert isinstance(model, BiRNN)
-    state = model.encode(src)
-    forward, backward = nn.GRUCell(17, 19).double(), nn.GRUCell(17, 19).double()
-    weights = model.encoder.state_dict()
-    forward.load_state_dict({n: weights[f"{n}_l0"] for n in forward.state_dict()})
-    backward.load_state_dict({n: weights[f"{n}_l0_reverse"] for n in backward.state_dict()})
-    for b, length in enumerate(LENGTHS):
-        x = model.src_embedding(src[b, :length])
-        right = left = torch.zeros(19, dtype=torch.float64)
-        for j in range(length):
-            right = forward(x[j], right)
-            close(state.source.memory.value[b, j, :19], right)
-        for j in reversed(range(length)):
-            left = backward(x[j], left)
-            close(state.source.memory.value[b, j, 19:], left)
-        close(state.written[0][b], torch.tanh(model.first_hidden(left)))  # left is now the state at the first token
 
 
 @pytest.mark.parametrize("d_model", [1, 7, 12])

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from bad_inputs import BEST, CASES, ROOT, WORDS, Case, Result, arguments, content, prepare, run, spoil_files
+from entente.__main__ import VERBS
 from entente.checkpoint import read, write
 
 
@@ -31,7 +32,8 @@ def folder(base: Path, tmp_path: Path) -> Path:
 
 def run_in_a_process(command: str, folder: Path, stdin: bytes | None = b"") -> Result:
     name, *overrides = arguments(command)
-    line = [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *overrides]
+    program = ["-P", "-m", "entente", name] if name in VERBS else [str(ROOT / "scripts" / f"{name}.py")]
+    line = [sys.executable, *program, *overrides]
     done = subprocess.run(line, cwd=folder, input=stdin, capture_output=True, check=False)
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 

@@ -110,7 +110,8 @@ def test_an_epoch_is_sorted_by_length_then_at_random_and_its_batches_are_shuffle
             expected.append([])
         expected[-1].append(i)
     expected = [expected[i] for i in generator.permutation(len(expected))]
-    assert rows_of_epoch(TrainingBatches(src, tgt, max_tokens, seed, weights=weights), n) == expected
+    batches = TrainingBatches(src, tgt, max_tokens, seed, weights=weights)
+    assert rows_of_epoch(batches, n) == expected and batches.batches_per_epoch == len(expected)
 
 
 def test_the_order_of_an_epoch_takes_four_bytes_a_pair() -> None:
@@ -175,9 +176,7 @@ def test_processes_deal_out_the_batches_of_one_process_in_turn(processes: int) -
     src, tgt = random_rows(seed=7, pairs=61)
 
     def batches(accumulate: int, rank: int = 0, processes: int = 1) -> TrainingBatches:
-        found = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11, accumulate=accumulate)
-        found.shard(rank, processes)
-        return found
+        return TrainingBatches(Rows(src), Rows(tgt), 103, 11, accumulate, rank=rank, processes=processes)
 
     expected = list(itertools.islice(batches(5 * processes), 35 * processes))
     dealt = [batches(5, rank, processes) for rank in range(processes)]
@@ -195,20 +194,6 @@ def test_epochs_follow_each_other() -> None:
     batches = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11)
     expected = [rows for n in (0, 1, 2) for rows in rows_of_epoch(batches, n)]
     assert [batch.index.tolist() for batch in itertools.islice(batches, len(expected))] == expected
-
-
-@settings(max_examples=61, deadline=None)
-@given(lengths=lengths, weight=st.lists(st.integers(1, 3), min_size=61, max_size=61), n=st.integers(0, 3))
-def test_an_epoch_holds_every_pair_as_often_as_its_weight(lengths: list[tuple[int, int]], weight: list[int], n: int) -> None:
-    src, tgt = Rows(rows([a for a, _ in lengths])), Rows(rows([b for _, b in lengths]))
-    weights = np.array(weight[: len(lengths)], np.int16)
-    batches = TrainingBatches(src, tgt, 23, seed=3, weights=weights)
-    epoch = batches.epoch(n)
-    assert len(epoch) == batches.batches_per_epoch
-    assert sorted(itertools.chain(*epoch)) == [row for row, times in enumerate(weights) for _ in range(times)]
-    assert all(max(batch.src.numel(), batch.tgt.numel()) <= 23 for batch in map(batches.batch, epoch))
-    plain, once = TrainingBatches(src, tgt, 23, 3), TrainingBatches(src, tgt, 23, 3, weights=np.ones(len(lengths), np.int16))
-    assert rows_of_epoch(once, n) == rows_of_epoch(plain, n)
 
 
 def test_collate_pads_on_the_right() -> None:
@@ -292,14 +277,6 @@ def test_batches_hold_the_encoded_corpus(data: TranslationData) -> None:
                 assert data.vocabulary.tgt.decode(target.tolist()) == data.pairs(name)[row]["tgt"]
     with pytest.raises(InputError, match="this corpus has train, valid, test, other"):
         data.corpus.split("dev")
-
-
-def test_overfit_uses_one_batch_for_every_split(data: TranslationData) -> None:
-    one = TranslationData(data.corpus, data.vocabulary, max_tokens=307, seed=5, overfit=True)
-    expected = sorted(data.pairs("train").select(data.train_dataloader().epoch(0)[0])["src"])
-    assert one.train_dataloader().batches_per_epoch == 1
-    for name in ("train", "valid", "test", "other"):
-        assert sorted(one.pairs(name)["src"]) == expected
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])

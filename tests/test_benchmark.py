@@ -23,9 +23,8 @@ from benchmark.cases import Bench
 from benchmark.contestants.ours import forbid_end, pairs_to_decode
 from benchmark.operations import linear_layers, training_operations
 from benchmark.parts import BATCH_EVENT, PARTS, Profile
-from benchmark.picture import picture
-from benchmark.report import benchmark, remarks
-from benchmark.results import Result, Spread, case_result, ratios
+from benchmark.report import benchmark, picture, remarks
+from benchmark.results import Result, Spread, case_result
 from benchmark.settings import Benchmark, check
 from benchmark.turns import OURS, Contestant, Measured, in_turn
 from entente.checkpoint import Run
@@ -116,18 +115,13 @@ def bursts(*seconds: float, tokens: int = 6) -> Measured:
     return Measured({}, bursts=[{"seconds": s, "tokens": tokens, "peak_mb": 10 * s} for s in seconds])
 
 
-def test_ratios_compare_the_bursts_of_a_round() -> None:
-    assert ratios([6.0, 3.0, 1.0], [3.0, 3.0, 4.0]) == [2.0, 1.0, 0.25]
-    assert Spread.of([2.0, 1.0, 0.25]) == Spread(1.0, 0.25, 2.0)
-
-
 def test_a_case_has_medians_ratios_and_peaks() -> None:
-    """The ratios are 2, 1 and 2 if our measurements take 1, 2 and 3 seconds, and another program's take 2, 2 and 6 seconds."""
+    """The ratios are 2, 0.5 and 2 if our bursts take 1, 2 and 3 seconds, and another program's take 2, 1 and 6 seconds."""
     missing = Measured({}, left_out="not installed")
-    result = case_result("transformer", "tokens/s", {OURS: bursts(1, 2, 3), "it": bursts(2, 2, 6), "none": missing})
+    result = case_result("transformer", "tokens/s", {OURS: bursts(1, 2, 3), "it": bursts(2, 1, 6), "none": missing})
     ours, it = result.rows
     assert ours.figure == Spread(3, 2, 6) and ours.ratio is None and ours.peak_mb == 30
-    assert it.figure == Spread(3, 1, 3) and it.ratio == Spread(2, 1, 2)
+    assert it.figure == Spread(3, 1, 6) and it.ratio == Spread(2, 0.5, 2)
     assert result.left_out == {"none": "not installed"}
     assert remarks(result) == ["transformer: left out none: not installed"]
 

@@ -74,7 +74,7 @@ def fit(module: Translator, path: Path, *chosen: L.Callback, **options: Any) -> 
         num_sanity_val_steps=0,
         enable_checkpointing=False,
         enable_model_summary=False,
-        enable_progress_bar=any(isinstance(c, TrainingProgress) for c in chosen),
+        enable_progress_bar=False,
         **options,
     )
     trainer.fit(module, datamodule=TranslationData(Corpus("tiny", split, split, {}), module.vocabulary, 60, 1))

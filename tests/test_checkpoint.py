@@ -51,6 +51,14 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize(("part", "line"), [("text", "validation text has changed"), ("vocabulary", "its vocabulary differs")])
+def test_a_checkpoint_of_another_text_or_vocabulary_is_refused(part: str, line: str, saved: Path) -> None:
+    stored = read(saved)[ENTRY]
+    checkpoint.refuse_other_text(saved, stored, stored)
+    with pytest.raises(InputError, match=rf"saved\.ckpt: .*{line}"):
+        checkpoint.refuse_other_text(saved, stored, {**stored, part: "other"})
+
+
 @pytest.mark.parametrize("name", sorted(MODEL))
 def test_what_was_written_is_read(name: str, tmp_path: Path) -> None:
     path = tmp_path / "a.ckpt"

@@ -91,7 +91,7 @@ def write_suite(root: Path, runs: Mapping[str, dict[str, Any] | None], states: M
             write_run(root / name, int(name.rpartition("seed")[2]), **arguments)
     variants = list(dict.fromkeys(name.rpartition("-seed")[0] for name in runs))
     seeds = sorted({int(name.rpartition("seed")[2]) for name in runs})
-    plan = {"variants": variants, "seeds": seeds, "overrides": [], "commands": ["python scripts/ablate.py suite=<small>"]}
+    plan = {"variants": variants, "seeds": seeds, "overrides": [], "commands": ["entente ablate suite=<small>"]}
     (root / "suite.yaml").write_text(yaml.safe_dump(plan, sort_keys=False))
     said = {name: {"state": state, "message": f"it {state}"} for name, state in (states or {}).items()}
     write_json(root / "status.json", said)
@@ -543,7 +543,7 @@ def test_the_page_of_34_variants_is_smaller_than_a_megabyte(tmp_path: Path) -> N
 
 
 def test_the_command_takes_a_directory_and_writes_three_files(root: Path, comparison: Comparison, tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "compare.py"), str(root)]
+    command = [sys.executable, "-P", "-m", "entente", "compare", str(root)]
     command += [f"output={tmp_path / 'out'}", f"samples={SAMPLES}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stderr == "" and done.stdout.splitlines()[-1] == str(tmp_path / "out" / "comparison.html")

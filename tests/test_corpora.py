@@ -89,17 +89,9 @@ GZ = gzip.compress(b"un\ndeux\ntrois\n" * 97, mtime=0)
 @pytest.mark.parametrize(
     ("src", "message"),
     [
-        (b"", "bad.fr: the file is empty$"),
         (gzip.compress(b"", mtime=0), "bad.fr: the file is empty$"),
-        (
-            b"a\nb\n",
-            r"bad.en has more lines \(3\) than .*bad.fr \(2\): "
-            "each line must be the translation of the same line in the other file$",
-        ),
         (b"\n \n\t", "bad.fr and .*bad.en: no sentence pair is left after dropping empty, over-long and uneven ones$"),
-        ("un\nété\nb".encode("latin-1"), "bad.fr, line 2: not UTF-8 text; "),
         (b"\xef\xbb\xbfa\n\xff\nc", "bad.fr, line 2: not UTF-8 text; "),
-        ("a\nb\nc".encode("utf-16"), "bad.fr, line 1: not UTF-8 text; "),
         (gzip.compress(b"a\nb\n\xe9", mtime=0), "bad.fr, line 3: not UTF-8 text; "),
         *[(GZ[:n], "bad.fr: damaged or truncated gzip file") for n in (2, 3, 7, 11, len(GZ) - 9, len(GZ) - 1)],
         (GZ[:23] + b"?" + GZ[24:], "bad.fr: damaged or truncated gzip file"),

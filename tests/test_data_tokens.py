@@ -44,7 +44,8 @@ def vocabulary(pairs: Dataset) -> Vocabulary:
 
 @pytest.fixture
 def data(pairs: Dataset, vocabulary: Vocabulary) -> TranslationData:
-    corpus = Corpus("numbers", pairs, pairs.select(range(7)), {"test": pairs.select(range(5, 19))})
+    tests = {"test": pairs.select(range(5, 19)), "other": pairs.select(range(3))}
+    corpus = Corpus("numbers", pairs, pairs.select(range(7)), tests)
     return TranslationData(corpus, vocabulary, max_tokens=211, seed=3, eval_max_tokens=97)
 
 
@@ -74,12 +75,13 @@ def test_ids_are_those_of_the_vocabulary_and_are_computed_once(data: Translation
     assert {name: lists(data.ids(name)) for name in splits} == expected
 
 
-def test_overfitting_has_ids_of_its_own(data: TranslationData) -> None:
+def test_overfitting_reads_one_batch_in_place_of_every_split(data: TranslationData) -> None:
     one = TranslationData(data.corpus, data.vocabulary, max_tokens=211, seed=3, overfit=True)
     chosen = data.train_dataloader().epoch(0)[0]
-    src = data.ids("train")[0]
-    assert 1 < len(chosen) < len(src)
-    for name in ("train", "valid", "test"):
+    pairs, src = data.pairs("train").select(chosen)[:], data.ids("train")[0]
+    assert 1 < len(chosen) < len(src) and one.train_dataloader().batches_per_epoch == 1
+    for name in ("train", "valid", "test", "other"):
+        assert one.pairs(name)[:] == pairs
         assert lists(one.ids(name))[0] == [src[row].tolist() for row in chosen]
 
 

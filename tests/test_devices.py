@@ -16,19 +16,16 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from torch import Tensor, nn
 
 from entente.checkpoint import read
-from entente.config.command_line import plain
 from entente.training import processes
 from entente.training.optimiser import Optim
 from entente.training.settings import RunSettings, add_defaults
 from entente.training.train import build_trainer, prepare_run
 from interruptions import children, command, differences
-from tiny import SMALL, write_corpus
+from tiny import SMALL, configuration, write_corpus
 
-ROOT = Path(__file__).parents[1]
 STEPS = 20
 SETTINGS = [
     "trainer.accelerator=cpu",
@@ -89,8 +86,7 @@ def settings_of(model: str, folder: Path, devices: int, accumulate: int) -> RunS
         f"trainer.devices={devices}",
         f"trainer.accumulate={accumulate}",
     ]
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        return RunSettings.of(add_defaults(plain(compose("train", overrides))[0]))
+    return RunSettings.of(add_defaults(configuration("train", overrides)))
 
 
 def record(folder: Path, devices: int, accumulate: int) -> dict[str, list[list[Any]]]:
@@ -149,7 +145,7 @@ def test_two_processes_give_the_same_bits_again(whole: Path, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_two_processes_evaluate_as_one(whole: Path) -> None:
-    shown = [str(ROOT / "scripts" / "evaluate.py"), f"checkpoint={whole}", "trust_data=true", "split=all"]
+    shown = ["-m", "entente", "evaluate", f"checkpoint={whole}", "trust_data=true", "split=all"]
     run_to_end([sys.executable, *shown, f"output={whole / 'alone'}", "threads=1"])
     assert json.loads((whole / "alone" / "metrics.json").read_text()) == json.loads((whole / "metrics.json").read_text())
 

@@ -266,15 +266,6 @@ def test_a_subclass_or_a_changed_layer_is_not_fused() -> None:
     assert not is_standard(narrower)
 
 
-def test_the_fused_kernel_drops_as_many_weights_as_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    rates: list[float] = []
-    monkeypatch.setattr(fast, "UNFUSED_DEVICES", set())
-    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda q, *_, dropout_p: rates.append(dropout_p) or q)
-    layer, x = attach(MultiHeadAttention(12, 3, dropout=0.25)), torch.randn(5, 7, 12)
-    layer(x, layer.project(x), None)
-    assert rates == [0.25]
-
-
 # The BiRNN's loops
 
 
@@ -326,15 +317,6 @@ def test_a_model_with_its_fast_implementations_equals_the_plain_one(
     for actual, expected in zip(*results, strict=True):
         close(actual, expected)
     assert {path: id(parameter) for path, parameter in model.named_parameters()} == before
-
-
-def test_the_loss_reaches_all_parameters(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:
-    """The blockwise loss gives every parameter a gradient, including the weights of the output projection."""
-    model.train()
-    nn.Module.zero_grad(model)
-    hidden = model(src, tgt[:, :-1]).flatten(0, 1)
-    projected_cross_entropy(hidden, model.output.weight, tgt[:, 1:].flatten(), 0.1).smoothed.backward()
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
 
 
 def replaced_methods(model: nn.Module) -> set[tuple[str, str]]:

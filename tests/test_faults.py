@@ -180,7 +180,7 @@ TRANSLATE = "translate checkpoint=run input=in.txt accelerator=cpu"
 
 def shell_command(command: str) -> str:
     name, *overrides = arguments(command)
-    return shlex.join([sys.executable, str(ROOT / "scripts" / f"{name}.py"), *overrides])
+    return shlex.join([sys.executable, "-P", "-m", "entente", name, *overrides])
 
 
 def run_in_shell(line: str, folder: Path, **variables: str) -> Result:
@@ -232,7 +232,7 @@ def test_files_are_in_utf8_on_any_terminal(command: str, written: str, lines: in
 
 @pytest.mark.slow
 def test_the_corpus_is_shown_on_a_terminal_that_lacks_its_letters(tmp_path: Path) -> None:
-    done = run_in_shell(shell_command("show_corpus n=2"), tmp_path, **ASCII)
+    done = run_in_shell(shell_command("corpus n=2"), tmp_path, **ASCII)
     assert (done.code, done.err) == (0, "") and done.out
 
 

@@ -637,7 +637,7 @@ def test_the_usual_french_has_the_same_english() -> None:
     assert usual_french(friend).startswith("Ma voisine " if gender_shown else "Mon voisin ")
 
 
-# Output of show_corpus.py --------------------------------------------------------------------------------------------
+# Output of entente corpus --------------------------------------------------------------------------------------------
 
 
 def test_the_matrix_of_a_pair_shows_its_links() -> None:

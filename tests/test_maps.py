@@ -12,11 +12,10 @@ from matplotlib._pylab_helpers import Gcf
 from matplotlib.colors import to_rgba
 from torch import Tensor, nn
 
-from entente.attention.draw import LINK_COLOR, NOT_AS_DECODED, draw, draw_heads, draw_pair, piece_label
+from entente.attention.draw import LINK_COLOR, NOT_AS_DECODED, draw, draw_heads, draw_pair
 from entente.attention.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, kind_of, record, record_batch
 from entente.data.tokenizer import BOS, PAD, Tokenizer, Vocabulary
 from entente.models import BiRNN, Seq2Seq, Transformer
-from entente.models.attention import AttentionWeights
 
 LAYERS, HEADS, D = 3, 2, 12
 FRENCH = ["Le chat noir dort.", "Jane visite l'Afrique en septembre.", "Il a faim."]
@@ -35,23 +34,18 @@ def ids(vocabulary: Vocabulary) -> tuple[list[list[int]], list[list[int]]]:
     return vocabulary.encode_src(FRENCH), vocabulary.tgt.encode_all(ENGLISH)
 
 
-def build(name: str, vocabulary: Vocabulary, dropout: float = 0.3, attention_dropout: float = 0.0, **changes: Any) -> Seq2Seq:
+def build(name: str, vocabulary: Vocabulary, **changes: Any) -> Seq2Seq:
     common = (len(vocabulary.src), len(vocabulary.tgt), False, PAD, 7)
     model: Seq2Seq
     if name == "transformer":
-        model = Transformer(*common, D, HEADS, LAYERS, 20, dropout, attention_dropout, **changes)
+        model = Transformer(*common, D, HEADS, LAYERS, 20, dropout=0.3, attention_dropout=0.3, **changes)
     else:
-        model = BiRNN(*common, D, 10, 14, dropout)
+        model = BiRNN(*common, D, 10, 14, dropout=0.3)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():  # large weights, as after training, because untrained attention is nearly uniform
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.8)
     return model
-
-
-@pytest.fixture(params=["transformer", "birnn"])
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def hooks(model: nn.Module) -> int:
@@ -81,20 +75,6 @@ def test_rows_are_distributions_and_the_future_is_exactly_zero(name: str, vocabu
             assert map.weights.std(-1).max() > 0.05, "uniform weights would hide mistakes"
             if map.kind == DECODER:
                 assert (map.weights.triu(1) == 0).all() and (map.weights.tril() > 0).any()
-
-
-def test_the_columns_cut_off_are_padding_and_exactly_zero(name: str, vocabulary: Vocabulary, ids: Any) -> None:
-    model, seen = build(name, vocabulary), []
-    paths = [path for path, module in model.named_modules() if isinstance(module, AttentionWeights)]
-    for path in paths:
-        if kind_of(path) != DECODER:
-            model.get_submodule(path).register_forward_hook(lambda module, inputs, out: seen.append(out))
-    record_batch(model, vocabulary, *ids)
-    for n, row in enumerate(ids[0]):
-        for weights in seen:
-            assert weights.shape[-1] == max(map(len, ids[0]))
-            assert (weights[n, ..., len(row) :] == 0).all()
-            assert torch.allclose(weights[n, ..., : len(row)].sum(-1), torch.ones(()), atol=1e-6)
 
 
 def test_weights_equal_those_recomputed_from_the_parameters(name: str, vocabulary: Vocabulary, ids: Any) -> None:
@@ -136,17 +116,6 @@ def test_a_batch_equals_its_sentences(name: str, vocabulary: Vocabulary, ids: An
         for one, other in zip(together, record(model, vocabulary, src, tgt), strict=True):
             assert (one.kind, one.rows, one.columns) == (other.kind, other.rows, other.columns)
             assert torch.allclose(one.weights, other.weights, atol=1e-6)
-
-
-def test_weights_are_recorded_before_dropout(vocabulary: Vocabulary, ids: Any) -> None:
-    plain, dropping = (build("transformer", vocabulary, attention_dropout=p) for p in (0.0, 0.5))
-    for one, other in zip(*(record(m.train(), vocabulary, ids[0][1], ids[1][1]) for m in (plain, dropping)), strict=True):
-        assert one.kind == other.kind and torch.equal(one.weights, other.weights)
-    dropping.train()
-    for module in dropping.modules():  # now `record` cannot turn dropout off, so the weights must differ
-        module.eval = lambda module=module: module  # type: ignore[method-assign]
-    changed = record(dropping, vocabulary, ids[0][1], ids[1][1])
-    assert not torch.equal(changed[0].weights, record(plain, vocabulary, ids[0][1], ids[1][1])[0].weights)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -231,29 +200,6 @@ def test_a_map_that_decoding_does_not_use_is_marked(
             assert (NOT_AS_DECODED in " ".join(" ".join(t.get_text() for t in texts(figure)).split())) == (not map.as_decoded)
 
 
-def test_fused_attention_uses_the_recorded_weights(vocabulary: Vocabulary, ids: Any) -> None:
-    """If the values are the identity matrix, torch's fused kernel returns its weights, which equal the recorded ones."""
-    model = build("transformer", vocabulary)
-    seen: dict[str, Any] = {}
-    for path, module in model.named_modules():
-        if path.endswith("attention.score"):
-            module.register_forward_pre_hook(lambda module, inputs, path=path: seen.update({path: inputs}))
-    maps = {map.kind: map for map in record_batch(model, vocabulary, [ids[0][1]], [ids[1][1]])[0]}
-    for path, (query, key, mask) in seen.items():
-        identity = torch.eye(key.size(-2)).expand(*key.shape[:2], -1, -1)
-        fused = nn.functional.scaled_dot_product_attention(query, key, identity, attn_mask=mask)[0]
-        map = maps[kind_of(path.replace("score", "weights"))]
-        assert torch.allclose(map.weights[int(path.split(".")[1])], fused, atol=1e-5)
-    assert len(seen) == 3 * LAYERS
-
-
-def test_a_compiled_model_is_recorded_uncompiled(vocabulary: Vocabulary, ids: Any) -> None:
-    model = build("transformer", vocabulary)
-    compiled: Any = torch.compile(model, backend="eager")
-    for one, other in zip(*(record(m, vocabulary, ids[0][0], ids[1][0]) for m in (model, compiled)), strict=True):
-        assert one.kind == other.kind and torch.equal(one.weights, other.weights)
-
-
 def test_kinds_by_path() -> None:
     assert kind_of("decoder.11.cross_attention.weights") == CROSS
     assert kind_of("decoder.0.self_attention.weights") == DECODER
@@ -302,7 +248,7 @@ def test_every_layer_and_head_is_drawn_under_its_labels(tmp_path: Any) -> None:
     for head in range(4):
         left, right, bottom, _ = places[8 + head]
         labels_below = [t for t in texts(figure, rotation=90) if left < t.get_position()[0] < right]
-        assert [t.get_text() for t in labels_below] == [piece_label(piece) for piece in columns]
+        assert [t.get_text() for t in labels_below] == [piece.replace("▁", "·") for piece in columns]
         assert all(t.get_position()[1] > bottom for t in labels_below)
         assert labels_below[0].get_position()[0] == pytest.approx(left + 0.1 * (right - left))
     figure.savefig(tmp_path / "map.png")
@@ -366,7 +312,6 @@ def test_odd_pieces_are_drawn_without_a_warning(piece: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         draw(fake(CROSS, 2, 2, [piece, "b"], ["c", piece, piece]), f"{piece} → {piece}").canvas.draw()  # type: ignore[attr-defined]
-    assert piece_label("œÉ’«…") == "œÉ’«…"
 
 
 def test_pair_shows_the_chosen_attention_of_each_model() -> None:

@@ -48,7 +48,7 @@ main()
 
 @pytest.mark.slow
 def test_a_new_model_is_trained_and_translates(checkout: Path) -> None:
-    places = {"PYTHONPATH": str(checkout / "src"), "ENTENTE_CONFIGS": str(checkout / "configs"), "OMP_NUM_THREADS": "1"}
+    places = {"PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1"}
     settings = ["model=mean", "name=new", "trainer=debug", "trainer.suffix=''", "search.beam=3", *write_corpus(checkout)]
     command = [sys.executable, "-c", PROGRAM, "train", *settings]
     subprocess.run(command, cwd=checkout, env={**os.environ, **places}, check=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bad_inputs import ROOT, prepare
+from bad_inputs import prepare
 from entente import checkpoint
 from entente.checkpoint import ENTRY, read, write
 from entente.data import words
@@ -32,7 +32,7 @@ def type_keys(folder: Path, *keys: str) -> str:
     """Starts the prompt in a pseudo-terminal, types an item of `keys` each time it shows "fr> ", and returns everything that
     the terminal shows."""
     terminal, its_side = pty.openpty()
-    command = [sys.executable, str(ROOT / "scripts" / "translate.py"), "checkpoint=run", "accelerator=cpu"]
+    command = [sys.executable, "-P", "-m", "entente", "translate", "checkpoint=run", "accelerator=cpu"]
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, cwd=folder, env=env, stdin=its_side, stdout=its_side, stderr=its_side)
     os.close(its_side)

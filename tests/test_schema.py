@@ -294,16 +294,6 @@ def test_a_missing_setting_of_a_corpus_has_its_default() -> None:
     assert (data["src"], data["tgt"], data["seed"], data["tokenizer"], data["batch"]) == ("en", "en", 1, {}, {})
 
 
-def test_a_resumed_run_keeps_the_old_meaning_of_a_setting_that_it_did_not_store() -> None:
-    stored = {"optim": {"lr": 0.1}, "resume": "outputs/run"}
-    assert add_defaults(stored)["optim"]["decay_from"] == 0
-    assert (
-        add_defaults({**stored, "resume": None})["optim"]["decay_from"]
-        == add_defaults({**stored, "resume": "auto"})["optim"]["decay_from"]
-        == 200
-    )
-
-
 @pytest.mark.parametrize(
     ("target", "values", "line"),
     [

@@ -17,14 +17,12 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from PIL import Image
 from playwright.sync_api import Locator, Page
 from torch.utils.tensorboard import SummaryWriter
 
 from browser import executable, new_page
 from entente.attention.record import CROSS, DECODER, ENCODER, AttentionMap
-from entente.config.command_line import plain
 from entente.data.tokenizer import PAD, Tokenizer, Vocabulary
 from entente.decoding.search import Search
 from entente.models import Transformer
@@ -32,7 +30,7 @@ from entente.training import views
 from entente.training.train import train
 from entente.training.translator import Optim, Translator
 from entente.training.views import attention_images
-from tiny import SMALL, write_corpus
+from tiny import SMALL, configuration, write_corpus
 
 MAKEFILE = Path(__file__).parents[1] / "Makefile"
 IMAGES = 13  # more than the 10 images per tag that TensorBoard keeps by default
@@ -224,11 +222,9 @@ def test_a_browser_shows_the_maps_with_legible_tokens(drawn: dict[str, Drawn], t
 @pytest.fixture
 def two_runs(tmp_path: Path) -> set[str]:
     """Trains a baseline and an ablation as `make train` does, but with small models, and returns the names of the runs."""
-    root, configs = tmp_path / "outputs", str(MAKEFILE.parent / "configs")
-    small = [*write_corpus(tmp_path), f"output_dir={root}", *SMALL["transformer"], "trainer.accelerator=cpu"]
+    small = [*write_corpus(tmp_path), f"output_dir={tmp_path}/outputs", *SMALL["transformer"], "trainer.accelerator=cpu"]
     small += ["trainer.max_steps=4", "trainer.log_every=1", "search.length_factor=0.5", "views.attention=false"]
-    with initialize_config_dir(configs, version_base="1.3"):
-        return {train(plain(compose("train", [*small, f"ablation={name}"]))[0]).name for name in ABLATIONS}
+    return {train(configuration("train", [*small, f"ablation={name}"])).name for name in ABLATIONS}
 
 
 def test_a_browser_compares_two_ordinary_runs(two_runs: set[str], tmp_path: Path) -> None:

@@ -477,12 +477,6 @@ def test_a_value_that_was_not_captured_is_an_error(kind: str, name: str, batch: 
             trace_of(other, batch, kind)
 
 
-def test_a_compiled_model_is_traced_uncompiled(batch: Batch) -> None:
-    model = small("transformer", spread=0.3)
-    compiled: Any = SimpleNamespace(_orig_mod=model)  # torch.compile adds this attribute; test_maps.py really compiles a model
-    assert markdown_of(model, batch, "cross") == markdown_of(compiled, batch, "cross")
-
-
 @pytest.mark.parametrize(
     ("name", "changes", "choice", "line"),
     [

@@ -4,10 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import hydra
 import pytest
 import torch
-from omegaconf import OmegaConf
 
 import entente
 from entente.config.schema import fill
@@ -20,9 +18,8 @@ from entente.errors import InputError
 from entente.evaluation import evaluate
 from entente.training.settings import add_defaults
 from entente.training.train import train
-from tiny import SMALL, write_corpus
+from tiny import SMALL, configuration, write_corpus
 
-ROOT = Path(__file__).parents[1]
 SOURCE, TARGET = "Le chat voit le chien.", "The dog sees the cat."
 
 
@@ -32,10 +29,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     steps = ["trainer.max_steps=7", "trainer.validate_every=7", "trainer.threads=1"]
     quiet = ["views.attention=false", "views.heads=0", "views.translations=0", "views.diagnosis=0"]
     given = [f"model={request.param}", f"output_dir={folder}", *SMALL[request.param], *write_corpus(folder), *steps, *quiet]
-    with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        config = hydra.compose("train", given)
-    values = OmegaConf.to_container(config, resolve=True)
-    return train(add_defaults(values))
+    return train(add_defaults(configuration("train", given)))
 
 
 @pytest.fixture

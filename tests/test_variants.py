@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from broken_laws import ABLATION_FILES, BREAKS, BROKEN, KEEPS_ALL, model_settings
 from conftest import LENGTHS, PAD, TGT_VOCAB, T, real_ids, small, sources
-from entente.models import MODELS, BiRNN, Seq2Seq, Transformer
+from entente.models import BiRNN, Seq2Seq, Transformer
 from entente.models.attention import AXIS, PROJECTIONS, AttentionWeights, CosineScore, MultiHeadAttention, SoftmaxOver, rotate
 from entente.models.seq2seq import select
 from entente.models.transformer import LEARNED_POSITIONS, NORM_EPSILON, DecoderBlock, EncoderBlock, sinusoids
@@ -69,8 +69,8 @@ def target_padding(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
 
 def alone(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
     """A sentence gets the same logits alone as in a batch."""
-    together = logits(model, src, tgt)
-    return max(max_difference(logits(model, src[b, None, :n], tgt[b, None])[0], together[b]) for b, n in enumerate(LENGTHS))
+    each = [logits(model, src[b, None, :n], tgt[b, None]) for b, n in enumerate(LENGTHS)]
+    return max_difference(torch.cat(each), logits(model, src, tgt))
 
 
 def neighbours(model: Seq2Seq, src: Tensor, tgt: Tensor) -> float:
@@ -162,20 +162,12 @@ def test_every_variant_starts_from_the_baseline_and_computes_something_else(
     baseline, model = small(name, **sizes), small(name, **{**sizes, **settings})
     theirs, ours = dict(baseline.named_parameters()), dict(model.named_parameters())
     both = [path for path in ours if path in theirs and ours[path].shape == theirs[path].shape]
-    assert any(ours[path].dim() > 1 for path in both)
+    assert len(both) > 0.4 * len(ours) and any(ours[path].dim() > 1 for path in both)  # lstm has the fewest: 9 of 21
     other = {path for path in both if not torch.equal(ours[path], theirs[path])}
     zeros = {path for path in both if path.endswith(("out.weight", "ff.2.weight"))} if "zero_init" in settings else set()
     assert other == zeros
     distance = max_difference(logits(model, src, tgt), logits(baseline, src, tgt))
     assert distance == 0 if variant in SAME_MODEL else distance > 1e-6
-
-
-@pytest.mark.parametrize("name", sorted(MODELS))
-def test_without_dropout_training_computes_what_evaluation_does(name: str, src: Tensor, tgt: Tensor) -> None:
-    model, dropping = (small(name, spread=0.1, **model_settings(variant)) for variant in ("no_dropout", "baseline"))
-    expected = model(src, tgt)
-    assert torch.equal(model.train()(src, tgt), expected)
-    assert not torch.allclose(dropping.train()(src, tgt), expected)
 
 
 # Gradients

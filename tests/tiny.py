@@ -1,7 +1,13 @@
-"""A parallel corpus made of six nouns and five verbs, and models small enough to learn it in seconds."""
+"""A parallel corpus made of six nouns and five verbs, small models that learn it in seconds, and composed configurations."""
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+
+from entente.config.command_line import plain
 
 WORDS = {"chat": "cat", "chien": "dog", "oiseau": "bird", "cheval": "horse", "garçon": "boy", "ami": "friend"}
 VERBS = {"voit": "sees", "suit": "follows", "entend": "hears", "cherche": "seeks", "aime": "likes"}
@@ -23,3 +29,9 @@ def write_corpus(folder: Path) -> list[str]:
         (folder / f"{split}.en").write_text("\n".join(en) + "\n", encoding="utf-8")
     files = [f"data.{split}.{side}={split}.{lang}" for split in ("train", "valid", "test") for side, lang in SIDES]
     return ["data=files", f"data.root={folder}", *files, "data.tokenizer.vocab_size=340", "data.batch.max_tokens=500"]
+
+
+def configuration(command: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """Returns the configuration of a command, such as train, with overrides."""
+    with initialize_config_dir(str(Path(__file__).parents[1] / "configs"), version_base="1.3"):
+        return plain(compose(command, list(overrides)))[0]

@@ -11,11 +11,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from benchmark.cases import PROFILED_STEPS, Bench, measure
-from benchmark.picture import picture
+from benchmark.parts import OTHER, PARTS
 from benchmark.results import Result, Row
 from benchmark.settings import Benchmark
 from benchmark.turns import OURS
@@ -29,6 +31,8 @@ log = logging.getLogger("entente")
 
 HEADINGS = ("case", "contestant", "median", "lowest - highest", "ours / it", "lowest - highest", "peak MB", "note")
 PROGRAMS = ("torch", "lightning", "numpy", "transformers", "ctranslate2", "sentencepiece")
+COLORS = ("#1b4f72", "#2e86c1", "#85c1e9", "#d95f02", "#c9cfd4", "#7d8a96", "#59a14f", "#eeeeee")  # of PARTS, in order
+MIN_LABELLED_SHARE = 0.06  # smaller shares have no room for a label
 
 
 def benchmark(config: Mapping[str, Any]) -> list[Result]:
@@ -88,6 +92,29 @@ def parts_of(result: Result) -> dict[str, dict[str, float]]:
     """Returns, for each contestant, the seconds that each part takes in a step. Empty for all cases except `profile`."""
     bursts = {row.contestant: result.raw[row.contestant]["bursts"][0] for row in result.rows if result.case == "profile"}
     return {name: {part: seconds / PROFILED_STEPS for part, seconds in one["parts"].items()} for name, one in bursts.items()}
+
+
+def picture(parts: Mapping[str, Mapping[str, float]]) -> Figure:
+    """Draws how the time of a training step divides into parts: one stacked bar per contestant. `parts` has, for each
+    contestant, the seconds that each of PARTS takes in a step."""
+    figure = Figure(figsize=(9, 1.5 + 0.6 * len(parts)), dpi=100, layout="constrained")
+    axes = figure.add_subplot()
+    left = np.zeros(len(parts))
+    total = np.array([sum(one.values()) for one in parts.values()])
+    for part, color in zip(PARTS, COLORS, strict=True):
+        width = np.array([one.get(part, 0.0) for one in parts.values()])
+        label = "Python, callbacks and other" if part == OTHER else part
+        bars = axes.barh([*parts], width, left=left, height=0.6, color=color, edgecolor="white", label=label)
+        shares = [f"{share:.0%}" if share > MIN_LABELLED_SHARE else "" for share in width / total]
+        dark = part in ("products", "attention", "dropout", "optimiser", "data")
+        axes.bar_label(bars, shares, label_type="center", fontsize=9, color="white" if dark else "#333333")
+        left += width
+    axes.invert_yaxis()
+    axes.set_xlabel("seconds per training step, profiled")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=9)
+    return figure
 
 
 def markdown_table(rows: Sequence[Sequence[str]], text_columns: Sequence[int]) -> str:

@@ -49,10 +49,6 @@ class Result:
     raw: dict[str, Any]
 
 
-def ratios(ours: Sequence[float], other: Sequence[float]) -> list[float]:
-    return [one / another for one, another in zip(ours, other, strict=True)]
-
-
 def case_result(
     case: str, unit: str, measured: Mapping[str, Measured], count: str | None = "tokens", notes: Mapping[str, str] | None = None
 ) -> Result:
@@ -63,7 +59,7 @@ def case_result(
     rows = []
     for name, one in there.items():
         pair = (figures[OURS], figures[name]) if count else (figures[name], figures[OURS])
-        ratio = Spread.of(ratios(*pair)) if name != OURS else None
+        ratio = Spread.of([a / b for a, b in zip(*pair, strict=True)]) if name != OURS else None
         peak = max((burst["peak_mb"] for burst in one.bursts if "peak_mb" in burst), default=None)
         rows.append(Row(name, Spread.of(figures[name]), ratio, peak, (notes or {}).get(name, "")))
     raw = {name: {"about": one.about, "warm_up": one.warm_up, "bursts": one.bursts} for name, one in there.items()}

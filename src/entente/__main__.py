@@ -5,7 +5,6 @@ verb takes its settings; it is imported only after Hydra has applied the overrid
 """
 
 import json
-import os
 import sys
 from importlib.metadata import version
 from itertools import takewhile
@@ -32,10 +31,8 @@ VERBS = {
     "corpus": ("entente_grammar.show:Show", "entente_grammar.show:show"),
 }
 HERE = Path(__file__).resolve().parent
-# configs/ is in the package if installed as a wheel, or at the top level of a checkout. The environment variable
-# ENTENTE_CONFIGS passes its path to the processes that a suite starts.
-PLACES = [Path(os.environ.get("ENTENTE_CONFIGS", HERE / "configs")), HERE.parents[1] / "configs"]
-CONFIGS = next((folder for folder in PLACES if folder.is_dir()), PLACES[0])
+# configs/ is in the package if installed as a wheel, or at the top level of a checkout.
+CONFIGS = HERE / "configs" if (HERE / "configs").is_dir() else HERE.parents[1] / "configs"
 
 
 def main() -> None:
@@ -64,9 +61,8 @@ def overview() -> str:
     return "\n".join([*lines, "", "entente VERB --help explains a verb and lists its settings."])
 
 
-def run_verb(verb: str, configs: Path = CONFIGS) -> None:
+def run_verb(verb: str) -> None:
     """Runs a verb with the overrides in `sys.argv`."""
-    os.environ["ENTENTE_CONFIGS"] = str(configs)
     sys.argv[0] = f"entente {verb}"  # the command recorded in checkpoints and suites, even for `python -m entente`
     if verb == "compare" and "help" not in sys.argv[1:]:  # the arguments before the first flag or setting are directories
         places = list(takewhile(lambda argument: "=" not in argument and not argument.startswith("-"), sys.argv[1:]))
@@ -81,7 +77,7 @@ def run_verb(verb: str, configs: Path = CONFIGS) -> None:
         kind = resolve_name(given)
         resolve_name(command)(fill(kind, "", config) if isinstance(kind, type) else config)
 
-    run(main, configs, verb, check)
+    run(main, CONFIGS, verb, check)
 
 
 if __name__ == "__main__":

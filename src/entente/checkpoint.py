@@ -6,7 +6,6 @@ Before memory is allocated for the model, its arguments are checked, and its sha
 """
 
 import hashlib
-import logging
 import math
 import os
 import pickle
@@ -36,8 +35,6 @@ from entente.files import open_atomic, path_of
 from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import parameter_count
 from entente.process import memory
-
-log = logging.getLogger("entente")
 
 ENTRY = "entente"
 CHECKSUM = "sha256"
@@ -139,9 +136,7 @@ def provenance() -> dict[str, str]:
 def refuse_other_text(path: Path, stored: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Raises InputError if this run's corpus (see `Corpus.digest`) or vocabulary differs from the checkpoint's: the weights fit
     only the stored vocabulary. stored: the checkpoint's `entry`. given: the `entry` of this run."""
-    if "text" not in stored:
-        log.info("%s has no digest of its corpus, so only its vocabulary is compared", path)
-    if stored.get("text", given["text"]) != given["text"]:
+    if stored["text"] != given["text"]:
         wrong, give = "the training or validation text has changed since this checkpoint was written", "that text"
     elif checksum(stored["vocabulary"]) != checksum(given["vocabulary"]):
         wrong, give = "its vocabulary differs from this run's", "the text and SentencePiece version that it was made with"

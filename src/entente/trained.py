@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from entente import checkpoint
-from entente.attention.record import Attention, attend, has_attention, read_sentence
+from entente.attention.record import NAME_OF_KIND, has_attention, read_sentence, record_batch
 from entente.config.schema import fill
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS
@@ -27,6 +27,20 @@ class Score(NamedTuple):
 
     target: list[str]  # T pieces
     log_probabilities: Tensor  # (T,), in nats, of each piece given the source and the pieces before it
+
+
+class Attention(NamedTuple):
+    """The attention weights of all heads for one sentence pair.
+
+    weights, by kind: "encoder" (L, H, S, S), "decoder" (L, H, T, T) and "cross" (L, H, T, S) of a Transformer; "alignment"
+    (1, 1, T, S) of a BiRNN. Except in "encoder", row t is the step that produces `target[t]` after reading `read[: t + 1]`.
+    Each row sums to 1, except in ablations that normalise over another axis.
+    """
+
+    weights: dict[str, Tensor]
+    source: list[str]  # S pieces
+    target: list[str]  # T pieces
+    read: list[str]  # T pieces: <s>, then `target` without its </s>
 
 
 class TrainedModel(checkpoint.Run):
@@ -48,7 +62,11 @@ class TrainedModel(checkpoint.Run):
         """Returns the attention of every layer and head for `source` and `target`, by default the greedy translation."""
         if not has_attention(self.model):
             raise InputError("this model has no attention: it was trained with score=none")
-        return attend(self.model, self.vocabulary, *self._ids(source, target))
+        src, tgt = self._ids(source, target)
+        [maps] = record_batch(self.model, self.vocabulary, [src], [tgt])
+        weights = {NAME_OF_KIND[map.kind]: map.weights for map in maps}
+        pieces = self.vocabulary.tgt.pieces
+        return Attention(weights, self.vocabulary.src.pieces(src), pieces([*tgt, EOS]), pieces([BOS, *tgt]))
 
     @torch.inference_mode()
     def score(self, source: str, target: str) -> Score:

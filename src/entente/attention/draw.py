@@ -161,12 +161,8 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
 
 
 def _write(ax: Axes, x: float, y: float, text: str, size: float, **placed: Any) -> None:
-    ax.text(x, y, _readable(piece_label(text)), size=size, family=FONT, **placed)
-
-
-def piece_label(piece: str) -> str:
-    """Returns a piece as a label. The word-boundary marker becomes a middle dot, which is legible even when rotated."""
-    return piece.replace("▁", "·")
+    label = text.replace("▁", "·")  # the word-boundary marker becomes a middle dot, which is legible even when rotated
+    ax.text(x, y, _readable(label), size=size, family=FONT, **placed)
 
 
 def _readable(text: str) -> str:

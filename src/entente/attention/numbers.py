@@ -86,11 +86,11 @@ def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Wo
     pieces = list(zip(src, belongs, strict=False))
     rows = [list(src), *([*(p for p, word in pieces if word != w), src[-1]] for w in range(len(source.labels)))]
     found = []  # log-probabilities of the target pieces given each source, (N, T)
-    with record.observing(model) as (plain, device):
+    with record.observing(model) as device:
         for i in range(0, len(rows), SOURCES):
-            sources = pad(rows[i : i + SOURCES], plain.pad_id).to(device)
+            sources = pad(rows[i : i + SOURCES], model.pad_id).to(device)
             read = torch.tensor([[BOS, *tgt[:-1]]] * len(sources), device=device)
-            logits = plain.output(plain(sources, read)).float()  # (N, T, V)
+            logits = model.output(model(sources, read)).float()  # (N, T, V)
             found.append(logits.log_softmax(-1)[:, range(len(tgt)), list(tgt)].cpu())
     words = (torch.cat(found) @ (target.shares == target.shares.amax(-1, keepdim=True)).float()).exp()  # (1 + W, E)
     return (words[0] - words[1:]).abs().T

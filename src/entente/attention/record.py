@@ -66,14 +66,12 @@ class _Operations(TorchFunctionMode):
 
 
 @contextmanager
-def observing(model: Seq2Seq) -> Iterator[tuple[Seq2Seq, torch.device]]:
-    """Yields the model and its device. Inside the context, the model is in evaluation mode, and gradients and autocast are
-    disabled. A compiled model calls no hooks, so the original model is yielded in its place."""
-    plain: Seq2Seq = getattr(model, "_orig_mod", model)
-    device = plain.output.weight.device
+def observing(model: Seq2Seq) -> Iterator[torch.device]:
+    """Yields the model's device. Inside the context, the model is in evaluation mode, without gradients and autocast."""
+    device = model.output.weight.device
     # In a training step, autocast would cache the weights that it casts here, without gradients, and reuse them for the loss.
-    with evaluating(plain), torch.no_grad(), torch.autocast(device.type, enabled=False):
-        yield plain, device
+    with evaluating(model), torch.no_grad(), torch.autocast(device.type, enabled=False):
+        yield device
 
 
 def capture(
@@ -86,8 +84,8 @@ def capture(
     calls: dict[str, list[Call]] = {}
     running: list[list[Operation]] = []  # one list per captured module being called, innermost last
     with ExitStack() as stack:
-        plain, device = stack.enter_context(observing(model))
-        for path, module in plain.named_modules():
+        device = stack.enter_context(observing(model))
+        for path, module in model.named_modules():
             if wanted(path, module):
                 seen = calls[path] = []
 
@@ -98,9 +96,9 @@ def capture(
                 stack.enter_context(module.register_forward_hook(leave))
         if operations:
             stack.enter_context(_Operations(running))
-        plain.decode(tgt.to(device), plain.encode(src.to(device)))
+        model.decode(tgt.to(device), model.encode(src.to(device)))
     if silent := [path for path, seen in calls.items() if not seen]:
-        raise RuntimeError(f"these modules were not called, or are compiled: {', '.join(silent)}")
+        raise RuntimeError(f"these modules were not called: {', '.join(silent)}")
     return calls
 
 
@@ -119,20 +117,6 @@ class AttentionMap(NamedTuple):
     unit: str = "piece"  # what each row or column stands for: "piece" or "word"
     as_decoded: bool = True  # False if rows depend on later target pieces, which are unknown when decoding
     allowed: Tensor | None = None  # (rows, columns), True for the keys that a row may attend to; None means all
-
-
-class Attention(NamedTuple):
-    """The attention weights of all heads for one sentence pair.
-
-    weights, by kind: "encoder" (L, H, S, S), "decoder" (L, H, T, T) and "cross" (L, H, T, S) of a Transformer; "alignment"
-    (1, 1, T, S) of a BiRNN. Except in "encoder", row t is the step that produces `target[t]` after reading `read[: t + 1]`.
-    Each row sums to 1, except in ablations that normalise over another axis.
-    """
-
-    weights: dict[str, Tensor]
-    source: list[str]  # S pieces
-    target: list[str]  # T pieces
-    read: list[str]  # T pieces: <s>, then `target` without its </s>
 
 
 def has_attention(model: nn.Module) -> bool:
@@ -154,13 +138,6 @@ def read_sentence(
         return src, translate(model, vocabulary, [source], search)[0][0].tokens
     vocabulary.tgt.refuse_too_long(clean(target), "target")
     return src, vocabulary.tgt.encode(clean(target))
-
-
-def attend(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequence[int]) -> Attention:
-    """Returns a model's attention for the ids that `read_sentence` returns. The model must satisfy `has_attention`."""
-    weights = {NAME_OF_KIND[map.kind]: map.weights for map in record(model, vocabulary, src, tgt)}
-    target, read = vocabulary.tgt.pieces([*tgt, EOS]), vocabulary.tgt.pieces([BOS, *tgt])
-    return Attention(weights, vocabulary.src.pieces(src), target, read)
 
 
 def record(model: Seq2Seq, vocabulary: Vocabulary, src: Sequence[int], tgt: Sequence[int]) -> list[AttentionMap]:
@@ -205,9 +182,9 @@ def record_batch(
 def is_causal(model: Seq2Seq, src: Tensor, tgt: Tensor) -> bool:
     """Returns whether the decoder's output for the first half of tgt (1, T), given src (1, S), ignores the second half."""
     half = max(1, tgt.size(1) // 2)
-    with observing(model) as (plain, device):
-        state, tgt = plain.encode(src.to(device)), tgt.to(device)
-        whole, part = plain.decode(tgt, state)[0][:, :half], plain.decode(tgt[:, :half], state)[0]
+    with observing(model) as device:
+        state, tgt = model.encode(src.to(device)), tgt.to(device)
+        whole, part = model.decode(tgt, state)[0][:, :half], model.decode(tgt[:, :half], state)[0]
     return torch.allclose(whole, part, rtol=1e-3, atol=1e-4)
 
 

@@ -20,7 +20,7 @@ def check(config: dict[str, Any]) -> list[str]:
 
 
 def main(config: dict[str, Any]) -> None:
-    if parent := os.environ.get(PARENT):
+    if parent := os.environ.pop(PARENT, None):  # removed, because the processes that this one may start have another parent
         Thread(target=stop_with, args=[int(parent)], daemon=True).start()
     prove = None
     if variants.chosen_ablation() != variants.BASELINE and config.get("resume") in (None, "auto"):

@@ -152,15 +152,6 @@ def flags_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parses the command line as Hydra does. Raises InputError for an invalid flag and for --experimental-rerun, which reads a
-    pickle and could therefore run any code."""
-    flags = flags_parser().parse_args(arguments)
-    if flags.experimental_rerun:
-        refuse(f"--experimental-rerun={flags.experimental_rerun}: a pickle can run any code; leave out this flag")
-    return flags
-
-
 class CommandLine:
     """The flags and overrides of one command, parsed before Hydra runs.
 
@@ -171,7 +162,9 @@ class CommandLine:
     def __init__(self, configs: Path, name: str, check: Check) -> None:
         self.configs, self.verb, self.name, self.check = configs, name, name, check
         try:
-            self.flags = parse_flags()
+            self.flags = flags_parser().parse_args()
+            if self.flags.experimental_rerun:
+                refuse(f"--experimental-rerun={self.flags.experimental_rerun}: a pickle can run any code; leave out this flag")
         except InputError as error:
             raise InputError(*(self._settings_with_dashes() or error.problems)) from error
         self.name = self.flags.config_name or name

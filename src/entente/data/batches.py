@@ -137,10 +137,12 @@ def rows_within(longest: np.ndarray, max_tokens: int) -> np.ndarray:
 
 class TrainingBatches:
     """An endless stream of training batches, epoch after epoch. Drops pairs with more than `max_tokens` tokens on either side.
-    An epoch contains pair i `weights[i]` times (default: once).
+    An epoch contains pair i `weights[i]` times (default: once). Distributes the batches over processes round-robin, and keeps
+    those of process `rank`.
 
     Iteration starts at `position`, the number of batches used, but does not advance it, because Lightning prefetches batches:
-    the caller calls `consume` after each batch. An optimiser step takes `accumulate` batches, even if an epoch ends in between.
+    the caller calls `consume` after each batch. An optimiser step takes `accumulate` batches from each process, even if an
+    epoch ends in between.
     """
 
     def __init__(
@@ -152,10 +154,12 @@ class TrainingBatches:
         accumulate: int = 1,
         weights: np.ndarray | None = None,
         sample: Sample | None = None,
+        rank: int = 0,
+        processes: int = 1,
     ) -> None:
         self._sample = sample
         self._src, self._tgt, self._seed = src, tgt, seed
-        self._rank, self._processes, self.batches_per_step = 0, 1, accumulate
+        self._rank, self._processes, self.batches_per_step = rank, processes, accumulate * processes
         longest = np.maximum(src.lengths, tgt.lengths)
         self._rows = rows_within(longest, max_tokens)  # int32, like all arrays with an entry per pair, to save memory
         self.dropped = len(longest) - len(self._rows)
@@ -168,12 +172,6 @@ class TrainingBatches:
         self._parts = _cut(-np.sort(self._shortness), np.broadcast_to(max_tokens, len(self._rows)))
         self.batches_per_epoch = len(self._parts)
         self.position = 0  # counts the batches of all processes
-
-    def shard(self, rank: int, processes: int) -> None:
-        """Distributes the batches over processes round-robin, and keeps those of process `rank`. A step then takes `accumulate`
-        batches from each process."""
-        self._rank, self._processes = rank, processes
-        self.batches_per_step *= processes
 
     def epoch(self, n: int) -> list[np.ndarray]:
         """Returns the rows of each batch, in the random order of epoch n. The results are views of one int32 array, because

@@ -100,9 +100,8 @@ class TranslationData(L.LightningDataModule):
     def train_dataloader(self) -> TrainingBatches:
         accumulate = self.trainer.accumulate_grad_batches if self.trainer else 1
         sample = self._sample if self.bpe_dropout else None
-        batches = TrainingBatches(*self.ids("train"), self.max_tokens, self.seed, accumulate, self.corpus.weights, sample)
-        batches.shard(distributed.rank(), distributed.world_size())
-        return batches
+        place = distributed.rank(), distributed.world_size()
+        return TrainingBatches(*self.ids("train"), self.max_tokens, self.seed, accumulate, self.corpus.weights, sample, *place)
 
     def _sample(self, rows: np.ndarray, n: int) -> tuple[Rows, Rows]:
         """Returns token ids for the training pairs `rows`, cut into random pieces: a function of seed, batch n and rows."""

@@ -5,27 +5,22 @@ import time
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.callbacks import ProgressBar
 
 from entente.console.log import Task, clock
 
 log = logging.getLogger("entente")
 
 
-class TrainingProgress(ProgressBar):
+class TrainingProgress(L.Callback):
     """Shows one line with the optimiser step, loss, target tokens per second, BLEU, and the time elapsed and left (see
     `console.log`). Logs this line after each validation and at the end."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._training, self._validation = Task(self._line), Task("validating")
         self._bleu: float | None = None
         self._best = 0.0
         self._first_step = self._logged = 0
         self._started = 0.0  # time.monotonic() at the start of training
-
-    def disable(self) -> None:
-        """Does nothing. Lightning calls this in all processes but the first, and `hide_log` has already hidden their tasks."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"bleu": self._bleu, "best": self._best}
@@ -34,7 +29,7 @@ class TrainingProgress(ProgressBar):
         self._bleu, self._best = state_dict["bleu"], state_dict["best"] or 0.0
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._started = time.monotonic()
+        self._trainer, self._started = trainer, time.monotonic()
         self._first_step = self._logged = trainer.global_step
         self._training.__enter__()
 
@@ -61,8 +56,8 @@ class TrainingProgress(ProgressBar):
         log.info(self._line())
 
     def _line(self) -> str:
-        translator: Any = self.trainer.lightning_module
-        step, total = self.trainer.global_step, self.trainer.max_steps
+        translator: Any = self._trainer.lightning_module
+        step, total = self._trainer.global_step, self._trainer.max_steps
         elapsed, done = time.monotonic() - self._started, step - self._first_step
         best = f" (best {self._best:.1f})" if self._best > (self._bleu or 0.0) else ""
         parts = [

@@ -32,7 +32,7 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
         ("cuda", torch.cuda.is_available(), torch.cuda.set_rng_state),
         ("mps", torch.backends.mps.is_available(), torch.mps.set_rng_state),
     ):
-        saved = state.get(device, [])
+        saved = state[device]
         if usable and len(saved) == 1:
             restore(saved[0])
         elif usable or saved:

@@ -212,7 +212,7 @@ class Checkpoints(L.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best, self.seconds = state_dict["best"], state_dict["seconds"]
-        self._batches_per_step = state_dict.get("batches_per_step", 0)  # older checkpoints do not have this entry
+        self._batches_per_step = state_dict["batches_per_step"]
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint[RANDOM] = distributed.gather(random_state())
@@ -220,8 +220,7 @@ class Checkpoints(L.Callback):
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         self._saved = step = checkpoint["global_step"]
-        # Older checkpoints hold the states of one process, which are not in a list.
-        states = checkpoint[RANDOM] if isinstance(checkpoint[RANDOM], list) else [checkpoint[RANDOM]]
+        states = checkpoint[RANDOM]
         if len(states) == distributed.world_size():
             self._random = states[distributed.rank()]
         else:

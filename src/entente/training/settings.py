@@ -23,8 +23,6 @@ from entente.training.views import Views
 
 TOKENIZER_GIVEN = {"corpus_train", "cache_dir"}  # arguments supplied by the program, not by the configuration
 BATCH_GIVEN = {"corpus", "vocabulary", "seed", "overfit", "limit_batches", "cache_dir"}
-# Defaults for settings that older stored configurations lack, where today's defaults would change the behaviour of those runs.
-OLD_DEFAULTS = {"optim": {"decay_from": 0}}
 
 
 @dataclass(frozen=True)
@@ -93,9 +91,8 @@ PARTS: dict[str, Any] = {field.name: field.type for field in fields(RunSettings)
 
 
 def add_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the configuration with defaults added. OLD_DEFAULTS replace other defaults if `resume` is a run's directory."""
-    old = OLD_DEFAULTS if config.get("resume") not in (None, "auto") else {}
-    parts = {part: {**defaults(kind), **old.get(part, {}), **config[part]} for part, kind in PARTS.items() if part in config}
+    """Returns the configuration with defaults added."""
+    parts = {part: {**defaults(kind), **config[part]} for part, kind in PARTS.items() if part in config}
     if (data := config.get("data")) is not None:
         parts["data"] = {**defaults(CORPORA[data["name"]]), "tokenizer": {}, "batch": {}, **data}
     return {**defaults(RunSettings), **config, **parts}

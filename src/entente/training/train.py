@@ -26,7 +26,7 @@ from torch import nn
 
 from entente import checkpoint, distributed
 from entente.console.log import Task, clock
-from entente.data.corpora import Corpus, read_corpus
+from entente.data.corpora import read_corpus
 from entente.data.module import TranslationData
 from entente.data.pairs import release_pages
 from entente.data.tokenizer import Vocabulary, texts
@@ -214,7 +214,7 @@ def build_trainer(
         callbacks=list(chosen),
         default_root_dir=run_dir,
         enable_checkpointing=False,
-        enable_progress_bar=run_dir is not None,
+        enable_progress_bar=False,
         enable_model_summary=False,
     )
 
@@ -226,13 +226,6 @@ def callbacks(chosen: views.Views, patience: int | None, language: str) -> list[
     return [TrainingProgress(), *stopping, views.TensorBoardViews(chosen, FIXED_SENTENCES.get(language, ()))]
 
 
-def evaluation_splits(settings: RunSettings, corpus: Corpus) -> list[str]:
-    """Returns the splits to evaluate at the end. With `overfit`, all splits are the same batch, so only one is evaluated."""
-    if settings.overfit:
-        return ["valid"]
-    return ["valid", *corpus.tests, *(f"{split}@{how}" for split in [*corpus.tests][:1] for how in settings.also_evaluate)]
-
-
 def finish(settings: RunSettings, data: TranslationData, translator: Translator, saving: Checkpoints) -> None:
     """Chooses the run's final model after training, evaluates it on every split, and writes the results."""
     started, averaged = time.perf_counter(), None
@@ -240,11 +233,11 @@ def finish(settings: RunSettings, data: TranslationData, translator: Translator,
     with on_accelerator(translator.model, device.type, settings.trainer.precision, device.index):
         if settings.checkpoint.average > 1:
             averaged = keep_mean_if_better(data, translator, saving)
-        if saving.best is None:  # trained by an older version, which did not always validate
-            saving.write_best(translator)
         translator.load_state_dict(checkpoint.read(saving.folder / "best.ckpt")["state_dict"])
-        evaluations, metrics = {}, {}
-        for split in evaluation_splits(settings, data.corpus):
+        evaluations, metrics, tests = {}, {}, [*data.corpus.tests]
+        again = [f"{split}@{how}" for split in tests[:1] for how in settings.also_evaluate]
+        # With `overfit`, all splits are the same batch, so only one is evaluated.
+        for split in ["valid"] if settings.overfit else ["valid", *tests, *again]:
             log.info("evaluating %s", split)
             with Task(f"evaluating {split}"):
                 evaluations[split] = translator.evaluate(data.evaluation(split))

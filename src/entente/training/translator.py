@@ -58,8 +58,7 @@ class Translator(L.LightningModule):
         checkpoint[TRAINED] = {"tokens": self.tokens, "seconds": self.seconds}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        trained = checkpoint.get(TRAINED, {"tokens": 0, "seconds": 0.0})  # older checkpoints do not have this entry
-        self.tokens, self.seconds = trained["tokens"], trained["seconds"]
+        self.tokens, self.seconds = checkpoint[TRAINED]["tokens"], checkpoint[TRAINED]["seconds"]
 
     def configure_optimizers(self) -> Any:
         fused = str(self.trainer.precision) != "16-mixed"  # a fused step would unscale float16 gradients only after clipping

@@ -129,10 +129,6 @@ class TensorBoardViews(L.Callback):
         self.chosen, self.fixed = chosen, fixed
         self._due: int | None = None  # the step after which `diagnose` is to run
 
-    @property
-    def state_key(self) -> str:
-        return "AttentionMaps"  # the key in older checkpoints; Lightning warns if it finds no callback for a stored key
-
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: Any, optimizer: Any) -> None:
         step = trainer.global_step + 1  # the step in progress
         if self.chosen.diagnosis and trainer.is_global_zero and (step % self.chosen.diagnosis == 0 or step == 1):

@@ -216,7 +216,6 @@ def trace(
     columns: the maximum number of columns to show in tables whose columns are not tokens; None means all. Training modes,
     gradients and the random state do not change. Raises InputError if the model lacks the chosen attention, layer, head or
     step, and RuntimeError if a module or operation was not called."""
-    model = getattr(model, "_orig_mod", model)  # a compiled model calls no hooks
     if not has_attention(model):
         raise InputError("checkpoint: this model has no attention; give another checkpoint")
     if isinstance(model, Transformer):
