@@ -191,10 +191,10 @@ def test_a_run_that_lost_a_process_or_was_stopped_resumes_to_the_same_bits(
 @pytest.mark.slow
 def test_torchrun_trains_the_same_bits(whole: Path, tmp_path: Path) -> None:
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    program, *given = train_command(tmp_path, "torchrun", "trainer.devices=2")
+    program, _, *given = train_command(tmp_path, "torchrun", "trainer.devices=2")  # torchrun does not know Python's flag -P
     run_to_end([program, *launcher, *given])
     assert not differences(whole, tmp_path / "torchrun")
-    given = [program, *launcher, *train_command(tmp_path, "three", "trainer.devices=3")[1:]]
+    given = [program, *launcher, *train_command(tmp_path, "three", "trainer.devices=3")[2:]]
     said = subprocess.run(given, capture_output=True, text=True, timeout=300).stderr
     assert "error: trainer.devices=3 trainer.num_nodes=1: torchrun has started 2 processes" in said
 
