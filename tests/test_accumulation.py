@@ -66,7 +66,7 @@ def test_the_gradient_and_the_loss_shown_are_those_of_one_batch_of_all_sentences
     ]
     settings = RunSettings.of(add_defaults(configuration("train", overrides)))
     data, translator = prepare_run(settings)
-    per_epoch = data.train_dataloader().batches_per_epoch
+    per_epoch = len(data.train_dataloader().epoch(0).batches)
     assert per_epoch < ACCUMULATE * STEPS and per_epoch % ACCUMULATE  # some steps span two epochs
     watch = Watch()
     build_trainer(settings.trainer, tmp_path / "run", [watch]).fit(translator, datamodule=data)

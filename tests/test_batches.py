@@ -43,7 +43,7 @@ lengths = st.lists(st.tuples(st.integers(1, 17), st.integers(2, 19)), min_size=1
 
 def rows_of_epoch(batches: TrainingBatches, n: int) -> list[list[int]]:
     """Returns the row numbers of each batch of epoch `n`."""
-    return [rows.tolist() for rows in batches.epoch(n)]
+    return [rows.tolist() for rows in batches.epoch(n).batches]
 
 
 @settings(max_examples=101, deadline=None)
@@ -53,10 +53,10 @@ def test_an_epoch_holds_every_pair_once_and_no_batch_is_too_wide(
 ) -> None:
     src, tgt = rows([a for a, _ in lengths]), rows([b for _, b in lengths])
     batches = TrainingBatches(Rows(src), Rows(tgt), max_tokens, seed)
-    epoch = batches.epoch(n)
+    epoch = batches.epoch(n).batches
     assert sorted(itertools.chain(*epoch)) == list(range(len(lengths)))
-    assert len(epoch) == batches.batches_per_epoch
-    for batch in map(batches.batch, epoch):
+    for chosen in epoch:
+        batch = collate(Rows(src), Rows(tgt), chosen.tolist())
         assert max(batch.src.numel(), batch.tgt.numel()) <= max_tokens
 
 
@@ -64,15 +64,16 @@ def test_batches_are_full_and_hold_little_padding() -> None:
     src, tgt = random_rows(seed=3, pairs=2003)
     batches = TrainingBatches(Rows(src), Rows(tgt), max_tokens=503, seed=1)
     positions = sum(len(row) for row in tgt)
-    assert batches.batches_per_epoch < 1.1 * positions / 503 + 1
+    epoch = rows_of_epoch(batches, 5)
+    assert len(epoch) < 1.1 * positions / 503 + 1
     real = sum(len(row) for row in src + tgt)
-    padded = sum(batch.src.numel() + batch.tgt.numel() for batch in map(batches.batch, batches.epoch(5)))
+    padded = sum(batch.src.numel() + batch.tgt.numel() for batch in (collate(Rows(src), Rows(tgt), chosen) for chosen in epoch))
     assert 0 < 1 - real / padded < 0.15
 
 
 def test_a_batch_holds_exactly_as_many_as_fit() -> None:
     src, tgt = rows([5] * 12), rows([3] * 12)
-    assert {len(batch) for batch in TrainingBatches(Rows(src), Rows(tgt), max_tokens=20, seed=1).epoch(0)} == {4}
+    assert {*map(len, rows_of_epoch(TrainingBatches(Rows(src), Rows(tgt), max_tokens=20, seed=1), 0))} == {4}
     assert [len(batch.index) for batch in EvaluationBatches(Rows(src), Rows(tgt), max_tokens=20)] == [4, 4, 4]
     assert [len(batch.index) for batch in EvaluationBatches(Rows(src), Rows(tgt), max_tokens=19)] == [3, 3, 3, 3]
 
@@ -111,7 +112,7 @@ def test_an_epoch_is_sorted_by_length_then_at_random_and_its_batches_are_shuffle
         expected[-1].append(i)
     expected = [expected[i] for i in generator.permutation(len(expected))]
     batches = TrainingBatches(src, tgt, max_tokens, seed, weights=weights)
-    assert rows_of_epoch(batches, n) == expected and batches.batches_per_epoch == len(expected)
+    assert rows_of_epoch(batches, n) == expected
 
 
 def test_the_order_of_an_epoch_takes_four_bytes_a_pair() -> None:
@@ -121,11 +122,11 @@ def test_the_order_of_an_epoch_takes_four_bytes_a_pair() -> None:
     try:
         batches = TrainingBatches(src, tgt, max_tokens=4099, seed=1)
         kept = tracemalloc.get_traced_memory()[0]
-        epoch = batches.epoch(0)
+        epoch = batches.epoch(0).batches
         used, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(epoch) == batches.batches_per_epoch == -(-pairs // (4099 // 13))
+    assert len(epoch) == -(-pairs // (4099 // 13))
     assert kept < 9 * pairs and used - kept < 5 * pairs and peak < 41 * pairs
 
 
@@ -133,7 +134,7 @@ def test_pairs_too_long_to_train_on_are_dropped_and_logged(caplog: pytest.LogCap
     src, tgt = rows([3, 30, 4, 5, 31]), rows([4, 6, 5, 29, 30])
     with caplog.at_level(logging.INFO, logger="entente"):
         batches = TrainingBatches(Rows(src), Rows(tgt), max_tokens=29, seed=1)
-    assert sorted(itertools.chain(*batches.epoch(0))) == [0, 2, 3]
+    assert sorted(itertools.chain(*rows_of_epoch(batches, 0))) == [0, 2, 3]
     assert batches.dropped == 2
     assert [record.getMessage() for record in caplog.records] == ["2 training pairs with more than 29 tokens were dropped"]
     with pytest.raises(InputError, match="max_tokens=3: every training pair is longer"):
@@ -141,11 +142,12 @@ def test_pairs_too_long_to_train_on_are_dropped_and_logged(caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
-@pytest.mark.parametrize("stop", [0, 1, 5, 13, 29])
+@pytest.mark.parametrize("stop", [0, 3, 6, 15, 27, 30])
 def test_from_a_saved_position_the_rest_is_the_same(stop: int, accumulate: int) -> None:
     src, tgt = random_rows(seed=7, pairs=61)
     whole = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11, accumulate=accumulate)
-    assert 2 * whole.batches_per_epoch < 29 < 5 * whole.batches_per_epoch  # so the last stop is after several epochs
+    per_epoch = len(whole.epoch(0).batches)
+    assert 2 * per_epoch < 27 < 5 * per_epoch  # so the last stops are after several epochs
     expected = list(itertools.islice(whole, 41))
 
     first = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11, accumulate=accumulate)
@@ -165,7 +167,8 @@ def test_each_batch_says_how_many_tokens_its_step_predicts(accumulate: int) -> N
     src, tgt = random_rows(seed=7, pairs=61)
     batches = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11, accumulate=accumulate)
     first = list(itertools.islice(batches, 12 * accumulate))
-    assert batches.batches_per_epoch % 2 and batches.batches_per_epoch % 5 and 12 > batches.batches_per_epoch
+    per_epoch = len(batches.epoch(0).batches)
+    assert per_epoch % 2 and per_epoch % 5 and 12 > per_epoch
     tokens = [int((batch.tgt[:, 1:] != PAD).sum()) for batch in first]
     steps = [sum(tokens[i : i + accumulate]) for i in range(0, len(first), accumulate)]
     assert [batch.step_tokens for batch in first] == [step for step in steps for _ in range(accumulate)]
@@ -185,7 +188,7 @@ def test_processes_deal_out_the_batches_of_one_process_in_turn(processes: int) -
     for _ in range(10):  # two steps
         dealt[1].consume()
     assert dealt[1].position == 10 * processes and dealt[1].position % dealt[1].batches_per_step == 0
-    dealt[1].load_state_dict({"position": dealt[1].position})
+    dealt[1].load_state_dict(dealt[1].state_dict())
     assert same(next(iter(dealt[1])), seen[1][10])
 
 
@@ -279,36 +282,40 @@ def test_batches_hold_the_encoded_corpus(data: TranslationData) -> None:
         data.corpus.split("dev")
 
 
-@pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("joint", [True, False])
-def test_sampled_batches_are_a_function_of_the_seed_and_their_number(
-    data: TranslationData, accumulate: int, joint: bool
-) -> None:
+def test_sampled_batches_are_a_function_of_seed_and_epoch(data: TranslationData, joint: bool) -> None:
     vocabulary = Vocabulary.train(data.corpus.train, 331, "bpe", joint)
 
-    def stream(position: int, p: float = 0.3, seed: int = 5) -> Iterator[Batch]:
-        other = TranslationData(data.corpus, vocabulary, 307, seed, 101, bpe_dropout=p)
-        batches = TrainingBatches(*other.ids("train"), 307, seed, accumulate, sample=other._sample if p else None)
-        batches.load_state_dict({"position": position})
-        return iter(batches)
+    def loader(p: float = 0.3, seed: int = 5, state: dict[str, int] | None = None) -> TrainingBatches:
+        batches = TranslationData(data.corpus, vocabulary, 307, seed, 101, bpe_dropout=p).train_dataloader()
+        batches.load_state_dict(state or batches.state_dict())
+        return batches
 
-    whole, fixed = (list(itertools.islice(stream(0, p), 29)) for p in (0.3, 0.0))
+    whole, states, reading = [], [], loader()
+    for batch in itertools.islice(reading, 29):
+        states.append(reading.state_dict())
+        whole.append(batch)
+        reading.consume()
+    assert {state["epoch"] for state in states} >= {0, 1, 2}
     for start in (0, 1, 7, 17, 28):
-        resumed = stream(start)
-        next(stream(start + 1, 0.5))  # reading another stream reseeds the generator, but must not change `resumed`
+        resumed = iter(loader(state=states[start]))
+        next(iter(loader(0.5)))  # reading another stream must not change `resumed`
         assert all(map(same, itertools.islice(resumed, 29 - start), whole[start:]))
-    assert not any(same(one, other) for one, other in zip(whole, itertools.islice(stream(0, seed=6), 29), strict=True))
-    longer = 0
-    for i, (one, usual) in enumerate(zip(whole, fixed, strict=True)):
-        assert torch.equal(one.index, usual.index)  # which pairs form a batch does not depend on the sampled pieces
-        for ids, target, row in zip(one.src, one.tgt, one.index.tolist(), strict=True):
-            assert vocabulary.src.decode(ids.tolist()) == data.pairs("train")[row]["src"]
-            assert vocabulary.tgt.decode(target.tolist()) == data.pairs("train")[row]["tgt"]
-            assert (ids[ids != PAD][-1], target[0], target[target != PAD][-1]) == (EOS, BOS, EOS)
-        step = whole[i - i % accumulate : i - i % accumulate + accumulate]
-        assert len(step) < accumulate or one.step_tokens == sum(int((b.tgt[:, 1:] != PAD).sum()) for b in step)
-        longer += int((one.src != PAD).sum()) > int((usual.src != PAD).sum())
-    assert longer > 25
+    assert not any(same(one, other) for one, other in zip(whole, loader(seed=6), strict=False))
+    first, second = (loader().epoch(n) for n in (0, 1))
+    usual = loader(0.0).epoch(0)
+    assert len(first.batches) > len(usual.batches)  # since random pieces are shorter
+    for one, other in ((first.src, second.src), (first.tgt, second.tgt), (first.src, usual.src), (first.tgt, usual.tgt)):
+        assert len(one.values) != len(other.values)
+    for epoch in (first, second):
+        assert sorted(itertools.chain(*epoch.batches)) == list(range(len(data.pairs("train"))))
+        for chosen in epoch.batches:
+            batch = collate(epoch.src, epoch.tgt, chosen.tolist())
+            assert max(batch.src.numel(), batch.tgt.numel()) <= 307
+            for ids, target, row in zip(batch.src, batch.tgt, chosen, strict=True):
+                assert vocabulary.src.decode(ids.tolist()) == data.pairs("train")[int(row)]["src"]
+                assert vocabulary.tgt.decode(target.tolist()) == data.pairs("train")[int(row)]["tgt"]
+                assert (ids[ids != PAD][-1], target[0], target[target != PAD][-1]) == (EOS, BOS, EOS)
 
 
 def test_only_training_batches_are_sampled(data: TranslationData) -> None:
@@ -316,9 +323,8 @@ def test_only_training_batches_are_sampled(data: TranslationData) -> None:
     for name in ("valid", "test@mixed", "other"):
         assert all(map(same, sampled.evaluation(name), never.evaluation(name)))
     assert same(sampled.sample(7), never.sample(7))
-    first, usual = (next(iter(one.train_dataloader())) for one in (sampled, never))
-    assert torch.equal(first.index, usual.index) and (first.step_tokens or 0) > 1.5 * (usual.step_tokens or 0)
-    assert same(usual, next(iter(data.train_dataloader())))
+    cut, usual = (one.train_dataloader().epoch(0) for one in (sampled, never))
+    assert len(cut.tgt.values) > 1.5 * len(usual.tgt.values)
 
 
 class Recorder(L.LightningModule):
@@ -381,7 +387,7 @@ def test_lightning_trains_on_them_and_resumes_at_the_next_batch(
     batches = data.train_dataloader()
     epochs = itertools.chain.from_iterable(rows_of_epoch(batches, n) for n in itertools.count())
     expected = list(itertools.islice(epochs, 23 * accumulate))
-    assert batches.batches_per_epoch < len(expected)
+    assert len(batches.epoch(0).batches) < len(expected)
 
     folder = next(folders)
     whole = fit(folder, data, max_steps=23, accumulate=accumulate)

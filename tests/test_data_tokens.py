@@ -77,9 +77,9 @@ def test_ids_are_those_of_the_vocabulary_and_are_computed_once(data: Translation
 
 def test_overfitting_reads_one_batch_in_place_of_every_split(data: TranslationData) -> None:
     one = TranslationData(data.corpus, data.vocabulary, max_tokens=211, seed=3, overfit=True)
-    chosen = data.train_dataloader().epoch(0)[0]
+    chosen = data.train_dataloader().epoch(0).batches[0].tolist()
     pairs, src = data.pairs("train").select(chosen)[:], data.ids("train")[0]
-    assert 1 < len(chosen) < len(src) and one.train_dataloader().batches_per_epoch == 1
+    assert 1 < len(chosen) < len(src) and len(one.train_dataloader().epoch(0).batches) == 1
     for name in ("train", "valid", "test", "other"):
         assert one.pairs(name)[:] == pairs
         assert lists(one.ids(name))[0] == [src[row].tolist() for row in chosen]

@@ -52,42 +52,48 @@ def test_decoding_restores_any_line(type: str, line: str) -> None:
     assert tokenizer.encode_all([line, "Le chat"]) == [ids, tokenizer.encode("Le chat")]
 
 
+def sampled(lines: list[str], dropout: float, seed: int) -> list[list[int]]:
+    """Returns the ids of lines that are split into random pieces by the BPE tokenizer."""
+    return [*TOKENIZERS["bpe"].sample(TOKENIZERS["bpe"].encode_all(lines), dropout, [seed])]
+
+
 @settings(max_examples=101, deadline=None)
 @given(some=st.lists(lines, max_size=5), p=st.floats(0.01, 0.99), seed=st.integers(0, 2**32 - 1))
 def test_sampled_pieces_are_a_function_of_the_seed_and_decode_to_the_same_text(some: list[str], p: float, seed: int) -> None:
     some = [line.replace("\u2581", "") for line in some]
     tokenizer = TOKENIZERS["bpe"]
-    ids = tokenizer.encode_all(some, p, seed)
+    ids = sampled(some, p, seed)
     assert [tokenizer.decode(one) for one in ids] == some
     assert not {PAD, UNK, BOS, EOS} & {i for one in ids for i in one}
-    tokenizer.encode_all(some, 0.5, 3)
-    assert tokenizer.encode_all(some, p, seed) == ids
+    sampled(some, 0.5, 3)
+    assert sampled(some, p, seed) == ids
 
 
 def test_the_merges_of_sampling_are_those_of_sentencepiece() -> None:
     tokenizer = TOKENIZERS["bpe"]
     rare = ["Le 猫 dort.", "", "  ", "<s> </s>"]
     lines = FRENCH + ENGLISH + rare
-    assert tokenizer.encode_all(lines, 1e-12, 7) == tokenizer.encode_all(lines)
-    [characters] = tokenizer.encode_all(["Le chat"], 1 - 1e-12, 7)
+    assert sampled(lines, 1e-12, 7) == tokenizer.encode_all(lines)
+    [characters] = sampled(["Le chat"], 1 - 1e-12, 7)
     assert len(characters) == len(" Le chat") and tokenizer.decode(characters) == "Le chat"
 
 
 def test_sampled_pieces_are_the_same_in_every_process(tmp_path: Path) -> None:
     (tmp_path / "model").write_bytes(TOKENIZERS["bpe"].model)
     program = "import sys; from pathlib import Path; from entente.data.tokenizer import Tokenizer; "
-    program += "print(Tokenizer(Path(sys.argv[1]).read_bytes()).encode_all(sys.argv[2:], 0.3, 5))"
+    program += "tokenizer = Tokenizer(Path(sys.argv[1]).read_bytes()); "
+    program += "print([*tokenizer.sample(tokenizer.encode_all(sys.argv[2:]), 0.3, [5])])"
     command = [sys.executable, "-c", program, str(tmp_path / "model"), *FRENCH]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert found == f"{TOKENIZERS['bpe'].encode_all(FRENCH, 0.3, 5)}\n"
+    assert found == f"{sampled(FRENCH, 0.3, 5)}\n"
 
 
 def test_more_dropout_gives_more_and_shorter_pieces() -> None:
     tokenizer = TOKENIZERS["bpe"]
-    number = [sum(map(len, tokenizer.encode_all(FRENCH + ENGLISH, p, seed=7))) for p in (0.0, 0.1, 0.3, 0.6, 0.9)]
+    number = [sum(map(len, sampled(FRENCH + ENGLISH, p, seed=7))) for p in (0.0, 0.1, 0.3, 0.6, 0.9)]
     assert all(more > 1.03 * fewer for fewer, more in itertools.pairwise(number))
-    assert tokenizer.encode_all(FRENCH, 0.1, 7) != tokenizer.encode_all(FRENCH, 0.1, 8)
-    assert tokenizer.encode_all(FRENCH, 0.0, 7) == [tokenizer.encode(line) for line in FRENCH]
+    assert sampled(FRENCH, 0.1, 7) != sampled(FRENCH, 0.1, 8)
+    assert sampled(FRENCH, 0.0, 7) == [tokenizer.encode(line) for line in FRENCH]
 
 
 @pytest.mark.parametrize("joint", [True, False])

@@ -1,6 +1,6 @@
 """Groups sentence pairs of similar length into batches of at most `max_tokens` positions per side, including padding.
 
-The order of training batches is a pure function of (seed, epoch), so a run can resume from the number of batches consumed.
+The training batches of an epoch are a pure function of (seed, epoch), so a run can resume from the number of batches consumed.
 Shapes: B batch, S source length, T target length.
 """
 
@@ -8,7 +8,7 @@ import logging
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, count, islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
@@ -88,7 +88,7 @@ class Batch(NamedTuple):
     step_tokens: int | None = None  # number of real target tokens in the training step; None: the step has only this batch
 
 
-Sample = Callable[[np.ndarray, int], tuple[Rows, Rows]]  # (rows of a batch, its number) -> sampled ids of source and target
+Sample = Callable[[int], tuple[Rows, Rows]]  # epoch -> ids of all sources and targets, split into random pieces
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
@@ -135,14 +135,20 @@ def rows_within(longest: np.ndarray, max_tokens: int) -> np.ndarray:
     return rows
 
 
+class Epoch(NamedTuple):
+    src: Rows
+    tgt: Rows
+    batches: list[np.ndarray]  # the rows of each batch
+
+
 class TrainingBatches:
     """An endless stream of training batches, epoch after epoch. Drops pairs with more than `max_tokens` tokens on either side.
-    An epoch contains pair i `weights[i]` times (default: once). Distributes the batches over processes round-robin, and keeps
-    those of process `rank`.
+    An epoch contains pair i `weights[i]` times (default: once). `sample` replaces the ids of an epoch, and with them the
+    grouping by length. Distributes the batches over processes round-robin, and keeps those of process `rank`.
 
     Iteration starts at `position`, the number of batches used, but does not advance it, because Lightning prefetches batches:
     the caller calls `consume` after each batch. An optimiser step takes `accumulate` batches from each process, even if an
-    epoch ends in between.
+    epoch ends in between. A state can be loaded only if it was saved between two steps.
     """
 
     def __init__(
@@ -157,8 +163,8 @@ class TrainingBatches:
         rank: int = 0,
         processes: int = 1,
     ) -> None:
-        self._sample = sample
-        self._src, self._tgt, self._seed = src, tgt, seed
+        self._ids: Sample = sample or (lambda epoch: (src, tgt))
+        self._max_tokens, self._seed = max_tokens, seed
         self._rank, self._processes, self.batches_per_step = rank, processes, accumulate * processes
         longest = np.maximum(src.lengths, tgt.lengths)
         self._rows = rows_within(longest, max_tokens)  # int32, like all arrays with an entry per pair, to save memory
@@ -167,46 +173,54 @@ class TrainingBatches:
             log.warning("%d training pairs with more than %d tokens were dropped", self.dropped, max_tokens)
         if weights is not None:
             self._rows = self._rows.repeat(weights[self._rows])
-        self._shortness = -longest[self._rows]
-        # All epochs use these slices: shuffling only swaps rows of equal length, so each slice always has the same lengths.
-        self._parts = _cut(-np.sort(self._shortness), np.broadcast_to(max_tokens, len(self._rows)))
-        self.batches_per_epoch = len(self._parts)
         self.position = 0  # counts the batches of all processes
+        self._starts = {0: 0}  # the positions at which epochs start, as far as they are known
 
-    def epoch(self, n: int) -> list[np.ndarray]:
-        """Returns the rows of each batch, in the random order of epoch n. The results are views of one int32 array, because
-        Python integers would take ten times the memory."""
+    def epoch(self, n: int) -> Epoch:
+        """Returns the batches of epoch n in random order. Their rows are views of one int32 array, because Python integers
+        would take ten times the memory."""
+        src, tgt = self._ids(n)
+        shortness = -np.maximum(src.lengths, tgt.lengths)[self._rows]
         generator = np.random.default_rng([self._seed, n])
-        order = self._rows[np.lexsort((generator.random(len(self._rows)), self._shortness))]
-        return [order[self._parts[i]] for i in generator.permutation(len(self._parts))]
+        order = np.lexsort((generator.random(len(self._rows)), shortness))  # shuffles only pairs of equal length
+        parts = _cut(-shortness[order], np.broadcast_to(self._max_tokens, len(order)))
+        rows = self._rows[order]
+        return Epoch(src, tgt, [rows[parts[i]] for i in generator.permutation(len(parts))])
 
-    def batch(self, rows: np.ndarray, n: int = 0) -> Batch:
-        """Returns the batch of these rows. n: its number in the stream, which seeds the sampling of pieces."""
-        with record_function("TrainingBatches.batch"):  # names this work in profiles, as torch's DataLoader does
-            if self._sample is None:
-                return collate(self._src, self._tgt, rows.tolist())
-            return collate(*self._sample(rows, n), range(len(rows)))._replace(index=torch.tensor(rows, dtype=torch.int64))
+    def _batches(self) -> Iterator[Batch]:
+        """Yields the batches of all processes from `position` on."""
+        first, start = self._epoch_at(self.position)
+        done = self.position - start
+        for n in count(first):
+            src, tgt, batches = self.epoch(n)
+            self._starts[n + 1] = self._starts[n] + len(batches)
+            for rows in batches[done:]:
+                with record_function("TrainingBatches.batch"):  # names this work in profiles, as torch's DataLoader does
+                    batch = collate(src, tgt, rows.tolist())
+                yield batch
+            done = 0
+
+    def _epoch_at(self, position: int) -> tuple[int, int]:
+        """Returns the number of the epoch at a position, and the position at which it starts."""
+        return max((n, start) for n, start in self._starts.items() if start <= position)
 
     def __iter__(self) -> Iterator[Batch]:
-        consumed = self.position % self.batches_per_step  # number of batches of the current step already used
-        n = self.position - consumed
-        first, done = divmod(n, self.batches_per_epoch)
-        plan = chain.from_iterable(self.epoch(n)[done if n == first else 0 :] for n in count(first))
-        while step := [self.batch(rows, n + i) for i, rows in enumerate(islice(plan, self.batches_per_step))]:
+        batches = self._batches()
+        while step := [*islice(batches, self.batches_per_step)]:
             tokens = sum(len(batch.real) for batch in step)
-            for batch in step[consumed + self._rank :: self._processes]:
+            for batch in step[self._rank :: self._processes]:
                 yield batch._replace(step_tokens=tokens)
-            consumed, n = 0, n + len(step)
 
     def consume(self) -> None:
         self.position += self._processes
 
     def state_dict(self) -> dict[str, int]:
-        return {"position": self.position}
+        epoch, start = self._epoch_at(self.position)
+        return {"position": self.position, "epoch": epoch, "start": start}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Sets the position at which new iterators begin."""
-        self.position = state["position"]
+        self.position, self._starts = state["position"], {state["epoch"]: state["start"]}
 
 
 class EvaluationBatches:

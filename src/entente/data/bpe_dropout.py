@@ -1,10 +1,11 @@
 """BPE dropout (Provilkov et al. 2020): splits words into pieces at random, so that a model sees several splits of each word.
 
-To save time, a word is split at random 32 times when it first occurs, and each occurrence uses one of them at random.
-SentencePiece can sample pieces too, but not reproducibly: whatever the seed, its random numbers differ between processes."""
+To save time, a word has at most 32 random splits, and each occurrence uses one of them at random. SentencePiece can sample
+pieces too, but not reproducibly: whatever the seed, its random numbers differ between processes."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import chain, pairwise
 
 import numpy as np
@@ -24,35 +25,26 @@ class PieceSampler:
         special = (processor.is_unknown, processor.is_control, processor.is_byte, processor.is_unused)
         self._ids = {piece: i for i, piece in enumerate(self._pieces) if not any(is_kind(i) for is_kind in special)}
         self._rank = {piece: -processor.get_score(i) for piece, i in self._ids.items()}  # merges of a lower rank come first
-        self._starts = [piece.startswith(WORD_START) for piece in self._pieces]
-        self._splits: dict[tuple[int, ...], list[tuple[int, ...]]] = {}  # random splits of each word, keyed by its usual split
+        # BOS and EOS count as words of their own.
+        self._starts = [piece.startswith(WORD_START) or processor.is_control(i) for i, piece in enumerate(self._pieces)]
+        self._split_of = cache(self._split)
 
-    def sample(self, texts: Sequence[Sequence[int]], seed: int) -> list[list[int]]:
-        """Takes the piece ids of texts as split without dropout, and returns the piece ids of random splits. The same arguments
+    def sample(self, texts: Iterable[Sequence[int]], seed: Sequence[int]) -> Iterator[list[int]]:
+        """Takes the piece ids of texts as split without dropout, and yields the piece ids of random splits. The same arguments
         give the same result."""
         generator = np.random.default_rng(seed)
-        sampled = []
         for ids in texts:
             starts = [i for i, piece in enumerate(ids) if i and self._starts[piece]]
             words = [tuple(ids[start:end]) for start, end in pairwise([0, *starts, len(ids)])]
             chosen = generator.integers(SPLITS, size=len(words)).tolist()
-            sampled.append([*chain.from_iterable(self._splits_of(word)[n] for word, n in zip(words, chosen, strict=True))])
-        return sampled
+            yield [*chain.from_iterable(map(self._split_of, words, chosen))]
 
-    def _splits_of(self, word: tuple[int, ...]) -> list[tuple[int, ...]]:
-        if word not in self._splits:
-            text = "".join(self._pieces[i] for i in word)
-            if all(self._pieces[i] in self._ids for i in word) and self._ids.keys() >= set(text):
-                generator = random.Random(f"{self.dropout} {text}")
-                known: dict[tuple[int, ...], tuple[int, ...]] = {}  # so that equal splits are stored once
-                drawn = (self._split(text, generator) for _ in range(SPLITS))
-                self._splits[word] = [known.setdefault(split, split) for split in drawn]
-            else:  # a rare character falls back to bytes, which cannot be sampled, so the word keeps its usual split
-                self._splits[word] = [word] * SPLITS
-        return self._splits[word]
-
-    def _split(self, text: str, generator: random.Random) -> tuple[int, ...]:
-        pieces = [*text]
+    def _split(self, word: tuple[int, ...], n: int) -> tuple[int, ...]:
+        """Returns the n-th random split of a word. word: its usual split"""
+        text = "".join(self._pieces[i] for i in word)
+        if not (all(self._pieces[i] in self._ids for i in word) and self._ids.keys() >= set(text)):
+            return word  # it contains a rare character, which falls back to bytes and cannot be sampled, or is BOS or EOS
+        generator, pieces = random.Random(f"{self.dropout} {n} {text}"), [*text]
         while merges := [
             (self._rank[both], i)
             for i, both in enumerate(map("".join, pairwise(pieces)))

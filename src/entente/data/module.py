@@ -15,6 +15,7 @@ from annotated_types import Interval, doc
 from datasets import Dataset
 
 from entente import distributed
+from entente.console.log import Task, show_share
 from entente.data.batches import (
     Batch,
     EvaluationBatches,
@@ -29,7 +30,7 @@ from entente.data.batches import (
     write_rows,
 )
 from entente.data.corpora import AtLeastOne, Corpus
-from entente.data.tokenizer import BOS, Vocabulary, digest, texts
+from entente.data.tokenizer import BOS, Tokenizer, Vocabulary, digest, texts
 from entente.errors import InputError
 from entente.files import cached, writable
 
@@ -61,7 +62,7 @@ class TranslationData(L.LightningDataModule):
         self.bpe_dropout, self._cache_dir = bpe_dropout, cache_dir
         self._ids: dict[str, tuple[Rows, Rows]] = {}  # by split
         if overfit:
-            one = corpus.train.select(self.train_dataloader().epoch(0)[0])
+            one = corpus.train.select(self.train_dataloader().epoch(0).batches[0])
             self.corpus = replace(corpus, train=one, valid=one, tests=dict.fromkeys(corpus.tests, one), gold={}, weights=None)
             self._ids, self._cache_dir = {}, None
 
@@ -103,13 +104,19 @@ class TranslationData(L.LightningDataModule):
         place = distributed.rank(), distributed.world_size()
         return TrainingBatches(*self.ids("train"), self.max_tokens, self.seed, accumulate, self.corpus.weights, sample, *place)
 
-    def _sample(self, rows: np.ndarray, n: int) -> tuple[Rows, Rows]:
-        """Returns token ids for the training pairs `rows`, cut into random pieces: a function of seed, batch n and rows."""
-        block = self.pairs("train").with_format("arrow")[rows]
-        seeds = np.random.SeedSequence([self.seed, n]).generate_state(2).tolist()
-        src = self.vocabulary.encode_src(block["src"].to_pylist(), self.bpe_dropout, seeds[0])
-        tgt = self.vocabulary.encode_tgt(block["tgt"].to_pylist(), self.bpe_dropout, seeds[1])
-        return Rows(src), Rows(tgt)
+    def _sample(self, epoch: int) -> tuple[Rows, Rows]:
+        """Returns the ids of the training pairs, split into random pieces: a function of seed and epoch."""
+
+        def sampled(rows: Rows, tokenizer: Tokenizer, side: int, of: str) -> Rows:
+            ids = show_share((rows[i].tolist() for i in range(len(rows))), len(rows), of)
+            return Rows(tokenizer.sample(ids, self.bpe_dropout, [self.seed, epoch, side]))
+
+        src, tgt = self.ids("train")
+        with Task("splitting words at random"):
+            return (
+                sampled(src, self.vocabulary.src, 0, "the source sentences"),
+                sampled(tgt, self.vocabulary.tgt, 1, "the target sentences"),
+            )
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         return to_device(batch, device) if isinstance(batch, Batch) else batch

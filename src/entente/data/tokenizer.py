@@ -111,10 +111,13 @@ class Tokenizer:
         """Returns the piece ids of a text, without BOS and EOS."""
         return self.encode_all([text])[0]
 
-    def encode_all(self, texts: Sequence[str], dropout: float = 0.0, seed: int = 0) -> list[list[int]]:
-        """Returns the piece ids of each text. See PieceSampler for `dropout` and `seed`."""
-        ids = self._processor.encode([TYPOGRAPHIC.sub(_typed, text) for text in texts] if self.plain else list(texts))
-        return self._sampler(dropout).sample(ids, seed) if dropout else ids
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the piece ids of each text."""
+        return self._processor.encode([TYPOGRAPHIC.sub(_typed, text) for text in texts] if self.plain else list(texts))
+
+    def sample(self, ids: Iterable[Sequence[int]], dropout: float, seed: Sequence[int]) -> Iterator[list[int]]:
+        """Splits encoded texts into random pieces (see PieceSampler)."""
+        return self._sampler(dropout).sample(ids, seed)
 
     def place(self, text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Converts spans [start, end) in a text to spans in its decoded pieces, which lack some spaces if `plain`."""
@@ -177,13 +180,13 @@ class Vocabulary:
                 log.warning("this text cannot fill a vocabulary of %d pieces; it yields only %d", vocab_size, pieces)
         return cls(Tokenizer(learned[0].model, plain=True) if plain_source else learned[0], learned[-1], joint)
 
-    def encode_src(self, texts: Sequence[str], dropout: float = 0.0, seed: int = 0) -> list[list[int]]:
+    def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids that an encoder reads: pieces and EOS, so that no source is empty."""
-        return [[*ids, EOS] for ids in self.src.encode_all(texts, dropout, seed)]
+        return [[*ids, EOS] for ids in self.src.encode_all(texts)]
 
-    def encode_tgt(self, texts: Sequence[str], dropout: float = 0.0, seed: int = 0) -> list[list[int]]:
+    def encode_tgt(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids that a decoder reads and predicts: BOS, pieces, EOS."""
-        return [[BOS, *ids, EOS] for ids in self.tgt.encode_all(texts, dropout, seed)]
+        return [[BOS, *ids, EOS] for ids in self.tgt.encode_all(texts)]
 
     def state(self) -> dict[str, Tensor | bool]:
         """Returns the serialised models as uint8 tensors, for a checkpoint that loads with `weights_only=True`."""
