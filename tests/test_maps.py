@@ -307,11 +307,28 @@ def test_light_is_zero_and_dark_is_one() -> None:
     assert brightness == sorted(brightness, reverse=True) and brightness[0] > 2.8 and brightness[-1] < 1
 
 
-@pytest.mark.parametrize("piece", ["😀", "مرحبا", "中文", "$x$", "$\\frac{$", "\\", "a\nb", "\t", "", "<0x0A>", "œÉ’«…"])
-def test_odd_pieces_are_drawn_without_a_warning(piece: str) -> None:
+@pytest.mark.parametrize(
+    ("piece", "label"),
+    [
+        ("😀", "😀"),
+        ("مرحبا", "مرحبا"),
+        ("中文", "□□"),
+        ("$x$", r"\$x\$"),
+        ("$\\frac{$", r"\$\frac{\$"),
+        ("\\", "\\"),
+        ("a\nb", "a□b"),
+        ("\t", "□"),
+        ("", ""),
+        ("<0x0A>", "<0x0A>"),
+        ("œÉ’«…", "œÉ’«…"),
+    ],
+)
+def test_odd_pieces_are_drawn_without_a_warning(piece: str, label: str) -> None:
+    figure = draw(fake(CROSS, 2, 2, [piece, "b"], ["c", piece, piece]), f"{piece} → {piece}")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        draw(fake(CROSS, 2, 2, [piece, "b"], ["c", piece, piece]), f"{piece} → {piece}").canvas.draw()  # type: ignore[attr-defined]
+        figure.canvas.draw()  # type: ignore[attr-defined]
+    assert [t.get_text() for t in texts(figure, ha="right")] == [label, "b"] * 2
 
 
 def test_pair_shows_the_chosen_attention_of_each_model() -> None:
