@@ -5,7 +5,7 @@ The French determines the English. Choices that English leaves open (tu or vous,
 made by a Style.
 """
 
-from entente_grammar.corpus import HELD_OUT, HELD_OUT_FEATURES, USUAL, ceiling, derive, fixed_sentences, splits, usual_french
+from entente_grammar.corpus import HELD_OUT, HELD_OUT_FEATURES, USUAL, ceiling, derive, splits, usual_french
 from entente_grammar.pairs import Pair, Side, pair_of
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "Side",
     "ceiling",
     "derive",
-    "fixed_sentences",
     "pair_of",
     "splits",
     "usual_french",

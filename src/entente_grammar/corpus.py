@@ -4,12 +4,9 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from entente_grammar.cells import HE, STEP, Chunk, Style
-from entente_grammar.choices import ETRE, LEMMAS
-from entente_grammar.clause import Clause
+from entente_grammar.cells import Style
+from entente_grammar.choices import LEMMAS
 from entente_grammar.draft import Draft
-from entente_grammar.lexicon import ADJECTIVE_LIST, NOUN, VERB
-from entente_grammar.nominals import Name, NounPhrase, Pronoun, Quality
 from entente_grammar.pairs import Pair, pair_of
 from entente_grammar.sentences import long_sentence, sentence
 from entente_grammar.tables import read_table
@@ -94,14 +91,3 @@ def ceiling(pairs: Sequence[Pair]) -> float:
     from sacrebleu import corpus_bleu
 
     return corpus_bleu([usual_french(pair) for pair in pairs], [[pair.text("fr") for pair in pairs]]).score
-
-
-def fixed_sentences() -> tuple[Pair, Pair]:
-    """Returns the two sentences for which training draws attention maps."""
-    tall = next(adjective for adjective in ADJECTIVE_LIST if adjective.en == "tall")
-    father = NounPhrase(3 * STEP, NOUN["père"], "my", possessor=(HE, "m"))
-    he = Clause(0, Pronoun(STEP, HE), ETRE, negation="pas", rest=[Quality(2 * STEP, tall, "aussi", father)])
-    africa = Name(2 * STEP, "Afrique", "Africa", "f", "la")
-    september = Chunk(3 * STEP, "en:1 septembre:2 | in:1 September:2")
-    jane = Clause(0, Name(STEP, "Jane", "Jane", "f"), VERB["visiter"], rest=[africa, september])
-    return pair_of([he], ".", USUAL, frozenset()), pair_of([jane], ".", USUAL, frozenset())
