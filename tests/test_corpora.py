@@ -204,6 +204,8 @@ def test_extra_text_is_trained_on_with_its_weight(
             read(extra={"x": wrong})
     with pytest.raises(InputError, match="empty.fr and .*empty.en: no sentence pair is left"):
         read(extra={"x": write("empty", "\n", "\n")})
+    with pytest.raises(InputError, match=r"x\.tsv: no column is named fr or src; give \+data\.extra\.x\.columns\.src=COLUMN "):
+        read(extra={"x": {"file": "x.tsv"}})
 
 
 def test_extra_text_neither_changes_the_split_nor_repeats_a_held_out_sentence(

@@ -189,7 +189,8 @@ def files(
     entries: Mapping[str, Any] = extra or {}
     for name, entry in entries.items():
         more = Extra(file=entry) if isinstance(entry, str) else Extra(**entry)
-        own = Columns(places.languages, more.columns["src"], more.columns["tgt"]) if more.columns else places
+        chosen = (more.columns["src"], more.columns["tgt"]) if more.columns else places.given
+        own = places if isinstance(entry, str) else Columns(places.languages, *chosen, f"+data.extra.{name}.columns")
         if (pairs := _read(root, f"data.extra.{name}", more.file or TwoFiles(src=more.src, tgt=more.tgt), own)) is None:
             raise InputError(f"data.extra.{name} is not set: give it as data.extra.{name}=FILE")
         further.append((pairs, more.weight))
@@ -233,7 +234,7 @@ def opus_books(
 ) -> Corpus:
     """Reads a translation data set that has only a training split, and holds out validation and test pairs. `path` is a name on
     the Hugging Face hub, a Parquet file, or a folder that contains Parquet files, itself or in its subfolder `subset`."""
-    places = Columns(_languages(src, tgt))
+    places = Columns(_languages(src, tgt), setting="")
     here = path_of(path)
     if os.path.exists(here):
         folder = here / subset if subset and os.path.isdir(here / subset) else here

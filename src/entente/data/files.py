@@ -34,26 +34,32 @@ TRANSLATION_COLUMN = "translation"  # in translation data sets on the hub, this 
 
 
 class Columns(NamedTuple):
-    """The column of each side: a name, a number from 1, or None for a column named after the language or the side."""
+    """The column of each side: a name, a number from 1, or None for a column named after the language or the side. setting: the
+    setting that selects them, for error messages; empty if there is none."""
 
     languages: Pair
     src: str | int | None = None
     tgt: str | int | None = None
+    setting: str = "data.columns"
+
+    @property
+    def given(self) -> tuple[str | int | None, str | int | None]:
+        return self.src, self.tgt
 
     def names(self) -> list[list[str]]:
         """Returns the possible names of each side's column."""
-        chosen = zip(("src", "tgt"), self.languages, self[1:], strict=True)
+        chosen = zip(("src", "tgt"), self.languages, self.given, strict=True)
         return [[given] if isinstance(given, str) else [language, side] for side, language, given in chosen]
 
     def places(self, where: str, heading: Sequence[str]) -> list[int]:
         """Returns the indices of the two columns, given the heading of a table, or its first row if it has no heading."""
         found = []
-        for given, names in zip(self[1:], self.names(), strict=True):
+        for given, names in zip(self.given, self.names(), strict=True):
             name = next((name for name in names if name in heading), None)
             if not isinstance(given, int) and name is None:
+                advice = f"{self.setting}.src=COLUMN {self.setting}.tgt=COLUMN, where COLUMN is a name or a number from 1"
                 raise InputError(
-                    f"{where}: no column is named {' or '.join(names)}; give "
-                    "data.columns.src=COLUMN data.columns.tgt=COLUMN, where COLUMN is a name or a number from 1"
+                    f"{where}: no column is named {' or '.join(names)}" + (f"; give {advice}" if self.setting else "")
                 )
             found.append(given - 1 if isinstance(given, int) else heading.index(name))
         if max(found) >= len(heading):
@@ -110,7 +116,7 @@ def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed
             heading = [clean(cell) for cell in cells]
             places = columns.places(where, heading)
             named = [heading[place] in names for place, names in zip(places, columns.names(), strict=True)]
-            if headed or all(named) or not all(isinstance(given, int) for given in columns[1:]):
+            if headed or all(named) or not all(isinstance(given, int) for given in columns.given):
                 continue
         pair = []
         for place, language in zip(places, columns.languages, strict=True):

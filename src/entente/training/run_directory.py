@@ -107,9 +107,8 @@ def _same_config(stored: Path, config: Mapping[str, Any]) -> bool:
 def _compared(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings that must be equal for "auto" to resume a run. Omits output_dir and strategy, and replaces
     num_nodes, devices and accumulate by their product, the batches per step."""
-    trainer = {"devices": 1, "num_nodes": 1, "strategy": "auto", **config["trainer"]}  # older configurations lack these
-    batches = [trainer.pop("num_nodes"), trainer.pop("accumulate", 1), trainer.pop("devices")]
-    del trainer["strategy"]
+    trainer = {**config["trainer"], "strategy": None}
+    batches = [trainer.pop(key, 1) for key in ("num_nodes", "devices", "accumulate")]
     if all(isinstance(count, int) for count in batches):
         batches = [math.prod(batches)]
     return {**config, "output_dir": None, "trainer": {**trainer, "batches": batches}}
