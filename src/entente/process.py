@@ -2,7 +2,7 @@
 
 A training step allocates and frees a few hundred megabytes, in blocks of the same sizes as in the previous step. Without
 `keep_freed_memory`, glibc returns each large block to the kernel as soon as it is freed, and the kernel zeroes it again, page
-by page, at the next allocation. On a CPU, this takes a third of a step's time (140,000 page faults for 4,096 tokens).
+by page, at the next allocation. On a CPU, this takes a third of a step's time (143,000 page faults for 4,096 tokens).
 """
 
 import ctypes

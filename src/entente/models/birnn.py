@@ -34,8 +34,8 @@ BiRNNState = State[Recurrent, KV]  # `memory` has keys (B, S, A) or (B, S, D), a
 class BiRNN(Seq2Seq):
     """Recurrent encoder-decoder. tied: see Press & Wolf 2017. score: how the decoder's state is compared with the source. With
     `none`, every decoder step receives the encoder's last state in each direction (Cho et al. 2014). readout: how t_i is
-    computed. `maxout` is as published. `residual` is W (s_i + U c_i), which adds the state to the projected context. `context`
-    is W U c_i, which does not depend on the token just read. mask_padding: whether attention ignores padding; the encoder
+    computed. `maxout` is as published. `residual` is W (s_i + P c_i), which adds the state to the projected context. `context`
+    is W P c_i, which does not depend on the token just read. mask_padding: whether attention ignores padding; the encoder
     always does. softmax: see AttentionWeights. Outside beam search, each step has one query, so normalising over `queries`
     makes all weights 1."""
 
