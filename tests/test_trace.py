@@ -328,7 +328,7 @@ def test_the_birnns_other_scores(score: str, readout: str, batch: Batch) -> None
     assert "not scaled" in text(found, "The scale")
     projected = model.context(table_of(found, "context").tensor)
     state = table_of(found, f"s_{STEP}, the next query").tensor
-    shown = table_of(found, "s_i + U c_i" if readout == "residual" else "U c_i").tensor
+    shown = table_of(found, "s_i + P c_i" if readout == "residual" else "P c_i").tensor
     assert torch.allclose(shown, projected + state if readout == "residual" else projected)
 
 
