@@ -225,7 +225,7 @@ def test_training_is_reported_even_if_the_ceiling_failed(tmp_path: Path, monkeyp
 def test_ctranslate2_is_left_out_if_it_does_not_support_the_model(tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
     one = bench(tmp_path)
-    run = Run(one.prepared[1].model, one.data.vocabulary, {"model": {"name": "birnn"}}, {}, 0)
+    run = Run(one.prepared[1].model, one.data.vocabulary, {"model": {"name": "birnn"}}, {}, 0, frozenset())
     assert {each.left_out for each in cases.ctranslate2(one, "greedy_trained", run, [[5, 2]], {})} == {
         "engine=ctranslate2: model.name=birnn: CTranslate2 does not support this model; use engine=torch"
     }

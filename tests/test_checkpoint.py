@@ -40,7 +40,7 @@ def content(name: str, folder: Path) -> dict[str, Any]:
         "state_dict": {f"model.{key}": value for key, value in model.state_dict().items()},
         "optimizer_states": [adam.state_dict()],
         "global_step": 17,
-        ENTRY: checkpoint.entry(config, vocabulary, text=""),
+        ENTRY: checkpoint.entry(config, vocabulary, text="", words=""),
     }
 
 
@@ -204,7 +204,7 @@ def content_with_shared_memory(n_layers: int, d_ff: int, folder: Path) -> dict[s
     return {
         "state_dict": {f"model.{name}": memory[: one.numel()].view(one.shape) for name, one in planned.items()},
         "global_step": 17,
-        ENTRY: checkpoint.entry({"model": config, "seed": 3}, vocabulary, text=""),
+        ENTRY: checkpoint.entry({"model": config, "seed": 3}, vocabulary, text="", words=""),
     }
 
 

@@ -62,7 +62,7 @@ def loaded(vocabulary: Vocabulary = VOCABULARY, name: str = "transformer", **cha
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
-    return Run(model, vocabulary, {"model": config}, {}, 0)
+    return Run(model, vocabulary, {"model": config}, {}, 0, frozenset())
 
 
 def assert_equal(run: Run, how: Search, texts: list[str] = SRC) -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from bad_inputs import prepare
 from entente import checkpoint
-from entente.checkpoint import ENTRY, read, write
 from entente.data import words
 from entente.data.files import read_lines
 from entente.data.words import distinct_words, known_words
@@ -74,13 +73,6 @@ def test_words_are_those_of_the_training_text(folder: Path) -> None:
     run = checkpoint.load(str(folder / "run"))
     assert run.words == set(chain.from_iterable(map(distinct_words, read_lines(folder / "train.fr"))))
     assert run.new_words("LE CHAT, le garçon et l'Élan; l'élan") == ["et", "l", "élan"]
-
-
-def test_a_checkpoint_without_words_calls_none_new(folder: Path, tmp_path: Path) -> None:
-    content = read(folder / "run" / "checkpoints" / "best.ckpt")
-    del content[ENTRY]["words"]
-    write(content, tmp_path / "old.ckpt")
-    assert checkpoint.load(str(tmp_path / "old.ckpt")).new_words("zorglub") == []
 
 
 def test_a_checkpoint_without_languages_is_refused_in_one_line(folder: Path) -> None:

@@ -684,7 +684,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         settings: dict[str, Any] = {**SIZES[name], **changes}
         size = len(tokenizer)
         model = MODELS[name](size, size, True, 0, 1, **settings)
-        content = entry({"model": {"name": name, **settings}, "seed": 1}, vocabulary, text="")
+        content = entry({"model": {"name": name, **settings}, "seed": 1}, vocabulary, text="", words="")
         weights = {f"model.{key}": value for key, value in model.state_dict().items()}
         write({"entente": content, "state_dict": weights, "global_step": 3}, place / f"{file}.ckpt")
     return place

@@ -216,7 +216,7 @@ def decoding(bench: Bench, case: str) -> Result:
         pairs = pairs_to_decode(stored_corpus(run, path, bench.settings.trust_data, "benchmark.trust_data"))
     else:
         data, translator = bench.prepared
-        run = checkpoint.Run(translator.model.eval(), data.vocabulary, bench.config, checkpoint.provenance(), 0)
+        run = checkpoint.Run(translator.model.eval(), data.vocabulary, bench.config, checkpoint.provenance(), 0, frozenset())
         pairs = pairs_to_decode(data.corpus)
     texts, references = pairs["src"][: bench.settings.sentences], pairs["tgt"][: bench.settings.sentences]
     ids = run.vocabulary.encode_src(texts)

@@ -61,7 +61,7 @@ class Run:
     config: dict[str, Any]
     provenance: dict[str, str]
     step: int
-    words: frozenset[str] = frozenset()  # the source words of the training text; empty if the checkpoint does not have them
+    words: frozenset[str]  # the source words of the training text
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -76,8 +76,8 @@ class Run:
         return f"{type(self.model).__name__} {src} -> {tgt}, {count:,} parameters, trained {self.step:,} steps"
 
     def new_words(self, source: str) -> list[str]:
-        """Returns the words of a sentence that are not in the training text, or an empty list if `words` is empty."""
-        return [word for word in distinct_words(source) if self.words and word not in self.words]
+        """Returns the words of a sentence that are not in the training text."""
+        return [word for word in distinct_words(source) if word not in self.words]
 
 
 def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2Seq:
@@ -110,9 +110,9 @@ def plan(config: Mapping[str, Any], vocabulary: Vocabulary, copies: int, acceler
     return planned
 
 
-def entry(config: Mapping[str, Any], vocabulary: Vocabulary, text: str, words: str = "") -> dict[str, Any]:
+def entry(config: Mapping[str, Any], vocabulary: Vocabulary, text: str, words: str) -> dict[str, Any]:
     """Returns our entry in a checkpoint: plain values and tensors. text: the digest of the corpus. words: the distinct words of
-    the source sentences in train, one per line. Older checkpoints may lack `text` or `words`."""
+    the source sentences in train, one per line."""
     made_of = {"config": dict(config), "vocabulary": vocabulary.state(), "text": text, "words": words}
     return {"schema": SCHEMA, "read_by": READ_BY, "provenance": provenance(), **made_of}
 
@@ -276,7 +276,7 @@ def load(checkpoint: str) -> Run:
     with _as_input_error(path, "a part of the checkpoint is missing or invalid"):
         ours, step = content[ENTRY], content["global_step"]
         weights = {k.removeprefix(MODEL_PREFIX): v for k, v in content["state_dict"].items() if k.startswith(MODEL_PREFIX)}
-        config, described, words = ours["config"], ours["provenance"], ours.get("words", "")
+        config, described, words = ours["config"], ours["provenance"], ours["words"]
         if not (isinstance(config, dict) and isinstance(described, dict) and type(step) is int and isinstance(words, str)):
             raise TypeError("config and provenance must be mappings, global_step a whole number, and words a string")
         vocabulary = Vocabulary.from_state(ours["vocabulary"])
