@@ -25,8 +25,6 @@ from typing import Any
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import corpus_digests
-
 HERE = Path(__file__).resolve().parents[1]
 RECORDED = HERE / "tests" / "guard.json"
 STEPS = 100  # within the warm-up, so that the learning rates do not depend on the length of the run
@@ -37,15 +35,20 @@ class Commands:
     """Runs the commands of a checkout, with `folder` as the working directory."""
 
     def __init__(self, checkout: Path, folder: Path) -> None:
-        self.checkout, self.folder = checkout, folder
+        self.folder, self.environment = folder, {**os.environ, "PYTHONPATH": str(checkout / "src")}
 
     def run(self, verb: str, *arguments: str) -> None:
-        path = os.pathsep.join([str(self.checkout / "src"), str(self.checkout / "tests")])
         command = [sys.executable, "-P", "-m", "entente", verb, *arguments]
         print(f"  entente {verb} {' '.join(arguments)}", flush=True)
-        done = subprocess.run(command, cwd=self.folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"error: entente {verb} ended with code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+    def changes_of_corpus(self) -> list[str]:
+        """Returns one line for each digest of the embedded corpus that differs from the recorded one."""
+        command = [sys.executable, "-P", str(HERE / "tests" / "corpus_digests.py")]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True)
+        return done.stdout.splitlines() + done.stderr.splitlines() if done.returncode else []
 
     def losses(self, model: str) -> list[str]:
         """Trains a model for STEPS steps, and returns the losses as hexadecimal floating-point numbers."""
@@ -81,15 +84,13 @@ def machine() -> dict[str, str]:
     return {"torch": str(torch.__version__), "instructions": torch.backends.cpu.get_cpu_capability()}
 
 
-def measure(checkout: Path, run: Path | None) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        commands = Commands(checkout, Path(folder))
-        found: dict[str, Any] = {"machine": machine()}
-        found["losses"] = {model: commands.losses(model) for model in ("transformer", "birnn")}
-        run = run or commands.train()
-        table = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
-        found["table"] = {split: {name: row[name] for name in ("bleu", "chrf", "ter", "nll")} for split, row in table.items()}
-        found["translations"] = commands.translations(run)
+def measure(commands: Commands, run: Path | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"machine": machine()}
+    found["losses"] = {model: commands.losses(model) for model in ("transformer", "birnn")}
+    run = run or commands.train()
+    table = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    found["table"] = {split: {name: row[name] for name in ("bleu", "chrf", "ter", "nll")} for split, row in table.items()}
+    found["translations"] = commands.translations(run)
     return found
 
 
@@ -110,9 +111,11 @@ def main() -> int:
     parser.add_argument("--checkout", type=Path, default=HERE)
     parser.add_argument("--run", type=Path)
     given = parser.parse_args()
-    corpus = corpus_digests.differences(corpus_digests.current_digests(), corpus_digests.recorded_digests())
     print("measuring, about 4 minutes:", flush=True)
-    found = measure(given.checkout.resolve(), given.run and given.run.resolve())
+    with tempfile.TemporaryDirectory() as folder:
+        commands = Commands(given.checkout.resolve(), Path(folder))
+        corpus = commands.changes_of_corpus()
+        found = measure(commands, given.run and given.run.resolve())
     if given.record:
         RECORDED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         print(f"recorded in {RECORDED.relative_to(HERE)}")
