@@ -356,7 +356,7 @@ def project(tmp_path: Path) -> Path:
 
 def arguments(base: list[str], *overrides: str) -> list[str]:
     """Returns the arguments of a suite's command in `project`, which are the settings shared by all tests and `overrides`."""
-    return ["--config-dir=own", *base, *SMALL["transformer"], "trainer.threads=1", "views.diagnosis=0", *overrides]
+    return ["--config-dir", "own", *base, *SMALL["transformer"], "trainer.threads=1", "views.diagnosis=0", *overrides]
 
 
 @pytest.fixture

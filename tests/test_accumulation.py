@@ -74,6 +74,8 @@ def test_the_gradient_and_the_loss_shown_are_those_of_one_batch_of_all_sentences
     events = EventAccumulator(str(tmp_path / "run")).Reload()
     shown = [[event.value for event in events.Scalars(f"train/{name}")] for name in ("loss", "nll")]
     assert len(watch.gradients) == STEPS and watch.rows.pop() == []
+    stream = [rows.tolist() for n in range(STEPS) for rows in data.train_dataloader().epoch(n).batches]
+    assert [rows for step in watch.rows for rows in step] == stream[: ACCUMULATE * STEPS]
     uneven = 0
     for step, rows in enumerate(watch.rows):
         assert len(rows) == ACCUMULATE

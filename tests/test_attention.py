@@ -5,11 +5,9 @@ import math
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from conftest import BOS, LENGTHS, PAD, T, small, sources
-from entente.models import Seq2Seq, Transformer
-from entente.models.attention import AdditiveAttention, AttentionWeights, MultiHeadAttention, SoftmaxOver, dot_product_scores
+from conftest import T, small
+from entente.models.attention import AttentionWeights, MultiHeadAttention, SoftmaxOver
 from entente.models.seq2seq import causal_mask
 from entente.models.transformer import DecoderBlock, EncoderBlock, sinusoids
 from numerics import FUTURE, REAL, B, S, close, disturb, normal, recorded
@@ -66,11 +64,6 @@ def test_weights_are_recorded_before_dropout() -> None:
         assert_distributions(weights, REAL[:, None, None, :])
 
 
-def test_attention_dropout_of_the_transformer_reaches_each_attention() -> None:
-    model = small("transformer", attention_dropout=0.25)
-    assert [m.dropout.p for m in model.modules() if isinstance(m, MultiHeadAttention)] == [0.25] * 6
-
-
 def test_a_softmax_over_the_queries_does_not_give_distributions_over_the_keys() -> None:
     scores = normal(B, T, S)
     close(AttentionWeights(softmax="queries")(scores, None).sum(-2), torch.ones(B, S, dtype=torch.float64))
@@ -97,14 +90,6 @@ def test_the_causal_mask_lets_each_new_token_see_the_past_and_itself() -> None:
 
 
 # Independent implementations
-
-
-@pytest.mark.parametrize("masked", [False, True])
-def test_dot_product_attention_equals_torchs(masked: bool) -> None:
-    query, key, value = normal(B, 3, T, 7, seed=1), normal(B, 3, S, 7, seed=2), normal(B, 3, S, 5, seed=3)
-    mask = REAL[:, None, None, :] if masked else None
-    ours = AttentionWeights()(dot_product_scores(query, key, 7**-0.5), mask) @ value
-    close(ours, F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
 
 
 def copy_attention(theirs: nn.MultiheadAttention, ours: MultiHeadAttention) -> None:
@@ -141,28 +126,6 @@ def test_multi_head_attention_to_the_past_equals_torchs() -> None:
 def test_a_width_that_the_heads_do_not_divide_is_refused() -> None:
     with pytest.raises(ValueError, match="d_model=20.*n_heads=3"):
         MultiHeadAttention(20, 3)
-
-
-def test_additive_attention_equals_the_scalars_of_bahdanau_2015_appendix_a_1_2() -> None:
-    n_query, n_source, n_attention = 5, 7, 3
-    attention = AdditiveAttention(n_query, n_source, n_attention).double()
-    disturb(attention)
-    s, h = normal(B, T, n_query, seed=1), normal(B, S, n_source, seed=2)
-    w, u, v = attention.query.weight.tolist(), attention.key.weight.tolist(), attention.score.weight.tolist()[0]
-    contexts = attention(s, attention.project(h), REAL[:, None, :])
-    for b in range(B):
-        for i in range(T):
-            e = []
-            for j in range(LENGTHS[b]):
-                e_ij = 0.0
-                for a in range(n_attention):
-                    wa_s = sum(w[a][q] * s[b, i, q].item() for q in range(n_query))
-                    ua_h = sum(u[a][m] * h[b, j, m].item() for m in range(n_source))
-                    e_ij += v[a] * math.tanh(wa_s + ua_h)
-                e.append(e_ij)
-            alpha = [math.exp(e_ij) / sum(map(math.exp, e)) for e_ij in e]
-            c = [sum(alpha[j] * h[b, j, m].item() for j in range(LENGTHS[b])) for m in range(n_source)]
-            close(contexts[b, i], torch.tensor(c, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("d_model", [1, 7, 12])
@@ -226,30 +189,3 @@ def test_a_decoder_block_equals_torchs(norm: str) -> None:
     actual, past = ours(x, nothing, ours.cross_attention.project(memory), ~FUTURE, REAL[:, None, None, :])
     close(actual, theirs(x, memory, tgt_mask=FUTURE, memory_key_padding_mask=~REAL))
     assert past.key.shape == past.value.shape == (B, 3, T, 7)
-
-
-def test_the_transformer_equals_its_blocks_between_embeddings_and_final_norms(src: Tensor, tgt: Tensor) -> None:
-    model = small("transformer", spread=0.3)
-    assert isinstance(model, Transformer)
-
-    def embed(embedding: nn.Module, ids: Tensor) -> Tensor:
-        return embedding(ids) * 21**0.5 + sinusoids(0, ids.size(1), 21, like=normal(1))
-
-    x = embed(model.src_embedding, src)
-    for block in model.encoder:
-        x = block(x, REAL[:, None, None, :])
-    x = model.encoder_norm(x)
-    y = embed(model.tgt_embedding, tgt)
-    for block in model.decoder:
-        nothing = block.self_attention.project(y[:, :0])
-        y, _ = block(y, nothing, block.cross_attention.project(x), ~FUTURE, REAL[:, None, None, :])
-    close(model(src, tgt), model.decoder_norm(y))
-    assert isinstance(model.encoder_norm, nn.LayerNorm) and isinstance(model.decoder_norm, nn.LayerNorm)
-
-
-def test_the_order_of_words_matters_to_both_sides(model: Seq2Seq) -> None:
-    src, tgt = sources(lengths=[7]), torch.tensor([[BOS, 5, 6, 7]])
-    assert PAD not in src
-    logits = model(src, tgt)
-    assert not torch.allclose(model(src.flip(1), tgt), logits)
-    assert not torch.allclose(model(src, tgt[:, [0, 2, 1, 3]])[:, -1], logits[:, -1])

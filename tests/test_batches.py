@@ -3,17 +3,14 @@
 import itertools
 import logging
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
-import lightning as L
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
 
 from entente.data.batches import Batch, EvaluationBatches, Rows, TrainingBatches, collate
 from entente.data.corpora import Corpus
@@ -58,17 +55,6 @@ def test_an_epoch_holds_every_pair_once_and_no_batch_is_too_wide(
     for chosen in epoch:
         batch = collate(Rows(src), Rows(tgt), chosen.tolist())
         assert max(batch.src.numel(), batch.tgt.numel()) <= max_tokens
-
-
-def test_batches_are_full_and_hold_little_padding() -> None:
-    src, tgt = random_rows(seed=3, pairs=2003)
-    batches = TrainingBatches(Rows(src), Rows(tgt), max_tokens=503, seed=1)
-    positions = sum(len(row) for row in tgt)
-    epoch = rows_of_epoch(batches, 5)
-    assert len(epoch) < 1.1 * positions / 503 + 1
-    real = sum(len(row) for row in src + tgt)
-    padded = sum(batch.src.numel() + batch.tgt.numel() for batch in (collate(Rows(src), Rows(tgt), chosen) for chosen in epoch))
-    assert 0 < 1 - real / padded < 0.15
 
 
 def test_a_batch_holds_exactly_as_many_as_fit() -> None:
@@ -190,13 +176,6 @@ def test_processes_deal_out_the_batches_of_one_process_in_turn(processes: int) -
     assert dealt[1].position == 10 * processes and dealt[1].position % dealt[1].batches_per_step == 0
     dealt[1].load_state_dict(dealt[1].state_dict())
     assert same(next(iter(dealt[1])), seen[1][10])
-
-
-def test_epochs_follow_each_other() -> None:
-    src, tgt = random_rows(seed=7, pairs=61)
-    batches = TrainingBatches(Rows(src), Rows(tgt), max_tokens=103, seed=11)
-    expected = [rows for n in (0, 1, 2) for rows in rows_of_epoch(batches, n)]
-    assert [batch.index.tolist() for batch in itertools.islice(batches, len(expected))] == expected
 
 
 def test_collate_pads_on_the_right() -> None:
@@ -325,74 +304,3 @@ def test_only_training_batches_are_sampled(data: TranslationData) -> None:
     assert same(sampled.sample(7), never.sample(7))
     cut, usual = (one.train_dataloader().epoch(0) for one in (sampled, never))
     assert len(cut.tgt.values) > 1.5 * len(usual.tgt.values)
-
-
-class Recorder(L.LightningModule):
-    """Records the pairs of each batch, and saves checkpoints in the same hooks as Lightning's ModelCheckpoint."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.folder = folder
-        self.scale = nn.Parameter(torch.ones(1))
-        self.steps: list[list[int]] = []
-        self.validated: list[int] = []
-
-    def training_step(self, batch: Batch, step: int) -> Tensor:
-        self.steps.append(batch.index.tolist())
-        return (self.scale * batch.src.float().mean()).square().mean()
-
-    def validation_step(self, split: str, step: int) -> None:
-        self.validated += [row for batch in self.trainer.datamodule.evaluation(split) for row in batch.index.tolist()]
-
-    def on_train_batch_end(self, outputs: object, batch: Batch, step: int) -> None:
-        self.trainer.train_dataloader.consume()
-        self.trainer.save_checkpoint(self.folder / f"{step + 1}.ckpt")
-
-    def on_validation_end(self) -> None:
-        self.trainer.save_checkpoint(self.folder / f"validated {len(self.steps)}.ckpt")
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=1e-6)
-
-
-def fit(folder: Path, data: TranslationData, max_steps: int, accumulate: int, resume: Path | None = None) -> Recorder:
-    model = Recorder(folder)
-    trainer = L.Trainer(
-        default_root_dir=folder,
-        accelerator="cpu",
-        max_steps=max_steps,
-        max_epochs=-1,
-        check_val_every_n_epoch=None,
-        val_check_interval=7,
-        num_sanity_val_steps=0,
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=False,
-        accumulate_grad_batches=accumulate,
-    )
-    trainer.fit(model, data, ckpt_path=resume, weights_only=True if resume else None)
-    return model
-
-
-@pytest.fixture
-def folders(tmp_path: Path) -> Iterator[Path]:
-    return (tmp_path / f"fit{i}" for i in itertools.count())
-
-
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_lightning_trains_on_them_and_resumes_at_the_next_batch(
-    data: TranslationData, folders: Iterator[Path], accumulate: int
-) -> None:
-    batches = data.train_dataloader()
-    epochs = itertools.chain.from_iterable(rows_of_epoch(batches, n) for n in itertools.count())
-    expected = list(itertools.islice(epochs, 23 * accumulate))
-    assert len(batches.epoch(0).batches) < len(expected)
-
-    folder = next(folders)
-    whole = fit(folder, data, max_steps=23, accumulate=accumulate)
-    assert whole.steps == expected
-    assert sorted(whole.validated) == sorted(list(range(31)) * (23 * accumulate // 7))
-    for saved in ("2", "8", "14", "20", "validated 14"):
-        resumed = fit(next(folders), data, 23, accumulate, resume=folder / f"{saved}.ckpt")
-        assert resumed.steps == expected[int(saved.split()[-1]) :]

@@ -122,7 +122,9 @@ def test_the_command_prints_advice_and_writes_lists(tmp_path: Path) -> None:
     lines = (tmp_path / "train.en").read_text().splitlines()
     (tmp_path / "train.en").write_text("\n".join(["", *lines[1:]]) + "\n")
     (tmp_path / "train.fr").write_text((tmp_path / "train.fr").read_text().replace("Le ", "\u200bLe ", 3))
-    command = " ".join(["data", *(o.replace(str(tmp_path), ".") for o in overrides), "output=lists", "output_dir=out"])
+    command = " ".join(
+        ["data", *(o.replace(str(tmp_path), ".") for o in overrides), "output=lists", "output_dir=out", "~data.tokenizer"]
+    )
     ended = run(command, tmp_path)
     assert ended.code == 0 and "Traceback" not in ended.err
     assert max(map(len, ended.out.splitlines())) <= 80

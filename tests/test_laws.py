@@ -16,7 +16,7 @@ from entente.decoding.search import Search, search
 from entente.models import MODELS, BiRNN, Seq2Seq, Transformer
 from entente.models.attention import MultiHeadAttention
 from entente.models.initialise import GATES
-from entente.models.seq2seq import pad, parameter_count, select
+from entente.models.seq2seq import pad, parameter_count
 from entente.models.transformer import DecoderBlock, EncoderBlock
 from numerics import B, S, close, logits, logits_in_chunks, loss_of, tensors
 
@@ -35,46 +35,6 @@ def test_decoding_does_not_change_the_state_it_starts_from(model: Seq2Seq, src: 
     second, _ = model.decode(tgt[:, 5:], state)
     assert torch.equal(first, second)
     assert all(torch.equal(a, b) for a, b in zip(tensors(state), before, strict=True))
-
-
-@pytest.mark.parametrize("rows", [[4, 2, 0, 1, 3], [1, 1, 3, 0, 0, 0, 1], [2], [4, 0]], ids=str)
-def test_selecting_rows_of_a_state_reorders_repeats_and_drops_sentences(
-    model: Seq2Seq, src: Tensor, tgt: Tensor, rows: list[int]
-) -> None:
-    index = torch.tensor(rows)
-    for read in [0, 5]:
-        state = model.encode(src)
-        if read:
-            _, state = model.decode(tgt[:, :read], state)
-        expected, _ = model.decode(tgt[:, read:], state)
-        chosen = select(state, index)
-        assert type(chosen) is type(state)
-        actual, _ = model.decode(tgt[index, read:], chosen)
-        close(actual, expected[index])
-
-
-# Padding
-
-
-@pytest.mark.parametrize("more", [1, 7])
-def test_more_padding_of_the_source_changes_nothing(model: Seq2Seq, src: Tensor, tgt: Tensor, more: int) -> None:
-    padded = F.pad(src, (0, more), value=PAD)
-    close(logits(model, padded, tgt), logits(model, src, tgt))
-    close(logits_in_chunks(model, padded, tgt, [5, 8]), logits(model, src, tgt))
-
-
-# Rows of a batch
-
-
-def test_a_sentence_does_not_depend_on_its_neighbours(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:
-    together = logits(model, src, tgt)
-    other_src, other_tgt = sources(seed=9, lengths=(1, 13, 3, 8)), real_ids([4, T], TGT_VOCAB, seed=8)
-    for b in range(B):
-        one = F.pad(src[b : b + 1], (0, 2), value=PAD)
-        among = logits(model, torch.cat([other_src, one]), torch.cat([other_tgt, tgt[b : b + 1]]))
-        close(among[-1], together[b])
-    order = torch.tensor([3, 0, 4, 2, 1])
-    close(logits(model, src[order], tgt[order]), together[order])
 
 
 # Causality
@@ -213,13 +173,6 @@ def test_reading_padding_teaches_its_embedding_nothing(name: str, src: Tensor, t
 
 
 # Equal start
-
-
-def test_equal_seeds_give_equal_starts_whatever_was_drawn_before(name: str) -> None:
-    first = small(name).state_dict()
-    torch.manual_seed(1234)
-    second = small(name).state_dict()
-    assert all(torch.equal(first[path], second[path]) for path in first)
 
 
 def test_another_seed_gives_another_start_and_no_two_parameters_start_equal(name: str) -> None:

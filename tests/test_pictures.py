@@ -6,11 +6,12 @@ import pytest
 
 from bad_inputs import prepare, run
 from entente import checkpoint
+from entente.attention import record
 from entente.attention.record import read_sentence
 from entente.commands import attention
 from entente.commands.attention import _folder_name
 from entente.console import escape
-from entente.decoding.search import Search
+from entente.decoding.search import Hypothesis, Search
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,12 @@ def test_the_translation_is_printed(folder: Path) -> None:
     _, target = read_sentence(trained.model, trained.vocabulary, "Le chat.", None, Search())
     translation = escape.line(f"transformer: {trained.vocabulary.tgt.decode(target)}")
     assert ended.out.rstrip("\n").split("\n") == ["Le chat.", translation, "map.png"]
+
+
+def test_leaving_words_out_needs_a_translation(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "translate", lambda *_: [[Hypothesis([], 0.0, True)]])
+    ended = run("attention checkpoint=run occlusion=true output=map.png sentence='Le chat.'", folder)
+    assert (ended.code, ended.err) == (2, "error: occlusion=true: the translation is empty; give target=SENTENCE\n")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ class Show:
     n: Annotated[int, Interval(ge=0, le=1000), doc("number of sentences")] = 5
     split: Literal["train", "valid", "test", "test_long", "test_compositional"] = "test"
     seed: Annotated[int, Ge(0), doc("seed of the random choice of sentences")] = 1
-    output_dir: str = "outputs"
 
 
 def alignment_matrix(pair: Pair) -> Text:

@@ -64,7 +64,7 @@ def check_suite_name(suite: object, suites: Mapping[str, Mapping[str, Sequence[s
         raise ValueError(f"suites.{suite}.variants: give a list of variants, such as [baseline,no_residual]")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SuiteSettings:
     """The settings that configs/ablate.yaml adds to those of a run."""
 
@@ -80,7 +80,7 @@ class SuiteSettings:
     suites: Annotated[
         Mapping[Name, Mapping[str, Sequence[str]]],
         doc("suites by name; `variants` are files in configs/ablation; `overrides` are applied before your own"),
-    ] = field(default_factory=dict)
+    ]
 
     relations = (check_suite_name,)
 
@@ -114,7 +114,8 @@ class Job:
         return self.directory.with_name(f"{self.directory.name}.log")
 
     def start(self, threads: int) -> None:
-        more = [one for one in sys.argv if one.startswith("--config-dir=")]  # a folder with the user's ablations
+        own = [source.path for source in HydraConfig.get().runtime.config_sources if source.provider == "command-line"]
+        more = [f"--config-dir={folder}" for folder in own]  # a folder with the user's ablations
         arguments = [f"resume={self.directory}"] if self.directory.exists() else self.overrides
         command = [sys.executable, "-P", "-m", "entente", "train", *more, *arguments, f"trainer.threads={threads}"]
         env = {**os.environ, "OMP_NUM_THREADS": str(threads), PARENT: str(os.getpid())}
@@ -153,7 +154,8 @@ def ablate(config: Mapping[str, Any]) -> None:
     given = [one for one in HydraConfig.get().overrides.task if key_of(one).partition(".")[0] not in SUITE_KEYS]
     if wrong := [one for one in given if key_of(one) in RESERVED_SETTINGS]:
         raise InputError(*(f"{one}: a suite sets it for each run; leave it out, and set suite and seeds" for one in wrong))
-    ablations.refuse_unusable(variants)
+    if unusable := ablations.unusable(variants):
+        raise InputError(*unusable)
     overrides = [
         f"experiment={HydraConfig.get().runtime.choices['experiment']}",
         *ablations.without_debug_settings(chosen.get("overrides", [])),

@@ -62,11 +62,10 @@ def header(ablation: str) -> str:
     return "\n".join(line.removeprefix("#").strip() for line in lines if line.startswith("#") and line != FIRST_LINE)
 
 
-def refuse_unusable(ablations: Sequence[str]) -> None:
-    """Raises InputError with a line for each name that has no valid file in configs/ablation."""
+def unusable(ablations: Sequence[str]) -> list[str]:
+    """Returns a line for each name that has no valid file in configs/ablation."""
     known = GlobalHydra.instance().config_loader().get_group_options("ablation")
-    if found := [problem for ablation in ablations if (problem := _problem_of(ablation, known))]:
-        raise InputError(*found)
+    return [problem for ablation in ablations if (problem := _problem_of(ablation, known))]
 
 
 def _problem_of(ablation: str, known: Sequence[str]) -> str:

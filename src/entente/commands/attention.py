@@ -92,7 +92,6 @@ class Trace:
     ] = False
     output: Annotated[str | None, doc("Markdown file, NAME.md, for a copy of the trace")] = None
     columns: Annotated[Annotated[int, Ge(1)] | None, doc("maximum number of columns shown for a wide tensor; null: all")] = 8
-    output_dir: str = "outputs"
     threads: Threads = None
 
 
@@ -125,6 +124,8 @@ def picture_attention(settings: Attention) -> None:
             maps = [_of_kind(settings.kind, name, maps)]
         shown += [(name, map) for map in maps]
         if settings.occlusion:
+            if not words[1].labels:
+                raise InputError("occlusion=true: the translation is empty; give target=SENTENCE")
             [map] = maps
             # Drop the end symbols, since occlusion leaves out only words.
             map = map._replace(weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1])

@@ -50,7 +50,7 @@ def inspect_data(settings: InspectData) -> None:
     corpus = read_corpus(settings.data)
     with Task("inspecting the pairs"):
         cache = path_of(settings.output_dir) / "cache" / "tokenizer"
-        numbers = measure(corpus, Vocabulary.train(corpus.train, **settings.data["tokenizer"], cache_dir=cache))
+        numbers = measure(corpus, Vocabulary.train(corpus.train, **settings.data.get("tokenizer", {}), cache_dir=cache))
         lists = find(corpus)
     console = Console(markup=False, emoji=False, highlight=False)
     table = Table("", *(Column(split, justify="right", overflow="fold") for split in corpus.splits), box=None, pad_edge=False)

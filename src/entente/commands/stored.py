@@ -2,8 +2,6 @@
 that only decode do not import this module, because it imports Lightning, which takes 2 seconds."""
 
 import logging
-from collections.abc import Mapping
-from typing import Any
 
 from entente import checkpoint
 from entente.config.schema import problems
@@ -37,11 +35,11 @@ def load_run(path: str, accelerator: str) -> checkpoint.Run:
     if wrong:
         raise InputError(*(f"{path}: in its configuration, {problem}" for problem in wrong))
     run.config.update(add_defaults(run.config))
-    refuse_accelerator(accelerator, run.config["trainer"])
+    refuse_accelerator(accelerator, run.config["trainer"]["precision"])
     return run
 
 
-def refuse_accelerator(accelerator: str, trainer: Mapping[str, Any]) -> None:
-    """Raises InputError unless Lightning can use the accelerator on this machine. trainer: the run's other trainer settings."""
-    if refused := lightning_problems(TrainerSettings(**{**trainer, "accelerator": accelerator}), part=""):
+def refuse_accelerator(accelerator: str, precision: str | int = "32-true") -> None:
+    """Raises InputError unless Lightning can use the accelerator, with this precision, on this machine."""
+    if refused := lightning_problems(TrainerSettings(accelerator=accelerator, precision=precision), part=""):
         raise InputError(*refused)

@@ -14,9 +14,8 @@ from entente.training.train import check_run, train
 
 
 def check(config: dict[str, Any]) -> list[str]:
-    if HydraConfig.initialized():
-        variants.refuse_unusable([variants.chosen_ablation()])
-    return check_run(config)
+    found = variants.unusable([variants.chosen_ablation()]) if HydraConfig.initialized() else []
+    return found or check_run(config)
 
 
 def main(config: dict[str, Any]) -> None:

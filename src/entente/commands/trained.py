@@ -35,7 +35,6 @@ class Decoding:
     configuration."""
 
     checkpoint: Annotated[str, doc("checkpoint file, or a run's directory, whose best checkpoint is used")]
-    output_dir: OutputDir = "outputs"
     accelerator: Annotated[str, doc("device to run on, as named by Lightning: auto, cpu, gpu, ...")] = "auto"
     threads: Threads = None
     engine: Annotated[

@@ -45,10 +45,10 @@ def translate_text(settings: Translate) -> None:
     if settings.accelerator not in ("auto", "cpu"):
         from entente.commands.stored import refuse_accelerator  # imports Lightning, which takes 2 seconds
 
-        refuse_accelerator(settings.accelerator, {})
+        refuse_accelerator(settings.accelerator)
     how, other = search_and_engine(run, settings)
-    if torch.cuda.is_available() and settings.accelerator in ("auto", "gpu", "cuda"):
-        run.model.cuda()
+    if settings.accelerator != "cpu" and (device := torch.accelerator.current_accelerator(check_available=True)):
+        run.model.to(device)
     engine: Engine = other or partial(translate, run.model, run.vocabulary, how=how)
     if not settings.input and not settings.output and sys.stdin and sys.stdin.isatty():
         _prompt(run, how, engine)

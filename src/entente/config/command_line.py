@@ -270,10 +270,10 @@ class CommandLine:
     def sweep_over_devices(self) -> list[str]:
         """Returns an error message if this is a sweep (-m) whose runs use several devices, since each run would start processes
         that repeat the whole sweep. SLURM launchers are allowed, since they start the processes themselves."""
-        given = {key_of(one): one.partition("=")[2] for one in self.overrides}
-        if not self.flags.multirun or given.get("trainer.devices", "1") == "1" or "slurm" in given.get("hydra/launcher", ""):
+        several = [one for one in self.overrides if key_of(one) == "trainer.devices" and one.partition("=")[2] != "1"]
+        if not self.flags.multirun or any(key_of(one) == "hydra/launcher" and "slurm" in one for one in self.overrides):
             return []
-        return [f"trainer.devices={given['trainer.devices']}: each run needs its own command; leave out -m, or use ablate"]
+        return [f"{one}: each run needs its own command; leave out -m, or use ablate" for one in several]
 
     def problems(self) -> list[str]:
         """Returns a line for each override that Hydra rejects, and for each problem in the configuration composed from the
