@@ -411,7 +411,7 @@ def test_a_head_is_near_uniform_from_95_percent_on() -> None:
 def test_measured_pairs_are_the_first_of_the_split_with_an_end_and_no_start_symbol(vocabulary: Vocabulary) -> None:
     sentences = Dataset.from_dict({"src": FRENCH, "tgt": ENGLISH})
     gold = [Gold([(0, 1)], [(0, 1)], frozenset({(i, i)}), frozenset({(i, i)})) for i in range(3)]
-    data = TranslationData(Corpus("three", sentences, sentences, {"test": sentences}, gold={"test": gold}), vocabulary, 100, 1)
+    data = TranslationData(Corpus(sentences, sentences, {"test": sentences}, gold={"test": gold}), vocabulary, 100, 1)
     assert pairs_of(data, "valid") == pairs(vocabulary)
     assert pairs_of(data, "test@alone", 2) == [p._replace(gold=g) for p, g in zip(pairs(vocabulary)[:2], gold, strict=False)]
 

@@ -244,7 +244,7 @@ def split(name: str, pairs: int) -> Dataset:
 
 @pytest.fixture
 def data(tmp_path: Path) -> TranslationData:
-    corpus = Corpus("numbers", split("t", 211), split("v", 31), {"test": split("s", 17), "other": split("o", 7)})
+    corpus = Corpus(split("t", 211), split("v", 31), {"test": split("s", 17), "other": split("o", 7)})
     vocabulary = Vocabulary.train(corpus.train, 331, "bpe", True, tmp_path)
     return TranslationData(corpus, vocabulary, max_tokens=307, seed=5, eval_max_tokens=101)
 

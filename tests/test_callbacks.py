@@ -36,7 +36,7 @@ from entente.training import views
 from entente.training.progress import TrainingProgress
 from entente.training.run_directory import Checkpoints, CheckpointSettings
 from entente.training.translator import Optim, Translator
-from entente.training.views import TensorBoardViews, Views, attention_images
+from entente.training.views import TensorBoardViews, Views, attention_figures
 
 SRC = ["Le chat noir dort.", "Il a faim | soif.", "Elle dort.", "Le chat a faim.", "Il dort *ici*."]
 TGT = ["The black cat sleeps.", "He is hungry | thirsty.", "She sleeps.", "The cat is hungry.", "He sleeps *here*."]
@@ -77,7 +77,7 @@ def fit(module: Translator, path: Path, *chosen: L.Callback, **options: Any) -> 
         enable_progress_bar=False,
         **options,
     )
-    trainer.fit(module, datamodule=TranslationData(Corpus("tiny", split, split, {}), module.vocabulary, 60, 1))
+    trainer.fit(module, datamodule=TranslationData(Corpus(split, split, {}), module.vocabulary, 60, 1))
     return trainer
 
 
@@ -130,7 +130,7 @@ def test_maps_are_of_the_modules_own_translation(vocabulary: Vocabulary, monkeyp
 
     plain = views.draw
     monkeypatch.setattr(views, "draw", draw)
-    assert len(list(attention_images(module, [("chat", " Le chat\u00a0dort. ")]))) == 3
+    assert len(list(attention_figures(module, [("chat", " Le chat\u00a0dort. ")]))) == 3
     [[best]], [[greedy]] = (translate(module.model, vocabulary, ["Le chat dort."], how) for how in (module.search, Search()))
     assert best.tokens != greedy.tokens, "the two searches give the same translation here; choose other sizes"
     source = vocabulary.src.pieces(vocabulary.encode_src(["Le chat dort."])[0])
@@ -160,7 +160,7 @@ def test_with_gold_links_the_best_head_has_an_error_rate(
 ) -> None:
     split, links = Dataset.from_dict({"src": SRC, "tgt": TGT}), frozenset({(0, 0), (1, 1)})
     gold = [Gold(word_spans(src), word_spans(tgt), links, links) for src, tgt in zip(SRC, TGT, strict=True)]
-    data = TranslationData(Corpus("tiny", split, split, {}, gold={"valid": gold}), vocabulary, 60, 1)
+    data = TranslationData(Corpus(split, split, {}, gold={"valid": gold}), vocabulary, 60, 1)
     drawn: list[Any] = []
     plain = views.draw_heads
     monkeypatch.setattr(views, "draw_heads", lambda values, title: drawn.append((values, title)) or plain(values, title))
@@ -301,6 +301,6 @@ def test_the_time_of_training_ends_with_training(
 def test_without_tensorboard_nothing_is_decoded_or_drawn(
     vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(views, "attention_images", lambda *_: pytest.fail("a map is drawn but not written"))
+    monkeypatch.setattr(views, "attention_figures", lambda *_: pytest.fail("a map is drawn but not written"))
     trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
     view(attention_every=0, heads=2, translations=10).on_validation_end(trainer, translator(vocabulary))

@@ -45,7 +45,7 @@ def vocabulary(pairs: Dataset) -> Vocabulary:
 @pytest.fixture
 def data(pairs: Dataset, vocabulary: Vocabulary) -> TranslationData:
     tests = {"test": pairs.select(range(5, 19)), "other": pairs.select(range(3))}
-    corpus = Corpus("numbers", pairs, pairs.select(range(7)), tests)
+    corpus = Corpus(pairs, pairs.select(range(7)), tests)
     return TranslationData(corpus, vocabulary, max_tokens=211, seed=3, eval_max_tokens=97)
 
 
@@ -87,7 +87,7 @@ def test_overfitting_reads_one_batch_in_place_of_every_split(data: TranslationDa
 
 @pytest.fixture
 def corpus(pairs: Dataset) -> Corpus:
-    return Corpus("numbers", pairs, pairs.select(range(7)), {})
+    return Corpus(pairs, pairs.select(range(7)), {})
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -123,7 +123,7 @@ def test_rows_are_read_as_they_were_written(expected: Ids, size: int, tmp_path_f
 
 
 def test_ids_of_another_text_or_tokenizer_are_not_used(corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path) -> None:
-    other = Corpus("fewer", corpus.train.select(range(3, 31)), corpus.valid, {})
+    other = Corpus(corpus.train.select(range(3, 31)), corpus.valid, {})
     for text, pieces in itertools.product((corpus, other), (290, 291)):
         data = TranslationData(text, Vocabulary.train(corpus.train, pieces, "bpe", True), 211, seed=3, cache_dir=tmp_path)
         assert lists(data.ids("train"))[0] == data.vocabulary.encode_src(text.train["src"][:])
@@ -154,7 +154,7 @@ pairs = Dataset.from_dict({"src": [f"Le {i} " * 7 for i in range(10_007)], "tgt"
 print("ready", flush=True)
 input()
 vocabulary = Vocabulary.train(pairs, 290, "bpe", True, Path(sys.argv[1]) / "tokenizer")
-data = TranslationData(Corpus("numbers", pairs, pairs, {}), vocabulary, 211, 3, cache_dir=Path(sys.argv[1]) / "ids")
+data = TranslationData(Corpus(pairs, pairs, {}), vocabulary, 211, 3, cache_dir=Path(sys.argv[1]) / "ids")
 print(*(hash(rows.values.tobytes() + rows.lengths.tobytes()) for rows in data.ids("train")))
 """
 

@@ -20,7 +20,7 @@ Texts = list[tuple[str, str]]
 
 def corpus_of(train: Texts, valid: Texts, *tests: Texts) -> Corpus:
     parts = [Dataset.from_dict({"src": [a for a, _ in part], "tgt": [b for _, b in part]}) for part in (train, valid, *tests)]
-    return Corpus("own", parts[0], parts[1], {f"test{i}": part for i, part in enumerate(parts[2:])})
+    return Corpus(parts[0], parts[1], {f"test{i}": part for i, part in enumerate(parts[2:])})
 
 
 def test_repeated_sentences_are_duplicates_within_a_split_and_leaks_between_splits() -> None:

@@ -22,14 +22,13 @@ from playwright.sync_api import Locator, Page
 from torch.utils.tensorboard import SummaryWriter
 
 from browser import executable, new_page
-from entente.attention.record import CROSS, DECODER, ENCODER, AttentionMap
+from entente.attention.record import CROSS, DECODER, ENCODER
 from entente.data.tokenizer import PAD, Tokenizer, Vocabulary
 from entente.decoding.search import Search
 from entente.models import Transformer
-from entente.training import views
 from entente.training.train import train
 from entente.training.translator import Optim, Translator
-from entente.training.views import attention_images
+from entente.training.views import attention_figures
 from tiny import SMALL, configuration, write_corpus
 
 MAKEFILE = Path(__file__).parents[1] / "Makefile"
@@ -146,7 +145,7 @@ class Drawn(NamedTuple):
 
 
 @pytest.fixture
-def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Drawn]:
+def drawn(tmp_path: Path) -> dict[str, Drawn]:
     """Writes a model's attention maps for two sentences to an event file, and returns the maps by tag."""
     vocabulary = Vocabulary(Tokenizer.train(FRENCH * 3, 330), Tokenizer.train(ENGLISH * 3, 330), joint=False)
     model = Transformer(len(vocabulary.src), len(vocabulary.tgt), False, PAD, 7, 12, 2, 2, 20)
@@ -155,22 +154,15 @@ def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Drawn]:
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.8)
     module = Translator(model, vocabulary, Optim(), Search(length_factor=0.2, length_offset=6), 1)
-    figures: list[Any] = []
-
-    def draw(map: AttentionMap, title: str) -> Any:
-        figures.append(plain(map, title))
-        return figures[-1]
-
-    plain = views.draw
-    monkeypatch.setattr(views, "draw", draw)
     maps: dict[str, Drawn] = {}
     with SummaryWriter(str(tmp_path / "logs" / "run")) as writer:
-        for tag, pixels in attention_images(module, [("garçon", FRENCH[0]), ("l'été & Noël", FRENCH[1])]):
-            writer.add_image(tag, pixels, STEP, dataformats="HWC")
-            texts = [*figures[-1].texts, *figures[-1].axes[0].texts]
-            font = min(text.get_size() for text in texts) * figures[-1].dpi / 72
+        for tag, figure in attention_figures(module, [("garçon", FRENCH[0]), ("l'été & Noël", FRENCH[1])]):
+            writer.add_figure(tag, figure, STEP)
+            canvas: Any = figure.canvas
+            texts = [*figure.texts, *figure.axes[0].texts]
+            font = min(float(text.get_fontsize()) for text in texts) * figure.dpi / 72
             labels = " ".join(text.get_text() for text in texts)
-            maps[tag] = Drawn(pixels, figures[-1].canvas.get_width_height(), font, labels)
+            maps[tag] = Drawn(np.asarray(canvas.buffer_rgba())[..., :3], canvas.get_width_height(), font, labels)
     return maps
 
 

@@ -159,7 +159,7 @@ def _own_files(settings: Evaluate, run: checkpoint.Run) -> tuple[Corpus, list[st
     if pairs.empty:
         log.info("dropped %d pairs: empty", pairs.empty)
     usable = pairs.dataset()
-    corpus = Corpus(name, train=usable, valid=usable, tests={name: usable})
+    corpus = Corpus(train=usable, valid=usable, tests={name: usable})
     if settings.alignments:
         corpus.gold[name] = read_pharaoh(path_of(settings.alignments), usable["src"], usable["tgt"])
     return corpus, [name]

@@ -100,7 +100,6 @@ Given = TwoFiles | str | None  # two parallel files, one file of pairs, or None 
 class Corpus:
     """Sentence pairs for training, validation and testing. Each split has the columns src and tgt and no empty sentences."""
 
-    name: str
     train: Dataset
     valid: Dataset
     tests: dict[str, Dataset]
@@ -148,7 +147,7 @@ def grammar(
             golds = (Gold(pair.spans("fr"), pair.spans("en"), pair.sure, pair.possible) for pair in derived)
             gold[name] = [one if src == "fr" else one.swap_sides() for one in golds]
     read = {name: len(part) for name, part in parts.items()}
-    return Corpus("grammar", parts.pop("train"), parts.pop("valid"), parts, gold=gold, read=read)
+    return Corpus(parts.pop("train"), parts.pop("valid"), parts, gold=gold, read=read)
 
 
 def files(
@@ -194,7 +193,7 @@ def files(
         if (pairs := _read(root, f"data.extra.{name}", more.file or TwoFiles(src=more.src, tgt=more.tgt), own)) is None:
             raise InputError(f"data.extra.{name} is not set: give it as data.extra.{name}=FILE")
         further.append((pairs, more.weight))
-    return _corpus(f"files-{src}-{tgt}", parts, max_words, max_ratio, split, weight, further)
+    return _corpus(parts, max_words, max_ratio, split, weight, further)
 
 
 def multi30k(
@@ -219,7 +218,7 @@ def multi30k(
         where = f"{folder}/{stem}"
         one, other = (_fetch(f"{where}.{language}.gz") for language in languages)
         parts[name] = Pairs(read_parallel(one, other), where)
-    return _corpus(f"multi30k-{src}-{tgt}", parts, max_words, max_ratio, None)
+    return _corpus(parts, max_words, max_ratio, None)
 
 
 def opus_books(
@@ -249,7 +248,7 @@ def opus_books(
             message = f"data.path={path} data.subset={subset}: neither a local path nor available from the hub ({why})"
             raise InputError(message) from None
         pairs = Pairs(pairs_of(path, rows_of(items), places), path)
-    return _corpus(f"opus_books-{src}-{tgt}", {"train": pairs}, max_words, max_ratio, split)
+    return _corpus({"train": pairs}, max_words, max_ratio, split)
 
 
 CORPORA: dict[str, Callable[..., Corpus]] = {corpus.__name__: corpus for corpus in (grammar, files, multi30k, opus_books)}
@@ -271,7 +270,6 @@ def describe_sources(data: Mapping[str, Any]) -> str:
 
 
 def _corpus(
-    name: str,
     parts: dict[str, Pairs],
     max_words: int,
     max_ratio: float | None,
@@ -302,7 +300,6 @@ def _corpus(
     weights = np.repeat(np.array([weight, *(times for _, times in extra)], np.int16), [*map(len, train)])
     splits = {part: pairs.dataset() for part, pairs in {**given, **made}.items()}
     return Corpus(
-        name,
         concatenate_datasets(train) if extra else train[0],  # without a copy
         splits.pop("valid"),
         splits,

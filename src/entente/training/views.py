@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from annotated_types import Ge, doc
 from lightning.pytorch.loggers import TensorBoardLogger
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch import Tensor
@@ -150,16 +149,16 @@ class TensorBoardViews(L.Callback):
         draw_every = max(1, math.ceil(self.chosen.attention_every / validate_every))  # in validations
         if self.chosen.attention and (trainer.should_stop or (step // validate_every) % draw_every == 1 % draw_every):
             sentences = [*((text, text) for text in self.fixed), ("valid 1", valid.sources[0])]
-            for tag, image in attention_images(pl_module, sentences):
-                board.experiment.add_image(tag, image, step, dataformats="HWC")
+            for tag, figure in attention_figures(pl_module, sentences):
+                board.experiment.add_figure(tag, figure, step)
         if self.chosen.heads:
             log_heads(board, pl_module, trainer.datamodule, self.chosen.heads, step)  # type: ignore[attr-defined]
         if self.chosen.translations:
             board.experiment.add_text("translations/valid", sample_translations(valid, self.chosen.translations), step)
 
 
-def attention_images(translator: Translator, sentences: Sequence[tuple[str, str]]) -> Iterator[tuple[str, np.ndarray]]:
-    """Translates each (title, source text). Yields a tag and a picture, uint8 (height, width, 3), per kind of attention."""
+def attention_figures(translator: Translator, sentences: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Figure]]:
+    """Translates each (title, source text). Yields a tag and a figure per kind of attention."""
     if not has_attention(translator.model):
         return
     vocabulary = translator.vocabulary
@@ -170,14 +169,7 @@ def attention_images(translator: Translator, sentences: Sequence[tuple[str, str]
             caption += " (stopped at its length limit)"
         [src] = vocabulary.encode_src([clean(text)])
         for map in record(translator.model, vocabulary, src, hypothesis.tokens):
-            yield f"weights/{title}/{map.kind}", pixels(draw(map, caption))
-
-
-def pixels(figure: Figure) -> np.ndarray:
-    """Renders a figure as an array of pixels, uint8 (height, width, 3)."""
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3]
+            yield f"weights/{title}/{map.kind}", draw(map, caption)
 
 
 def log_heads(board: TensorBoardLogger, translator: Translator, data: TranslationData, n: int, step: int) -> None:
@@ -204,10 +196,8 @@ def log_heads(board: TensorBoardLogger, translator: Translator, data: Translatio
             drawn[kind]["aer"] = rates
     board.log_metrics({f"weights/valid {name}": value for name, value in scalars.items()}, step)
     if drawn:
-        picture = pixels(
-            draw_heads(drawn, f"Every layer (row) and head (column): means over {len(pairs)} validation sentences")
-        )
-        board.experiment.add_image("weights/valid heads", picture, step, dataformats="HWC")
+        title = f"Every layer (row) and head (column): means over {len(pairs)} validation sentences"
+        board.experiment.add_figure("weights/valid heads", draw_heads(drawn, title), step)
 
 
 def log_diagnosis(trainer: L.Trainer, found: Mapping[str, float], step: int) -> None:
