@@ -34,6 +34,14 @@ def disturb(module: nn.Module, scale: float = 0.3) -> None:
             parameter += scale * normal(*parameter.shape, seed=i)
 
 
+def enlarge(model: nn.Module, std: float = 0.8) -> None:
+    """Draws weights as large as after training, because small weights give nearly uniform attention."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
+
+
 @contextmanager
 def recorded(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     """Yields a dictionary from each AttentionWeights module's name to its outputs, one tensor per call in the `with` block."""

@@ -48,6 +48,7 @@ from entente.decoding.search import Search
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models import MODELS, Seq2Seq
+from numerics import enlarge
 
 FRENCH = ["L'été, Jane n'a pas dormi.", "Le chat noir dort.", "Il a faim."]
 ENGLISH = ["In summer, Jane did not sleep.", "The black cat sleeps here.", "He is hungry."]
@@ -63,10 +64,7 @@ def model_of(name: str, vocabulary: Vocabulary, **changes: Any) -> Seq2Seq:
         {"d_model": 12, "n_heads": 2, "n_layers": 3, "d_ff": 20} if name == "transformer" else {"d_embedding": 7, "d_hidden": 5}
     )
     model = MODELS[name](len(vocabulary.src), len(vocabulary.tgt), False, PAD, 7, **sizes, **changes).eval()
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():  # large weights, as after training, because untrained attention is nearly uniform
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.7)
+    enlarge(model, 0.7)
     return model
 
 

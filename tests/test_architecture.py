@@ -120,23 +120,13 @@ def test_every_mutant_changes_one_place_and_names_tests_that_exist() -> None:
     [
         ("errors", "import torch"),
         ("config.schema", "from entente.models import MODELS"),
-        ("models.attention", "import numpy as np"),
         ("models.attention", "from entente.config import schema"),
-        ("models.attention", "from pydantic import Field"),
-        ("models.attention", "from entente.errors import InputError"),
-        ("models.attention", "from entente.data.tokenizer import PAD"),
         ("models.attention", "from ..decoding.search import Search"),
         ("models.attention", "def f():\n    from entente.decoding import search"),
         ("models.birnn", "from entente.fast.attach import attach"),
         ("fast.loss", "from entente.errors import InputError"),
         ("decoding.search", "import lightning"),
-        ("data.corpora", "from entente.checkpoint import build"),
         ("data.batches", "import lightning as L"),
-        ("data.module", "import hydra"),
-        ("attention.record", "from entente.training.train import train"),
-        ("evaluation.scores", "from entente.training import translator"),
-        ("attention.draw", "from lightning.pytorch import Callback"),
-        ("checkpoint", "from hydra.utils import instantiate"),
         ("training.translator", "import entente.commands.evaluate"),
         ("training.train", "import hydra"),
         ("config.command_line", "import scripts.schema\nfrom entente import scripts"),
@@ -150,25 +140,3 @@ def test_every_mutant_changes_one_place_and_names_tests_that_exist() -> None:
 )
 def test_a_forbidden_import_is_found(module: str, source: str) -> None:
     assert len(violations(module, source)) == 1
-
-
-@pytest.mark.parametrize(
-    ("module", "source"),
-    [
-        (
-            "models.transformer",
-            "import math\nimport torch.nn\nfrom entente.models.attention import KV\nfrom .seq2seq import State",
-        ),
-        ("config.schema", "from pydantic import TypeAdapter\nfrom entente.errors import InputError"),
-        ("models.seq2seq", "from annotated_types import Interval"),
-        ("data.module", "import lightning as L\nfrom entente.config.schema import fill\nfrom entente import errors"),
-        ("decoding.search", "from entente.data import batches\nfrom entente.models.seq2seq import Seq2Seq"),
-        ("evaluation.scores", "import sacrebleu\nfrom entente import data, models, decoding"),
-        ("training.translator", "import lightning as L\nfrom entente.evaluation import scores"),
-        ("entente_grammar.corpus", "import random\nfrom entente_grammar.draft import Draft\nfrom sacrebleu import corpus_bleu"),
-        ("data.corpora", "from entente_grammar import splits"),
-        ("scripts.schema", "import hydra\nfrom entente.config.command_line import run"),
-    ],
-)
-def test_an_allowed_import_is_accepted(module: str, source: str) -> None:
-    assert violations(module, source) == []

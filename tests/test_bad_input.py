@@ -38,11 +38,6 @@ def run_in_a_process(command: str, folder: Path, stdin: bytes | None = b"") -> R
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def test_the_table_is_large_enough() -> None:
-    assert len(CASES) >= 40 and len({case.what for case in CASES}) == len(CASES)
-    assert sum(case.real for case in CASES) >= 5
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.what)
 def test_bad_input_gets_its_line_and_leaves_nothing_behind(case: Case, folder: Path) -> None:
     spoil_files(case, folder)

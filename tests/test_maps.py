@@ -16,6 +16,7 @@ from entente.attention.draw import LINK_COLOR, NOT_AS_DECODED, draw, draw_heads,
 from entente.attention.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, kind_of, record, record_batch
 from entente.data.tokenizer import BOS, PAD, Tokenizer, Vocabulary
 from entente.models import BiRNN, Seq2Seq, Transformer
+from numerics import enlarge
 
 LAYERS, HEADS, D = 3, 2, 12
 FRENCH = ["Le chat noir dort.", "Jane visite l'Afrique en septembre.", "Il a faim."]
@@ -41,10 +42,7 @@ def build(name: str, vocabulary: Vocabulary, **changes: Any) -> Seq2Seq:
         model = Transformer(*common, D, HEADS, LAYERS, 20, dropout=0.3, attention_dropout=0.3, **changes)
     else:
         model = BiRNN(*common, D, 10, 14, dropout=0.3)
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():  # large weights, as after training, because untrained attention is nearly uniform
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.8)
+    enlarge(model)
     return model
 
 

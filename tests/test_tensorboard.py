@@ -16,7 +16,6 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from playwright.sync_api import Locator, Page
 from torch.utils.tensorboard import SummaryWriter
@@ -29,6 +28,7 @@ from entente.models import Transformer
 from entente.training.train import train
 from entente.training.translator import Optim, Translator
 from entente.training.views import attention_figures
+from numerics import enlarge
 from tiny import SMALL, configuration, write_corpus
 
 MAKEFILE = Path(__file__).parents[1] / "Makefile"
@@ -149,10 +149,7 @@ def drawn(tmp_path: Path) -> dict[str, Drawn]:
     """Writes a model's attention maps for two sentences to an event file, and returns the maps by tag."""
     vocabulary = Vocabulary(Tokenizer.train(FRENCH * 3, 330), Tokenizer.train(ENGLISH * 3, 330), joint=False)
     model = Transformer(len(vocabulary.src), len(vocabulary.tgt), False, PAD, 7, 12, 2, 2, 20)
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():  # weights as large as after training, because small ones give nearly uniform attention
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.8)
+    enlarge(model)
     module = Translator(model, vocabulary, Optim(), Search(length_factor=0.2, length_offset=6), 1)
     maps: dict[str, Drawn] = {}
     with SummaryWriter(str(tmp_path / "logs" / "run")) as writer:

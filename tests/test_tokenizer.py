@@ -231,9 +231,3 @@ def flip_bit(data: bytearray) -> bytes:
     """Returns the data with the lowest bit of a random byte inverted."""
     place = random.Random(3).randrange(len(data))
     return bytes([*data[:place], data[place] ^ 1, *data[place + 1 :]])
-
-
-def test_a_cache_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(InputError, match="the tokenizer in .+: cannot be written"):
-        Vocabulary.train(PAIRS, 300, "bpe", True, tmp_path / "file")

@@ -243,14 +243,21 @@ def test_overfit_memorises_one_batch(base: list[str], capsys: pytest.CaptureFixt
     assert f"overfit=true: memorising one batch of {scores['sentences']} pairs" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("model", "steps"), [("transformer", 4000), ("birnn", 3500)])
+@pytest.mark.parametrize(
+    ("experiment", "name", "steps"),
+    [
+        ("multi30k_transformer", "transformer-multi30k", 4000),
+        ("multi30k_best", "transformer-multi30k-best", 8000),
+        ("multi30k_birnn", "birnn-multi30k", 3500),
+    ],
+)
 @pytest.mark.parametrize(("src", "tgt"), [("fr", "en"), ("en", "fr")])
-def test_a_multi30k_experiment_needs_only_a_folder(model: str, steps: int, src: str, tgt: str) -> None:
-    overrides = [f"experiment=multi30k_{model}", f"data.src={src}", f"data.tgt={tgt}"]
+def test_a_multi30k_experiment_needs_only_a_folder(experiment: str, name: str, steps: int, src: str, tgt: str) -> None:
+    overrides = [f"experiment={experiment}", f"data.src={src}", f"data.tgt={tgt}"]
     config = configuration("train", [*overrides, "data.root=somewhere"])
-    assert config["name"] == f"baseline-{model}-multi30k-{src}-{tgt}-seed1"
+    assert config["name"] == f"baseline-{name}-{src}-{tgt}-seed1"
     assert (config["data"]["name"], config["data"]["tests"]) == ("multi30k", ["test_2016_flickr"])
-    assert (config["model"]["name"], config["trainer"]["max_steps"]) == (model, steps)
+    assert (config["model"]["name"], config["trainer"]["max_steps"]) == (name.partition("-")[0], steps)
     assert check_run(config) == []
 
 
