@@ -251,7 +251,7 @@ def data(tmp_path: Path) -> TranslationData:
 
 def test_batches_hold_the_encoded_corpus(data: TranslationData) -> None:
     for name in ("valid", "other"):
-        for batch in data.evaluation(name):
+        for batch in data.evaluation(name).share():
             for ids, target, row in zip(batch.src, batch.tgt, batch.index.tolist(), strict=True):
                 ids, target = ids[ids != PAD], target[target != PAD]
                 assert (ids[-1], target[0], target[-1]) == (EOS, BOS, EOS)
@@ -300,7 +300,7 @@ def test_sampled_batches_are_a_function_of_seed_and_epoch(data: TranslationData,
 def test_only_training_batches_are_sampled(data: TranslationData) -> None:
     sampled, never = (TranslationData(data.corpus, data.vocabulary, 307, 5, 101, bpe_dropout=p) for p in (0.9, 0.0))
     for name in ("valid", "test@mixed", "other"):
-        assert all(map(same, sampled.evaluation(name), never.evaluation(name)))
+        assert all(map(same, sampled.evaluation(name).share(), never.evaluation(name).share()))
     assert same(sampled.sample(7), never.sample(7))
     cut, usual = (one.train_dataloader().epoch(0) for one in (sampled, never))
     assert len(cut.tgt.values) > 1.5 * len(usual.tgt.values)

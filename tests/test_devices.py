@@ -1,6 +1,7 @@
 """Tests that training on N processes equals training on one process that accumulates N batches.
 
-When run as a script, this file trains each model and records the gradients, logits and losses of all steps.
+When run as a script, this file trains each model and records the gradients, logits and losses of all steps, or trains a run in
+which a process fails.
 """
 
 import json
@@ -18,26 +19,33 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from entente import distributed
+from entente.__main__ import main
 from entente.checkpoint import read
-from entente.training import processes
+from entente.errors import InputError
+from entente.training import processes, train
 from entente.training.optimiser import Optim
-from entente.training.settings import RunSettings, add_defaults
+from entente.training.run_directory import Checkpoints
+from entente.training.settings import RunSettings, TrainerSettings, add_defaults
 from entente.training.train import build_trainer, prepare_run
 from interruptions import children, command, differences
 from tiny import SMALL, configuration, write_corpus
 
 STEPS = 20
 SETTINGS = [
+    "seed=2",  # the mean of the last checkpoints is chosen
     "trainer.accelerator=cpu",
     "trainer.threads=1",
     "trainer.max_steps=14",
     "trainer.validate_every=5",
     "checkpoint.every=3",
+    "checkpoint.average=3",
     "views.attention=false",
     "views.heads=0",
     "trainer.log_every=1",
     "optim.warmup=2",
     "search.length_factor=0.5",
+    "data.batch.eval_max_tokens=101",  # an evaluation has several batches
 ]
 
 
@@ -130,10 +138,12 @@ def run_to_end(given: list[str], code: int = 0) -> str:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Trains an uninterrupted run with two processes, and returns its directory."""
+    """Trains an uninterrupted run with two processes, the first of which is slow to write, and returns its directory."""
     folder = tmp_path_factory.mktemp("whole")
-    said = run_to_end(train_command(folder, "whole", "trainer.devices=2"))
+    said = run_to_end(hampered("slow to write", train_command(folder, "whole", "trainer.devices=2")))
     assert said.count("2 processes, threads in each: 1") == 1 and said.count("trained 14 steps") == 1  # only one process logs
+    assert "It is recommended" not in said  # Lightning's warning
+    assert json.loads((folder / "whole" / "training.json").read_text())["mean_of_checkpoints"]["chosen"]
     return folder / "whole"
 
 
@@ -188,6 +198,69 @@ def test_a_run_that_lost_a_process_or_was_stopped_resumes_to_the_same_bits(
     assert not differences(whole, tmp_path / "stopped")
 
 
+def hamper(way: str) -> None:
+    """Makes some processes of a run fail (see FAILURES), or the first slow to write."""
+
+    def hampered(*_: Any) -> Any:
+        if way == "slow to write" and distributed.rank() == 0:
+            time.sleep(0.5)
+        if way == "stopped in the evaluation" and distributed.rank() == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if way == "killed while preparing" and distributed.rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if way == "all refuse" or (way == "one refuses" and distributed.rank() == 1):
+            raise InputError("a made-up problem")
+        return genuine(*_)
+
+    places = {"slow to write": (Checkpoints, "write_best"), "stopped in the evaluation": (train, "finish")}
+    place, name = places.get(way, (train, "prepare_run"))
+    genuine = getattr(place, name)
+    setattr(place, name, hampered)
+
+
+def hampered(way: str, given: list[str]) -> list[str]:
+    """Returns a command that trains as the command `given` does, but with `hamper(way)`."""
+    return [sys.executable, __file__, way, *given[given.index("train") :]]
+
+
+FAILURES = {  # what happens, the exit code, what is said once, and what is not said
+    "killed while preparing": (
+        75,
+        "process 1 was killed by SIGKILL; the run can be resumed with resume=auto",
+        "a made-up problem",
+    ),
+    "one refuses": (2, "error: a made-up problem\nerror: process 1 ended with exit code 2", "killed"),
+    "all refuse": (2, "error: a made-up problem", "exit code"),
+    "stopped in the evaluation": (75, "stopped by SIGTERM; resume it with", "killed"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", FAILURES)
+def test_a_process_that_fails_ends_the_run_with_one_message(way: str, tmp_path: Path) -> None:
+    code, once, never = FAILURES[way]
+    given = train_command(tmp_path, "failed", "trainer.devices=2", "trainer.max_steps=3", "trainer.validate_every=3")
+    said = run_to_end(hampered(way, given), code)
+    assert said.count(once) == 1 and never not in said, said
+    last = tmp_path / "failed" / "checkpoints" / "step-3.ckpt"
+    if code == 75 and last.exists():
+        assert time.time() - last.stat().st_mtime < 15
+    else:
+        assert not (tmp_path / "failed").exists()
+
+
+@pytest.mark.slow
+def test_a_model_with_unused_parameters_trains_on_several_devices(tmp_path: Path) -> None:
+    given = train_command(tmp_path, "unused", "trainer.devices=2", "trainer.max_steps=5", "model.sublayers=[self,ff]")
+    run_to_end(given)
+
+
+def test_lightning_still_has_the_methods_that_are_replaced() -> None:
+    trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    assert callable(trainer._signal_connector.register_signal_handlers)
+    assert callable(trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor)
+
+
 @pytest.mark.slow
 def test_torchrun_trains_the_same_bits(whole: Path, tmp_path: Path) -> None:
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -232,10 +305,26 @@ def test_a_slurm_job_has_a_task_for_each_device(tmp_path: Path) -> None:
         said = process.communicate()[0]
     asked = dict(re.findall(r"^#SBATCH --(nodes|ntasks-per-node|gpus-per-node|time)=(\d+)$", sent.read_text(), re.M))
     assert asked == {"nodes": "2", "ntasks-per-node": "4", "gpus-per-node": "4", "time": "1440"}, said
+    assert "\nexport SLURM_KILL_BAD_EXIT=1" in sent.read_text()
+
+
+def test_slurm_must_start_one_process_per_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID")
+    for name, value in zip(names, "33000", strict=True):
+        monkeypatch.setenv(name, value)
+    how = {"accelerator": "cpu", "devices": 2}
+    with pytest.raises(InputError, match="trainer.devices=2 trainer.num_nodes=1: SLURM has started 3 processes; start one per"):
+        processes.build_fabric(TrainerSettings(**how))
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    processes.build_fabric(TrainerSettings(**how))
 
 
 if __name__ == "__main__":
-    Optim.build = gradient_descent  # type: ignore[method-assign]
-    recorded = record(Path(sys.argv[1]), int(sys.argv[2]), accumulate=1)
-    if "LOCAL_RANK" not in os.environ:  # true only in the first process
-        torch.save(recorded, Path(sys.argv[1]) / "recorded.pt")
+    if sys.argv[1] in (*FAILURES, "slow to write"):
+        hamper(sys.argv.pop(1))
+        main()
+    else:
+        Optim.build = gradient_descent  # type: ignore[method-assign]
+        recorded = record(Path(sys.argv[1]), int(sys.argv[2]), accumulate=1)
+        if "LOCAL_RANK" not in os.environ:  # true only in the first process
+            torch.save(recorded, Path(sys.argv[1]) / "recorded.pt")

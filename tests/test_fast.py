@@ -24,6 +24,7 @@ from entente.checkpoint import build
 from entente.data import tokenizer
 from entente.decoding.search import GROUP_SIZE, Search, largest
 from entente.decoding.translate import parallel_map, translate
+from entente.fast import recurrent
 from entente.fast.attach import LOSS_ROWS, attach, is_standard, loss, packed
 from entente.models import BiRNN, Seq2Seq, Transformer, attention
 from entente.models.attention import PROJECTIONS, MultiHeadAttention
@@ -271,7 +272,11 @@ def test_a_subclass_or_a_changed_layer_is_not_fused() -> None:
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("bidirectional", [True, False], ids=["both directions", "one direction"])
-def test_the_fast_encoder_equals_torchs_network_on_packed_sentences(cell: str, bidirectional: bool, src: Tensor) -> None:
+@pytest.mark.parametrize("devices", [{"cpu"}, set()], ids=["for CPUs", "for GPUs"])  # each also runs on a CPU
+def test_the_fast_encoder_equals_torchs_network_on_packed_sentences(
+    devices: set[str], cell: str, bidirectional: bool, src: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recurrent, "STEP_DEVICES", devices)
     model: Any = small("birnn", spread=0.3, cell=cell, bidirectional=bidirectional)
     embedded = torch.randn(*src.shape, SIZES["birnn"]["d_embedding"], dtype=torch.float64, requires_grad=True)
     mask = src != PAD

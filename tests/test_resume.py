@@ -154,7 +154,7 @@ def test_a_run_stopped_by_signals_ends_with_the_same_bits(
     more += ["optim.optimizer=muon", "optim.schedule=linear"] * (accumulate - 1)
     whole = uninterrupted_run(model, *more)
     # Runs stop at a validation, one step later, between checkpoints, after the last regular checkpoint, and at the last step.
-    stops = {5: signal.SIGTERM, 6: signal.SIGINT, 11: signal.SIGTERM, 16: signal.SIGINT, STEPS: signal.SIGINT}
+    stops = {5: signal.SIGTERM, 6: signal.SIGINT, 11: signal.SIGUSR2, 16: signal.SIGINT, STEPS: signal.SIGINT}
     for step, number in [*stops.items()][::accumulate]:
         at_batch(step * accumulate - accumulate + 1, send(number))
         name = f"stopped{step}"

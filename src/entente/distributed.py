@@ -5,6 +5,7 @@ nothing. All processes must call `share`, `gather` and `largest` in the same ord
 
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from functools import cache
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ import torch
 from torch import distributed
 
 T = TypeVar("T")
+FOREVER = timedelta(days=7)  # a timeout, long because training/processes.py detects processes that have ended
 
 
 def rank() -> int:
@@ -28,7 +30,7 @@ def world_size() -> int:
 @cache
 def _group() -> Any:
     """Returns a gloo group of all processes, which communicates in CPU memory."""
-    return distributed.new_group(backend="gloo")
+    return distributed.new_group(backend="gloo", timeout=FOREVER)
 
 
 def share(make: Callable[[], T]) -> T:

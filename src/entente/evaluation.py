@@ -8,7 +8,7 @@ Shapes: B batch, T target length, N real target tokens of a batch, D width of th
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,7 @@ def evaluate(model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, how
         best = [n_best[0].tokens for n_best in search(model, batch.src, how, BOS, EOS)]
         return float(loss.nll) * tokens, tokens, dict(zip(batch.index.tolist(), best, strict=True))
 
-    parts = distributed.gather(parallel_map(islice(split, rank, None, processes), decode, model, report))
+    parts = distributed.gather(parallel_map(split.share(rank, processes), decode, model, report))
     results = filter(None, chain.from_iterable(zip_longest(*parts)))  # in the order of the batches
     losses, counts, found = zip(*results, strict=True)
     decoded = {row: tokens for batch in found for row, tokens in batch.items()}

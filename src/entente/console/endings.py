@@ -1,12 +1,13 @@
-"""Ends commands: handles Ctrl-C (SIGINT), SIGTERM and closed standard streams, prints errors as lines, and sets exit codes.
+"""Ends commands: handles Ctrl-C (SIGINT), SIGTERM, SIGUSR2 (which submitit sends before a SLURM job reaches its time limit) and
+closed standard streams, prints errors as lines, and sets exit codes.
 
 A signal raises `Stopped` in the main thread, so that the command stops within one batch and its context managers clean up.
 During a training step, the signal is only recorded until the step is complete and a checkpoint is saved. A second Ctrl-C quits
 at once.
 
 Exit codes: 0: success. 1: the reader of standard output closed it. 2: invalid input, a file error or lack of memory, with a
-line `error: ...` for each problem. 3: training diverged. 75: interrupted, but the run can be resumed. 130 or 143: interrupted
-by Ctrl-C or SIGTERM, and there is nothing to resume.
+line `error: ...` for each problem. 3: training diverged. 75: interrupted, but the run can be resumed. 130, 140 or 143:
+interrupted by Ctrl-C, SIGUSR2 or SIGTERM, and there is nothing to resume.
 """
 
 import io
@@ -22,6 +23,9 @@ from typing import Any
 from entente.console import escape
 from entente.errors import Diverged, InputError, Interrupted, shortage
 
+# Windows has no SIGUSR2.
+STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR2") if hasattr(signal, name)]
+
 
 class Stopped(BaseException):
     """Raised when a signal asks the command to end. It is neither an Exception, which libraries catch, nor
@@ -33,7 +37,7 @@ class Stopped(BaseException):
 
 
 class StopSignals:
-    """Makes SIGINT and SIGTERM raise `Stopped`. If `keep` is given, they only set `received` and print the line `keep`."""
+    """Makes the signals in STOPPING raise `Stopped`. If `keep` is given, they only set `received` and print the line `keep`."""
 
     def __init__(self, keep: str = "") -> None:
         self.received: signal.Signals | None = None
@@ -48,7 +52,7 @@ class StopSignals:
 
     def install(self) -> None:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in STOPPING:
                 self._before[number] = signal.signal(number, self._receive)
 
     def remove(self) -> None:

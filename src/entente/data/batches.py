@@ -187,18 +187,17 @@ class TrainingBatches:
         rows = self._rows[order]
         return Epoch(src, tgt, [rows[parts[i]] for i in generator.permutation(len(parts))])
 
-    def _batches(self) -> Iterator[Batch]:
-        """Yields the batches of all processes from `position` on."""
+    def _batches(self) -> Iterator[tuple[Rows, Rows, np.ndarray]]:
+        """Yields the batches of all processes from `position` on: the epoch's ids and the rows of the batch."""
         first, start = self._epoch_at(self.position)
         done = self.position - start
         for n in count(first):
             src, tgt, batches = self.epoch(n)
             self._starts[n + 1] = self._starts[n] + len(batches)
             for rows in batches[done:]:
-                with record_function("TrainingBatches.batch"):  # names this work in profiles, as torch's DataLoader does
-                    batch = collate(src, tgt, rows.tolist())
-                yield batch
+                yield src, tgt, rows
             done = 0
+            del src, tgt, batches  # frees the memory before the next epoch is drawn
 
     def _epoch_at(self, position: int) -> tuple[int, int]:
         """Returns the number of the epoch at a position, and the position at which it starts."""
@@ -207,8 +206,10 @@ class TrainingBatches:
     def __iter__(self) -> Iterator[Batch]:
         batches = self._batches()
         while step := [*islice(batches, self.batches_per_step)]:
-            tokens = sum(len(batch.real) for batch in step)
-            for batch in step[self._rank :: self._processes]:
+            tokens = sum(int(tgt.lengths[rows].sum()) - len(rows) for _, tgt, rows in step)  # without BOS
+            for src, tgt, rows in step[self._rank :: self._processes]:
+                with record_function("TrainingBatches.batch"):  # names this work in profiles, as torch's DataLoader does
+                    batch = collate(src, tgt, rows.tolist())
                 yield batch._replace(step_tokens=tokens)
 
     def consume(self) -> None:
@@ -245,7 +246,10 @@ class EvaluationBatches:
         return len(self._batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        return (collate(self._src, self._tgt, rows) for rows in self._batches)
+        return self[:]
+
+    def __getitem__(self, which: slice) -> Iterator[Batch]:
+        return (collate(self._src, self._tgt, rows) for rows in self._batches[which])
 
 
 def split_of(name: str) -> str:
@@ -268,5 +272,6 @@ class EvaluationSplit:
         n = len(self.batches)
         return min(n, self.limit) if isinstance(self.limit, int) else int(self.limit * n)
 
-    def __iter__(self) -> Iterator[Batch]:
-        return islice(self.batches, len(self))
+    def share(self, rank: int = 0, processes: int = 1) -> Iterator[Batch]:
+        """Returns the batches that one of several processes evaluates: every `processes`-th, from batch `rank` on."""
+        return self.batches[rank : len(self) : processes]

@@ -5,13 +5,14 @@ pieces too, but not reproducibly: whatever the seed, its random numbers differ b
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import chain, pairwise
 
 import numpy as np
 import sentencepiece
 
 SPLITS = 32  # number of random splits of each word
+REMEMBERED = 1 << 19  # number of splits kept in memory, of some 400 bytes each
 WORD_START = "\u2581"  # marks the beginning of a word in a piece
 
 
@@ -27,7 +28,7 @@ class PieceSampler:
         self._rank = {piece: -processor.get_score(i) for piece, i in self._ids.items()}  # merges of a lower rank come first
         # BOS and EOS count as words of their own.
         self._starts = [piece.startswith(WORD_START) or processor.is_control(i) for i, piece in enumerate(self._pieces)]
-        self._split_of = cache(self._split)
+        self._split_of = lru_cache(REMEMBERED)(self._split)
 
     def sample(self, texts: Iterable[Sequence[int]], seed: Sequence[int]) -> Iterator[list[int]]:
         """Takes the piece ids of texts as split without dropout, and yields the piece ids of random splits. The same arguments

@@ -52,7 +52,11 @@ class TranslationData(L.LightningDataModule):
         overfit: bool = False,
         limit_batches: int | float = 1.0,
         bpe_dropout: Annotated[
-            float, Interval(ge=0, lt=1), doc("probability of skipping a merge in training; needs data.tokenizer.type=bpe")
+            float,
+            Interval(ge=0, lt=1),
+            doc(
+                "probability of skipping a merge in training; needs data.tokenizer.type=bpe, and an epoch's token ids in memory"
+            ),
         ] = 0.0,
         cache_dir: Path | None = None,
     ) -> None:

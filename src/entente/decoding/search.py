@@ -137,7 +137,7 @@ def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
     limit, when no live beam can beat its n best, or when K finished hypotheses score at least as high as the best live beam.
 
     The model and the choice of candidates run on the device of src, and everything else on the CPU, so that a GPU waits for the
-    CPU only once per step. Raises Diverged if a log-probability is NaN."""
+    CPU a few times per step, but not for each candidate. Raises Diverged if a log-probability is NaN."""
     finished = [_Finished(how, limit) for limit in how.limits(padding_mask(src, model.pad_id).sum(1)).tolist()]
     k = how.beam
     rows = list(range(src.size(0)))  # indices of the sentences that are not done

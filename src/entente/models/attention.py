@@ -67,8 +67,8 @@ class DotProductScore(nn.Module):
         """Returns the scores (B, H, T, S) of query (B, H, T, K) and key (B, H, S, K)."""
         factor: float | Tensor = key.size(-1) ** -0.5 if self.scale == "d_k" else 1.0
         if self.scale == "n_keys":
-            visible = key.new_tensor(key.size(-2)) if mask is None else mask.sum(-1, keepdim=True)  # broadcasts to (B, H, T, 1)
-            factor = visible.to(key.dtype).rsqrt()
+            # The mask's sum broadcasts to (B, H, T, 1).
+            factor = key.size(-2) ** -0.5 if mask is None else mask.sum(-1, keepdim=True).to(key.dtype).rsqrt()
         return dot_product_scores(query, key, factor)
 
 

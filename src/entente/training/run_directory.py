@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
@@ -119,9 +119,8 @@ def is_finished(run_dir: Path) -> bool:
 
 
 @contextmanager
-def open_run(run_dir: Path, lost: Callable[[Exception], str] = lambda error: "") -> Iterator[None]:
-    """Locks the run, and turns a signal, the loss of another process, or a lack of memory or disk space into an error that
-    says how to resume the run. lost: see processes.Others.lost."""
+def open_run(run_dir: Path) -> Iterator[None]:
+    """Locks the run, and turns a signal or a lack of memory or disk space into an error that says how to resume the run."""
     how = f"resume it with: entente train resume={run_dir}"
     lock = nullcontext() if distributed.rank() else FileLock(run_dir / ".lock", timeout=0)
     try:
@@ -133,8 +132,6 @@ def open_run(run_dir: Path, lost: Callable[[Exception], str] = lambda error: "")
     except (Stopped, Interrupted) as stopped:
         raise Interrupted(f"{stopped}; {how}") from None
     except (OSError, MemoryError, RuntimeError, ValueError) as error:
-        if ended := lost(error):
-            raise Interrupted(f"{ended}; {how}") from None
         if isinstance(error, BrokenPipeError) or (line := shortage(error)) is None:
             raise
         raise InputError(f"{run_dir}: {line}; {how}") from error
@@ -190,7 +187,7 @@ class Checkpoints(L.Callback):
     """Writes step-N.ckpt every `every` steps and at the end, and keeps the latest max(keep, average) of them. Writes best.ckpt
     when validation BLEU improves. Validation always runs after the last step.
 
-    When any process of the run receives SIGINT or SIGTERM (see `signals`), all processes finish the current step and save a
+    When any process of the run receives a signal to stop (see `signals`), all processes finish the current step and save a
     checkpoint. Then the first process raises `Interrupted`, and the others exit. A second SIGINT quits at once.
     """
 
@@ -241,7 +238,7 @@ class Checkpoints(L.Callback):
                 f"{self._batches_per_step}; change trainer.accumulate or the number of processes"
             )
         self._began = time.perf_counter() - self.seconds
-        self.signals.install()  # after Lightning has installed its own handlers
+        self.signals.install()
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
         if self._random is not None:
@@ -295,9 +292,8 @@ class Checkpoints(L.Callback):
 
     def _asked_to_stop(self) -> signal.Signals | None:
         """Returns a signal that this or another process of the run has received, or None."""
-        if received := distributed.largest(self.signals.received or 0):
-            self.signals.received = signal.Signals(received)
-        return self.signals.received
+        received = distributed.largest(self.signals.received or 0)
+        return signal.Signals(received) if received else None
 
     def stop_if_asked(self, step: int) -> None:
         if asked := self._asked_to_stop():

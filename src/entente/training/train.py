@@ -26,13 +26,14 @@ from torch import nn
 
 from entente import checkpoint, distributed
 from entente.console.log import Task, clock
+from entente.data.batches import Batch
 from entente.data.corpora import read_corpus
 from entente.data.module import TranslationData
 from entente.data.pairs import release_pages
 from entente.data.tokenizer import Vocabulary, texts
 from entente.data.words import known_words
 from entente.errors import InputError, reason
-from entente.evaluation import show, write_translations
+from entente.evaluation import batch_loss, show, write_translations
 from entente.files import path_of, write_json
 from entente.models.seq2seq import parameter_count
 from entente.process import prepare_process, return_freed_memory, silence_lightning
@@ -69,7 +70,7 @@ def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
         L.seed_everything(settings.seed if first else distributed.seed(settings.seed), verbose=False)
         resumed = run_dir is not None
         if run_dir:
-            stack.enter_context(run_directory.open_run(run_dir, others.lost))
+            stack.enter_context(run_directory.open_run(run_dir))
         with others.fabric.rank_zero_first(local=True):  # the first process fills the cache for the others
             data, translator = prepare_run(settings)
         if not run_dir:
@@ -82,8 +83,9 @@ def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
                         proof = prove(stored, data)
                 return run_directory.new_run_directory(root, name, stored, proof)
 
+            distributed.gather(None)  # fails, before the directory is created, if another process could not prepare the run
             run_dir = distributed.share(create)
-            stack.enter_context(run_directory.open_run(run_dir, others.lost))
+            stack.enter_context(run_directory.open_run(run_dir))
         if first:
             stack.enter_context(closing(LogFile(run_dir)))
         saving = Checkpoints(run_dir, settings.checkpoint)
@@ -179,6 +181,9 @@ def fit(settings: RunSettings, data: TranslationData, translator: Translator, sa
     log.info("pairs read: %s; dropped: %s", read, dropped)
     chosen = [saving, *callbacks(settings.views, settings.trainer.patience, settings.data["src"])]
     budget = replace(settings.trainer, max_steps=point.step) if point.trained else settings.trainer
+    uses_ddp = distributed.world_size() > 1 and budget.strategy in ("auto", "ddp")
+    if uses_ddp and has_unused_parameters(translator, data.sample(1)):
+        budget = replace(budget, strategy="ddp_find_unused_parameters_true")  # slower
     trainer = build_trainer(budget, saving.run_dir, chosen, purge_step=point.step + 1)
     if trainer.is_global_zero:
         views.log_settings(trainer, settings.stored_config())
@@ -190,13 +195,22 @@ def fit(settings: RunSettings, data: TranslationData, translator: Translator, sa
     finish(settings, data, translator, saving)
 
 
+def has_unused_parameters(translator: Translator, batch: Batch) -> bool:
+    """Returns whether some parameters have no gradient, as in ablations without cross-attention."""
+    with isolate_rng():
+        batch_loss(translator.model, batch)[0].smoothed.backward()
+    unused = any(parameter.grad is None for parameter in translator.parameters())
+    translator.zero_grad()
+    return unused
+
+
 def build_trainer(
     settings: TrainerSettings, run_dir: Path | None, chosen: Iterable[Callback] = (), purge_step: int = 0
 ) -> L.Trainer:
     """Returns a Lightning Trainer that counts steps, not epochs. Without a run directory, it logs nothing. TensorBoard discards
     events written earlier for `purge_step` and later steps, but only if the run's first event file also has a purge_step."""
     logs = None if distributed.rank() else run_dir
-    return L.Trainer(
+    trainer = L.Trainer(
         accelerator=settings.accelerator,
         devices=settings.devices,
         num_nodes=settings.num_nodes,
@@ -217,6 +231,10 @@ def build_trainer(
         enable_progress_bar=False,
         enable_model_summary=False,
     )
+    # `Checkpoints` handles signals. For SIGTERM alone, Lightning would make all processes and GPUs wait before each batch.
+    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
+    return trainer
 
 
 def callbacks(chosen: views.Views, patience: int | None, language: str) -> list[Callback]:
@@ -283,7 +301,7 @@ def keep_mean_if_better(data: TranslationData, translator: Translator, saving: C
         bleu = translator.evaluate(data.evaluation("valid")).metrics()["bleu"]
     chosen = saving.best is None or bleu >= saving.best
     if chosen:
-        saving.write_best(translator)
+        distributed.share(lambda: saving.write_best(translator))  # the others wait, since all of them read the file next
     report = {"of": [path.stem for path in paths], "bleu": bleu, "best_single_bleu": saving.best, "chosen": chosen}
     scores = f"validation BLEU {bleu:.2f} with their mean, {saving.best or 0:.2f} with the best single one"
     log.info("last %d checkpoints: %s; keeping the %s", len(paths), scores, "mean" if chosen else "single one")
