@@ -26,7 +26,8 @@ def draw(panels: list[Suite]) -> Figure:
                     raise InputError(f"{run.directory}: has no events with validation BLEU; give a run that still has them")
                 axes.plot(*zip(*curve, strict=True), marker=".", color=f"C{number}", label="" if i else variant)
         model = suite.runs[0].config["model"]["name"]
-        axes.set(title=TITLES.get(model, model), xlabel="minutes of training", ylabel="validation BLEU", ylim=(0, 100))
+        axes.set(title=TITLES.get(model, model), xlabel="minutes of training", ylabel="validation BLEU")
+        axes.set(xlim=(0, None), ylim=(0, 100))
         axes.legend(loc="lower right", frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
     return figure

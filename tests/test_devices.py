@@ -250,6 +250,29 @@ def test_a_process_that_fails_ends_the_run_with_one_message(way: str, tmp_path: 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_waits_for_another_machine_can_be_stopped(number: signal.Signals, tmp_path: Path) -> None:
+    given = train_command(tmp_path, "alone", "trainer.devices=1", "trainer.num_nodes=2")
+    with subprocess.Popen(given, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        while "waiting for the processes on the other machines" not in (line := process.stdout.readline()):
+            assert line
+        time.sleep(3)
+        process.send_signal(number)
+        assert process.wait(30) == -number
+
+
+@pytest.mark.slow
+def test_a_process_whose_terminal_is_gone_ends_when_another_has_ended() -> None:
+    program = "import subprocess, sys; from entente.training import processes; processes.GRACE = 0.1\n"
+    program += "processes.Others(None, [subprocess.Popen([sys.executable, '-c', 'raise SystemExit(1)'])]).watch()"
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) as process:
+        assert process.stderr
+        process.stderr.close()
+        assert process.wait(60) == 75
+
+
+@pytest.mark.slow
 def test_a_model_with_unused_parameters_trains_on_several_devices(tmp_path: Path) -> None:
     given = train_command(tmp_path, "unused", "trainer.devices=2", "trainer.max_steps=5", "model.sublayers=[self,ff]")
     run_to_end(given)

@@ -22,6 +22,7 @@ from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElastic
 from lightning.fabric.strategies import DDPStrategy, ParallelStrategy
 
 from entente import distributed
+from entente.console.endings import STOPPING
 from entente.console.log import hide_log
 from entente.errors import Diverged, InputError, Interrupted
 from entente.training.settings import TrainerSettings
@@ -64,9 +65,11 @@ class Others:
         self.ended = ended
         if self.over.wait(GRACE):
             return
-        print(ended.error(), file=sys.stderr, flush=True)
-        self.end()
-        os._exit(ended.code)
+        try:
+            print(ended.error(), file=sys.stderr, flush=True)
+        finally:  # even if the terminal is gone
+            self.end()
+            os._exit(ended.code)
 
     def lost(self, error: Exception) -> Ended | None:
         """Returns how another process ended early, or None if that is not the cause of `error`."""
@@ -108,7 +111,10 @@ def connect(settings: TrainerSettings) -> Iterator[Others]:
         if isinstance(fabric.strategy, ParallelStrategy):
             others.children, others.first = start_others(fabric.strategy, settings.num_nodes)
             Thread(target=others.watch, daemon=True).start()
-            fabric.launch()
+            if settings.num_nodes > 1 and not others.parent:
+                log.info("waiting for the processes on the other machines")
+            with default_signals():
+                fabric.launch()
             if settings.threads:
                 torch.set_num_threads(settings.threads)  # `launch` has set it to a share of the cores
             if distributed.rank():
@@ -133,6 +139,17 @@ def connect(settings: TrainerSettings) -> Iterator[Others]:
         others.end(patience)
         os.environ.clear()
         os.environ.update(before)
+
+
+@contextmanager
+def default_signals() -> Iterator[None]:
+    """Lets signals end this process at once, since Python cannot handle them while torch waits for the other processes."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def build_fabric(settings: TrainerSettings) -> L.Fabric:
