@@ -2,8 +2,10 @@
 
 import itertools
 import os
+import re
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entente.data import tokenizer
-from entente.data.batches import Rows, write_rows
+from entente.data.batches import Rows, TrainingBatches, write_rows
 from entente.data.corpora import Corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
@@ -122,6 +124,24 @@ def test_rows_are_read_as_they_were_written(expected: Ids, size: int, tmp_path_f
     assert path.stat().st_size == 8 * len(expected) + 4 * sum(map(len, expected))
 
 
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux says which pages of a file are in memory")
+def test_training_does_not_keep_the_ids_of_earlier_steps_in_memory(tmp_path: Path) -> None:
+    def resident() -> int:
+        """Returns how much of the files this process has in memory, in bytes."""
+        maps = Path("/proc/self/smaps").read_text().split(str(tmp_path))[1:]
+        return 1024 * sum(int(re.search(r"^Rss: +(\d+) kB", text, re.MULTILINE)[1]) for text in maps)
+
+    sides = []
+    for name in ("src", "tgt"):
+        with (tmp_path / name).open("wb") as file:
+            write_rows(file, [[[5] * 997] * 1013], 1013, np.dtype(np.uint32))
+        sides.append(Rows.stored(tmp_path / name, 1013, np.dtype(np.uint32)))
+    assert sum(side.values.astype(np.int64).sum() for side in sides) == 2 * 5 * 997 * 1013  # reads all
+    assert resident() > 8_000_000
+    assert {batch.src.shape for batch in islice(TrainingBatches(*sides, 1000, seed=3), 503)} == {(1, 997)}
+    assert resident() < 500_000
+
+
 def test_ids_of_another_text_or_tokenizer_are_not_used(corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path) -> None:
     other = Corpus(corpus.train.select(range(3, 31)), corpus.valid, {})
     for text, pieces in itertools.product((corpus, other), (290, 291)):
@@ -145,6 +165,7 @@ def test_damaged_ids_are_encoded_again(corpus: Corpus, vocabulary: Vocabulary, t
 # Prints "ready" and waits for a line of input, so that two processes can start encoding at the same time.
 PROGRAM = """
 import sys
+from itertools import islice
 from pathlib import Path
 from datasets import Dataset
 from entente.data.corpora import Corpus

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -253,12 +254,15 @@ def test_a_process_that_fails_ends_the_run_with_one_message(way: str, tmp_path: 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_waits_for_another_machine_can_be_stopped(number: signal.Signals, tmp_path: Path) -> None:
     given = train_command(tmp_path, "alone", "trainer.devices=1", "trainer.num_nodes=2")
-    with subprocess.Popen(given, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        while "waiting for the processes on the other machines" not in (line := process.stdout.readline()):
-            assert line
-        time.sleep(3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+    environment = os.environ | {"MASTER_ADDR": address[0], "MASTER_PORT": str(address[1])}
+    with subprocess.Popen(given, env=environment, stdout=subprocess.PIPE, text=True) as process, socket.socket() as other:
+        while other.connect_ex(address):  # torch does not listen yet
+            assert process.poll() is None
+            time.sleep(0.1)
         process.send_signal(number)
+        assert process.stdout and "waiting for the processes on the other machines" in process.stdout.read()
         assert process.wait(30) == -number
 
 
@@ -340,6 +344,9 @@ def test_slurm_must_start_one_process_per_device(monkeypatch: pytest.MonkeyPatch
         processes.build_fabric(TrainerSettings(**how))
     monkeypatch.setenv("SLURM_NTASKS", "2")
     processes.build_fabric(TrainerSettings(**how))
+    assert train.lightning_problems(TrainerSettings(**how)) == []
+    monkeypatch.delenv("SLURM_NTASKS_PER_NODE")
+    assert "Use `--ntasks-per-node=2` instead" in train.lightning_problems(TrainerSettings(**how))[0]
 
 
 if __name__ == "__main__":

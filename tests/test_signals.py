@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -15,6 +16,7 @@ from unittest.mock import patch
 import pytest
 
 from bad_inputs import Result, content, prepare, run
+from entente.console.endings import STOPPING, StopSignals, default_signals
 from interruptions import differences
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
@@ -160,6 +162,19 @@ def test_a_second_ctrl_c_ends_a_program_that_waits_for_a_thread() -> None:
             assert process.wait(60) == 130
         finally:
             process.kill()
+
+
+def test_signals_keep_their_handlers_in_a_thread_that_cannot_set_them() -> None:
+    def handlers() -> list[object]:
+        with default_signals(), StopSignals():
+            return [signal.getsignal(number) for number in STOPPING]
+
+    before = [signal.getsignal(number) for number in STOPPING]
+    with default_signals():
+        assert [signal.getsignal(number) for number in STOPPING] == [signal.SIG_DFL] * len(STOPPING)
+    assert [signal.getsignal(number) for number in STOPPING] == before
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(handlers).result() == before
 
 
 @pytest.mark.slow

@@ -51,9 +51,7 @@ class StopSignals:
         self.remove()
 
     def install(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in STOPPING:
-                self._before[number] = signal.signal(number, self._receive)
+        self._before = _handle(self._receive)
 
     def remove(self) -> None:
         while self._before:
@@ -69,6 +67,23 @@ class StopSignals:
             raise Stopped(self.received)
         with suppress(OSError):  # standard error may be closed
             os.write(2, f"\n{self._keep}\n".encode())  # not print(): the signal may have interrupted another print()
+
+
+def _handle(handler: Any) -> dict[int, Any]:
+    """Sets the handler of the signals in STOPPING, and returns the earlier ones. Python allows it only in the main thread."""
+    main = threading.current_thread() is threading.main_thread()
+    return {number: signal.signal(number, handler) for number in STOPPING} if main else {}
+
+
+@contextmanager
+def default_signals() -> Iterator[None]:
+    """Lets signals end this process at once, while it waits in a library that Python's handlers cannot interrupt."""
+    before = _handle(signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def occupy_standard_streams() -> None:

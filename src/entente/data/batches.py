@@ -19,6 +19,7 @@ from torch.profiler import record_function
 
 from entente.data.tokenizer import PAD
 from entente.errors import InputError
+from entente.files import map_file, release_pages
 
 Grouping = Literal["alike", "mixed", "alone"]
 
@@ -46,8 +47,10 @@ class Rows:
         """Returns the N sentences in a file that `write_rows` wrote. The ids are memory-mapped: they are loaded on first use,
         and all processes share one copy in memory."""
         rows = cls(())
-        rows._ends = np.asarray(np.memmap(path, np.int64, "r", shape=n))
-        rows.values = np.asarray(np.memmap(path, dtype, "r", offset=rows._ends.nbytes))
+        with path.open("rb") as file:
+            mapped = map_file(file)
+        rows._ends = np.frombuffer(mapped, np.int64, n)
+        rows.values = np.frombuffer(mapped, dtype, offset=rows._ends.nbytes)
         rows.lengths = np.diff(rows._ends, prepend=0).astype(np.int32)
         return rows
 
@@ -211,6 +214,7 @@ class TrainingBatches:
                 with record_function("TrainingBatches.batch"):  # names this work in profiles, as torch's DataLoader does
                     batch = collate(src, tgt, rows.tolist())
                 yield batch._replace(step_tokens=tokens)
+            release_pages()  # otherwise this process would come to hold the ids of the whole corpus
 
     def consume(self) -> None:
         self.position += self._processes

@@ -22,7 +22,7 @@ from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElastic
 from lightning.fabric.strategies import DDPStrategy, ParallelStrategy
 
 from entente import distributed
-from entente.console.endings import STOPPING
+from entente.console.endings import default_signals
 from entente.console.log import hide_log
 from entente.errors import Diverged, InputError, Interrupted
 from entente.training.settings import TrainerSettings
@@ -139,17 +139,6 @@ def connect(settings: TrainerSettings) -> Iterator[Others]:
         others.end(patience)
         os.environ.clear()
         os.environ.update(before)
-
-
-@contextmanager
-def default_signals() -> Iterator[None]:
-    """Lets signals end this process at once, since Python cannot handle them while torch waits for the other processes."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in STOPPING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def build_fabric(settings: TrainerSettings) -> L.Fabric:
