@@ -4,6 +4,7 @@ import itertools
 import logging
 import tracemalloc
 from pathlib import Path
+from weakref import WeakSet
 
 import numpy as np
 import pytest
@@ -295,6 +296,18 @@ def test_sampled_batches_are_a_function_of_seed_and_epoch(data: TranslationData,
                 assert vocabulary.src.decode(ids.tolist()) == data.pairs("train")[int(row)]["src"]
                 assert vocabulary.tgt.decode(target.tolist()) == data.pairs("train")[int(row)]["tgt"]
                 assert (ids[ids != PAD][-1], target[0], target[target != PAD][-1]) == (EOS, BOS, EOS)
+
+
+def test_the_ids_of_an_epoch_are_freed_before_the_next_are_drawn() -> None:
+    usual, epochs = Rows([[1, 2]] * 17), WeakSet[Rows]()
+
+    def sample(epoch: int) -> tuple[Rows, Rows]:
+        assert not epochs
+        epochs.add(src := Rows([[1, 3]] * 17))
+        return src, src
+
+    batches = TrainingBatches(usual, usual, 4, seed=3, accumulate=2, sample=sample)  # 9 batches, so a step has two epochs
+    assert len([*itertools.islice(batches, 40)]) == 40
 
 
 def test_only_training_batches_are_sampled(data: TranslationData) -> None:

@@ -77,7 +77,7 @@ def gradient_descent(self: Optim, model: nn.Module, fused: bool = False) -> torc
     return torch.optim.SGD(model.parameters(), 0.5)
 
 
-def settings_of(model: str, folder: Path, devices: int, accumulate: int) -> RunSettings:
+def settings_of(model: str, folder: Path, devices: int, accumulate: int, *more: str) -> RunSettings:
     overrides = [
         *write_corpus(folder),
         f"model={model}",
@@ -94,13 +94,17 @@ def settings_of(model: str, folder: Path, devices: int, accumulate: int) -> RunS
         "optim.label_smoothing=0.2",
         f"trainer.devices={devices}",
         f"trainer.accumulate={accumulate}",
+        *more,
     ]
     return RunSettings.of(add_defaults(configuration("train", overrides)))
 
 
 def record(folder: Path, devices: int, accumulate: int) -> dict[str, list[list[Any]]]:
     """Trains each model, and returns the gradients, logits and losses that `Steps` recorded."""
-    chosen = {model: settings_of(model, folder, devices, accumulate) for model in sorted(SMALL)}
+    given = folder, devices, accumulate
+    chosen = {model: settings_of(model, *given) for model in sorted(SMALL)}
+    strategy = ["trainer.strategy=ddp_find_unused_parameters_true"] if devices > 1 else []  # as `fit` chooses
+    chosen["with unused parameters"] = settings_of("transformer", *given, "model.sublayers=[self,ff]", *strategy)
     found = {}
     with processes.connect(next(iter(chosen.values())).trainer):
         for model, settings in chosen.items():
@@ -114,13 +118,14 @@ def record(folder: Path, devices: int, accumulate: int) -> dict[str, list[list[A
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("devices", [2, 3])
+@pytest.mark.parametrize(("devices", "accumulate"), [(2, 1), (3, 1), (2, 2)])
 def test_processes_equal_one_that_accumulates_as_many_batches(
-    devices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    devices: int, accumulate: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Optim, "build", gradient_descent)
-    one = record(tmp_path, 1, accumulate=devices)
-    done = subprocess.run([sys.executable, __file__, str(tmp_path), str(devices)], capture_output=True, text=True, timeout=300)
+    one = record(tmp_path, 1, devices * accumulate)
+    given = [sys.executable, __file__, str(tmp_path), str(devices), str(accumulate)]
+    done = subprocess.run(given, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     torch.testing.assert_close(torch.load(tmp_path / "recorded.pt"), one, rtol=1e-10, atol=1e-12)
 
@@ -203,6 +208,8 @@ def hamper(way: str) -> None:
     """Makes some processes of a run fail (see FAILURES), or the first slow to write."""
 
     def hampered(*_: Any) -> Any:
+        if way == "other settings":
+            return genuine(*_) | {"seed": distributed.rank()}
         if way == "slow to write" and distributed.rank() == 0:
             time.sleep(0.5)
         if way == "stopped in the evaluation" and distributed.rank() == 0:
@@ -211,9 +218,16 @@ def hamper(way: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         if way == "all refuse" or (way == "one refuses" and distributed.rank() == 1):
             raise InputError("a made-up problem")
+        if way == "other disks" and distributed.rank() == 1 and _[0].name == "config.yaml":
+            return False
         return genuine(*_)
 
-    places = {"slow to write": (Checkpoints, "write_best"), "stopped in the evaluation": (train, "finish")}
+    places = {
+        "slow to write": (Checkpoints, "write_best"),
+        "stopped in the evaluation": (train, "finish"),
+        "other settings": (RunSettings, "stored_config"),
+        "other disks": (Path, "exists"),
+    }
     place, name = places.get(way, (train, "prepare_run"))
     genuine = getattr(place, name)
     setattr(place, name, hampered)
@@ -232,6 +246,8 @@ FAILURES = {  # what happens, the exit code, what is said once, and what is not 
     ),
     "one refuses": (2, "error: a made-up problem\nerror: process 1 ended with exit code 2", "killed"),
     "all refuse": (2, "error: a made-up problem", "exit code"),
+    "other settings": (2, "error: the processes of the run have different settings", "exit code"),
+    "other disks": (2, "error: {run}: not on the disk of all machines; give an output_dir that they share", "exit code"),
     "stopped in the evaluation": (75, "stopped by SIGTERM; resume it with", "killed"),
 }
 
@@ -242,12 +258,12 @@ def test_a_process_that_fails_ends_the_run_with_one_message(way: str, tmp_path: 
     code, once, never = FAILURES[way]
     given = train_command(tmp_path, "failed", "trainer.devices=2", "trainer.max_steps=3", "trainer.validate_every=3")
     said = run_to_end(hampered(way, given), code)
-    assert said.count(once) == 1 and never not in said, said
+    assert said.count(once.format(run=tmp_path / "failed")) == 1 and never not in said, said
     last = tmp_path / "failed" / "checkpoints" / "step-3.ckpt"
     if code == 75 and last.exists():
         assert time.time() - last.stat().st_mtime < 15
     else:
-        assert not (tmp_path / "failed").exists()
+        assert (tmp_path / "failed").exists() == (way == "other disks")
 
 
 @pytest.mark.slow
@@ -262,8 +278,17 @@ def test_a_run_that_waits_for_another_machine_can_be_stopped(number: signal.Sign
             assert process.poll() is None
             time.sleep(0.1)
         process.send_signal(number)
-        assert process.stdout and "waiting for the processes on the other machines" in process.stdout.read()
+        assert process.stdout and "waiting until all 2 processes have started" in process.stdout.read()
         assert process.wait(30) == -number
+
+
+@pytest.mark.slow
+def test_processes_that_cannot_connect_end_with_one_line(tmp_path: Path) -> None:
+    given = train_command(tmp_path, "failed", "trainer.devices=2")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.getsockname()[1])}
+        done = subprocess.run(given, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and re.fullmatch(r"error: the processes cannot connect \(.+\)\n", done.stderr), done.stderr
 
 
 @pytest.mark.slow
@@ -344,6 +369,9 @@ def test_slurm_must_start_one_process_per_device(monkeypatch: pytest.MonkeyPatch
         processes.build_fabric(TrainerSettings(**how))
     monkeypatch.setenv("SLURM_NTASKS", "2")
     processes.build_fabric(TrainerSettings(**how))
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    with pytest.raises(InputError, match="trainer.devices=1 trainer.num_nodes=1: SLURM has started 2 processes; start one per"):
+        processes.build_fabric(TrainerSettings(accelerator="cpu"))
     assert train.lightning_problems(TrainerSettings(**how)) == []
     monkeypatch.delenv("SLURM_NTASKS_PER_NODE")
     assert "Use `--ntasks-per-node=2` instead" in train.lightning_problems(TrainerSettings(**how))[0]
@@ -355,6 +383,6 @@ if __name__ == "__main__":
         main()
     else:
         Optim.build = gradient_descent  # type: ignore[method-assign]
-        recorded = record(Path(sys.argv[1]), int(sys.argv[2]), accumulate=1)
+        recorded = record(Path(sys.argv[1]), *map(int, sys.argv[2:]))
         if "LOCAL_RANK" not in os.environ:  # true only in the first process
             torch.save(recorded, Path(sys.argv[1]) / "recorded.pt")

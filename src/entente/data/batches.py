@@ -190,17 +190,22 @@ class TrainingBatches:
         rows = self._rows[order]
         return Epoch(src, tgt, [rows[parts[i]] for i in generator.permutation(len(parts))])
 
-    def _batches(self) -> Iterator[tuple[Rows, Rows, np.ndarray]]:
-        """Yields the batches of all processes from `position` on: the epoch's ids and the rows of the batch."""
+    def _batches(self) -> Iterator[tuple[int, Batch | None]]:
+        """Yields the number of target tokens of each batch from `position` on, and the batch if it is for this process."""
         first, start = self._epoch_at(self.position)
-        done = self.position - start
-        for n in count(first):
-            src, tgt, batches = self.epoch(n)
-            self._starts[n + 1] = self._starts[n] + len(batches)
-            for rows in batches[done:]:
-                yield src, tgt, rows
-            done = 0
-            del src, tgt, batches  # frees the memory before the next epoch is drawn
+        yield from self._batches_of(first, self.position - start)
+        for n in count(first + 1):
+            yield from self._batches_of(n, 0)
+
+    def _batches_of(self, n: int, first: int) -> Iterator[tuple[int, Batch | None]]:
+        src, tgt, batches = self.epoch(n)
+        self._starts[n + 1] = self._starts[n] + len(batches)
+        for i, rows in enumerate(batches[first:], start=self._starts[n] + first):
+            tokens, batch = int(tgt.lengths[rows].sum()) - len(rows), None  # without BOS
+            if i % self._processes == self._rank:
+                with record_function("TrainingBatches.batch"):  # names this work in profiles, as torch's DataLoader does
+                    batch = collate(src, tgt, rows.tolist())
+            yield tokens, batch
 
     def _epoch_at(self, position: int) -> tuple[int, int]:
         """Returns the number of the epoch at a position, and the position at which it starts."""
@@ -209,10 +214,8 @@ class TrainingBatches:
     def __iter__(self) -> Iterator[Batch]:
         batches = self._batches()
         while step := [*islice(batches, self.batches_per_step)]:
-            tokens = sum(int(tgt.lengths[rows].sum()) - len(rows) for _, tgt, rows in step)  # without BOS
-            for src, tgt, rows in step[self._rank :: self._processes]:
-                with record_function("TrainingBatches.batch"):  # names this work in profiles, as torch's DataLoader does
-                    batch = collate(src, tgt, rows.tolist())
+            tokens = sum(count for count, _ in step)
+            for batch in (batch for _, batch in step if batch):
                 yield batch._replace(step_tokens=tokens)
             release_pages()  # otherwise this process would come to hold the ids of the whole corpus
 

@@ -24,7 +24,7 @@ from lightning.fabric.strategies import DDPStrategy, ParallelStrategy
 from entente import distributed
 from entente.console.endings import default_signals
 from entente.console.log import hide_log
-from entente.errors import Diverged, InputError, Interrupted
+from entente.errors import Diverged, InputError, Interrupted, reason
 from entente.training.settings import TrainerSettings
 
 log = logging.getLogger("entente")
@@ -78,7 +78,7 @@ class Others:
         deadline = time.monotonic() + (2 * GRACE if self.parent else GRACE / 4)  # a child waits for its parent to kill it
         while not self.ended and time.monotonic() < deadline:
             time.sleep(0.1)
-        return self.ended or Ended("another process has ended")
+        return self.ended or Ended(f"another process has ended ({reason(error)})")
 
     def _ended_early(self) -> Ended | None:
         if self.parent not in (None, os.getppid()):
@@ -111,10 +111,7 @@ def connect(settings: TrainerSettings) -> Iterator[Others]:
         if isinstance(fabric.strategy, ParallelStrategy):
             others.children, others.first = start_others(fabric.strategy, settings.num_nodes)
             Thread(target=others.watch, daemon=True).start()
-            if settings.num_nodes > 1 and not others.parent:
-                log.info("waiting for the processes on the other machines")
-            with default_signals():
-                fabric.launch()
+            _launch(fabric, others, fabric.strategy)
             if settings.threads:
                 torch.set_num_threads(settings.threads)  # `launch` has set it to a share of the cores
             if distributed.rank():
@@ -141,12 +138,27 @@ def connect(settings: TrainerSettings) -> Iterator[Others]:
         os.environ.update(before)
 
 
+def _launch(fabric: L.Fabric, others: Others, strategy: Any) -> None:
+    """Connects the processes of all machines, once they have started."""
+    if not strategy.cluster_environment.local_rank():
+        log.info("waiting until all %d processes have started", strategy.cluster_environment.world_size())
+    try:
+        with default_signals():
+            fabric.launch()
+    except RuntimeError as error:  # for example, another program uses MASTER_PORT
+        time.sleep(LAST_MOMENTS)  # by then, `watch` knows whether another process has ended
+        raise others.ended.error() if others.ended else InputError(f"the processes cannot connect ({reason(error)})") from None
+
+
 def build_fabric(settings: TrainerSettings) -> L.Fabric:
     """Returns the Fabric that connects the processes. Raises InputError if torchrun or SLURM has not started one per device."""
     given: dict[str, Any] = {"accelerator": settings.accelerator, "devices": settings.devices, "num_nodes": settings.num_nodes}
     fabric = L.Fabric(**given, strategy=settings.strategy)
-    wanted, launcher = 1, "torchrun"
-    started = int(os.environ["WORLD_SIZE"]) if TorchElasticEnvironment.detect() else None
+    wanted, launcher, started = 1, "torchrun", None
+    if TorchElasticEnvironment.detect():
+        started = int(os.environ["WORLD_SIZE"])
+    elif SLURMEnvironment.detect() and "SLURM_STEP_NUM_TASKS" in os.environ:  # set by srun
+        launcher, started = "SLURM", int(os.environ["SLURM_STEP_NUM_TASKS"])
     if isinstance(fabric.strategy, ParallelStrategy):
         if isinstance(fabric.strategy, DDPStrategy) and settings.strategy in ("auto", "ddp"):
             fabric = L.Fabric(**given, strategy=DDPStrategy(timeout=distributed.FOREVER))

@@ -125,6 +125,8 @@ def open_run(run_dir: Path) -> Iterator[None]:
     lock = nullcontext() if distributed.rank() else FileLock(run_dir / ".lock", timeout=0)
     try:
         with StopSignals(), lock:
+            if not all(distributed.gather((run_dir / "config.yaml").exists())):
+                raise InputError(f"{run_dir}: not on the disk of all machines; give an output_dir that they share")
             threading.excepthook = _ignore_disk_errors
             yield
     except Timeout:

@@ -58,12 +58,20 @@ def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
     settings = usable_settings(config)
     prepare_process(settings.trainer.threads)
     root, name = Path(settings.output_dir), settings.name + ("-overfit" if settings.overfit else "")
-    stored = settings.stored_config()
+
+    def find() -> tuple[Path | None, bool]:
+        found = run_directory.run_to_resume(settings.resume, root, name, stored)
+        return found, found is not None and run_directory.is_finished(found)
+
     with ExitStack() as stack:
         others = stack.enter_context(processes.connect(settings.trainer))
-        first = distributed.rank() == 0
-        run_dir = distributed.share(lambda: run_directory.run_to_resume(settings.resume, root, name, stored))
-        if run_dir and run_directory.is_finished(run_dir):
+        first, stored = distributed.rank() == 0, settings.stored_config()
+        if any(other != (settings.resume, stored) for other in distributed.gather((settings.resume, stored))):
+            raise InputError(
+                "the processes of the run have different settings; start them with the same command, without -m (a sweep)"
+            )
+        run_dir, finished = distributed.share(find)
+        if run_dir and finished:
             log.info("%s: this run has finished; nothing is left to do", run_dir)
             return run_dir
         L.seed_everything(settings.seed if first else distributed.seed(settings.seed), verbose=False)
