@@ -373,7 +373,7 @@ def test_without_positions_reordered_source_words_only_reorder_the_memory() -> N
     close(model(src, tgt), decode_by_blocks(model, x, y, None, ~FUTURE))
 
 
-@pytest.mark.parametrize("width", [2, 7, 12])
+@pytest.mark.parametrize("width", [1, 2, 7, 12])
 def test_rotated_vectors_equal_points_turned_in_the_complex_plane(width: int) -> None:
     x, half = normal(2, 3, 11, width), width // 2
     actual = rotate(x, start=5)

@@ -152,7 +152,7 @@ def rotate(x: Tensor, start: int) -> Tensor:
     half = x.size(-1) // 2
     dtype = torch.promote_types(x.dtype, torch.float32)
     position = torch.arange(start, start + x.size(-2), device=x.device, dtype=dtype)
-    angle = position[:, None] * torch.exp(torch.arange(half, device=x.device, dtype=dtype) * (-math.log(10_000.0) / half))
+    angle = position[:, None] * torch.exp(torch.arange(half, device=x.device, dtype=dtype) * (-math.log(10_000.0) / max(half, 1)))
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)  # (T, K / 2)
     a, b, rest = x.split([half, half, x.size(-1) - 2 * half], dim=-1)
     return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1)
