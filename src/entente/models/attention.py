@@ -149,10 +149,10 @@ def rotate(x: Tensor, start: int) -> Tensor:
     """Returns x (..., T, K) with vectors rotated by their positions, start .. start + T - 1. Components i and i + K / 2 are the
     coordinates of a point that is rotated by the angle position * 10,000^(-2 i / K) (Su et al. 2021, section 3.2.2). Positions
     thus affect a dot product only through their difference. If K is odd, the last component does not change."""
-    half = x.size(-1) // 2
-    dtype = torch.promote_types(x.dtype, torch.float32)
+    half, dtype = x.size(-1) // 2, torch.promote_types(x.dtype, torch.float32)
+    rate = -math.log(10_000.0) / max(half, 1)
     position = torch.arange(start, start + x.size(-2), device=x.device, dtype=dtype)
-    angle = position[:, None] * torch.exp(torch.arange(half, device=x.device, dtype=dtype) * (-math.log(10_000.0) / max(half, 1)))
+    angle = position[:, None] * torch.exp(torch.arange(half, device=x.device, dtype=dtype) * rate)
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)  # (T, K / 2)
     a, b, rest = x.split([half, half, x.size(-1) - 2 * half], dim=-1)
     return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1)
