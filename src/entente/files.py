@@ -1,4 +1,4 @@
-"""Checks names that become part of a path, reads untrusted files, and maps and writes files.
+"""Checks names that become part of a path, reads untrusted files, and writes files atomically.
 
 The names of runs, suites, variants, test sets and languages come from the command line or from untrusted files.
 
@@ -8,7 +8,6 @@ A new file is first written to a folder `.entente-*.new` next to its destination
 
 import hashlib
 import json
-import mmap
 import os
 import re
 import secrets
@@ -18,7 +17,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
-from weakref import WeakSet
 
 import yaml
 from filelock import FileLock
@@ -34,7 +32,6 @@ FOLDER = f"the name of a folder under output_dir (each part {RULE}; parts are se
 FORBIDDEN = re.compile(r"[/\\]|\A\.|\A\Z")
 MAX_FILE_BYTES = 10_000_000  # limit for a configuration or results file; ours have a few thousand bytes
 MAX_YAML_VALUES = 100_000  # with aliases, a few lines of YAML can expand to billions of values
-MAPPED = WeakSet[mmap.mmap]()  # the files that `map_file` has mapped and that are still in use
 
 
 def is_name(text: str) -> bool:
@@ -197,20 +194,6 @@ def cached(folder: Path, key: object, suffix: str, write: Callable[[BinaryIO], o
         with (new / name).open("wb") as file:
             write(file)
         return (new / name).replace(place(new / name))
-
-
-def map_file(file: BinaryIO) -> mmap.mmap:
-    """Maps a file that is not empty into memory, read-only."""
-    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    MAPPED.add(mapped)
-    return mapped
-
-
-def release_pages() -> None:
-    """Releases this process's memory for all mapped files. What is needed later is read from the system's cache or the file."""
-    for mapped in MAPPED:
-        if hasattr(mapped, "madvise"):  # not on Windows
-            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def write_text(path: Path, text: str) -> None:

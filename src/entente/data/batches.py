@@ -5,12 +5,14 @@ Shapes: B batch, S source length, T target length.
 """
 
 import logging
+import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
+from weakref import finalize
 
 import numpy as np
 import torch
@@ -19,7 +21,6 @@ from torch.profiler import record_function
 
 from entente.data.tokenizer import PAD
 from entente.errors import InputError
-from entente.files import map_file, release_pages
 
 Grouping = Literal["alike", "mixed", "alone"]
 
@@ -30,27 +31,42 @@ TAIL_DIVISOR, MIN_TAIL_TOKENS = 4, 1024  # late batches of an evaluation take 1/
 log = logging.getLogger("entente")
 
 
+class StoredIds:
+    """The token ids in a file, from byte `start` on. A slice is read each time it is used, so all processes share the system's
+    cache of the file. Memory-mapped ids would count as this process's memory; with large pages, soon the whole file would."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], start: int) -> None:
+        self._file, self.dtype, self._start = path.open("rb", buffering=0), dtype, start
+        finalize(self, self._file.close)
+
+    def __len__(self) -> int:
+        return (os.fstat(self._file.fileno()).st_size - self._start) // self.dtype.itemsize
+
+    def __getitem__(self, part: slice) -> np.ndarray:
+        self._file.seek(self._start + part.start * self.dtype.itemsize)
+        return np.frombuffer(self._file.read((part.stop - part.start) * self.dtype.itemsize), self.dtype)
+
+
 class Rows:
-    """The token ids of N sentences, concatenated in one array; indexing returns a read-only view of one sentence."""
+    """The token ids of N sentences, concatenated in one array; indexing returns one sentence, as a read-only array."""
+
+    values: Any  # (all tokens,), an array or StoredIds
 
     def __init__(self, ids: Iterable[Sequence[int]]) -> None:
         values, lengths = array("i"), array("i")
         for row in ids:
             values.extend(row)
             lengths.append(len(row))
-        self.values, self.lengths = np.asarray(values), np.asarray(lengths)  # (all tokens,) and (N,), int32
+        self.values, self.lengths = np.asarray(values), np.asarray(lengths)  # int32; (N,)
         self.values.flags.writeable = False
         self._ends = self.lengths.cumsum(dtype=np.int64)
 
     @classmethod
     def stored(cls, path: Path, n: int, dtype: np.dtype[Any]) -> "Rows":
-        """Returns the N sentences in a file that `write_rows` wrote. The ids are memory-mapped: they are loaded on first use,
-        and all processes share one copy in memory."""
+        """Returns the N sentences in a file that `write_rows` wrote. Their ids are read from the file when they are used."""
         rows = cls(())
-        with path.open("rb") as file:
-            mapped = map_file(file)
-        rows._ends = np.frombuffer(mapped, np.int64, n)
-        rows.values = np.frombuffer(mapped, dtype, offset=rows._ends.nbytes)
+        rows._ends = np.fromfile(path, np.int64, n)
+        rows.values = StoredIds(path, dtype, rows._ends.nbytes)
         rows.lengths = np.diff(rows._ends, prepend=0).astype(np.int32)
         return rows
 
@@ -217,7 +233,6 @@ class TrainingBatches:
             tokens = sum(count for count, _ in step)
             for batch in (batch for _, batch in step if batch):
                 yield batch._replace(step_tokens=tokens)
-            release_pages()  # otherwise this process would come to hold the ids of the whole corpus
 
     def consume(self) -> None:
         self.position += self._processes

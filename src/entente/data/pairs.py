@@ -1,18 +1,20 @@
 """Stores sentence pairs on disk in memory-mapped Arrow tables, and selects pairs to hold out."""
 
 import hashlib
+import mmap
 import shutil
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import numpy as np
 import pyarrow as pa
 
 from entente.console.log import show_progress, show_share
 from entente.errors import InputError
-from entente.files import map_file, writable
+from entente.files import writable
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -23,6 +25,7 @@ MAX_BLOCK_PAIRS = 10_000  # only one block at a time is held as Python strings
 LONGEST_BLOCK = 1 << 26  # characters per block; each block is briefly in memory twice, as Python strings and in Arrow
 ARROW_SCHEMA = pa.schema({"src": pa.string(), "tgt": pa.string()})
 POOL = pa.system_memory_pool()  # Arrow's default pool takes 1.5 times as much memory
+MAPPED = WeakSet[mmap.mmap]()  # the mapped files of all Pairs in use
 
 
 class Pairs:
@@ -53,7 +56,8 @@ class Pairs:
                             "give less text, or set TMPDIR to another folder"
                         )
             file.flush()
-            mapped = map_file(file)
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        MAPPED.add(mapped)
         return pa.ipc.open_stream(pa.py_buffer(mapped)).read_all()
 
     def _blocks(self, pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
@@ -94,6 +98,13 @@ class Pairs:
         from datasets import Dataset  # imported here: it takes half a second, and translation does not need it
 
         return Dataset(self._table, fingerprint=uuid.uuid4().hex)
+
+
+def release_pages() -> None:
+    """Releases the memory that holds the text of all pairs. Text that is needed later is read from its file again."""
+    for mapped in MAPPED:
+        if hasattr(mapped, "madvise"):  # not on Windows
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def match_key(sentence: str) -> str:

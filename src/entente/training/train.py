@@ -29,11 +29,12 @@ from entente.console.log import Task, clock
 from entente.data.batches import Batch
 from entente.data.corpora import read_corpus
 from entente.data.module import TranslationData
+from entente.data.pairs import release_pages
 from entente.data.tokenizer import Vocabulary, texts
 from entente.data.words import known_words
 from entente.errors import InputError, reason
 from entente.evaluation import batch_loss, show, write_translations
-from entente.files import path_of, release_pages, write_json
+from entente.files import path_of, write_json
 from entente.models.seq2seq import parameter_count
 from entente.process import prepare_process, return_freed_memory, silence_lightning
 from entente.training import processes, run_directory, views
