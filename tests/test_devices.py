@@ -208,8 +208,9 @@ def hamper(way: str) -> None:
     """Makes some processes of a run fail (see FAILURES), or the first slow to write."""
 
     def hampered(*_: Any) -> Any:
-        if way == "other settings":
-            return genuine(*_) | {"seed": distributed.rank()}
+        if way in ("other seed", "other name"):
+            stored, key = genuine(*_), way.split()[1]
+            return stored | {key: type(stored[key])(distributed.rank())}
         if way == "slow to write" and distributed.rank() == 0:
             time.sleep(0.5)
         if way == "stopped in the evaluation" and distributed.rank() == 0:
@@ -225,7 +226,8 @@ def hamper(way: str) -> None:
     places = {
         "slow to write": (Checkpoints, "write_best"),
         "stopped in the evaluation": (train, "finish"),
-        "other settings": (RunSettings, "stored_config"),
+        "other seed": (RunSettings, "stored_config"),
+        "other name": (RunSettings, "stored_config"),
         "other disks": (Path, "exists"),
     }
     place, name = places.get(way, (train, "prepare_run"))
@@ -246,7 +248,7 @@ FAILURES = {  # what happens, the exit code, what is said once, and what is not 
     ),
     "one refuses": (2, "error: a made-up problem\nerror: process 1 ended with exit code 2", "killed"),
     "all refuse": (2, "error: a made-up problem", "exit code"),
-    "other settings": (2, "error: the processes of the run have different settings", "exit code"),
+    "other seed": (2, "error: the processes of the run have different settings", "exit code"),
     "other disks": (2, "error: {run}: not on the disk of all machines; give an output_dir that they share", "exit code"),
     "stopped in the evaluation": (75, "stopped by SIGTERM; resume it with", "killed"),
 }
@@ -264,6 +266,11 @@ def test_a_process_that_fails_ends_the_run_with_one_message(way: str, tmp_path: 
         assert time.time() - last.stat().st_mtime < 15
     else:
         assert (tmp_path / "failed").exists() == (way == "other disks")
+
+
+@pytest.mark.slow
+def test_the_name_of_a_run_may_depend_on_the_time(tmp_path: Path) -> None:
+    run_to_end(hampered("other name", train_command(tmp_path, "run", "trainer.devices=2", "trainer.max_steps=1")))
 
 
 @pytest.mark.slow
@@ -378,7 +385,7 @@ def test_slurm_must_start_one_process_per_device(monkeypatch: pytest.MonkeyPatch
 
 
 if __name__ == "__main__":
-    if sys.argv[1] in (*FAILURES, "slow to write"):
+    if sys.argv[2] == "train":
         hamper(sys.argv.pop(1))
         main()
     else:

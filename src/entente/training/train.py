@@ -67,7 +67,8 @@ def train(config: dict[str, Any], prove: ProofFunction | None = None) -> Path:
     with ExitStack() as stack:
         others = stack.enter_context(processes.connect(settings.trainer))
         first, stored = distributed.rank() == 0, settings.stored_config()
-        if any(other != (settings.resume, stored) for other in distributed.gather((settings.resume, stored))):
+        compared = settings.resume, stored | {"name": None}  # a name may contain the time; the first process's name counts
+        if any(other != compared for other in distributed.gather(compared)):
             raise InputError(
                 "the processes of the run have different settings; start them with the same command, without -m (a sweep)"
             )
