@@ -165,7 +165,6 @@ def test_damaged_ids_are_encoded_again(corpus: Corpus, vocabulary: Vocabulary, t
 # Prints "ready" and waits for a line of input, so that two processes can start encoding at the same time.
 PROGRAM = """
 import sys
-from itertools import islice
 from pathlib import Path
 from datasets import Dataset
 from entente.data.corpora import Corpus

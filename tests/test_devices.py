@@ -271,6 +271,7 @@ def test_a_process_that_fails_ends_the_run_with_one_message(way: str, tmp_path: 
 @pytest.mark.slow
 def test_the_name_of_a_run_may_depend_on_the_time(tmp_path: Path) -> None:
     run_to_end(hampered("other name", train_command(tmp_path, "run", "trainer.devices=2", "trainer.max_steps=1")))
+    assert (tmp_path / "run" / "metrics.json").exists()
 
 
 @pytest.mark.slow

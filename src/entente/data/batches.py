@@ -50,14 +50,14 @@ class StoredIds:
 class Rows:
     """The token ids of N sentences, concatenated in one array; indexing returns one sentence, as a read-only array."""
 
-    values: Any  # (all tokens,), an array or StoredIds
+    values: Any  # an array or StoredIds
 
     def __init__(self, ids: Iterable[Sequence[int]]) -> None:
         values, lengths = array("i"), array("i")
         for row in ids:
             values.extend(row)
             lengths.append(len(row))
-        self.values, self.lengths = np.asarray(values), np.asarray(lengths)  # int32; (N,)
+        self.values, self.lengths = np.asarray(values), np.asarray(lengths)  # (all tokens,) and (N,), int32
         self.values.flags.writeable = False
         self._ends = self.lengths.cumsum(dtype=np.int64)
 
