@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 
 from entente import checkpoint
 from entente.config.schema import defaults, problems
+from entente.data.corpora import AtLeastOne
 from entente.errors import InputError
 from entente.files import path_of
 from entente.models import MODELS
 from entente.training.run_directory import output_dir_problems
 from entente.training.train import check_run
 
-AtLeastOne = Annotated[int, Ge(1)]
 Case = Literal[
     "transformer", "ceiling", "profile", "birnn", "greedy", "beam", "greedy_trained", "beam_trained", "startup", "data"
 ]

@@ -28,11 +28,12 @@ from benchmark.operations import PARTS, forward_operations
 from benchmark.report import machine, markdown_table
 from benchmark.turns import Contestant, Measured, in_turn
 from entente.config.schema import problems
+from entente.data.corpora import AtLeastOne
 from entente.data.tokenizer import MAX_PIECES
 from entente.files import path_of, writable, write_json, write_text
 from entente.process import Threads
 from entente.training.run_directory import output_dir_problems
-from entente.training.settings import AtLeastOne, add_defaults
+from entente.training.settings import add_defaults
 
 HEADS, LAYERS = 4, 3  # Transformer: heads per layer, and layers per stack (encoder, decoder)
 WORDS, PAIRS_PER_BLOCK = 50_000, 20_000  # number of different words in a generated corpus; pairs written at a time

@@ -27,9 +27,8 @@ from entente.errors import Diverged
 from entente.files import file_in, write_text
 from entente.models.seq2seq import Loss, Seq2Seq
 
-Result = tuple[
-    float, int, dict[int, list[int]]
-]  # a batch's total NLL in nats, number of target tokens, and translations by row
+# A batch's total NLL in nats, number of target tokens, and translations by row
+Result = tuple[float, int, dict[int, list[int]]]
 METRICS = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
 LENGTHS = (5, 10, 15, 20, 30, 50)  # upper limits of the source length buckets, in words (split at white space)
 

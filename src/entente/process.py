@@ -35,7 +35,7 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, without mallopt; or Windows, where CDLL(None) fails
         return False
-    return all([mallopt(parameter, value) for parameter, value in MALLOC.items()])
+    return all([mallopt(parameter, value) for parameter, value in MALLOC.items()])  # a list: sets all, even if one fails
 
 
 def return_freed_memory() -> None:

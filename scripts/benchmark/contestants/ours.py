@@ -30,7 +30,7 @@ from entente.config.schema import fill
 from entente.data.batches import Batch
 from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
-from entente.data.tokenizer import EOS, PAD, Vocabulary
+from entente.data.tokenizer import EOS, Vocabulary
 from entente.decoding.ctranslate2 import CTranslate2
 from entente.decoding.search import Hypothesis, Search
 from entente.decoding.translate import translate
@@ -75,7 +75,7 @@ class Bursts(L.Callback):
         if self._profile:
             self._profile.__exit__(None, None, None)
             answer["parts"] = self._profile.parts(answer["seconds"])
-        tokens = [int((batch.tgt[:, 1:] != PAD).sum()) for batch in self._batches]
+        tokens = [len(batch.real) for batch in self._batches]
         if self.model["name"] == "transformer":
             assert isinstance(module, Translator)
             answer["gflop"] = 0.0

@@ -35,7 +35,6 @@ from entente.ablation.comparison import Compare, Comparison, Row, compare, has_f
 from entente.ablation.runs import DIAGNOSTICS, LOGARITHMIC, Run, Suite, read_runs, read_suite
 from entente.config.schema import MISSING, to_text
 from entente.console import escape
-from entente.console.escape import table as markdown_table
 from entente.console.log import Task, start_log
 from entente.errors import InputError
 
@@ -168,7 +167,7 @@ def markdown(comparison: Comparison) -> str:
         if "&#" not in line[0]:  # Markdown decodes no HTML entities inside code
             line[0] = f"`{line[0]}`"
     said = "\n".join(f"- {escape.markdown(note)}" for note in notes(comparison))
-    return f"# {escape.markdown(comparison.name)}\n\n{markdown_table(headings, lines, left=2)}\n\n{said}\n"
+    return f"# {escape.markdown(comparison.name)}\n\n{escape.table(headings, lines, left=2)}\n\n{said}\n"
 
 
 def csv(comparison: Comparison) -> str:

@@ -276,8 +276,7 @@ def _read_run(directory: Path, variant: str, seed: int, status: Status) -> Run:
 
 def _learning_settings(run: Run) -> dict[str, Any]:
     """Returns the settings that affect what a run learns, by dotted key. The seed is left out."""
-    settings = {key: value for key, value in flat(run.config) if not isinstance(value, Mapping)}
-    return {key: value for key, value in settings.items() if not key.startswith(IGNORED)}
+    return {key: value for key, value in flat(run.config) if not (isinstance(value, Mapping) or key.startswith(IGNORED))}
 
 
 def _names(directories: Sequence[Path]) -> list[str]:

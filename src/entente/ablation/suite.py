@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from annotated_types import Ge, Interval, MinLen, doc
+from annotated_types import Ge, MinLen, doc
 from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
 
@@ -42,6 +42,7 @@ from entente.config import schema
 from entente.config.command_line import key_of, quote_value
 from entente.console.endings import Stopped
 from entente.console.log import Task, clock
+from entente.data.corpora import Seed
 from entente.errors import InputError, Interrupted
 from entente.files import Folder, Name
 from entente.process import PARENT, prepare_process
@@ -72,9 +73,7 @@ class SuiteSettings:
         Name | Annotated[Sequence[Name], MinLen(1)],
         doc("a name in `suites`, or a list of variants, such as [baseline,no_residual]; the first is the baseline"),
     ] = "quick"
-    seeds: Annotated[
-        Sequence[Annotated[int, Interval(ge=0, lt=2**32)]], MinLen(1), doc("each variant is trained with each seed")
-    ] = (1,)
+    seeds: Annotated[Sequence[Seed], MinLen(1), doc("each variant is trained with each seed")] = (1,)
     jobs: Annotated[int, Ge(1), doc("number of parallel runs, each on its share of the cores")] = 1
     name: Annotated[Folder | None, doc("directory of the suite, under output_dir; null: named after the suite")] = None
     suites: Annotated[

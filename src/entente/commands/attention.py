@@ -18,7 +18,6 @@ from rich.console import Console
 from entente import checkpoint
 from entente.attention import draw, numbers, record
 from entente.attention.alignment import Pair, merge_pieces, with_mean
-from entente.attention.record import AttentionMap
 from entente.attention.trace import Labels, examples, show, trace
 from entente.commands.trained import OutputDir, TrustData
 from entente.commands.translate import standard_output
@@ -106,7 +105,7 @@ def picture_attention(settings: Attention) -> None:
     output = _output(settings.output)
     source, target, gold = _sentence(settings, paths[0])
     together = settings.occlusion or len(paths) > 1
-    shown: list[tuple[str, AttentionMap]] = []
+    shown: list[tuple[str, record.AttentionMap]] = []
     translations: list[str] = []
     for number, path in enumerate(paths, start=1):
         run = checkpoint.load(path)
@@ -188,7 +187,7 @@ def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | N
 
 
 def _figures(
-    shown: Sequence[tuple[str, AttentionMap]], links: draw.Marks, title: str, settings: Attention, together: bool
+    shown: Sequence[tuple[str, record.AttentionMap]], links: draw.Marks, title: str, settings: Attention, together: bool
 ) -> Iterator[tuple[str, Figure]]:
     """Yields the name and figure of each picture. shown: each map, preceded by the name of its model. together: whether to draw
     the maps side by side in one picture. Otherwise, each map is drawn in a picture of all layers and heads, if there are
@@ -210,7 +209,7 @@ def _figures(
         yield f"{picture}-large" if several else picture, draw.draw_pair({name: map}, title, i, j, marks)
 
 
-def _of_kind(kind: Kind | None, name: str, maps: Sequence[AttentionMap]) -> AttentionMap:
+def _of_kind(kind: Kind | None, name: str, maps: Sequence[record.AttentionMap]) -> record.AttentionMap:
     """Returns the map of a kind, or of attention to the source if `kind` is None. Raises InputError if the model has no such
     map. name: the model's name, for the error message."""
     kinds = (record.KIND_NAMES[kind],) if kind else record.TO_SOURCE

@@ -204,9 +204,9 @@ class CommandLine:
             config = hydra.compose(self.verb)
         known = self._known(config)
         for one, following in zip_longest(arguments, arguments[1:], fillvalue=""):
-            key, equals, value = one.lstrip("-").replace("-", "_").partition("=")
-            if one in unknown_flags and (meant := nearest(key, known)):
-                value = one.partition("=")[2] if equals else "" if following.startswith("-") or "=" in following else following
+            flag, equals, value = one.partition("=")
+            if one in unknown_flags and (meant := nearest(flag.lstrip("-").replace("-", "_"), known)):
+                value = value if equals or following.startswith("-") or "=" in following else following
                 given = one if equals else f"{one} {value}".strip()
                 lines.append(f"{given}: settings are written without dashes; write {meant}={value or 'VALUE'}")
         return lines

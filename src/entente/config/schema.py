@@ -162,8 +162,7 @@ def _key(part: str, name: object) -> str:
 def _value_problems(annotation: Any, key: str, value: Any) -> list[str]:
     """Returns a line if the value is invalid, or, if it is a nested part, a line for each invalid setting in it."""
     part = part_of(annotation)
-    by_setting = part and (isinstance(value, Mapping) or (dataclasses.is_dataclass(part) and part is annotation))
-    if by_setting:
+    if part and (isinstance(value, Mapping) or (dataclasses.is_dataclass(part) and part is annotation)):
         if get_origin(part) is None:
             return problems(part, key, value)
         names, item = get_args(part)

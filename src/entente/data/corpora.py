@@ -19,7 +19,7 @@ from annotated_types import Ge, Interval, doc
 from datasets import Dataset, DownloadConfig, DownloadManager, concatenate_datasets
 from typing_extensions import TypedDict
 
-from entente.config.schema import flat, to_text
+from entente.config.schema import MISSING, flat, to_text
 from entente.console.log import Task
 from entente.data.alignments import Gold
 from entente.data.files import Columns, clean, pairs_of, read_pairs, read_parallel, rows_of
@@ -32,7 +32,7 @@ from entente.files import Split as SplitName
 log = logging.getLogger("entente")
 
 SOURCE_KEYS = ("root", "path", "subset", "train", "extra", "valid", "test", "tests")  # settings that select the text to read
-MISSING = (None, "", "???")  # "???" is a mandatory config value that has not been set
+NOT_SET = (None, "", MISSING)
 MULTI30K = "data/task1/raw"  # the folder that contains the text in the public repository multi30k/dataset
 
 AtLeastOne = Annotated[int, Ge(1)]
@@ -266,7 +266,7 @@ def describe_sources(data: Mapping[str, Any]) -> str:
     if data["name"] == "grammar":
         return ""
     places = flat({key: data[key] for key in ("name", *SOURCE_KEYS) if key in data})
-    return ", ".join(f"data.{k}={v}" for k, v in places if v not in MISSING and not isinstance(v, Mapping))
+    return ", ".join(f"data.{k}={v}" for k, v in places if v not in NOT_SET and not isinstance(v, Mapping))
 
 
 def _corpus(
@@ -347,10 +347,10 @@ def _languages(src: str, tgt: str) -> tuple[str, str]:
 def _read(root: str | None, key: str, given: Given, places: Columns) -> Pairs | None:
     """Reads pairs from one file of pairs or from two parallel files. Returns None if no file is set."""
     named = {f"{key}.{side}": given.get(side) for side in ("src", "tgt")} if isinstance(given, Mapping) else {key: given}
-    paths = [path_of(root or "") / path_of(str(path)) for path in named.values() if path not in MISSING]
+    paths = [path_of(root or "") / path_of(str(path)) for path in named.values() if path not in NOT_SET]
     if not paths:
         return None
-    if missing := next((name for name, path in named.items() if path in MISSING), None):
+    if missing := next((name for name, path in named.items() if path in NOT_SET), None):
         raise InputError(f"{missing} is not set: give it as {missing}=FILE")
     if odd := next(filter(is_stream, paths), None):
         raise InputError(f"{odd}: can be read only once, and a resumed run reads its data again; give a file")

@@ -26,18 +26,8 @@ from entente.models.transformer import NORM_EPSILON, Block, SwiGLU
 
 TOKENS_PER_BATCH = 1024  # maximum number of source tokens in a worker's batch, unless a single sentence is longer
 # Transformer arguments for which CTranslate2 supports any value; `refuse_other_models` checks the other arguments.
-ANY_VALUE = {
-    "d_model",
-    "n_heads",
-    "n_layers",
-    "d_ff",
-    "dropout",
-    "attention_dropout",
-    "tied",
-    "positions",
-    "activation",
-    "zero_init",
-}
+ANY_VALUE = {"d_model", "n_heads", "n_layers", "d_ff", "dropout", "attention_dropout"}
+ANY_VALUE |= {"tied", "positions", "activation", "zero_init"}
 
 
 def import_ctranslate2() -> Any:

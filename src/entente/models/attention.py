@@ -265,7 +265,7 @@ class AdditiveAttention(RecurrentAttention):
     """Additive attention, e_ij = v^T tanh(W q_i + U k_j) (Bahdanau et al. 2015, sections 3.1 and A.1.2). Queries and keys may
     have different widths, unlike in a dot product."""
 
-    def __init__(self, query_size: int, source_size: int, d_attention: int, softmax: SoftmaxOver = "keys") -> None:
+    def __init__(self, query_size: int, source_size: int, d_attention: int, softmax: SoftmaxOver) -> None:
         super().__init__(softmax)
         self.query = nn.Linear(query_size, d_attention, bias=False)  # W_a of the paper
         self.key: nn.Linear = nn.Linear(source_size, d_attention, bias=False)  # U_a of the paper
@@ -279,7 +279,7 @@ class AdditiveAttention(RecurrentAttention):
 class BilinearAttention(RecurrentAttention):
     """Bilinear attention, e_ij = q_i^T W k_j, with one learned matrix W (Luong et al. 2015, section 3.1, "general")."""
 
-    def __init__(self, query_size: int, source_size: int, softmax: SoftmaxOver = "keys") -> None:
+    def __init__(self, query_size: int, source_size: int, softmax: SoftmaxOver) -> None:
         super().__init__(softmax)
         self.key = nn.Linear(source_size, query_size, bias=False)
 
@@ -288,7 +288,7 @@ class DotProductAttention(RecurrentAttention):
     """Dot-product attention, e_ij = q_i . k_j (Luong et al. 2015, section 3.1, "dot"). Query and key must have the same width,
     so the keys of a bidirectional source are the sum of its two directions."""
 
-    def __init__(self, query_size: int, source_size: int, softmax: SoftmaxOver = "keys") -> None:
+    def __init__(self, query_size: int, softmax: SoftmaxOver) -> None:
         super().__init__(softmax)
         self.query_size = query_size
 

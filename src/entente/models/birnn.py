@@ -75,7 +75,7 @@ class BiRNN(Seq2Seq):
         self.attention: Any = {
             "additive": lambda: AdditiveAttention(d_hidden, d_source, d_attention, softmax),
             "bilinear": lambda: BilinearAttention(d_hidden, d_source, softmax),
-            "dot": lambda: DotProductAttention(d_hidden, d_source, softmax),
+            "dot": lambda: DotProductAttention(d_hidden, softmax),
             "none": lambda: NoAttention(),
         }[score]()
         self.cell = step(d_embedding + d_source, d_hidden)

@@ -19,8 +19,6 @@ class TrainingProgress(L.Callback):
         self._training, self._validation = Task(self._line), Task("validating")
         self._bleu: float | None = None
         self._best = 0.0
-        self._first_step = self._logged = 0
-        self._started = 0.0  # time.monotonic() at the start of training
 
     def state_dict(self) -> dict[str, Any]:
         return {"bleu": self._bleu, "best": self._best}

@@ -9,7 +9,7 @@ from annotated_types import Ge, Interval, doc
 
 from entente.checkpoint import RUNTIME
 from entente.config.schema import defaults, problems
-from entente.data.corpora import CORPORA, AtLeastOne
+from entente.data.corpora import CORPORA, AtLeastOne, Seed
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
 from entente.decoding.search import Search
@@ -51,7 +51,7 @@ class TrainerSettings:
 class RunSettings:
     """The settings of a run. `model.name` and `data.name` select the class or function that their other settings configure."""
 
-    seed: Annotated[int, Interval(ge=0, lt=2**32), doc("seed for the initial weights, the order of batches and dropout")] = 1
+    seed: Annotated[Seed, doc("seed for the initial weights, the order of batches and dropout")] = 1
     name: Annotated[Folder, doc("directory of the run; -overfit is appended if `overfit` is set")]
     output_dir: Annotated[str, doc("folder of the runs")] = "outputs"
     overfit: Annotated[bool, doc("memorise one batch, as a first check that a model can learn at all")] = False

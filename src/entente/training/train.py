@@ -166,11 +166,8 @@ def prepare_run(settings: RunSettings) -> tuple[TranslationData, Translator]:
         cache_dir=cache / "ids",
     )
     if settings.overfit:
-        pairs = len(data.pairs("train"))
-        log.info(
-            "overfit=true: memorising one batch of %d pairs; the valid scores are those of this batch, ideally BLEU 100",
-            pairs,
-        )
+        said = "overfit=true: memorising one batch of %d pairs; the valid scores are those of this batch, ideally BLEU 100"
+        log.info(said, len(data.pairs("train")))
     with Task("splitting the sentences into pieces"):
         data.check(decoded=["valid", *corpus.tests])
     release_pages()

@@ -29,7 +29,6 @@ from entente.attention.numbers import measure, pairs_of
 from entente.attention.record import NAME_OF_KIND, TO_SOURCE, has_attention, record
 from entente.config.schema import flat
 from entente.console import escape
-from entente.console.escape import table
 from entente.data.batches import to_device
 from entente.data.files import clean
 from entente.data.module import TranslationData
@@ -99,7 +98,7 @@ def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
     board = _board(trainer)
     step = trainer.global_step + 1
     head, *rows = [list(map(escape.markdown, row)) for row in scores_table(metrics)]
-    board.experiment.add_text("scores/when finished", table(head, rows, left=1), step)
+    board.experiment.add_text("scores/when finished", escape.table(head, rows, left=1), step)
     if first := next((split for split in metrics if split != "valid"), None):
         board.log_metrics({TEST_BLEU: metrics[first]["bleu"]}, step)
     board.finalize("success")
@@ -217,4 +216,4 @@ def log_diagnosis(trainer: L.Trainer, found: Mapping[str, float], step: int) -> 
 def sample_translations(valid: Evaluation, n: int) -> str:
     """Returns a Markdown table with the source, reference and translation of each of the first n validation sentences."""
     rows = [*zip(valid.sources, valid.references, valid.hypotheses, strict=True)][:n]
-    return table(("source", "reference", "translation"), [list(map(escape.markdown, row)) for row in rows])
+    return escape.table(("source", "reference", "translation"), [list(map(escape.markdown, row)) for row in rows])
