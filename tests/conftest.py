@@ -4,6 +4,7 @@ possible, so that code that swaps two dimensions fails. The pad id is not 0, so 
 import copy
 import gc
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -85,6 +86,20 @@ def real_ids(shape: Sequence[int], vocabulary: int, seed: int) -> Tensor:
 def sources(seed: int = 1, vocabulary: int = SRC_VOCAB, lengths: Sequence[int] = LENGTHS) -> Tensor:
     """Returns a batch of random sentences with the given lengths, padded on the right."""
     return pad([real_ids([n], vocabulary, 100 * seed + i).tolist() for i, n in enumerate(lengths)], PAD)
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a folder with a small corpus, a text to translate and a trained run. Tests must not change it."""
+    from bad_inputs import prepare  # most test files do not need what it imports
+
+    return prepare(tmp_path_factory.mktemp("prepared") / "base")
+
+
+@pytest.fixture
+def folder(base: Path, tmp_path: Path) -> Path:
+    """Returns a copy of `base`, which the test may change."""
+    return Path(shutil.copytree(base, tmp_path / "folder"))
 
 
 @pytest.fixture(params=sorted(MODELS))

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,20 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from bad_inputs import BEST, CASES, ROOT, WORDS, Case, Result, arguments, content, prepare, run, spoil_files
+from bad_inputs import BEST, CASES, ROOT, WORDS, Case, Result, arguments, content, run, spoil_files
 from entente.__main__ import VERBS
 from entente.checkpoint import read, write
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare(tmp_path_factory.mktemp("bad") / "base")
-
-
-@pytest.fixture
-def folder(base: Path, tmp_path: Path) -> Path:
-    """Returns a folder with a small corpus, a text to translate and a trained run."""
-    return Path(shutil.copytree(base, tmp_path / "folder"))
 
 
 def run_in_a_process(command: str, folder: Path, stdin: bytes | None = b"") -> Result:

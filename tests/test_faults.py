@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bad_inputs import ROOT, Result, arguments, prepare, run
+from bad_inputs import ROOT, Result, arguments, run
 from entente.checkpoint import read
 from entente.files import open_atomic
 from entente.training.translator import Translator
@@ -31,8 +31,8 @@ ALL = bool(os.environ.get("ALL_FAULTS"))
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = prepare(tmp_path_factory.mktemp("faults") / "base")
+def base(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = Path(shutil.copytree(base, tmp_path_factory.mktemp("faults") / "base"))
     whole = run(f"{TRAIN}whole", folder)
     assert (whole.code, whole.err) == (0, "")
     shutil.rmtree(folder / "out" / "cache")
@@ -112,9 +112,8 @@ def test_evaluating_on_a_full_disk(base: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 12")], ids=repr)
 def test_a_step_without_memory_leaves_a_run_that_can_be_resumed(
-    error: Exception, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = Path(shutil.copytree(base, tmp_path / "folder"))
 
     def training_step(*arguments: object) -> None:
         raise error
@@ -130,8 +129,7 @@ def test_a_step_without_memory_leaves_a_run_that_can_be_resumed(
     assert differences(folder / "out" / "whole", folder / "out" / "a") == []
 
 
-def test_odd_files_in_a_run_are_no_checkpoints(base: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(base, tmp_path / "folder"))
+def test_odd_files_in_a_run_are_no_checkpoints(folder: Path) -> None:
     run(f"{TRAIN}a", folder)
     checkpoints = folder / "out" / "a" / "checkpoints"
     (folder / "out" / "a" / "metrics.json").unlink()
@@ -146,8 +144,7 @@ def test_odd_files_in_a_run_are_no_checkpoints(base: Path, tmp_path: Path) -> No
     assert differences(folder / "out" / "whole", folder / "out" / "a") == []
 
 
-def test_a_cache_that_cannot_be_read_is_a_line(base: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(base, tmp_path / "folder"))
+def test_a_cache_that_cannot_be_read_is_a_line(folder: Path) -> None:
     run(f"{TRAIN}a", folder)
     [model] = folder.glob("out/cache/tokenizer/*.model")
     model.unlink()
@@ -159,8 +156,7 @@ def test_a_cache_that_cannot_be_read_is_a_line(base: Path, tmp_path: Path) -> No
     )
 
 
-def test_a_start_clears_what_a_dead_writer_left_and_only_that(base: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(base, tmp_path / "folder"))
+def test_a_start_clears_what_a_dead_writer_left_and_only_that(folder: Path) -> None:
     program = "import os, signal, sys; from pathlib import Path; from entente.files import open_atomic\n"
     program += "with open_atomic(Path('run/checkpoints/step-9.ckpt')) as file, open_atomic(Path('out/x')):\n"
     program += "    file.write(b'half'); file.flush(); os.kill(os.getpid(), signal.SIGKILL)"
@@ -198,9 +194,8 @@ def run_in_shell(line: str, folder: Path, **variables: str) -> Result:
     ],
 )
 def test_output_that_cannot_be_printed_is_a_line_and_training_is_not_lost(
-    command: str, redirection: str, reason: str, base: Path, tmp_path: Path
+    command: str, redirection: str, reason: str, folder: Path
 ) -> None:
-    folder = Path(shutil.copytree(base, tmp_path / "folder"))
     done = run_in_shell(f"{shell_command(command)} {redirection}", folder)
     assert done.code == 2 and done.err.startswith("error: ") and done.err.count("\n") == 1 and reason in done.err
     if command.startswith(TRAIN):
@@ -223,8 +218,7 @@ def test_letters_that_the_terminal_lacks_are_escaped(tmp_path: Path) -> None:
     [(f"{TRANSLATE} output=out.txt", "out.txt", 2), (EVALUATE, "scores/new/translations/valid.fr.tsv", 24)],
     ids=["translate", "evaluate"],
 )
-def test_files_are_in_utf8_on_any_terminal(command: str, written: str, lines: int, base: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(base, tmp_path / "folder"))
+def test_files_are_in_utf8_on_any_terminal(command: str, written: str, lines: int, folder: Path) -> None:
     done = run_in_shell(shell_command(command), folder, **ASCII)
     assert (done.code, done.err) == (0, "")
     assert (folder / written).read_text(encoding="utf-8").count("\n") == lines

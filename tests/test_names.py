@@ -1,7 +1,6 @@
 """Tests that no name given on the command line or in a file leads to a path outside the intended folder."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bad_inputs import prepare, put, run
+from bad_inputs import put, run
 from entente.ablation.runs import read_suite
 from entente.config.schema import problems
 from entente.errors import InputError
@@ -21,12 +20,6 @@ NAMES = st.text(st.sampled_from("a.-/\\~@ \0\n\x1b\u202eéx"), max_size=9) | st.
 
 
 SCORED = Evaluation(["un"], ["one"], ["one"], 1.0)
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder with a small corpus and a trained run named `run`."""
-    return prepare(tmp_path_factory.mktemp("names") / "base")
 
 
 @settings(deadline=None)  # no time limit for an example, since the machine may be busy
@@ -65,10 +58,9 @@ def test_scores_of_a_split_outside_the_suite_are_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["a@b.fr", ".hidden"])
-def test_own_files_of_any_name_are_scored(trained: Path, name: str) -> None:
-    shutil.rmtree(trained / "scores", ignore_errors=True)
-    put(str(trained / name), "Le chat voit le chien.\n")()
-    put(str(trained / "my.en"), "The cat sees the dog.\n")()
-    ended = run(f"evaluate checkpoint=run src={name} tgt=my.en output=scores accelerator=cpu", trained)
+def test_own_files_of_any_name_are_scored(folder: Path, name: str) -> None:
+    put(str(folder / name), "Le chat voit le chien.\n")()
+    put(str(folder / "my.en"), "The cat sees the dog.\n")()
+    ended = run(f"evaluate checkpoint=run src={name} tgt=my.en output=scores accelerator=cpu", folder)
     assert (ended.code, ended.err) == (0, ""), ended
-    assert [path.name for path in (trained / "scores" / "translations").iterdir()] == ["own.tsv"]
+    assert [path.name for path in (folder / "scores" / "translations").iterdir()] == ["own.tsv"]

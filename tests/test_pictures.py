@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bad_inputs import prepare, run
+from bad_inputs import run
 from entente import checkpoint
 from entente.attention import record
 from entente.attention.record import read_sentence
@@ -12,11 +12,6 @@ from entente.commands import attention
 from entente.commands.attention import _folder_name
 from entente.console import escape
 from entente.decoding.search import Hypothesis, Search
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare(tmp_path_factory.mktemp("pictures") / "folder")
 
 
 def test_each_sentence_has_its_own_pictures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

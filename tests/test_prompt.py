@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from bad_inputs import prepare
 from entente import checkpoint
 from entente.data import words
 from entente.data.files import read_lines
@@ -20,11 +19,6 @@ from entente.data.words import distinct_words, known_words
 from entente.errors import InputError
 
 UP, ERASE, LEAVE = "\x1b[A", "\x7f", "\x04"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare(tmp_path_factory.mktemp("prompt") / "folder")
 
 
 def type_keys(folder: Path, *keys: str) -> str:

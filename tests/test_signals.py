@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import pytest
 
-from bad_inputs import Result, content, prepare, run
+from bad_inputs import Result, content, run
 from entente.console.endings import STOPPING, StopSignals, default_signals
 from interruptions import differences
 
@@ -61,8 +61,8 @@ def run_process_with_signal(command: str, folder: Path, function: str, n: int, n
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = prepare(tmp_path_factory.mktemp("signals") / "base")
+def base(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = Path(shutil.copytree(base, tmp_path_factory.mktemp("signals") / "base"))
     for name in ("train.fr", "train.en"):
         text = (folder / name).read_text(encoding="utf-8")
         (folder / name.replace("train", "my")).write_text(30 * text, encoding="utf-8")  # 6,330 lines: many batches
@@ -75,11 +75,6 @@ def whole_calls(base: Path) -> int:
     whole, calls = run_with_signal(f"{TRAIN} name=whole", base, DECODE, 0, 0)
     assert (whole.code, whole.err) == (0, "")
     return calls
-
-
-@pytest.fixture
-def folder(base: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(base, tmp_path / "folder"))
 
 
 Run = Callable[[str, Path, str, int, int], tuple[Result, int]]
