@@ -114,7 +114,6 @@ def test_evaluating_on_a_full_disk(base: Path, tmp_path: Path) -> None:
 def test_a_step_without_memory_leaves_a_run_that_can_be_resumed(
     error: Exception, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
     def training_step(*arguments: object) -> None:
         raise error
 
