@@ -13,10 +13,9 @@ from torch.nn import functional as F
 
 from entente.data.batches import Batch, collate
 from entente.data.tokenizer import PAD
-from entente.training.settings import RunSettings, add_defaults
 from entente.training.train import build_trainer, prepare_run
 from entente.training.translator import Translator
-from tiny import SMALL, configuration, write_corpus
+from tiny import SMALL, precise_settings
 
 ACCUMULATE, STEPS = 3, 5
 
@@ -49,22 +48,7 @@ class Watch(L.Callback):
 
 @pytest.mark.parametrize("model", sorted(SMALL))
 def test_the_gradient_and_the_loss_shown_are_those_of_one_batch_of_all_sentences(model: str, tmp_path: Path) -> None:
-    overrides = [
-        *write_corpus(tmp_path),
-        f"output_dir={tmp_path}",
-        f"model={model}",
-        *SMALL[model],
-        "model.dropout=0",
-        "trainer.accelerator=cpu",
-        "trainer.precision=64-true",
-        f"trainer.max_steps={STEPS}",
-        "trainer.validate_every=101",
-        "trainer.log_every=1",
-        f"trainer.accumulate={ACCUMULATE}",
-        "data.batch.max_tokens=600",
-        "optim.label_smoothing=0.2",
-    ]
-    settings = RunSettings.of(add_defaults(configuration("train", overrides)))
+    settings = precise_settings(model, tmp_path, f"trainer.max_steps={STEPS}", f"trainer.accumulate={ACCUMULATE}")
     data, translator = prepare_run(settings)
     per_epoch = len(data.train_dataloader().epoch(0).batches)
     assert per_epoch < ACCUMULATE * STEPS and per_epoch % ACCUMULATE  # some steps span two epochs

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch.nn import functional as F
 from torch.profiler import record_function
 from torch.utils.flop_counter import FlopCounterMode
 
+from bad_inputs import run
 from benchmark import cases, wire
 from benchmark.batches import endless_batches, read_batches, target_tokens, write_batches
 from benchmark.cases import Bench
@@ -25,10 +25,9 @@ from benchmark.operations import linear_layers, training_operations
 from benchmark.parts import BATCH_EVENT, PARTS, Profile
 from benchmark.report import benchmark, picture, remarks
 from benchmark.results import Result, Spread, case_result
-from benchmark.settings import Benchmark, check
+from benchmark.settings import Benchmark
 from benchmark.turns import OURS, Contestant, Measured, in_turn
 from entente.checkpoint import Run
-from entente.config import command_line as cli
 from entente.config.schema import fill
 from entente.data.tokenizer import BOS, EOS, PAD
 from entente.decoding.search import Search, search
@@ -242,26 +241,6 @@ def test_without_the_end_symbol_every_sentence_has_the_same_length(beam: int) ->
     assert [len(n_best[0].tokens) for n_best in found] == [6, 6]
 
 
-ErrorLines = Callable[..., list[str]]
-
-
-@pytest.fixture
-def error_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> ErrorLines:
-    """Returns a function that calls the command with invalid settings and returns the lines of the error message."""
-
-    def call(*overrides: str) -> list[str]:
-        def fail(config: Mapping[str, Any]) -> None:
-            raise AssertionError("the benchmark was started")
-
-        monkeypatch.setattr(sys, "argv", ["benchmark.py", *overrides])
-        with pytest.raises(SystemExit) as ended:
-            cli.run(fail, ROOT / "configs", "benchmark", check)
-        assert ended.value.code == 2
-        return capsys.readouterr().err.splitlines()
-
-    return call
-
-
 @pytest.mark.parametrize(
     ("override", "words"),
     [
@@ -281,9 +260,10 @@ def error_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
         ("benchmark.pairs=0", "give a whole number of at least 1"),
     ],
 )
-def test_invalid_settings_are_refused_in_one_line(error_lines: ErrorLines, override: str, words: str) -> None:
-    [line] = error_lines(override)
-    assert line.startswith("error: ") and words in line
+def test_invalid_settings_are_refused_in_one_line(tmp_path: Path, override: str, words: str) -> None:
+    ended = run(f"benchmark {override}", tmp_path)
+    [line] = ended.err.splitlines()
+    assert ended.code == 2 and line.startswith("error: ") and words in line
 
 
 def measure_training(folder: Path) -> Result:

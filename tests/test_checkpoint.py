@@ -15,6 +15,7 @@ import torch
 from datasets import Dataset
 from torch import Tensor
 
+from bad_inputs import CreatesFile
 from entente import checkpoint
 from entente.checkpoint import CHECKSUM, ENTRY, SCHEMA, checksum, load, read, write
 from entente.data.tokenizer import Vocabulary
@@ -101,25 +102,16 @@ def test_a_truncated_file_is_refused(saved: Path, share: float) -> None:
         load(str(saved))
 
 
-class Writes:
-    """Creates the file `path` when an instance is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return Path.touch, (self.path,)
-
-
-def test_a_pickle_that_would_write_a_file_does_not(saved: Path, tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
+def test_a_pickle_that_would_create_a_file_does_not(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    victim = Path("victim")
     plain, archive, hidden = tmp_path / "plain.ckpt", tmp_path / "archive.ckpt", tmp_path / "hidden.ckpt"
-    plain.write_bytes(pickle.dumps(Writes(victim)))
-    torch.save({"state_dict": Writes(victim)}, archive)
+    plain.write_bytes(pickle.dumps(CreatesFile()))
+    torch.save({"state_dict": CreatesFile()}, archive)
     with zipfile.ZipFile(saved) as good, zipfile.ZipFile(hidden, "w") as evil:
         for part in good.infolist():
             pickled = part.filename.endswith("data.pkl")
-            evil.writestr(part, pickle.dumps(Writes(victim), 2) if pickled else good.read(part))
+            evil.writestr(part, pickle.dumps(CreatesFile(), 2) if pickled else good.read(part))
     for path in (plain, archive, hidden):
         with pytest.raises(InputError, match="not a (readable )?checkpoint"):
             load(str(path))

@@ -72,12 +72,10 @@ def errors_of(command: Command, name: str, *overrides: str, **options: Any) -> l
     ("overrides", "words"),
     [
         (["model=birnn", "model.d_hiden=3"], "did you mean model.d_hidden?"),
-        (["model.d_modle=3"], "did you mean model.d_model?"),
         (["modle=birnn"], "did you mean model?"),
         (["lr=1"], "did you mean optim.lr?"),
         (["ablation=no_residuals"], "did you mean no_residual?"),
         (["data=grammer"], "did you mean grammar?"),
-        (["trainer.maxsteps=1"], "did you mean trainer.max_steps?"),
         (["model={"], "model={"),
         (["modle.d_model=3"], "did you mean model.d_model?"),
         (["seed.x=3"], "seed.x=3: no such setting"),
@@ -87,7 +85,6 @@ def errors_of(command: Command, name: str, *overrides: str, **options: Any) -> l
         (["+model.d_model=3"], "An item is already at 'model.d_model'"),
         (["~model.foo"], "'model.foo' does not exist"),
         (["seed=1,2"], "seed=1,2: to try several values, add -m; a list is written seed=[...]"),
-        (["seed"], "seed: not an override"),
         (["name=${modle.name}"], "name: Interpolation key 'modle.name' not found"),
         (["--config-dir", "configs", "trainer.max_stepz=4"], "Could not override 'trainer.max_stepz'"),
     ],
@@ -127,7 +124,6 @@ def test_help_and_unknown_keys_are_answered_without_torch(arguments: list[str], 
         (["trace", "help"], 0, "  entente trace example=true\n"),
         (["train", "--model", "birnn"], 2, "error: --model birnn: settings are written without dashes; write model=birnn\n$"),
         (["train", "seed=2", "--max-steps=5"], 2, "error: --max-steps=5: .+; write trainer.max_steps=5\n$"),
-        (["train", "birnn"], 2, r"error: birnn: not an override; write KEY=VALUE; did you mean model=birnn\?\n$"),
         (["train", "--help", "modle=birnn"], 2, "did you mean model\\?"),
         (["compare", "nowhere"], 2, "error: nowhere: not a suite"),
     ],
@@ -214,27 +210,8 @@ def test_settings_are_checked_by_the_choices_that_were_meant(overrides: list[str
 def test_a_value_that_is_surely_valid_is_never_refused() -> None:
     with hydra.initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
         config = plain(hydra.compose("train"))[0]
-    values = [
-        -1,
-        0,
-        1,
-        2,
-        10**9,
-        0.5,
-        1.0,
-        math.inf,
-        math.nan,
-        True,
-        None,
-        "x",
-        "é" * 100,
-        "名" * 99,
-        "",
-        "../x",
-        "cosine",
-        [],
-        {},
-    ]
+    numbers = [-1, 0, 1, 2, 10**9, 0.5, 1.0, math.inf, math.nan]
+    values = [*numbers, True, None, "x", "é" * 100, "名" * 99, "", "../x", "cosine", [], {}]
     accepted = 0
     for key in [key for key, value in flat(config) if not isinstance(value, dict)]:
         for value in values:

@@ -49,8 +49,6 @@ def test_pairs_stay_in_order(read: Callable[..., Corpus], write: Callable[..., S
     assert corpus.split("valid").to_dict() == {"src": ["a", "b"], "tgt": ["c", "d"]}
     assert corpus.split("test").to_dict() == {"src": ["x"], "tgt": ["y"]}
     assert corpus.dropped == {}
-    with pytest.raises(InputError, match=r"split=tset: this corpus has train, valid, test; choose one of these$"):
-        corpus.split("tset")
 
 
 def test_test_sets_may_be_none_one_or_several(read: Callable[..., Corpus], write: Callable[..., Sides]) -> None:
@@ -108,18 +106,6 @@ def test_a_bad_file_is_an_error_with_its_place(
             read(**{split: bad})
         assert str(error.value).startswith(str(tmp_path))
         assert "\n" not in str(error.value)
-
-
-def test_a_wrong_path_is_an_error(read: Callable[..., Corpus], tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    for wrong, message in {
-        "gone.fr": "gone.fr: no such file$",
-        "folder": "folder: this is a folder; give a file$",
-        "train.fr/x": "train.fr/x: cannot be read (.+)$",
-        "x" * 1009: "x: cannot be read (.+)$",
-    }.items():
-        with pytest.raises(InputError, match=message):
-            read(train={"src": wrong, "tgt": "train.en"})
 
 
 @pytest.mark.parametrize("missing", ["???", None, ""])
@@ -196,12 +182,8 @@ def test_extra_text_is_trained_on_with_its_weight(
     assert light.train[:] == corpus.train[:] and light.weights is None
     assert light.digest() != corpus.digest()
     assert read(extra={"more": write("more", "neuf", "nine")}, weight=2).weights.tolist() == [2, 2, 2, 1]  # type: ignore[union-attr]
-    for wrong, message in {
-        "gone.tsv": "gone.tsv: no such file$",
-        "": r"^data\.extra\.x is not set: give it as data\.extra\.x=FILE$",
-    }.items():
-        with pytest.raises(InputError, match=message):
-            read(extra={"x": wrong})
+    with pytest.raises(InputError, match=r"^data\.extra\.x is not set: give it as data\.extra\.x=FILE$"):
+        read(extra={"x": ""})
     with pytest.raises(InputError, match="empty.fr and .*empty.en: no sentence pair is left"):
         read(extra={"x": write("empty", "\n", "\n")})
     with pytest.raises(InputError, match=r"x\.tsv: no column is named fr or src; give \+data\.extra\.x\.columns\.src=COLUMN "):
@@ -233,8 +215,6 @@ def test_other_test_sets_are_added_to_the_one_held_out(
 def test_an_impossible_split_is_an_error(read: Callable[..., Corpus], write: Callable[..., Sides], numbers: Sides) -> None:
     with pytest.raises(InputError, match=r"^data\.valid is not set: give it as "):
         read(valid=None)
-    with pytest.raises(InputError, match=r"^data.split.valid=80 data.split.test=7: of 86 pairs, none is left for train; "):
-        read(train=numbers, valid=None, split={**SPLIT, "valid": 80})
     with pytest.raises(InputError, match="of 3 pairs, none is left for valid; pairs that share a sentence stay together$"):
         read(train=write("one", "a\na\na", "b\nc\nd"), valid=None, split={"valid": 2, "test": 1, "seed": 1})
 
@@ -268,8 +248,6 @@ def test_one_file_of_pairs_replaces_two_on_the_command_line() -> None:
 
 
 def test_unusable_pairs_of_languages_are_refused(read: Callable[..., Corpus]) -> None:
-    with pytest.raises(InputError, match=r"^data\.src=fr data\.tgt=fr: source and target are the same language$"):
-        read(tgt="fr")
     for src, tgt in (("fr", "de"), ("en", "en")):
         with pytest.raises(InputError, match=rf"^data\.src={src} data\.tgt={tgt}: the grammar is for fr and en"):
             grammar(src, tgt, seed=1, train=2, valid=1, test=1)

@@ -27,10 +27,10 @@ from entente.errors import InputError
 from entente.training import processes, train
 from entente.training.optimiser import Optim
 from entente.training.run_directory import Checkpoints
-from entente.training.settings import RunSettings, TrainerSettings, add_defaults
+from entente.training.settings import RunSettings, TrainerSettings
 from entente.training.train import build_trainer, prepare_run
 from interruptions import children, command, differences
-from tiny import SMALL, configuration, write_corpus
+from tiny import SMALL, precise_settings, write_corpus
 
 STEPS = 20
 SETTINGS = [
@@ -77,34 +77,12 @@ def gradient_descent(self: Optim, model: nn.Module, fused: bool = False) -> torc
     return torch.optim.SGD(model.parameters(), 0.5)
 
 
-def settings_of(model: str, folder: Path, devices: int, accumulate: int, *more: str) -> RunSettings:
-    overrides = [
-        *write_corpus(folder),
-        f"model={model}",
-        *SMALL[model],
-        f"output_dir={folder}",
-        "model.dropout=0",
-        "trainer.accelerator=cpu",
-        "trainer.precision=64-true",
-        "trainer.threads=1",
-        f"trainer.max_steps={STEPS}",
-        "trainer.validate_every=101",
-        "trainer.log_every=1",
-        "data.batch.max_tokens=600",
-        "optim.label_smoothing=0.2",
-        f"trainer.devices={devices}",
-        f"trainer.accumulate={accumulate}",
-        *more,
-    ]
-    return RunSettings.of(add_defaults(configuration("train", overrides)))
-
-
 def record(folder: Path, devices: int, accumulate: int) -> dict[str, list[list[Any]]]:
     """Trains each model, and returns the gradients, logits and losses that `Steps` recorded."""
-    given = folder, devices, accumulate
-    chosen = {model: settings_of(model, *given) for model in sorted(SMALL)}
+    given = folder, f"trainer.max_steps={STEPS}", f"trainer.devices={devices}", f"trainer.accumulate={accumulate}"
+    chosen = {model: precise_settings(model, *given) for model in sorted(SMALL)}
     strategy = ["trainer.strategy=ddp_find_unused_parameters_true"] if devices > 1 else []  # as `fit` chooses
-    chosen["with unused parameters"] = settings_of("transformer", *given, "model.sublayers=[self,ff]", *strategy)
+    chosen["with unused parameters"] = precise_settings("transformer", *given, "model.sublayers=[self,ff]", *strategy)
     found = {}
     with processes.connect(next(iter(chosen.values())).trainer):
         for model, settings in chosen.items():

@@ -324,12 +324,6 @@ def test_wrong_settings_are_refused_before_a_directory_is_made(base: list[str], 
     assert made == []
 
 
-def test_training_stops_when_validation_no_longer_improves(base: list[str]) -> None:
-    more = ["trainer.max_steps=30", "trainer.validate_every=2", "trainer.patience=3", "optim.lr=1e-9"]
-    run = trained(base, "transformer", *more)
-    assert json.loads((run / "training.json").read_text())["steps"] == 2 * (1 + 3)
-
-
 def test_each_language_may_have_pieces_of_its_own(base: list[str]) -> None:
     more = ["data.tokenizer.joint=false", "data.tokenizer.type=unigram", "data.tokenizer.vocab_size=300"]
     run = checkpoint.load(str(trained(base, "transformer", *more)))

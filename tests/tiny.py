@@ -8,6 +8,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 
 from entente.config.command_line import plain
+from entente.training.settings import RunSettings, add_defaults
 
 WORDS = {"chat": "cat", "chien": "dog", "oiseau": "bird", "cheval": "horse", "garçon": "boy", "ami": "friend"}
 VERBS = {"voit": "sees", "suit": "follows", "entend": "hears", "cherche": "seeks", "aime": "likes"}
@@ -35,3 +36,11 @@ def configuration(command: str, overrides: Sequence[str]) -> dict[str, Any]:
     """Returns the configuration of a command, such as train, with overrides."""
     with initialize_config_dir(str(Path(__file__).parents[1] / "configs"), version_base="1.3"):
         return plain(compose(command, list(overrides)))[0]
+
+
+def precise_settings(model: str, folder: Path, *more: str) -> RunSettings:
+    """Returns the settings of a small run on the corpus, in float64 and without dropout, that logs each step."""
+    exact = ["model.dropout=0", "trainer.accelerator=cpu", "trainer.threads=1", "trainer.precision=64-true"]
+    steps = ["trainer.validate_every=101", "trainer.log_every=1", "data.batch.max_tokens=600", "optim.label_smoothing=0.2"]
+    overrides = [*write_corpus(folder), f"output_dir={folder}", f"model={model}", *SMALL[model], *exact, *steps, *more]
+    return RunSettings.of(add_defaults(configuration("train", overrides)))
