@@ -54,11 +54,11 @@ def main() -> None:
 
 def overview() -> str:
     """Returns the usage text: for each verb, the first sentence and first example of the comment in its configuration file."""
-    lines = ["Usage: entente VERB [FLAGS] [KEY=VALUE ...]", ""]
+    lines = ["Usage: entente COMMAND [FLAGS] [KEY=VALUE ...]", ""]
     for verb in VERBS:
         purpose, examples = header(CONFIGS / f"{verb}.yaml")
         lines += [f"  {verb:10} {purpose.partition('. ')[0].removesuffix('.')}", *(f"{' ' * 15}{one}" for one in examples[:1])]
-    return "\n".join([*lines, "", "entente VERB --help explains a verb and lists its settings."])
+    return "\n".join([*lines, "", "entente COMMAND --help explains a command and lists its settings."])
 
 
 def run_verb(verb: str) -> None:

@@ -39,7 +39,7 @@ def derive(seed: int, long: bool = False) -> Iterator[Pair]:
 def splits(seed: int = 1, train: int = 30_000, valid: int = 1_000, test: int = 1_000) -> dict[str, list[Pair]]:
     """Returns the splits, which share no sentence in either language. test_long and test_compositional are as large as test.
 
-    The last 5 % of train are reserved for sentences with lemmas that are still rare in train, as long as there are such lemmas.
+    The last 5% of train are reserved for sentences with lemmas that are still rare in train, as long as there are such lemmas.
     """
     sizes = {"test": test, "valid": valid, "train": train}
     parts: dict[str, list[Pair]] = {name: [] for name in ("train", "valid", "test", "test_long", "test_compositional")}

@@ -39,8 +39,8 @@ def measure(corpus: Corpus, vocabulary: Vocabulary) -> dict[str, dict[str, float
             numbers[name] |= {
                 f"{side} words": int(own.sum()),
                 f"{side} characters": sum(map(len, _sentences(part, side))),
-                **{f"{side} length in words, {p}": int(n) for p, n in zip(("median", "95 %", "longest"), length, strict=True)},
-                **{f"{side} / {opposite} words, {p}": float(n) for p, n in zip(("5 %", "median", "95 %"), ratio, strict=True)},
+                **{f"{side} length in words, {p}": int(n) for p, n in zip(("median", "95%", "longest"), length, strict=True)},
+                **{f"{side} / {opposite} words, {p}": float(n) for p, n in zip(("5%", "median", "95%"), ratio, strict=True)},
                 f"{side} pieces per word": len(pieces) / float(own[sample].sum()),
                 f"{side} % unknown pieces": 100 * float(((pieces >= len(SPECIAL)) & (pieces < len(SPECIAL) + BYTES)).mean()),
                 f"{side} % words not in train": 100 * sum(words[word] for word in words.keys() - known) / max(1, words.total()),
