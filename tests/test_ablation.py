@@ -502,6 +502,11 @@ def test_runs_of_other_code_are_named(project: Path, ablate: Ablate) -> None:
     assert "other code" not in ablate(*chosen).out
     file.write_text(file.read_text() + "checkpoint: {keep: 3}\n")
     assert "huge_rate-seed1: was trained with other code" in ablate(*chosen).out
+    [run] = (project / "outputs").glob("*/huge_rate-seed1")
+    for each in ("metrics.json", "checkpoints/best.ckpt"):
+        (run / each).unlink()  # as if this code were to complete a run that the other code began
+    assert "huge_rate-seed1: was trained with other code" in ablate(*chosen).out
+    assert "huge_rate-seed1: was trained with other code" in ablate(*chosen).out
 
 
 def test_what_is_in_the_way_of_a_run_is_named(project: Path, ablate: Ablate) -> None:

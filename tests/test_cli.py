@@ -303,8 +303,14 @@ STORED = {"seed": 9, "trainer": {"threads": 4, "max_steps": 5}, "search": {"beam
 def test_a_run_is_resumed_with_its_own_configuration(tmp_path: Path, command: Command) -> None:
     run = write_run(tmp_path, yaml.safe_dump(STORED))
     assert command("train", f"resume={run}", check=check) == (0, [], [{**STORED, "resume": run}])
-    [config] = command("train", f"resume={run}", "trainer.threads=2")[2]
-    assert config == {**STORED, "trainer": {"threads": 2, "max_steps": 5}, "resume": run}
+    [config] = command("train", f"resume={run}", "trainer.threads=2", "output_dir=here")[2]
+    assert config == {**STORED, "trainer": {"threads": 2, "max_steps": 5}, "output_dir": "here", "resume": run}
+
+
+def test_a_launcher_may_resume_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path, yaml.safe_dump(STORED))
+    monkeypatch.setattr(sys, "argv", ["train.py", "-m", f"resume={run}", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"])
+    assert cli.CommandLine(ROOT / "configs", "train", check).unused_by_resume() == []
 
 
 @pytest.mark.parametrize("unknown", [[], ["model.d_hidden=3"]], ids=["", "a setting of another model"])
@@ -344,6 +350,9 @@ def test_otherwise_a_run_has_the_configuration_that_was_given(resume: str, comma
         'Il dit "oui".',
         "$ % # @ {a} [b]",
         "'Tis so.",
+        "'Bonjour' dit 'Paul'",
+        '"Bonjour", dit-il, "ça va"',
+        r"Il dit \"oui\" \\",
         "3",
         "null",
     ],

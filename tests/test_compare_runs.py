@@ -108,13 +108,15 @@ def test_runs_whose_short_names_are_equal_have_their_whole_paths(tmp_path: Path)
 
 
 def test_learning_is_drawn_against_minutes_since_the_runs_may_differ_in_speed(tmp_path: Path) -> None:
-    base, other = write(tmp_path, "base", 0.1), write(tmp_path, "other", 0.6, optim__lr=0.1)
+    name = "a_long_name_of_a_run_without_any_spaces"
+    base, other = write(tmp_path, "base", 0.1), write(tmp_path, name, 0.6, optim__lr=0.1)
     suite = read(tmp_path, base, other)
     steps, bleu = zip(*suite.runs[0].history["valid/bleu"], strict=True)
     minutes, drawn = zip(*suite.runs[0].by_minutes("valid/bleu"), strict=True)
     assert minutes == pytest.approx([step * 9.5 / 1000 / 60 for step in steps]) and drawn == bleu  # 9.5 s for 1,000 steps
     text = page(compare(suite, 200), suite)
     assert "against minutes of training" in text and "against training steps" not in text
+    assert f">{name[:31]}...<" in text  # the title of a chart
 
 
 def test_a_picture_shows_bleu_against_time_with_a_panel_for_each_model(tmp_path: Path) -> None:

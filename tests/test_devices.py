@@ -288,9 +288,9 @@ def test_a_process_whose_terminal_is_gone_ends_when_another_has_ended() -> None:
 
 
 @pytest.mark.slow
-def test_a_model_with_unused_parameters_trains_on_several_devices(tmp_path: Path) -> None:
-    given = train_command(tmp_path, "unused", "trainer.devices=2", "trainer.max_steps=5", "model.sublayers=[self,ff]")
-    run_to_end(given)
+@pytest.mark.parametrize("devices", [["trainer.devices=2"], ["trainer.devices=1", "trainer.strategy=ddp"]], ids=str)
+def test_a_model_with_unused_parameters_trains_on_several_devices(devices: list[str], tmp_path: Path) -> None:
+    run_to_end(train_command(tmp_path, "unused", *devices, "trainer.max_steps=5", "model.sublayers=[self,ff]"))
 
 
 def test_lightning_still_has_the_methods_that_are_replaced() -> None:

@@ -356,6 +356,10 @@ def test_links_are_framed_in_their_cells() -> None:
         x, y = frame.get_center()
         places[int((y - top) / (bottom - top) * 3), int((x - left) / (right - left) * 5)] = frame.get_linestyle()
     assert places == {(2, 1): "-", (0, 4): "--"}
+    assert "Frames mark the gold links" in figure.get_suptitle()
+    of_source = draw_pair({"it": map._replace(kind=ENCODER)}, "", marks={(2, 1): True})
+    assert not any(patch.get_edgecolor() == to_rgba(LINK_COLOR) for patch in of_source.axes[0].patches)
+    assert "Frames" not in of_source.get_suptitle()
 
 
 def test_no_figure_is_kept_by_matplotlib() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,3 +95,5 @@ def test_the_words_of_a_large_text_are_not_kept(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(words, "MOST", 3)
     assert known_words(["b a", "a c"]) == "a\nb\nc"
     assert known_words(["b a", "a c d"]) == ""
+    run: Any = checkpoint.Run(*[None] * 5, words=frozenset())
+    assert run.new_words("b a") == []  # rather than all words

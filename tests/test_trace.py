@@ -320,6 +320,9 @@ def test_the_birnns_numbers_equal_those_recomputed_from_its_parameters(batch: Ba
 def test_the_birnns_other_scores(score: str, readout: str, batch: Batch) -> None:
     model: Any = small("birnn", spread=0.3, score=score, readout=readout)
     found = trace_of(model, batch, "alignment")
+    assert found.title.startswith(f"Alignment by {'dot-product' if score == 'dot' else score} attention")
+    said = {"bilinear": "A learned matrix W maps h", "dot": "The key is the sum of both directions"}
+    assert said[score] in text(found, "The keys")
     memory = table_of(found, "h").tensor
     key = memory @ model.attention.key.weight.T if score == "bilinear" else memory[:, :19] + memory[:, 19:]
     assert torch.allclose(table_of(found, "k").tensor, key)
@@ -585,6 +588,13 @@ def test_no_projections(batch: Batch) -> None:
 
 def test_masks(batch: Batch) -> None:
     assert "no causal mask" in text(ablated_trace(batch, "decoder", mask_future=False), "The mask")
+    ablated_trace(batch, "decoder", mask_future=False, scale="n_keys")
+    alone = Batch(
+        batch.src,
+        batch.tgt[:, :1],
+        [label._replace(read=label.read[:1], produced=label.produced[:1]) for label in batch.labels],
+    )
+    assert "A single token has no later tokens to hide" in text(ablated_trace(alone, "decoder", scale="n_keys"), "The mask")
     seen = ablated_trace(batch, mask_padding=False)
     assert "does not hide" in text(seen, "The mask") and table_of(seen, "mask", 1).tensor.all()
     assert "source's padding mask" not in text(seen, "The mask")

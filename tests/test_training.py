@@ -337,7 +337,7 @@ def test_all_attention_of_a_checkpoint_becomes_pictures(runs: dict[str, Path], t
     It writes each picture as PNG and as SVG."""
     sentence = ["sentence='Le chat voit le chien.'"]
     for model, names in (("transformer", ["cross", "decoder", "encoder"]), ("birnn", ["alignment"])):
-        folder = tmp_path / model
+        (folder := tmp_path / f"{model}.maps").mkdir()  # not a picture, in spite of its suffix
         several = [f"{name}-large" for name in names] if model == "transformer" else []
         arguments = [f"checkpoint={runs[model]}", *sentence, f"output={folder}"]
         picture_attention(settings(Attention, arguments))

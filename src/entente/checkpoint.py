@@ -76,8 +76,8 @@ class Run:
         return f"{type(self.model).__name__} {src} -> {tgt}, {count:,} parameters, trained {self.step:,} steps"
 
     def new_words(self, source: str) -> list[str]:
-        """Returns the words of a sentence that are not in the training text."""
-        return [word for word in distinct_words(source) if word not in self.words]
+        """Returns the words of a sentence that are not in the training text, or none if that text's words are not known."""
+        return [word for word in distinct_words(source) if word not in self.words] if self.words else []
 
 
 def build(config: Mapping[str, Any], vocabulary: Vocabulary, seed: int) -> Seq2Seq:

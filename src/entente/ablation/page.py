@@ -9,7 +9,6 @@ import math
 import os
 import re
 import sys
-import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -296,7 +295,7 @@ def _grid(panels: Mapping[str, Lines], most: int, height: float, x: str, y: str 
     figure = Figure((WIDTH, max(1.9, height * down)), layout="constrained")
     grid = list(figure.subplots(down, across, sharex=True, sharey=bool(y), squeeze=False).flat)
     for axes, (title, lines) in zip(grid, panels.items(), strict=False):
-        axes.set_title(textwrap.shorten(title, 34), loc="left")
+        axes.set_title(escape.line(title, 34), loc="left")
         for points, shade in lines:
             marker = "o" if len(points) < 10 else None  # show the points if there are too few for a line
             axes.plot(*zip(*points, strict=True), color=shade, linewidth=1, marker=marker, markersize=2, clip_on=False)

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -40,7 +40,7 @@ from entente.ablation.page import report
 from entente.ablation.runs import Settings, Status, read
 from entente.config import schema
 from entente.config.command_line import key_of, quote_value
-from entente.console.endings import Stopped
+from entente.console.endings import STOPPING, Stopped
 from entente.console.log import Task, clock
 from entente.data.corpora import Seed
 from entente.errors import InputError, Interrupted
@@ -51,8 +51,8 @@ from entente.training import run_directory, train
 log = logging.getLogger("entente")
 
 # Maps exit codes (see entente.console.endings) to states. The code is -N if signal N arrived before its handler was installed.
-STATES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted", 130: "interrupted", 143: "interrupted"}
-STATES |= {-signal.SIGINT: "interrupted", -signal.SIGTERM: "interrupted"}
+STATES = {0: "finished", 2: "refused", 3: "diverged", 75: "interrupted"}
+STATES |= dict.fromkeys([code for number in STOPPING for code in (128 + number, -number)], "interrupted")
 RESERVED_SETTINGS = ("ablation", "variant", "seed", "resume")  # settings that the suite chooses for each run
 
 
@@ -120,7 +120,9 @@ class Job:
         env = {**os.environ, "OMP_NUM_THREADS": str(threads), PARENT: str(os.getpid())}
         with self.output.open("wb") as out:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env)
-        self.status.state, self.status.code = "running", self.code
+        self.status.state = "running"
+        if arguments is self.overrides or not self.status.code:  # otherwise, older code has trained a part of the run
+            self.status.code = self.code
 
     def read_step(self) -> None:
         """Sets `step` to the highest step in the run's log, or 0."""
@@ -138,9 +140,11 @@ class Job:
 
 @cache
 def code_digest(variant: str) -> str:
-    """Returns a digest of the training code and an ablation's settings; runs with different digests are not comparable."""
+    """Returns a digest of the training code, the embedded corpus's grammar and an ablation's settings; runs with different
+    digests are not comparable."""
     package = Path(checkpoint.__file__).parent
     sources = [path for path in sorted(package.rglob("*.py")) if "ablation" not in path.relative_to(package).parts]
+    sources += [path for path in sorted(package.with_name("entente_grammar").rglob("*")) if path.suffix in (".py", ".tsv")]
     content = b"".join(path.read_bytes() for path in sources) + json.dumps(ablations.changes(variant), sort_keys=True).encode()
     return hashlib.sha256(content).hexdigest()[:16]
 
@@ -208,14 +212,15 @@ def open_suite(root: Path, variants: list[str], seeds: list[int], overrides: lis
         about=before.about | {variant: ablations.header(variant) for variant in variants},
         commands=list(dict.fromkeys([*before.commands, command])),
     )
-    with files.writable(str(root), "name or output_dir"):
-        root.mkdir(parents=True, exist_ok=True)
-        try:
-            with FileLock(root / ".lock", timeout=0):
-                files.write_text(root / "suite.yaml", yaml.safe_dump(plan.model_dump(), sort_keys=False))
-                yield
-        except Timeout:
-            raise InputError(f"{root}: another process is training this suite; wait for it or stop it") from None
+    with ExitStack() as held:
+        with files.writable(str(root), "name or output_dir"):
+            root.mkdir(parents=True, exist_ok=True)
+            try:
+                held.enter_context(FileLock(root / ".lock", timeout=0))
+            except Timeout:
+                raise InputError(f"{root}: another process is training this suite; wait for it or stop it") from None
+            files.write_text(root / "suite.yaml", yaml.safe_dump(plan.model_dump(), sort_keys=False))
+        yield
 
 
 def restore_states(root: Path, jobs: Sequence[Job]) -> dict[str, Status]:
@@ -230,7 +235,7 @@ def restore_states(root: Path, jobs: Sequence[Job]) -> dict[str, Status]:
         finished = run_directory.is_finished(job.directory)
         if finished or job.status.state != "diverged" or not job.directory.exists():  # a diverged run would diverge again
             job.status.state, job.status.message = "finished" if finished else "waiting", ""
-        if not job.to_do and job.status.code not in ("", job.code):
+        if job.directory.exists() and job.status.code not in ("", job.code):
             log.warning("%s: was trained with other code or another ablation file; remove it to train it again", job.directory)
     return states
 

@@ -21,8 +21,9 @@ from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from entente.attention.alignment import with_mean
-from entente.attention.record import AttentionMap, sides_of
+from entente.attention.record import TO_SOURCE, AttentionMap, sides_of
 
+FRAMES = "Frames mark the gold links: solid for sure links, dashed for possible ones."
 NOT_AS_DECODED = "This decoder sees later target pieces, so these are not the weights that decoding used."
 COLORS = "Blues"  # white at 0 and perceptually uniform
 LINK_COLOR = "#d95f02"  # orange, which contrasts with every shade of blue
@@ -59,7 +60,8 @@ def draw_pair(
     maps: Mapping[str, AttentionMap], title: str, layer: int = -1, head: int | None = None, marks: Marks | None = None
 ) -> Figure:
     """Draws one head of each named map, large and side by side. layer, head: indices from 0, ignored for a map with a
-    single layer or head. head=None is the mean of the layer's heads. marks: gold links to draw over the maps."""
+    single layer or head. head=None is the mean of the layer's heads. marks: gold links to draw over maps of attention to the
+    source."""
     panels = {}
     for name, map in maps.items():
         i, j = layer % map.weights.size(0), None if head is None else head % map.weights.size(1)
@@ -121,6 +123,9 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, len(maps), squeeze=False, width_ratios=[cell * len(map.columns) for map in maps.values()])[0]
     width, height = 0.8, 0.0  # 0.8 for the colour bar
+    notes = [] if all(map.as_decoded for map in maps.values()) else [NOT_AS_DECODED]
+    if marks and any(map.kind in TO_SOURCE for map in maps.values()):
+        notes.append(FRAMES)
     for ax, (name, map) in zip(axes, maps.items(), strict=True):
         n_layers, n_heads, n_rows, n_columns = map.weights.shape
         wide, high = max(MIN_PANEL_SIDE, cell * n_columns), max(MIN_PANEL_SIDE, cell * n_rows)  # size of a panel
@@ -131,7 +136,7 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
                 place = (left, left + wide, top + high, top)
                 image = ax.imshow(map.weights[i, j].numpy(), COLORS, vmin=0, vmax=1, interpolation="nearest", extent=place)
                 ax.add_patch(Rectangle((left, top), wide, high, fill=False, linewidth=0.5, clip_on=False))
-                for (r, c), sure in marks.items():  # each link is drawn as a frame just inside its cell
+                for (r, c), sure in marks.items() if map.kind in TO_SOURCE else ():
                     corner = (left + (c + 0.08) * column, top + (r + 0.08) * row)
                     frame = Rectangle(corner, 0.84 * column, 0.84 * row, fill=False, linewidth=1.8, edgecolor=LINK_COLOR)
                     frame.set_linestyle("-" if sure else "--")
@@ -152,9 +157,8 @@ def _figure(maps: Mapping[str, AttentionMap], title: str, cell: float, font: flo
     bar = figure.colorbar(image, ax=axes, ticks=[0, 0.5, 1], fraction=0.04, pad=0.1 / width, aspect=40)
     bar.ax.tick_params(labelsize=small, labelfontfamily=FONT, length=2)
     width = max(7.2, width)
-    cautions = [] if all(map.as_decoded for map in maps.values()) else [NOT_AS_DECODED]
     at_most = int((width - 0.3) / (large * LETTER))
-    lines = [part for line in [*title.split("\n"), *cautions] for part in textwrap.wrap(_readable(line), at_most)]
+    lines = [part for line in [*title.split("\n"), *notes] for part in textwrap.wrap(_readable(line), at_most)]
     figure.set_size_inches(width, height + len(lines) * large * LINE + 0.3)
     figure.suptitle("\n".join(lines), x=0.01, ha="left", size=large, family=FONT)
     return figure

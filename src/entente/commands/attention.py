@@ -35,7 +35,6 @@ log = logging.getLogger("entente")
 
 FORMATS = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps", ".ps", ".tif", ".tiff")
 FOLDER_FORMATS = (".png", ".svg")  # if `output` is a folder, each picture is written in both formats
-FRAMES = "Frames mark the gold links: solid for sure links, dashed for possible ones."
 SENTENCE = "Il n'est pas aussi grand que son père."
 Kind = Literal["encoder", "decoder", "cross", "alignment"]
 
@@ -119,7 +118,7 @@ def picture_attention(settings: Attention) -> None:
         maps, words = record.record(model, vocabulary, src, tgt), Pair(src, tgt, placed).words(vocabulary)
         if settings.words or settings.occlusion or gold:  # gold links connect words, not pieces
             maps = [merge_pieces(map, *words) for map in maps]
-        if settings.kind or output.suffix or together:
+        if settings.kind or _is_picture(output) or together:
             maps = [_of_kind(settings.kind, name, maps)]
         shown += [(name, map) for map in maps]
         if settings.occlusion:
@@ -137,28 +136,32 @@ def picture_attention(settings: Attention) -> None:
     sentences = [source, *read]
     for sentence in sentences:
         log.info(sentence)
-    title = "\n".join([*sentences, *([FRAMES] if gold else [])])
-    if not output.suffix:
+    title = "\n".join(sentences)
+    if not _is_picture(output):
         output /= _folder_name(source, title)
     links = {(row, column): (column, row) in gold.sure for column, row in gold.possible} if gold else {}
     for picture, figure in _figures(shown, links, title, settings, together):
-        for file in [output] if output.suffix else [output / f"{picture}{suffix}" for suffix in FOLDER_FORMATS]:
+        for file in [output] if _is_picture(output) else [output / f"{picture}{suffix}" for suffix in FOLDER_FORMATS]:
             with Task(f"drawing {file}"), writable(f"output={settings.output}"), open_atomic(file) as opened:
                 figure.savefig(opened, format=file.suffix[1:].lower())
             log.info("%s", file)
-        if output.suffix:
+        if _is_picture(output):
             break
 
 
+def _is_picture(output: Path) -> bool:
+    return output.suffix.lower() in FORMATS
+
+
 def _output(path: str) -> Path:
-    """Returns `output` as a path: of a picture if it has a suffix, otherwise of a folder. Raises InputError if a picture's path
-    has an unknown suffix, is a folder, or lies in a missing folder."""
+    """Returns `output` as a path, of a picture or of a folder. Raises InputError if its suffix is not that of a picture, unless
+    it is a folder, and if a picture's path is a folder or lies in a missing folder."""
     output = path_of(path)
-    if output.suffix and output.suffix.lower() not in FORMATS and not output.is_dir():
+    if output.suffix and not _is_picture(output) and not output.is_dir():
         raise InputError(f"output={path}: not a picture format; give a folder, or a name that ends in {', '.join(FORMATS)}")
-    if output.suffix and output.is_dir():
+    if _is_picture(output) and output.is_dir():
         raise InputError(f"output={path}: this is a folder; give a file")
-    if output.suffix and not output.parent.is_dir():
+    if _is_picture(output) and not output.parent.is_dir():
         raise InputError(f"output={path}: there is no folder {output.parent}; create it, or give another")
     return output
 
@@ -203,10 +206,9 @@ def _figures(
         return
     for name, map in shown:
         picture, several = record.NAME_OF_KIND[map.kind], map.weights.shape[:2].numel() > 1
-        if several and not (path_of(settings.output).suffix and (layer or head)):
+        if several and not (_is_picture(path_of(settings.output)) and (layer or head)):
             yield picture, draw.draw(map, title)
-        marks = links if map.kind in record.TO_SOURCE else {}
-        yield f"{picture}-large" if several else picture, draw.draw_pair({name: map}, title, i, j, marks)
+        yield f"{picture}-large" if several else picture, draw.draw_pair({name: map}, title, i, j, links)
 
 
 def _of_kind(kind: Kind | None, name: str, maps: Sequence[record.AttentionMap]) -> record.AttentionMap:
@@ -235,7 +237,7 @@ def trace_attention(settings: Trace) -> None:
         text = examples("transformer" if settings.example is True else settings.example, settings.kind, *choice)
     elif settings.checkpoint:
         run = checkpoint.load(settings.checkpoint)
-        src, tgt = record.read_sentence(run.model, run.vocabulary, settings.sentence, settings.target, Search())
+        src, tgt = record.read_sentence(run.model, run.vocabulary, settings.sentence, settings.target or None, Search())
         read, produced = (run.vocabulary.tgt.pieces(ids) for ids in ([BOS, *tgt], [*tgt, EOS]))
         labels = Labels(run.vocabulary.src.pieces(src), read, produced)
         text = trace(run.model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]), [labels], settings.kind, *choice)

@@ -33,8 +33,9 @@ Check = Callable[[dict[str, Any]], Sequence[str]]
 
 # Raised while a configuration is composed, which some commands also do themselves.
 COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
-# Settings that may be overridden with resume=DIRECTORY, for example to continue the run on another machine.
-OF_THE_MACHINE = [f"trainer.{key}" for key in ("threads", "accelerator", "devices", "num_nodes", "strategy", "accumulate")]
+# Settings of `trainer` that, like output_dir, may be overridden with resume=DIRECTORY, for example to continue the run on
+# another machine.
+OF_THE_MACHINE = ("threads", "accelerator", "devices", "num_nodes", "strategy", "accumulate")
 MOST_VALUES = 10_000  # maximum number of values of one override in a sweep, since Hydra expands them all
 HYDRA_ERRORS = Exception  # Hydra raises errors of many types for a bad command line: KeyError, OSError, ...
 
@@ -80,31 +81,20 @@ def quote_value(argument: str) -> str:
     values of `sentence` and `target` are always quoted, so that a comma in them does not start a sweep."""
     key, equals, value = argument.partition("=")
     is_text = key == "sentence" or (key == "target" and value != "null")  # null: the model's own translation
-    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-    if not equals or key.startswith("-") or is_quoted or (not is_text and (value[:1] in ("[", "{") or read_override(argument))):
+    if not equals or key.startswith("-"):
         return argument
-    escaped = value.replace('"', r"\"")
+    one = read_override(argument)
+    is_quoted = value[:1] in ("'", '"') and one is not None and not one.is_sweep_override()
+    if is_quoted or (not is_text and (value[:1] in ("[", "{") or one)):
+        return argument
+    # In Hydra's grammar, backslashes are doubled only before a quotation mark.
+    escaped = re.sub(r'(\\*)("|\Z)', lambda found: 2 * found[1] + found[2].replace('"', r"\""), value)
     return f'{key}="{escaped}"'
 
 
 def key_of(override: str) -> str:
     """Returns the dotted key of an override."""
     return override.partition("=")[0].lstrip("+~").partition("@")[0]
-
-
-def resolve_config(config: DictConfig, overrides: Sequence[str], check: Check) -> dict[str, Any]:
-    """Returns `config` with interpolations resolved, or, if `resume` names a run's directory, the configuration of that run.
-    Raises InputError with all problems if the configuration is invalid."""
-    values, found = plain(config)
-    directory = values.get("resume")
-    if isinstance(directory, str) and directory != "auto":
-        values = resumed_config(values, overrides)
-        found = [f"{path_of(directory) / 'config.yaml'}: {problem}" for problem in check(values)]
-    elif values or not found:
-        found += check(values)
-    if found:
-        raise InputError(*dict.fromkeys(found))
-    return values
 
 
 def plain(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
@@ -122,7 +112,7 @@ def plain(config: DictConfig) -> tuple[dict[str, Any], list[str]]:
 
 def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Returns the stored configuration of the run in the directory `resume`. The resumed run uses it unchanged, except that
-    the settings in OF_THE_MACHINE may be overridden. Raises InputError if there is no readable configuration."""
+    output_dir and the settings in OF_THE_MACHINE may be overridden. Raises InputError if there is no readable configuration."""
     directory = config["resume"]
     path = path_of(directory) / "config.yaml"
     if not os.path.exists(path):
@@ -135,10 +125,10 @@ def resumed_config(config: Mapping[str, Any], overrides: Sequence[str]) -> dict[
         raise InputError(f"resume={directory}: {path} cannot be read ({error})") from error
     if not isinstance(stored, dict):
         raise InputError(f"resume={directory}: {path} is not the configuration of a run")
+    given = {key_of(one) for one in overrides}
     if isinstance(stored.get("trainer"), dict):
-        given = {key_of(one).removeprefix("trainer.") for one in overrides if key_of(one) in OF_THE_MACHINE}
-        stored["trainer"] |= {key: config["trainer"][key] for key in given}
-    return {**stored, "resume": str(path.parent)}
+        stored["trainer"] |= {key: config["trainer"][key] for key in OF_THE_MACHINE if f"trainer.{key}" in given}
+    return {**stored, **{key: config[key] for key in given & {"output_dir"}}, "resume": str(path.parent)}
 
 
 def refuse(message: str) -> NoReturn:
@@ -236,7 +226,7 @@ class CommandLine:
             nonlocal ours
             ours = True
             with endings():  # exits here, before Hydra can add lines to the error
-                command(resolve_config(config, HydraConfig.get().overrides.task, self.check))
+                command(self.resolve(config))
             ours = False
 
         os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise errors instead of printing them
@@ -250,6 +240,20 @@ class CommandLine:
                 raise  # out of memory, a failed system call, or a bug in the command
             raise InputError(*(self.problems() or [why(error)])) from error
 
+    def resolve(self, config: DictConfig) -> dict[str, Any]:
+        """Returns `config` with interpolations resolved, or the configuration of the run whose directory `resume` names. Raises
+        InputError with all problems if the configuration is invalid."""
+        values, found = plain(config)
+        directory = values.get("resume") if self.verb == "train" else None  # a suite refuses it
+        if isinstance(directory, str) and directory != "auto":
+            values = resumed_config(values, HydraConfig.get().overrides.task)
+            found = [f"{path_of(directory) / 'config.yaml'}: {problem}" for problem in self.check(values)]
+        elif values or not found:
+            found += self.check(values)
+        if found:
+            raise InputError(*dict.fromkeys(found))
+        return values
+
     def help(self) -> str:
         """Returns the help text, in which the settings and their values reflect the overrides."""
         try:
@@ -262,9 +266,10 @@ class CommandLine:
     def unused_by_resume(self) -> list[str]:
         """Returns a line for each override that would be ignored, since a resumed run keeps its own settings."""
         directory = next((one.partition("=")[2] for one in self.overrides if key_of(one) == "resume"), "")
-        if directory in ("", "null", "auto"):
+        if directory in ("", "null", "auto") or self.verb != "train":
             return []
-        others = [one for one in self.overrides if key_of(one) not in ("resume", *OF_THE_MACHINE)]
+        free = {"resume", "output_dir", *(f"trainer.{key}" for key in OF_THE_MACHINE)}
+        others = [one for one in self.overrides if key_of(one) not in free and not key_of(one).startswith("hydra")]
         return [f"resume={directory} continues with that run's own settings; leave out {one}" for one in others]
 
     def sweep_over_devices(self) -> list[str]:

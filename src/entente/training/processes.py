@@ -145,7 +145,7 @@ def _launch(fabric: L.Fabric, others: Others, strategy: Any) -> None:
     try:
         with default_signals():
             fabric.launch()
-    except RuntimeError as error:  # for example, another program uses MASTER_PORT
+    except (RuntimeError, ValueError) as error:  # for example, another program uses MASTER_PORT, or SLURM has other nodes
         time.sleep(LAST_MOMENTS)  # by then, `watch` knows whether another process has ended
         raise others.ended.error() if others.ended else InputError(f"the processes cannot connect ({reason(error)})") from None
 

@@ -105,9 +105,9 @@ def _same_config(stored: Path, config: Mapping[str, Any]) -> bool:
 
 
 def _compared(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings that must be equal for "auto" to resume a run. Omits output_dir and strategy, and replaces
-    num_nodes, devices and accumulate by their product, the batches per step."""
-    trainer = {**config["trainer"], "strategy": None}
+    """Returns the settings that must be equal for "auto" to resume a run. Omits output_dir, strategy, threads and accelerator,
+    and replaces num_nodes, devices and accumulate by their product, the batches per step."""
+    trainer = {**config["trainer"], "strategy": None, "threads": None, "accelerator": None}
     batches = [trainer.pop(key, 1) for key in ("num_nodes", "devices", "accumulate")]
     if all(isinstance(count, int) for count in batches):
         batches = [math.prod(batches)]
@@ -350,10 +350,11 @@ def find_resume_point(run_dir: Path, settings: CheckpointSettings, last: int | N
     @cache
     def content(name: str) -> dict[str, Any] | None:
         try:
-            return read(folder / name)
+            saved = read(folder / name)
         except InputError as error:
             log.warning("%s: going back to an earlier checkpoint", error)
             return None
+        return {key: value for key, value in saved.items() if key not in ("state_dict", "optimizer_states")}  # to save memory
 
     lost: float | None = None  # BLEU of best.ckpt if it is unreadable; training then resumes from a step before it was written
     for path in reversed(steps(folder).values()):

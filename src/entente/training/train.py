@@ -189,7 +189,7 @@ def fit(settings: RunSettings, data: TranslationData, translator: Translator, sa
     log.info("pairs read: %s; dropped: %s", read, dropped)
     chosen = [saving, *callbacks(settings.views, settings.trainer.patience, settings.data["src"])]
     budget = replace(settings.trainer, max_steps=point.step) if point.trained else settings.trainer
-    uses_ddp = distributed.world_size() > 1 and budget.strategy in ("auto", "ddp")
+    uses_ddp = budget.strategy == "ddp" or (budget.strategy == "auto" and distributed.world_size() > 1)
     if uses_ddp and has_unused_parameters(translator, data.sample(1)):
         budget = replace(budget, strategy="ddp_find_unused_parameters_true")  # slower
     trainer = build_trainer(budget, saving.run_dir, chosen, purge_step=point.step + 1)
