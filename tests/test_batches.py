@@ -252,7 +252,7 @@ def data(tmp_path: Path) -> TranslationData:
 
 def test_batches_hold_the_encoded_corpus(data: TranslationData) -> None:
     for name in ("valid", "other"):
-        for batch in data.evaluation(name).share():
+        for batch in data.evaluation(name).batches:
             for ids, target, row in zip(batch.src, batch.tgt, batch.index.tolist(), strict=True):
                 ids, target = ids[ids != PAD], target[target != PAD]
                 assert (ids[-1], target[0], target[-1]) == (EOS, BOS, EOS)
@@ -313,7 +313,7 @@ def test_the_ids_of_an_epoch_are_freed_before_the_next_are_drawn() -> None:
 def test_only_training_batches_are_sampled(data: TranslationData) -> None:
     sampled, never = (TranslationData(data.corpus, data.vocabulary, 307, 5, 101, bpe_dropout=p) for p in (0.9, 0.0))
     for name in ("valid", "test@mixed", "other"):
-        assert all(map(same, sampled.evaluation(name).share(), never.evaluation(name).share()))
+        assert all(map(same, sampled.evaluation(name).batches, never.evaluation(name).batches))
     assert same(sampled.sample(7), never.sample(7))
     cut, usual = (one.train_dataloader().epoch(0) for one in (sampled, never))
     assert len(cut.tgt.values) > 1.5 * len(usual.tgt.values)

@@ -23,6 +23,7 @@ from benchmark.settings import Benchmark
 from benchmark.turns import OURS
 from entente import checkpoint
 from entente.config.schema import fill
+from entente.console import escape
 from entente.files import path_of, writable, write_json, write_text
 from entente.process import prepare_process
 from entente.training.settings import add_defaults
@@ -117,16 +118,10 @@ def picture(parts: Mapping[str, Mapping[str, float]]) -> Figure:
     return figure
 
 
-def markdown_table(rows: Sequence[Sequence[str]], text_columns: Sequence[int]) -> str:
-    """Returns a Markdown table; the first row has the headings. Columns not in `text_columns` are right-aligned."""
-    marks = ["---" if i in text_columns else "---:" for i in range(len(rows[0]))]
-    return "".join(f"| {' | '.join(row)} |\n" for row in [rows[0], marks, *rows[1:]])
-
-
 def summary(results: Sequence[Result]) -> str:
     rows = [cells(row, result) for result in results for row in result.rows]
     notes = "\n".join(f"- {line}" for result in results for line in remarks(result))
-    return (markdown_table([HEADINGS, *rows], (0, 1, 7)) + "\n" if rows else "") + notes
+    return (escape.table(HEADINGS, rows, left=2) + "\n\n" if rows else "") + notes
 
 
 def machine() -> dict[str, Any]:

@@ -25,9 +25,10 @@ from rich.console import Console
 
 from benchmark.cases import script
 from benchmark.operations import PARTS, forward_operations
-from benchmark.report import machine, markdown_table
+from benchmark.report import machine
 from benchmark.turns import Contestant, Measured, in_turn
 from entente.config.schema import problems
+from entente.console import escape
 from entente.data.corpora import AtLeastOne
 from entente.data.tokenizer import MAX_PIECES
 from entente.files import path_of, writable, write_json, write_text
@@ -207,14 +208,15 @@ def table(report: Mapping[str, Any]) -> str:
     fixed = f"Settings that a section does not vary have these values: {usual}, {settings['tokens']} tokens per batch."
     said = [f"# How cost grows\n\n{head}\n\n{EXPLANATION}\n{fixed}\n"]
     for sweep, (_, words, measures) in SWEEPS.items():
-        rows: list[list[str]] = [[words, "", *measures.values()]]
+        rows: list[list[str]] = []
         for line, points in by_line(report["points"], sweep).items():
             for point in points:
                 figures = [f"{point[name]:,.5g}" if name in point else "" for name in measures]
                 rows.append([f"{point['x']:,}", line, point.get("failed", figures[0]), *figures[1:]])
             rows.append(["", f"*{line}*", *(slope(points, name) for name in [*measures][:3]), *[""] * (len(measures) - 3)])
-        if len(rows) > 1:
-            said.append(f"## {words.capitalize()}\n\n{markdown_table(rows, (0, 1))}")
+        if rows:
+            table = escape.table([words, "", *measures.values()], rows, left=2)
+            said.append(f"## {words.capitalize()}\n\n{table}\n")
     return "\n".join(said)
 
 

@@ -1,7 +1,6 @@
 """The command `entente`, or `python -m entente`, which takes a verb, Hydra's flags, and overrides of the verb's configuration.
 
-The configuration file of a verb, configs/VERB.yaml, opens with a comment that describes the verb. The function that runs the
-verb takes its settings; it is imported only after Hydra has applied the overrides, since the import takes seconds.
+The configuration file of a verb, configs/VERB.yaml, opens with a comment that describes the verb.
 """
 
 import json
@@ -9,12 +8,10 @@ import sys
 from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
-from pkgutil import resolve_name
-from typing import Any
 
-from entente.config.command_line import run
+from entente.config.command_line import run_named
 from entente.config.help import header
-from entente.config.schema import fill, problems, suggestion
+from entente.config.schema import suggestion
 from entente.console.endings import endings
 from entente.errors import InputError
 
@@ -67,17 +64,7 @@ def run_verb(verb: str) -> None:
     if verb == "compare" and "help" not in sys.argv[1:]:  # the arguments before the first flag or setting are directories
         places = list(takewhile(lambda argument: "=" not in argument and not argument.startswith("-"), sys.argv[1:]))
         sys.argv[1 : 1 + len(places)] = [f"runs={json.dumps(places, ensure_ascii=False)}"] * bool(places)
-    given, command = VERBS[verb]
-
-    def check(config: dict[str, Any]) -> list[str]:
-        kind = resolve_name(given)
-        return problems(kind, "", config) if isinstance(kind, type) else kind(config)
-
-    def main(config: dict[str, Any]) -> None:
-        kind = resolve_name(given)
-        resolve_name(command)(fill(kind, "", config) if isinstance(kind, type) else config)
-
-    run(main, CONFIGS, verb, check)
+    run_named(CONFIGS, verb, *VERBS[verb])
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ Shapes: B batch, T target length, N real target tokens of a batch, D width of th
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from rich.table import Column, Table
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from entente import distributed
-from entente.console.log import show_progress
+from entente.console.log import show_share
 from entente.data.batches import Batch, EvaluationSplit, to_device
 from entente.data.tokenizer import BOS, EOS, Vocabulary
 from entente.decoding.search import Search, search
@@ -91,11 +92,6 @@ def evaluate(model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, how
     processes of a run divide the batches among themselves, and each returns what a single process would, to the last bit."""
     device, rank, processes = next(model.parameters()).device, distributed.rank(), distributed.world_size()
 
-    def report(results: Iterator[Result]) -> Iterator[Result]:
-        for number, result in enumerate(results, start=1):
-            show_progress(f"batch {min(number * processes, len(split))} of {len(split)}")
-            yield result
-
     @torch.inference_mode()  # decorates the function because the mode is set per thread, and workers are threads
     def decode(batch: Batch) -> Result:
         batch = to_device(batch, device)
@@ -105,7 +101,9 @@ def evaluate(model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, how
         best = [n_best[0].tokens for n_best in search(model, batch.src, how, BOS, EOS)]
         return float(loss.nll) * tokens, tokens, dict(zip(batch.index.tolist(), best, strict=True))
 
-    parts = distributed.gather(parallel_map(split.share(rank, processes), decode, model, report))
+    batches = range(rank, len(split), processes)  # those of this process
+    report = partial(show_share, total=len(batches), of="the batches")
+    parts = distributed.gather(parallel_map(split.batches[batches.start : batches.stop : processes], decode, model, report))
     results = filter(None, chain.from_iterable(zip_longest(*parts)))  # in the order of the batches
     losses, counts, found = zip(*results, strict=True)
     decoded = {row: tokens for batch in found for row, tokens in batch.items()}

@@ -7,6 +7,7 @@ it too. If a sentence repeats the word, counts are clipped as in BLEU. In each p
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 from typing import Any
 
@@ -73,10 +74,7 @@ def count_words(line: str) -> Words:
 
 
 def total(counts: Iterable[Words]) -> Words:
-    found: Words = Counter()
-    for one in counts:
-        found.update(one)
-    return found
+    return Counter(chain.from_iterable(one.elements() for one in counts))
 
 
 def training_words(run: Run, trusted: bool) -> Words:

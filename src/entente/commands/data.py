@@ -1,9 +1,9 @@
 """Describes a corpus before a model is trained on it, and advises what to correct in it."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from annotated_types import doc
 from rich.console import Console
@@ -37,7 +37,7 @@ class InspectData:
     output: Annotated[str | None, doc("folder for the full lists: misalignment.tsv, duplicates.tsv, leaks.tsv, odd.tsv")] = None
     output_dir: OutputDir = "outputs"
 
-    relations: ClassVar[tuple[Callable[..., None], ...]] = (check_data,)
+    relations = (check_data,)
 
 
 def inspect_data(settings: InspectData) -> None:

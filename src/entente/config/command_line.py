@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import islice, zip_longest
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NoReturn
 
 import hydra
@@ -22,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
 
 from entente.config.help import help_text
-from entente.config.schema import MISSING, flat, nearest, suggestion, unknown, unset
+from entente.config.schema import MISSING, fill, flat, nearest, problems, suggestion, unknown, unset
 from entente.config.tables import is_surely_valid
 from entente.console.endings import StopSignals, endings, occupy_standard_streams
 from entente.errors import InputError, reason
@@ -53,6 +54,22 @@ def run(command: Command, configs: Path, name: str, check: Check = lambda config
             print(line.help())
         else:
             line.call(command)
+
+
+def run_named(configs: Path, name: str, given: str, command: str) -> None:
+    """Calls `run` with a command and a check that are imported only after Hydra has applied the overrides, since the imports
+    take seconds. given: MODULE:NAME of the class of the command's settings, or of a function that checks its configuration.
+    command: MODULE:NAME of the function to call with the settings or, if `given` is a function, with the configuration."""
+
+    def check(config: dict[str, Any]) -> Sequence[str]:
+        kind = resolve_name(given)
+        return problems(kind, "", config) if isinstance(kind, type) else kind(config)
+
+    def main(config: dict[str, Any]) -> None:
+        kind = resolve_name(given)
+        resolve_name(command)(fill(kind, "", config) if isinstance(kind, type) else config)
+
+    run(main, configs, name, check)
 
 
 def usable_arguments() -> list[str]:

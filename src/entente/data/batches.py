@@ -293,7 +293,3 @@ class EvaluationSplit:
     def __len__(self) -> int:
         n = len(self.batches)
         return min(n, self.limit) if isinstance(self.limit, int) else int(self.limit * n)
-
-    def share(self, rank: int = 0, processes: int = 1) -> Iterator[Batch]:
-        """Returns the batches that one of several processes evaluates: every `processes`-th, from batch `rank` on."""
-        return self.batches[rank : len(self) : processes]

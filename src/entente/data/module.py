@@ -1,6 +1,6 @@
 """The LightningDataModule that encodes a corpus with a vocabulary and groups it into batches."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -70,12 +70,12 @@ class TranslationData(L.LightningDataModule):
             self.corpus = replace(corpus, train=one, valid=one, tests=dict.fromkeys(corpus.tests, one), gold={}, weights=None)
             self._ids, self._cache_dir = {}, None
 
-    def check(self, decoded: Sequence[str]) -> None:
-        """Raises InputError if all training pairs are too long, or if a split in `decoded` has no batch or contains
-        a sentence that is too long."""
+    def check(self) -> None:
+        """Raises InputError if all training pairs are too long, or if another split has no batch or contains a sentence that is
+        too long."""
         src, tgt = self.ids("train")
         rows_within(np.maximum(src.lengths, tgt.lengths), self.max_tokens)
-        for split in map(self.evaluation, decoded):
+        for split in map(self.evaluation, ("valid", *self.corpus.tests)):
             if not len(split):
                 raise InputError(
                     f"trainer.limit_batches={self.limit_batches}: that is less than one batch, since {split.name} has only "

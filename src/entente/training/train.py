@@ -169,7 +169,7 @@ def prepare_run(settings: RunSettings) -> tuple[TranslationData, Translator]:
         said = "overfit=true: memorising one batch of %d pairs; the valid scores are those of this batch, ideally BLEU 100"
         log.info(said, len(data.pairs("train")))
     with Task("splitting the sentences into pieces"):
-        data.check(decoded=["valid", *corpus.tests])
+        data.check()
     release_pages()
     return_freed_memory()  # most of this memory was used to train the tokenizer
     # The four copies are the weights, the gradients, and Adam's two moments.
