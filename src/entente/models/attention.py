@@ -145,14 +145,21 @@ class AttentionWeights(nn.Module):
         return everything if mask is None or not takes_effect else everything & mask
 
 
+def angles(start: int, length: int, width: int, like: Tensor) -> Tensor:
+    """Returns position * 10,000^(-2 i / width), (length, width / 2), for positions start .. start + length - 1 (Vaswani et al.
+    2017, section 3.5), on the device of `like`. Types narrower than float32 would round positions and angles too much."""
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    position = torch.arange(start, start + length, device=like.device, dtype=dtype)
+    even = torch.arange(0, width, 2, device=like.device, dtype=dtype)
+    return position[:, None] * torch.exp(even * (-math.log(10_000.0) / max(width, 1)))
+
+
 def rotate(x: Tensor, start: int) -> Tensor:
     """Returns x (..., T, K) with vectors rotated by their positions, start .. start + T - 1. Components i and i + K / 2 are the
-    coordinates of a point that is rotated by the angle position * 10,000^(-2 i / K) (Su et al. 2021, section 3.2.2). Positions
-    thus affect a dot product only through their difference. If K is odd, the last component does not change."""
-    half, dtype = x.size(-1) // 2, torch.promote_types(x.dtype, torch.float32)
-    rate = -math.log(10_000.0) / max(half, 1)
-    position = torch.arange(start, start + x.size(-2), device=x.device, dtype=dtype)
-    angle = position[:, None] * torch.exp(torch.arange(half, device=x.device, dtype=dtype) * rate)
+    coordinates of a point that is rotated by the i-th of `angles` (Su et al. 2021, section 3.2.2). Positions thus affect a dot
+    product only through their difference. If K is odd, the last component does not change."""
+    half = x.size(-1) // 2
+    angle = angles(start, x.size(-2), 2 * half, like=x)
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)  # (T, K / 2)
     a, b, rest = x.split([half, half, x.size(-1) - 2 * half], dim=-1)
     return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1)

@@ -29,7 +29,7 @@ from annotated_types import Interval, Le, doc
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from entente.models.attention import KV, PROJECTIONS, MultiHeadAttention, Projection, Scale, Score, SoftmaxOver
+from entente.models.attention import KV, PROJECTIONS, MultiHeadAttention, Projection, Scale, Score, SoftmaxOver, angles
 from entente.models.initialise import DropoutRate, Width, initialise, refuse_unknown
 from entente.models.seq2seq import Residual, Seq2Seq, Source, State, causal_mask, padding_mask
 
@@ -142,12 +142,9 @@ TransformerState = State[tuple[KV, ...], tuple[KV, ...]]
 
 
 def sinusoids(start: int, length: int, d_model: int, like: Tensor) -> Tensor:
-    """Returns the sines and cosines (length, D) of positions start .. start + length - 1, in the dtype of `like` (section 3.5).
-    They are computed in at least float32, because narrower types would round the positions and angles too much."""
-    dtype = torch.promote_types(like.dtype, torch.float32)
-    position = torch.arange(start, start + length, device=like.device, dtype=dtype)
-    even = torch.arange(0, d_model, 2, device=like.device, dtype=dtype)
-    angle = position[:, None] * torch.exp(even * (-math.log(10_000.0) / d_model))  # (length, D / 2)
+    """Returns the sines and cosines (length, D) of the angles of positions start .. start + length - 1, in the dtype of `like`
+    (section 3.5)."""
+    angle = angles(start, length, d_model, like)  # (length, D / 2)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :d_model].to(like.dtype)  # drops a cosine if D is odd
 
 
