@@ -25,7 +25,7 @@ def check_quantization_engine(engine: str, quantization: str | None) -> None:
 
 def check_search(search: Mapping[str, Any]) -> None:
     """Checks the search settings that are not null. Raises InputError with every problem found."""
-    if found := problems(Search, "search", _given(search)):
+    if isinstance(search, Mapping) and (found := problems(Search, "search", _given(search))):  # if left out, it is not
         raise InputError(*found)
 
 
