@@ -9,7 +9,7 @@ import torch
 from annotated_types import doc
 from torch import Tensor, nn
 
-from entente.models.initialise import Width, initialise
+from entente.models.initialise import Seed, TokenId, VocabularySize, Width, initialise
 from entente.models.seq2seq import Seq2Seq, State, padding_mask
 
 MeanState = State[Tensor, Tensor]  # the state of the GRU (B, D), and the mean of the source embeddings (B, D)
@@ -20,11 +20,11 @@ class Mean(Seq2Seq):
 
     def __init__(
         self,
-        src_vocab: int,
-        tgt_vocab: int,
+        src_vocab: VocabularySize,
+        tgt_vocab: VocabularySize,
         shared_vocab: bool,
-        pad_id: int,
-        seed: int,
+        pad_id: TokenId,
+        seed: Seed,
         d_model: Annotated[Width, doc("width of every layer")] = 64,
     ) -> None:
         super().__init__()

@@ -120,6 +120,11 @@ def test_a_missing_path_is_an_error(read: Callable[..., Corpus], missing: str | 
         read(test={"src": "valid.fr", "tgt": missing})
 
 
+def test_a_path_that_is_too_long_is_an_error(read: Callable[..., Corpus]) -> None:
+    with pytest.raises(InputError, match="x: cannot be read (.+)$"):
+        read(train={"src": "x" * 1009, "tgt": "train.en"})
+
+
 def test_a_file_of_pairs_replaces_two_parallel_files(read: Callable[..., Corpus], tmp_path: Path) -> None:
     (tmp_path / "pairs.tsv").write_text("one\tun\tby me\ntwo\tdeux\tby you\n", encoding="utf-8")
     (tmp_path / "more.tsv").write_text("a\tb\nc\td\n", encoding="utf-8")
@@ -215,6 +220,8 @@ def test_other_test_sets_are_added_to_the_one_held_out(
 def test_an_impossible_split_is_an_error(read: Callable[..., Corpus], write: Callable[..., Sides], numbers: Sides) -> None:
     with pytest.raises(InputError, match=r"^data\.valid is not set: give it as "):
         read(valid=None)
+    with pytest.raises(InputError, match=r"^data.split.valid=80 data.split.test=7: of 86 pairs, none is left for train; "):
+        read(train=numbers, valid=None, split={**SPLIT, "valid": 80})
     with pytest.raises(InputError, match="of 3 pairs, none is left for valid; pairs that share a sentence stay together$"):
         read(train=write("one", "a\na\na", "b\nc\nd"), valid=None, split={"valid": 2, "test": 1, "seed": 1})
 

@@ -192,6 +192,7 @@ INVALID = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1
         ("x.jsonl", GOOD + "[" * 99_999, BY_NAME, ", line 2: not a JSON object; "),
         ("x.jsonl", GOOD + '"a"', BY_NAME, ", line 2: not a JSON object; "),
         ("x.jsonl", GOOD + "{}", BY_NAME, ", line 2: not a JSON object; "),
+        ("x.jsonl", GOOD + '\n{"fr": "a"}', BY_NAME, ", row 3: no en text in column 2 of 2$"),
         ("x.jsonl", GOOD + '{"fr": "a", "en": null}', BY_NAME, ", row 2: no en text in column 2 of 2$"),
         ("x.jsonl", GOOD + '{"fr": "\\ud83d", "en": "b"}', BY_NAME, ", row 2: no fr text in column 1 of 2$"),
         ("x.jsonl", '{"a": "b"}', BY_NAME, ": no column is named fr or src; "),

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from entente.models.attention import KV, AdditiveAttention, BilinearAttention, DotProductAttention, NoAttention, SoftmaxOver
-from entente.models.initialise import DropoutRate, Width, initialise, refuse_unknown
+from entente.models.initialise import DropoutRate, Seed, TokenId, VocabularySize, Width, initialise, refuse_unknown
 from entente.models.seq2seq import Residual, Seq2Seq, Source, State, padding_mask
 
 Cell = Literal["gru", "lstm"]
@@ -41,11 +41,11 @@ class BiRNN(Seq2Seq):
 
     def __init__(
         self,
-        src_vocab: int,
-        tgt_vocab: int,
+        src_vocab: VocabularySize,
+        tgt_vocab: VocabularySize,
         shared_vocab: bool,  # whether source and target share one vocabulary
-        pad_id: int,
-        seed: int,
+        pad_id: TokenId,
+        seed: Seed,
         d_embedding: Annotated[Width, doc("width of the embeddings")] = 256,
         d_hidden: Annotated[Width, doc("state width of the decoder and of each encoder direction")] = 256,
         d_attention: Annotated[Width, doc("hidden width of the additive score")] = 256,

@@ -8,6 +8,9 @@ from annotated_types import Interval
 from torch import Tensor, nn
 
 # config/schema.py checks settings against these types. The bounds are wide, but guard against untrusted checkpoints.
+VocabularySize = Annotated[int, Interval(ge=1, le=1_000_000)]
+TokenId = Annotated[int, Interval(ge=0, lt=1_000_000)]
+Seed = Annotated[int, Interval(ge=0, lt=2**32)]
 Width = Annotated[int, Interval(ge=1, le=8192)]
 DropoutRate = Annotated[float, Interval(ge=0, lt=1)]  # the probability that a value is dropped
 

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from entente.models.attention import KV, PROJECTIONS, MultiHeadAttention, Projection, Scale, Score, SoftmaxOver, angles
-from entente.models.initialise import DropoutRate, Width, initialise, refuse_unknown
+from entente.models.initialise import DropoutRate, Seed, TokenId, VocabularySize, Width, initialise, refuse_unknown
 from entente.models.seq2seq import Residual, Seq2Seq, Source, State, causal_mask, padding_mask
 
 Sublayer = Literal["self", "cross", "ff"]
@@ -167,11 +167,11 @@ class Transformer(Seq2Seq):
 
     def __init__(
         self,
-        src_vocab: int,
-        tgt_vocab: int,
+        src_vocab: VocabularySize,
+        tgt_vocab: VocabularySize,
         shared_vocab: bool,  # whether source and target share one vocabulary
-        pad_id: int,
-        seed: int,
+        pad_id: TokenId,
+        seed: Seed,
         d_model: Annotated[Width, doc("width of every layer")] = 128,
         n_heads: Annotated[int, Interval(ge=1, le=128), doc("attention heads per layer")] = 4,
         n_layers: Annotated[int, Interval(ge=1, le=64), doc("number of layers in the encoder, and in the decoder")] = 3,
