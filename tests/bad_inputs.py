@@ -604,6 +604,11 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
         "train data.batch.bpe_dropout=0.1 data.tokenizer.type=unigram",
         r"data\.batch\.bpe_dropout=0\.1 and data\.tokenizer\.type=unigram: only type=bpe merges pieces; .+",
     ),
+    Case(
+        "both directions with two vocabularies",
+        "train data.batch.both_directions=2 data.tokenizer.joint=false model.tied=false",
+        r"data\.batch\.both_directions=2 and data\.tokenizer\.joint=false: both directions need one vocabulary; .+",
+    ),
     Case("a language that is a path", "train FILES data.src=../fr", rf"data\.src=\.\./fr: give {NAME}"),
     Case(
         "resuming something that is not a run",

@@ -3,6 +3,7 @@
 import itertools
 import logging
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from weakref import WeakSet
 
@@ -296,6 +297,42 @@ def test_sampled_batches_are_a_function_of_seed_and_epoch(data: TranslationData,
                 assert vocabulary.src.decode(ids.tolist()) == data.pairs("train")[int(row)]["src"]
                 assert vocabulary.tgt.decode(target.tolist()) == data.pairs("train")[int(row)]["tgt"]
                 assert (ids[ids != PAD][-1], target[0], target[target != PAD][-1]) == (EOS, BOS, EOS)
+
+
+@pytest.mark.parametrize(("weights", "p"), [(None, 0.0), ([1, 2, 3], 0.0), (None, 0.3)])
+def test_the_first_epochs_contain_both_directions(data: TranslationData, weights: list[int] | None, p: float) -> None:
+    n = len(data.corpus.train)
+    times = None if weights is None else np.resize(weights, n).astype(np.int16)
+    corpus, vocabulary = replace(data.corpus, weights=times), data.vocabulary
+    one, both = (TranslationData(corpus, vocabulary, 307, 5, 101, bpe_dropout=p, both_directions=epochs) for epochs in (0, 2))
+    own = sorted(np.arange(n).repeat(1 if times is None else times))
+    loader = both.train_dataloader()
+    for epoch, directions in enumerate((2, 2, 1, 1)):
+        src, tgt, batches = loader.epoch(epoch)
+        assert sorted(itertools.chain(*batches)) == [*own, *(row + n for row in own)][: directions * len(own)]
+        for row in itertools.chain(*batches):
+            sides = ("src", "tgt") if row < n else ("tgt", "src")
+            ids, pair = (src[row].tolist(), tgt[row].tolist()), data.corpus.train[int(row) % n]
+            assert (vocabulary.src.decode(ids[0]), vocabulary.tgt.decode(ids[1])) == tuple(pair[side] for side in sides)
+            assert (ids[0][-1], ids[1][0], ids[1][-1]) == (EOS, BOS, EOS)
+    assert both.unigram_nll() == one.unigram_nll()
+    assert all(map(same, both.evaluation("valid").batches, one.evaluation("valid").batches))
+    if not p:
+        assert all(map(np.array_equal, loader.epoch(3).batches, one.train_dataloader().epoch(3).batches))
+    memorised = TranslationData(corpus, vocabulary, 307, 5, 101, bpe_dropout=p, both_directions=2, overfit=True)
+    for epoch in range(3):
+        assert sorted(itertools.chain(*memorised.train_dataloader().epoch(epoch).batches)) == [
+            *range(len(memorised.corpus.train))
+        ]
+
+
+def test_both_directions_do_not_make_up_for_pairs_that_are_all_too_long(data: TranslationData) -> None:
+    one = Dataset.from_dict({"src": ["a"], "tgt": ["a a a"]})  # 3 + BOS + EOS tokens, but only 3 + EOS in the other direction
+    corpus = Corpus(one, one, {})
+    longest = len(data.vocabulary.tgt.encode("a a a")) + 2
+    TranslationData(corpus, data.vocabulary, longest, both_directions=1).check()
+    with pytest.raises(InputError, match="every training pair is longer"):
+        TranslationData(corpus, data.vocabulary, longest - 1, both_directions=1).check()
 
 
 def test_the_ids_of_an_epoch_are_freed_before_the_next_are_drawn() -> None:

@@ -102,7 +102,7 @@ def test_stored_ids_are_those_in_memory(corpus: Corpus, vocabulary: Vocabulary, 
         for one, other in zip(stored.ids("train"), memory.ids("train"), strict=True):
             assert one.values.dtype == one[3].dtype == np.uint16 and not one[3].flags.writeable
             assert one.lengths.tolist() == other.lengths.tolist()
-            assert one.counts(307).tolist() == np.bincount(other.values, minlength=307).tolist()
+            assert one.counts(307, len(one)).tolist() == np.bincount(other.values, minlength=307).tolist()
         assert stored.unigram_nll() == memory.unigram_nll()
         assert [batch.src.tolist() for batch, _ in zip(stored.train_dataloader(), range(5), strict=False)] == [
             batch.src.tolist() for batch, _ in zip(memory.train_dataloader(), range(5), strict=False)

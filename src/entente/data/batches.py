@@ -77,11 +77,12 @@ class Rows:
         end = self._ends[row]
         return self.values[end - self.lengths[row] : end]
 
-    def counts(self, pieces: int) -> np.ndarray:
-        """Returns how often each id below `pieces` occurs. Counts in blocks, since bincount copies its input as int64."""
-        counts = np.zeros(pieces, np.int64)
-        for start in range(0, len(self.values), TOKENS_PER_BLOCK):
-            counts += np.bincount(self.values[start : start + TOKENS_PER_BLOCK], minlength=pieces)
+    def counts(self, pieces: int, rows: int) -> np.ndarray:
+        """Returns how often each id below `pieces` occurs in the first `rows` sentences. Counts in blocks, since bincount copies
+        its input as int64."""
+        counts, end = np.zeros(pieces, np.int64), int(self._ends[rows - 1])
+        for start in range(0, end, TOKENS_PER_BLOCK):
+            counts += np.bincount(self.values[start : min(end, start + TOKENS_PER_BLOCK)], minlength=pieces)
         return counts
 
 
@@ -163,7 +164,8 @@ class Epoch(NamedTuple):
 class TrainingBatches:
     """An endless stream of training batches, epoch after epoch. Drops pairs with more than `max_tokens` tokens on either side.
     An epoch contains pair i `weights[i]` times (default: once). `sample` replaces the ids of an epoch, and with them the
-    grouping by length. Distributes the batches over processes round-robin, and keeps those of process `rank`.
+    grouping by length. After the first `all_epochs` epochs, only the first `always` pairs are used, if it is given. Distributes
+    the batches over processes round-robin, and keeps those of process `rank`.
 
     Iteration starts at `position`, the number of batches used, but does not advance it, because Lightning prefetches batches:
     the caller calls `consume` after each batch. An optimiser step takes `accumulate` batches from each process, even if an
@@ -179,11 +181,14 @@ class TrainingBatches:
         accumulate: int = 1,
         weights: np.ndarray | None = None,
         sample: Sample | None = None,
+        always: int | None = None,
+        all_epochs: int = 0,
         rank: int = 0,
         processes: int = 1,
     ) -> None:
         self._ids: Sample = sample or (lambda epoch: (src, tgt))
         self._max_tokens, self._seed = max_tokens, seed
+        self._always, self._all_epochs = len(src) if always is None else always, all_epochs
         self._rank, self._processes, self.batches_per_step = rank, processes, accumulate * processes
         longest = np.maximum(src.lengths, tgt.lengths)
         self._rows = rows_within(longest, max_tokens)  # int32, like all arrays with an entry per pair, to save memory
@@ -199,11 +204,12 @@ class TrainingBatches:
         """Returns the batches of epoch n in random order. Their rows are views of one int32 array, because Python integers
         would take ten times the memory."""
         src, tgt = self._ids(n)
-        shortness = -np.maximum(src.lengths, tgt.lengths)[self._rows]
+        rows = self._rows if n < self._all_epochs else self._rows[: np.searchsorted(self._rows, self._always)]
+        shortness = -np.maximum(src.lengths, tgt.lengths)[rows]
         generator = np.random.default_rng([self._seed, n])
-        order = np.lexsort((generator.random(len(self._rows)), shortness))  # shuffles only pairs of equal length
+        order = np.lexsort((generator.random(len(rows)), shortness))  # shuffles only pairs of equal length
         parts = _cut(-shortness[order], np.broadcast_to(self._max_tokens, len(order)))
-        rows = self._rows[order]
+        rows = rows[order]
         return Epoch(src, tgt, [rows[parts[i]] for i in generator.permutation(len(parts))])
 
     def _batches(self) -> Iterator[tuple[int, Batch | None]]:

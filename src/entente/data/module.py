@@ -11,8 +11,8 @@ import lightning as L
 import numpy as np
 import sentencepiece
 import torch
-from annotated_types import Interval, doc
-from datasets import Dataset
+from annotated_types import Ge, Interval, doc
+from datasets import Dataset, concatenate_datasets
 
 from entente import distributed
 from entente.console.log import Task, show_share
@@ -38,7 +38,11 @@ from entente.files import cached, writable
 class TranslationData(L.LightningDataModule):
     """The training and evaluation batches of a corpus. With `overfit`, every split consists of the pairs of one training batch,
     which a correct model can memorise. `limit_batches` is the `limit` of every EvaluationSplit. If `cache_dir` is given,
-    the token ids of train are stored in files there and shared with other processes and later runs."""
+    the token ids of train are stored in files there and shared with other processes and later runs.
+
+    With `both_directions`, train also has every pair with its sides swapped, after all others. A model then learns first to
+    translate in both directions, and only later in its own (Ding, Wu & Tao 2021, "Improving neural machine translation by
+    bidirectional training", section 2). This needs a joint vocabulary."""
 
     def __init__(
         self,
@@ -58,23 +62,33 @@ class TranslationData(L.LightningDataModule):
                 "probability of skipping a merge in training; needs data.tokenizer.type=bpe, and an epoch's token ids in memory"
             ),
         ] = 0.0,
+        both_directions: Annotated[
+            int,
+            Ge(0),
+            doc("the first epochs that also contain each pair with its sides swapped; needs data.tokenizer.joint=true"),
+        ] = 0,
         cache_dir: Path | None = None,
     ) -> None:
         super().__init__()
+        self._own_pairs = len(corpus.train)  # the pairs of the model's own direction come first
+        if both_directions:
+            swapped = corpus.train.rename_columns({"src": "tgt", "tgt": "src"}).select_columns(["src", "tgt"])
+            weights = None if corpus.weights is None else np.tile(corpus.weights, 2)
+            corpus = replace(corpus, train=concatenate_datasets([corpus.train, swapped]), weights=weights)
         self.corpus, self.vocabulary, self.seed = corpus, vocabulary, seed
         self.max_tokens, self.eval_max_tokens, self.limit_batches = max_tokens, eval_max_tokens, limit_batches
-        self.bpe_dropout, self._cache_dir = bpe_dropout, cache_dir
+        self.bpe_dropout, self.both_directions, self._cache_dir = bpe_dropout, both_directions, cache_dir
         self._ids: dict[str, tuple[Rows, Rows]] = {}  # by split
         if overfit:
             one = corpus.train.select(self.train_dataloader().epoch(0).batches[0])
             self.corpus = replace(corpus, train=one, valid=one, tests=dict.fromkeys(corpus.tests, one), gold={}, weights=None)
-            self._ids, self._cache_dir = {}, None
+            self._ids, self._cache_dir, self._own_pairs = {}, None, len(one)
 
     def check(self) -> None:
         """Raises InputError if all training pairs are too long, or if another split has no batch or contains a sentence that is
         too long."""
         src, tgt = self.ids("train")
-        rows_within(np.maximum(src.lengths, tgt.lengths), self.max_tokens)
+        rows_within(np.maximum(src.lengths, tgt.lengths)[: self._own_pairs], self.max_tokens)
         for split in map(self.evaluation, ("valid", *self.corpus.tests)):
             if not len(split):
                 raise InputError(
@@ -106,7 +120,9 @@ class TranslationData(L.LightningDataModule):
         accumulate = self.trainer.accumulate_grad_batches if self.trainer else 1
         sample = self._sample if self.bpe_dropout else None
         place = distributed.rank(), distributed.world_size()
-        return TrainingBatches(*self.ids("train"), self.max_tokens, self.seed, accumulate, self.corpus.weights, sample, *place)
+        own = self._own_pairs, self.both_directions
+        weights = self.corpus.weights
+        return TrainingBatches(*self.ids("train"), self.max_tokens, self.seed, accumulate, weights, sample, *own, *place)
 
     def _sample(self, epoch: int) -> tuple[Rows, Rows]:
         """Returns the ids of the training pairs, split into random pieces: a function of seed and epoch."""
@@ -150,6 +166,7 @@ class TranslationData(L.LightningDataModule):
 
     def unigram_nll(self) -> float:
         """Returns the validation loss, in nats per target token (with EOS), of an add-one-smoothed unigram model of train."""
-        train, valid = (self.ids(split)[1].counts(len(self.vocabulary.tgt)) for split in ("train", "valid"))
+        pieces, rows = len(self.vocabulary.tgt), {"train": self._own_pairs, "valid": len(self.corpus.valid)}
+        train, valid = (self.ids(split)[1].counts(pieces, rows[split]) for split in rows)
         train[BOS] = valid[BOS] = 0
         return float(-(valid * np.log((train + 1) / (train + 1).sum())).sum() / valid.sum())

@@ -112,6 +112,9 @@ def data_problems(data: object) -> list[str]:
     if not found and batch.get("bpe_dropout") and tokenizer.get("type", "bpe") != "bpe":
         setting = f"data.batch.bpe_dropout={batch['bpe_dropout']} and data.tokenizer.type={tokenizer['type']}"
         found.append(f"{setting}: only type=bpe merges pieces; leave out one of the two")
+    if not found and batch.get("both_directions") and not tokenizer.get("joint", True):
+        setting = f"data.batch.both_directions={batch['both_directions']} and data.tokenizer.joint=false"
+        found.append(f"{setting}: both directions need one vocabulary; leave out one of the two")
     return found
 
 
