@@ -78,8 +78,8 @@ class Rows:
         return self.values[end - self.lengths[row] : end]
 
     def counts(self, pieces: int, rows: int) -> np.ndarray:
-        """Returns how often each id below `pieces` occurs in the first `rows` sentences. Counts in blocks, since bincount copies
-        its input as int64."""
+        """Returns how often each id below `pieces` occurs in the first `rows` sentences. Counts in blocks, since bincount
+        copies its input as int64."""
         counts, end = np.zeros(pieces, np.int64), int(self._ends[rows - 1])
         for start in range(0, end, TOKENS_PER_BLOCK):
             counts += np.bincount(self.values[start : min(end, start + TOKENS_PER_BLOCK)], minlength=pieces)
