@@ -151,7 +151,7 @@ def test_a_run_stopped_by_signals_ends_with_the_same_bits(
     run: Run, uninterrupted_run: Run, model: str, accumulate: int, at_batch: AtBatch, capsys: Capture, tmp_path: Path
 ) -> None:
     more = [f"trainer.accumulate={accumulate}", f"data.batch.bpe_dropout={0.1 * (accumulate - 1)}", f"data.weight={accumulate}"]
-    more += ["optim.optimizer=muon", "optim.schedule=linear"] * (accumulate - 1)
+    more += ["optim.optimizer=muon", "optim.schedule=linear", "data.batch.both_directions=1"] * (accumulate - 1)
     whole = uninterrupted_run(model, *more)
     # Runs stop at a validation, one step later, between checkpoints, after the last regular checkpoint, and at the last step.
     stops = {5: signal.SIGTERM, 6: signal.SIGINT, 11: signal.SIGUSR2, 16: signal.SIGINT, STEPS: signal.SIGINT}
