@@ -57,8 +57,10 @@ def test_test_sets_may_be_none_one_or_several(read: Callable[..., Corpus], write
     assert read(test=empty).tests == {}
     assert list(read(test={**empty, "news": one, "talks": other, "gone": None}).tests) == ["news", "talks"]
     assert list(read(test={**one, "news": other}).tests) == ["test", "news"]
-    with pytest.raises(InputError, match=r"data\.test\.valid: this name is taken by another split"):
-        read(test={"valid": one})
+    assert list(read(test={**empty, "test": one}).tests) == ["test"]
+    for name, test in (("valid", {"valid": one}), ("test", {**one, "test": other})):
+        with pytest.raises(InputError, match=rf"data\.test\.{name}: this name is taken by another split"):
+            read(test=test)
 
 
 def test_dropped_pairs_are_counted(read: Callable[..., Corpus], write: Callable[..., Sides]) -> None:

@@ -22,12 +22,12 @@ from entente.errors import InputError
 UP, ERASE, LEAVE = "\x1b[A", "\x7f", "\x04"
 
 
-def type_keys(folder: Path, *keys: str) -> str:
+def type_keys(folder: Path, *keys: str, **variables: str) -> str:
     """Starts the prompt in a pseudo-terminal, types an item of `keys` each time it shows "fr> ", and returns everything that
     the terminal shows."""
     terminal, its_side = pty.openpty()
     command = [sys.executable, "-P", "-m", "entente", "translate", "checkpoint=run", "accelerator=cpu"]
-    env = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "OMP_NUM_THREADS": "1", **variables}
     process = subprocess.Popen(command, cwd=folder, env=env, stdin=its_side, stdout=its_side, stderr=its_side)
     os.close(its_side)
     shown, left = b"", list(keys)
@@ -35,14 +35,14 @@ def type_keys(folder: Path, *keys: str) -> str:
         while select.select([terminal], [], [], 100)[0] and (more := os.read(terminal, 1 << 16)):
             shown += more
             if left and shown.endswith(b"\nfr> "):
-                os.write(terminal, left.pop(0).encode())
+                os.write(terminal, left.pop(0).encode(errors="surrogateescape"))
                 shown += b"\n"  # so that this prompt is not answered twice
     except OSError:
         pass  # Linux reports the end of a pseudo-terminal as an error
     finally:
         os.close(terminal)
     assert process.wait(timeout=100) == 0 and not left, shown
-    return shown.decode().replace("\r", "")
+    return shown.decode(errors="surrogateescape").replace("\r", "")
 
 
 def test_a_session(folder: Path) -> None:
@@ -62,6 +62,11 @@ def test_a_session(folder: Path) -> None:
     assert session.count("not seen in training: zorglub\n") == session.count("not seen in training") == 1
     assert "pieces, more than the 1,024 allowed" in session
     assert shown.count("fr> ") == 6 and shown.endswith("\n")
+
+
+def test_a_byte_that_is_not_utf8_does_not_end_the_session(folder: Path) -> None:
+    shown = type_keys(folder, "Le gar\udce7on.\r", LEAVE, LC_ALL="C")
+    assert "\nnot UTF-8 text; " in shown and "en> " not in shown
 
 
 def test_words_are_those_of_the_training_text(folder: Path) -> None:

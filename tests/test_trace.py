@@ -711,6 +711,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "checkpoint=birnn.ckpt step=2 sentence='Le chat dort.' target='The cat'",
             "Alignment by additive attention, target step 2",
         ),
+        ("checkpoint=birnn.ckpt step=2 target=' '", "Alignment by additive attention, target step 2"),  # its own translation
         ("checkpoint=no_cross.ckpt kind=decoder target=Jane sentence=Jane", "Decoder masked self-attention"),
         ("example=true kind=encoder", "Encoder self-attention"),
     ],

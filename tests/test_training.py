@@ -65,7 +65,7 @@ def base(tmp_path: Path) -> list[str]:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Trains a run of each model, and returns the directories of the runs by model. Tests must not change these directories."""
     base = overrides_in(tmp_path_factory.mktemp("runs"))
-    return {model: trained(base, model) for model in SMALL}
+    return {model: trained(base, model, "data.batch.both_directions=1") for model in SMALL}
 
 
 def test_a_run_writes_all_its_files(base: list[str]) -> None:
@@ -216,6 +216,11 @@ def test_a_model_learns_to_translate_and_its_checkpoint_scores_the_same(
     assert [row[0] for row in rows] == ["1"] * 3 + ["2"] + ["3"] * 3
     scores = [float(row[1]) for row in rows[:3]]
     assert scores == sorted(scores, reverse=True) and rows[0][2] == "The cat sees the dog."
+
+
+def test_training_text_is_scored_in_the_direction_of_the_model(runs: dict[str, Path]) -> None:
+    metrics = evaluate_checkpoint(settings(Evaluate, [f"checkpoint={runs['birnn']}", "split=train", "trust_data=true"]))
+    assert metrics["train"]["sentences"] == 211
 
 
 def test_a_second_run_of_one_name_has_a_directory_of_its_own(base: list[str]) -> None:

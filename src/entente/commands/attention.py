@@ -237,7 +237,8 @@ def trace_attention(settings: Trace) -> None:
         text = examples("transformer" if settings.example is True else settings.example, settings.kind, *choice)
     elif settings.checkpoint:
         run = checkpoint.load(settings.checkpoint)
-        src, tgt = record.read_sentence(run.model, run.vocabulary, settings.sentence, settings.target or None, Search())
+        target = clean(settings.target or "") or None
+        src, tgt = record.read_sentence(run.model, run.vocabulary, settings.sentence, target, Search())
         read, produced = (run.vocabulary.tgt.pieces(ids) for ids in ([BOS, *tgt], [*tgt, EOS]))
         labels = Labels(run.vocabulary.src.pieces(src), read, produced)
         text = trace(run.model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]), [labels], settings.kind, *choice)

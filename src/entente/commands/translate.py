@@ -78,13 +78,17 @@ def _prompt(run: checkpoint.Run, how: Search, engine: Engine) -> None:
     print("Use the arrow keys to edit the line and to recall earlier ones.")
     try:
         while True:
-            sentence = clean(input(f"{src}> "))
-            if not sentence:
-                continue
             try:
+                sentence = clean(input(f"{src}> "))
+                sentence.encode()  # depending on the locale, Python reads a byte that is not UTF-8 as a lone surrogate
                 run.vocabulary.src.refuse_too_long(sentence, "sentence")
+            except UnicodeError:
+                print("not UTF-8 text; set the terminal's encoding to UTF-8")
+                continue
             except InputError as error:
                 print(error)
+                continue
+            if not sentence:
                 continue
             if new := run.new_words(sentence):
                 print(f"not seen in training: {escape.line(', '.join(new))}")

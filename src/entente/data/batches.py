@@ -5,7 +5,6 @@ Shapes: B batch, S source length, T target length.
 """
 
 import logging
-import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -38,9 +37,6 @@ class StoredIds:
     def __init__(self, path: Path, dtype: np.dtype[Any], start: int) -> None:
         self._file, self.dtype, self._start = path.open("rb", buffering=0), dtype, start
         finalize(self, self._file.close)
-
-    def __len__(self) -> int:
-        return (os.fstat(self._file.fileno()).st_size - self._start) // self.dtype.itemsize
 
     def __getitem__(self, part: slice) -> np.ndarray:
         self._file.seek(self._start + part.start * self.dtype.itemsize)
@@ -192,7 +188,7 @@ class TrainingBatches:
         self._rank, self._processes, self.batches_per_step = rank, processes, accumulate * processes
         longest = np.maximum(src.lengths, tgt.lengths)
         self._rows = rows_within(longest, max_tokens)  # int32, like all arrays with an entry per pair, to save memory
-        self.dropped = len(longest) - len(self._rows)
+        self.dropped = self._always - int(np.searchsorted(self._rows, self._always))
         if self.dropped:
             log.warning("%d training pairs with more than %d tokens were dropped", self.dropped, max_tokens)
         if weights is not None:

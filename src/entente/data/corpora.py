@@ -28,6 +28,7 @@ from entente.data.tokenizer import digest
 from entente.errors import InputError
 from entente.files import Name, is_stream, path_of
 from entente.files import Split as SplitName
+from entente.models.initialise import Seed
 
 log = logging.getLogger("entente")
 
@@ -36,7 +37,6 @@ NOT_SET = (None, "", MISSING)
 MULTI30K = "data/task1/raw"  # the folder that contains the text in the public repository multi30k/dataset
 
 AtLeastOne = Annotated[int, Ge(1)]
-Seed = Annotated[int, Interval(ge=0, lt=2**32)]
 Sentences = Annotated[int, Interval(ge=1, le=1_000_000)]  # the grammar can derive more, but only a few thousand per second
 Share = Annotated[float, Interval(gt=0, lt=1)]
 Weight = Annotated[int, Interval(ge=1, le=1000)]
@@ -173,9 +173,10 @@ def files(
     line, in the same order) or one file of pairs in a format that `read_pairs` supports. `test` may map names to sets."""
     places = Columns(_languages(src, tgt), *(columns["src"], columns["tgt"]) if columns else ())
     sets: dict[str, Any] = {**test} if isinstance(test, Mapping) else {}
-    if clash := {"train", "valid"} & sets.keys():
-        raise InputError(f"data.test.{clash.pop()}: this name is taken by another split; rename the test set")
     one: Any = {side: sets.pop(side, None) for side in ("src", "tgt")} if isinstance(test, Mapping) else test
+    unnamed = isinstance(one, Mapping) and any(file not in NOT_SET for file in one.values())
+    if clash := {"train", "valid", *["test"] * unnamed} & sets.keys():
+        raise InputError(f"data.test.{clash.pop()}: this name is taken by another split; rename the test set")
     parts = {}
     for name, given in {"train": train, "valid": valid, "test": one, **sets}.items():
         key = f"data.test.{name}" if name in sets else f"data.{name}"
