@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,6 @@ from benchmark.operations import training_operations
 from benchmark.parts import Profile, synchronise
 from benchmark.wire import Answer, Wire
 from entente.commands.stored import load_run, stored_corpus
-from entente.config.schema import fill
 from entente.data.batches import Batch
 from entente.data.corpora import Corpus, read_corpus
 from entente.data.module import TranslationData
@@ -37,7 +37,7 @@ from entente.decoding.translate import translate
 from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.process import prepare_process
 from entente.training.run_directory import Checkpoints
-from entente.training.settings import RunSettings, TrainerSettings
+from entente.training.settings import RunSettings
 from entente.training.train import build_trainer, callbacks, prepare_run
 from entente.training.translator import Translator
 from entente.training.views import log_settings
@@ -103,11 +103,9 @@ def train(config: dict[str, Any], wire: Wire) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder)
         saving = Checkpoints(run_dir, run.checkpoint)
-        settings = {**config["trainer"], "max_steps": ENDLESS, "validate_every": ENDLESS}
+        endless = replace(run.trainer, max_steps=ENDLESS, validate_every=ENDLESS)
         views = callbacks(run.views, run.trainer.patience, run.data["src"])
-        trainer = build_trainer(
-            fill(TrainerSettings, "trainer", settings), run_dir, [saving, *views, Bursts(wire, config["model"], folder)]
-        )
+        trainer = build_trainer(endless, run_dir, [saving, *views, Bursts(wire, config["model"], folder)])
         log_settings(trainer, config)
         trainer.fit(translator, datamodule=data)
 

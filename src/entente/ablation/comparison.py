@@ -23,11 +23,11 @@ from itertools import accumulate
 from typing import Annotated, Any
 
 from annotated_types import Interval, MinLen, doc
-from omegaconf import OmegaConf
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
 from entente.ablation.runs import Run, Suite, Translations
+from entente.config.schema import flat
 from entente.console.log import show_progress
 
 ALPHA = 0.05  # family-wise error rate of the verdicts "worse" and "better" on a split
@@ -203,7 +203,7 @@ def _failure(run: Run, first: str) -> str:
     if scores is None or scores.nll is None:
         return ""
     unigram = run.training.unigram_nll if run.training else None
-    pieces = OmegaConf.select(OmegaConf.create(run.config), "data.tokenizer.vocab_size")  # None if a key in the path is missing
+    pieces = dict(flat(run.config)).get("data.tokenizer.vocab_size")
     even = math.log(pieces) if isinstance(pieces, int) and pieces > 0 else unigram + 2 if unigram else math.inf
     if not math.isfinite(scores.nll) or scores.nll > even + 1:
         return DIVERGED

@@ -42,9 +42,9 @@ from entente.config import schema
 from entente.config.command_line import key_of, quote_value
 from entente.console.endings import STOPPING, Stopped
 from entente.console.log import Task, clock
-from entente.data.corpora import Seed
 from entente.errors import InputError, Interrupted
 from entente.files import Folder, Name
+from entente.models.initialise import Seed
 from entente.process import PARENT, prepare_process
 from entente.training import run_directory, train
 

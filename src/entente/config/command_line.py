@@ -32,8 +32,6 @@ from entente.files import path_of, read_yaml
 Command = Callable[[dict[str, Any]], None]
 Check = Callable[[dict[str, Any]], Sequence[str]]
 
-# Raised while a configuration is composed, which some commands also do themselves.
-COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
 # Settings of `trainer` that, like output_dir, may be overridden with resume=DIRECTORY, for example to continue the run on
 # another machine.
 OF_THE_MACHINE = ("threads", "accelerator", "devices", "num_nodes", "strategy", "accumulate")
@@ -253,7 +251,8 @@ class CommandLine:
             sys.exit(2 if ended.code == 1 and not ours else ended.code)  # Hydra exits with 1 after reporting a bad flag
         except HYDRA_ERRORS as error:
             denied = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
-            if not isinstance(error, COMPOSITION_ERRORS) and (ours or denied):
+            composing = isinstance(error, HydraException | OmegaConfBaseException | yaml.YAMLError)  # even in a command
+            if not composing and (ours or denied):
                 raise  # out of memory, a failed system call, or a bug in the command
             raise InputError(*(self.problems() or [why(error)])) from error
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sentencepiece
 import torch
-from annotated_types import Interval, doc
+from annotated_types import doc
 from torch import Tensor
 
 from entente.console.log import show_share
@@ -28,6 +28,7 @@ from entente.data.bpe_dropout import PieceSampler
 from entente.data.pairs import MAX_BLOCK_PAIRS
 from entente.errors import InputError
 from entente.files import cached, writable
+from entente.models.initialise import VocabularySize
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
@@ -35,7 +36,6 @@ SAMPLE = 1_000_000  # maximum number of training sentences, all held in memory; 
 MAX_PIECES = 1024  # limit for a sentence to translate or score: attention takes memory quadratic in the length
 
 Type = Literal["bpe", "unigram"]
-Size = Annotated[int, Interval(ge=1, le=1_000_000)]
 
 OPTIONS: dict[str, Any] = {
     "normalization_rule_name": "identity",
@@ -166,7 +166,7 @@ class Vocabulary:
     def train(
         cls,
         corpus_train: Sentences,
-        vocab_size: Annotated[Size, doc("maximum number of pieces")] = 8000,
+        vocab_size: Annotated[VocabularySize, doc("maximum number of pieces")] = 8000,
         type: Annotated[Type, doc("algorithm that learns the pieces")] = "bpe",
         joint: Annotated[bool, doc("one vocabulary for both sides, which tied embeddings need")] = True,
         cache_dir: Path | None = None,

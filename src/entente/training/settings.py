@@ -9,13 +9,14 @@ from annotated_types import Ge, Interval, doc
 
 from entente.checkpoint import RUNTIME
 from entente.config.schema import defaults, problems
-from entente.data.corpora import CORPORA, AtLeastOne, Seed
+from entente.data.corpora import CORPORA, AtLeastOne
 from entente.data.module import TranslationData
 from entente.data.tokenizer import Vocabulary
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.files import Folder
 from entente.models import MODELS
+from entente.models.initialise import Seed
 from entente.process import Threads
 from entente.training.optimiser import Optim
 from entente.training.run_directory import CheckpointSettings
