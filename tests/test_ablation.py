@@ -479,13 +479,14 @@ def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, ablate: 
 def test_an_ablation_takes_precedence_over_the_settings_of_its_suite(project: Path, base: list[str], ablate: Ablate) -> None:
     """A suite lets its ablations override its settings, but a single run is refused if its settings contradict its ablation."""
     short = ["trainer.max_steps=1", "trainer.validate_every=1"]
-    assert ablate("suite=[baseline,one_head]", "name=heads", "model.n_heads=2", "seeds=[1,1]", *short).code == 0
+    assert ablate("suite=[baseline,one_head]", 'name="two, six"', "model.n_heads=2", "seeds=[1,1]", *short).code == 0
     configs = {
-        v: yaml.safe_load((project / "outputs/heads" / f"{v}-seed1/config.yaml").read_text()) for v in ("baseline", "one_head")
+        v: yaml.safe_load((project / "outputs/two, six" / f"{v}-seed1/config.yaml").read_text())
+        for v in ("baseline", "one_head")
     }
     assert {variant: config["model"]["n_heads"] for variant, config in configs.items()} == {"baseline": 2, "one_head": 1}
-    assert "experiment=ablation_baseline" in yaml.safe_load((project / "outputs/heads/suite.yaml").read_text())["overrides"]
-    assert yaml.safe_load((project / "outputs/heads/suite.yaml").read_text())["seeds"] == [1]
+    assert "experiment=ablation_baseline" in yaml.safe_load((project / "outputs/two, six/suite.yaml").read_text())["overrides"]
+    assert yaml.safe_load((project / "outputs/two, six/suite.yaml").read_text())["seeds"] == [1]
     done = run(shlex.join(["train", *base, "ablation=one_head", "model.n_heads=2"]), project)
     assert (done.code, done.err) == (
         2,

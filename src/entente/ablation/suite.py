@@ -39,7 +39,7 @@ from entente.ablation.comparison import Compare
 from entente.ablation.page import report
 from entente.ablation.runs import Settings, Status, read
 from entente.config import schema
-from entente.config.command_line import key_of, quote_value
+from entente.config.command_line import key_of, quote
 from entente.console.endings import STOPPING, Stopped
 from entente.console.log import Task, clock
 from entente.errors import InputError, Interrupted
@@ -186,7 +186,7 @@ def plan_jobs(root: Path, folder: str, variants: Sequence[str], seeds: Sequence[
     jobs = []
     for seed, variant in product(seeds, variants):
         directory = root / f"{variant}-seed{seed}"
-        own = [f"seed={seed}", quote_value(f"name={folder}/{directory.name}")]
+        own = [f"seed={seed}", f"name={quote(f'{folder}/{directory.name}')}"]
         jobs.append(Job(directory, [*shared[variant], *own], code_digest(variant), budgets[variant]))
         if directory.exists() and not (directory / "config.yaml").is_file():
             found.append(f"{directory}: already exists, but is not a run's directory (it has no config.yaml); remove it")

@@ -102,9 +102,14 @@ def quote_value(argument: str) -> str:
     is_quoted = value[:1] in ("'", '"') and one is not None and not one.is_sweep_override()
     if is_quoted or (not is_text and (value[:1] in ("[", "{") or one)):
         return argument
-    # In Hydra's grammar, backslashes are doubled only before a quotation mark.
-    escaped = re.sub(r'(\\*)("|\Z)', lambda found: 2 * found[1] + found[2].replace('"', r"\""), value)
-    return f'{key}="{escaped}"'
+    return f"{key}={quote(value)}"
+
+
+def quote(text: str) -> str:
+    """Returns `text` between quotation marks, as a string of Hydra's grammar."""
+    # In this grammar, backslashes are doubled only before a quotation mark.
+    escaped = re.sub(r'(\\*)("|\Z)', lambda found: 2 * found[1] + found[2].replace('"', r"\""), text)
+    return f'"{escaped}"'
 
 
 def key_of(override: str) -> str:
