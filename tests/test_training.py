@@ -252,7 +252,7 @@ def test_overfit_memorises_one_batch(base: list[str], capsys: pytest.CaptureFixt
     ("experiment", "name", "steps"),
     [
         ("multi30k_transformer", "transformer-multi30k", 4000),
-        ("multi30k_best", "transformer-multi30k-best", 6000),
+        ("multi30k_best", "transformer-multi30k-best", 7500),
         ("multi30k_birnn", "birnn-multi30k", 3500),
     ],
 )
