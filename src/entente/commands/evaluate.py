@@ -79,7 +79,7 @@ def evaluate_checkpoint(settings: Evaluate) -> dict[str, Any]:
     run = load_run(settings.checkpoint, settings.accelerator)
     how, engine = search_and_engine(run, settings)
     corpus, splits = _own_files(settings, run) if settings.src or settings.tgt else _stored_splits(settings, run)
-    data = TranslationData(corpus, run.vocabulary, eval_max_tokens=run.config["data"]["batch"]["eval_max_tokens"])
+    data = TranslationData(corpus, run.vocabulary, **{**run.config["data"]["batch"], "both_directions": 0})
     chosen = {split: data.evaluation(split) for split in splits}
     if output:
         with writable(f"output={output}"), scratch(output):
