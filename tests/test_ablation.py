@@ -543,9 +543,9 @@ def test_a_suite_that_is_killed_twice_ends_with_the_same_table(project: Path, ba
 
 @pytest.mark.slow
 def test_a_run_whose_process_is_killed_is_continued_by_the_same_command(project: Path, base: list[str]) -> None:
-    chosen, folder = ["suite=[baseline,no_residual]", "jobs=2", "name=rows"], project / "outputs" / "rows"
+    chosen, folder = ["suite=[baseline,no_residual]", "jobs=2", 'name="two, rows"'], project / "outputs" / "two, rows"
     process = start(project, base, *chosen)
-    wait_for(lambda: bool(pids(project, "rows/no_residual-seed1")))
+    wait_for((folder / "no_residual-seed1" / "config.yaml").is_file)
     os.kill(pids(project, "rows/no_residual-seed1")[0], signal.SIGKILL)
     finish(process)
     assert states(folder) == {"baseline-seed1": "finished", "no_residual-seed1": "killed"}

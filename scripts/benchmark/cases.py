@@ -144,7 +144,7 @@ class Bench:
     def peer(self, name: str, file: str, environment: str, settings: Mapping[str, Any]) -> Contestant:
         """Returns a contestant that runs in another Python environment. It is left out if no interpreter is set for this
         environment, or if the run does not use the CPU in float32."""
-        python = self.settings.peers.get(environment)
+        python = getattr(self.settings.peers, environment)
         left_out = self.cpu_only_reason or f"no interpreter given; set benchmark.peers.{environment}=PYTHON" * (python is None)
         return Contestant(name, script(file, python or ""), {**self.common, **settings}, left_out)
 

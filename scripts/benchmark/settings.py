@@ -26,13 +26,22 @@ SHARED_SETTINGS = {  # settings that may differ from their defaults, because the
 
 
 @dataclass(frozen=True)
+class Peers:
+    """The Python interpreters that run JoeyNMT and EOLE, whose dependencies conflict with ours. transformers and ctranslate2
+    need no other environment: they are used if they can be imported."""
+
+    joeynmt: str | None = None
+    eole: str | None = None
+
+
+@dataclass(frozen=True)
 class Benchmark:
     """The settings under `benchmark`. `pairs` is the number of rounds after the warm-up. A training burst has `steps` steps; a
     decoding burst has `sentences` sentences of `length` target tokens. The cases *_trained need a checkpoint."""
 
     cases: Sequence[Case]
     birnn: Mapping[str, Any]
-    peers: Mapping[str, str | None] = field(default_factory=dict)
+    peers: Peers = field(default_factory=Peers)
     pairs: AtLeastOne = 5
     steps: AtLeastOne = 10
     sentences: AtLeastOne = 1000

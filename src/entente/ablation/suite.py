@@ -115,7 +115,7 @@ class Job:
     def start(self, threads: int) -> None:
         own = [source.path for source in HydraConfig.get().runtime.config_sources if source.provider == "command-line"]
         more = [f"--config-dir={folder}" for folder in own]  # a folder with the user's ablations
-        arguments = [f"resume={self.directory}"] if self.directory.exists() else self.overrides
+        arguments = [f"resume={quote(str(self.directory))}"] if self.directory.exists() else self.overrides
         command = [sys.executable, "-P", "-m", "entente", "train", *more, *arguments, f"trainer.threads={threads}"]
         env = {**os.environ, "OMP_NUM_THREADS": str(threads), PARENT: str(os.getpid())}
         with self.output.open("wb") as out:

@@ -256,7 +256,8 @@ class CommandLine:
             sys.exit(2 if ended.code == 1 and not ours else ended.code)  # Hydra exits with 1 after reporting a bad flag
         except HYDRA_ERRORS as error:
             denied = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
-            composing = isinstance(error, HydraException | OmegaConfBaseException | yaml.YAMLError)  # even in a command
+            # Some commands compose configurations too, so these errors may also come from `command`.
+            composing = isinstance(error, HydraException | OmegaConfBaseException | yaml.YAMLError)
             if not composing and (ours or denied):
                 raise  # out of memory, a failed system call, or a bug in the command
             raise InputError(*(self.problems() or [why(error)])) from error

@@ -188,6 +188,7 @@ class TrainingBatches:
         self._rank, self._processes, self.batches_per_step = rank, processes, accumulate * processes
         longest = np.maximum(src.lengths, tgt.lengths)
         self._rows = rows_within(longest, max_tokens)  # int32, like all arrays with an entry per pair, to save memory
+        # Of the first `always` pairs; after them are their copies with the sides swapped, which would count twice.
         self.dropped = self._always - int(np.searchsorted(self._rows, self._always))
         if self.dropped:
             log.warning("%d training pairs with more than %d tokens were dropped", self.dropped, max_tokens)

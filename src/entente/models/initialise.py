@@ -1,4 +1,5 @@
-"""Defines types and checks for a model's constructor arguments, and initialises its parameters."""
+"""Defines types and checks for a model's constructor arguments (some are also types of other settings), and initialises its
+parameters."""
 
 import hashlib
 from typing import Annotated, Any, get_args
