@@ -18,7 +18,7 @@ watch = @(while sleep 4 >/dev/null 2>&1 && kill -0 $$$$ 2>/dev/null; do \
 	echo "      ... $$(ls -d $(VENV)/lib/python*/site-packages/*.dist-info 2>/dev/null | wc -l) packages so far"; done) & \
 	$(1); code=$$?; kill $$!; exit $$code
 
-.PHONY: help setup setup-dev train test test-all test-lowest soak guard mutants check tensorboard clean
+.PHONY: help setup setup-dev train test test-all test-lowest soak guard check tensorboard clean
 
 help: ## Show these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -60,13 +60,10 @@ test-lowest: ## Run all tests except the slow ones with the lowest versions that
 	@$(LOWEST)/bin/python -m pytest --numprocesses 2 -m "not slow" -p no:anyio -W default --disable-warnings $(ARGS)
 
 soak: $(DEV) ## Stop and resume training at 30 random moments per model, and compare with uninterrupted runs (too slow for `test`)
-	@OMP_NUM_THREADS=1 $(BIN)/python tests/interruptions.py $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/tools/interruptions.py $(ARGS)
 
 guard: $(DEV) ## Compare training, translation and the corpus bit for bit with recorded results
-	@$(BIN)/python tests/guard.py $(ARGS)
-
-mutants: $(DEV) ## Change the source one line at a time; a test must fail each time
-	@$(BIN)/python tests/mutants.py --jobs 2 $(ARGS)
+	@$(BIN)/python tests/tools/guard.py $(ARGS)
 
 check: $(DEV) ## Run the linters: ruff and mypy
 	@$(BIN)/ruff format --check .

@@ -6,7 +6,6 @@ import gc
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from entente.models import MODELS, Seq2Seq
 from entente.models.seq2seq import pad
 
 torch.set_num_threads(1)
-sys.path.append(str(Path(__file__).parents[1] / "scripts"))  # so that tests can import the modules in scripts/
 # A background job of a shell ignores SIGINT, and so would the processes that the tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

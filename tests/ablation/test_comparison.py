@@ -32,7 +32,7 @@ from entente.evaluation import Evaluation, write_translations
 from entente.files import write_json
 from publish import publish
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SAMPLES = 200
 UNIGRAM = 5.6
 WORDS = "the a dog cat bird horse sees hears follows likes not old red small big house garden today never with of".split()

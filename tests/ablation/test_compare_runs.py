@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from rich.console import Console
+from test_comparison import write_run
 
 from entente.ablation import analysis
 from entente.ablation.analysis import analyse, by_frequency, count_words, most_different, training_words
@@ -19,7 +20,6 @@ from entente.ablation.page import page, report, terminal
 from entente.ablation.runs import Translations, read_runs
 from entente.errors import InputError
 from speedrun import draw
-from test_comparison import write_run
 
 BASE: dict[str, Any] = {
     "seed": 1,

@@ -1,6 +1,6 @@
 """Defines user mistakes and the error messages that they must cause.
 
-`python tests/bad_inputs.py [FILE]` prints a table of the mistakes and messages, and also writes it to FILE if one is given.
+`python tests/tools/bad_inputs.py [FILE]` prints a table of the mistakes and messages, and also writes it to FILE if one is given.
 Each case gets its own folder with a small corpus and a trained run, may damage or add files there, and then runs a command.
 """
 
@@ -31,7 +31,7 @@ from entente.checkpoint import ENTRY, read, write
 from entente.console import log
 from tiny import write_corpus
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "scripts"))
 BEST = "run/checkpoints/best.ckpt"
 TRAIN, VALID = "data.train.src=train.fr data.train.tgt=train.en", "data.valid.src=valid.fr data.valid.tgt=valid.en"
@@ -1183,7 +1183,7 @@ data\.batch\.max_tokens=\[\]: give {WHOLE} 1""",
 
 PAGE = """# Bad inputs and their error messages
 
-This page is written by `python tests/bad_inputs.py`, and `tests/test_bad_input.py` tests every row. Every command ends
+This page is written by `python tests/tools/bad_inputs.py`, and `tests/commands/test_bad_input.py` tests every row. Every command ends
 with exit code 2 and leaves no file behind. The commands run in a folder with a small corpus (`train.fr`, `train.en`,
 ...), a text `in.txt` and a trained run, `run`. They contain these abbreviations, in which `...` is a list of settings
 that keep training short:

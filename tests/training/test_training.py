@@ -28,7 +28,7 @@ from entente.training.settings import PARTS
 from entente.training.train import check_run, train
 from tiny import SMALL, configuration, write_corpus
 
-CONFIGS = Path(__file__).parents[1] / "configs"
+CONFIGS = Path(__file__).parents[2] / "configs"
 ABLATED = {"baseline": [], "no_warmup": ["ablation=no_warmup"]}
 LR = {"transformer": 5e-3, "birnn": 1e-2}
 

@@ -31,7 +31,7 @@ from entente.training.views import attention_figures
 from numerics import enlarge
 from tiny import SMALL, configuration, write_corpus
 
-MAKEFILE = Path(__file__).parents[1] / "Makefile"
+MAKEFILE = Path(__file__).parents[2] / "Makefile"
 IMAGES = 13  # more than the 10 images per tag that TensorBoard keeps by default
 FRENCH = ["Le garçon a vu l'été.", "Où est ma sœur aînée ?", "Il a déjà mangé."]
 ENGLISH = ["The boy saw the summer.", "Where is my elder sister?", "He has eaten already."]

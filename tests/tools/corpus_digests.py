@@ -1,7 +1,7 @@
 """Compares digests of the embedded corpus with recorded ones, because published results were measured on this corpus.
 
-python tests/corpus_digests.py            prints each difference from corpus_digests.tsv, and exits with 1 if there is one
-python tests/corpus_digests.py --record   rewrites corpus_digests.tsv
+python tests/tools/corpus_digests.py            prints each difference from corpus_digests.tsv, and exits with 1 if there is one
+python tests/tools/corpus_digests.py --record   rewrites corpus_digests.tsv
 """
 
 import argparse
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from entente.data.corpora import grammar
 
-ROOT = Path(__file__).parents[1]
-RECORD = ROOT / "tests" / "corpus_digests.tsv"
+ROOT = Path(__file__).parents[2]
+RECORD = ROOT / "tests" / "tools" / "corpus_digests.tsv"
 SEEDS = (1, 2, 3)
 
 Digests = dict[tuple[int, str], tuple[str, str]]  # (seed, split) -> SHA-256 of the text and of the alignments

@@ -1,9 +1,9 @@
 """Checks that training and translation still give the recorded results, bit for bit. `make guard` takes about 4 minutes.
 
-    python tests/guard.py                  compare with tests/guard.json; if there are differences, print them and exit with 1
-    python tests/guard.py --record         write tests/guard.json, after a change that is meant to change training
-    python tests/guard.py --checkout DIR   check the checkout in DIR, for instance of an earlier commit
-    python tests/guard.py --run DIR        use a finished run of `make train` instead of a new one
+    python tests/tools/guard.py                  compare with tests/tools/guard.json; if there are differences, print them and exit with 1
+    python tests/tools/guard.py --record         write tests/tools/guard.json, after a change that is meant to change training
+    python tests/tools/guard.py --checkout DIR   check the checkout in DIR, for instance of an earlier commit
+    python tests/tools/guard.py --run DIR        use a finished run of `make train` instead of a new one
 
 It compares the digests of the embedded corpus and its alignments, and the first 100 training losses of both models, trained
 with the settings of the ablations' baseline. It also compares the final scores of `make train`, and the translations of that
@@ -25,8 +25,8 @@ from typing import Any
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-HERE = Path(__file__).resolve().parents[1]
-RECORDED = HERE / "tests" / "guard.json"
+HERE = Path(__file__).resolve().parents[2]
+RECORDED = HERE / "tests" / "tools" / "guard.json"
 STEPS = 100  # within the warm-up, so that the learning rates do not depend on the length of the run
 SENTENCES = 200
 
@@ -46,7 +46,7 @@ class Commands:
 
     def changes_of_corpus(self) -> list[str]:
         """Returns one line for each digest of the embedded corpus that differs from the recorded one."""
-        command = [sys.executable, "-P", str(HERE / "tests" / "corpus_digests.py")]
+        command = [sys.executable, "-P", str(HERE / "tests" / "tools" / "corpus_digests.py")]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True)
         return done.stdout.splitlines() + done.stderr.splitlines() if done.returncode else []
 

@@ -13,7 +13,7 @@ from hydra import compose, initialize_config_dir
 from entente.data.corpora import CORPORA, Corpus, clean, grammar
 from entente.errors import InputError
 
-CONFIGS = Path(__file__).parents[1] / "configs"
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 Sides = dict[str, str | None]
 

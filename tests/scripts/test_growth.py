@@ -22,7 +22,7 @@ from entente.training.train import check_run
 from growth import sweeps
 from growth.sweeps import SWEEPS, Growth, check, draw, model_config, model_point, shares, slope, table, write_corpus
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def config(**changes: Any) -> dict[str, Any]:

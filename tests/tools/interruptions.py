@@ -1,8 +1,8 @@
 """Checks that a run stopped at a random moment and resumed gives exactly the results of a run that is never stopped.
 
-    python tests/interruptions.py                          stop each model 10 times with each of SIGKILL, Ctrl-C and SIGTERM
-    python tests/interruptions.py --model birnn --tries 3  stop only the BiRNN, once with each signal
-    python tests/interruptions.py --devices 2              train with two processes; SIGKILL and SIGTERM go to only one of
+    python tests/tools/interruptions.py                          stop each model 10 times with each of SIGKILL, Ctrl-C and SIGTERM
+    python tests/tools/interruptions.py --model birnn --tries 3  stop only the BiRNN, once with each signal
+    python tests/tools/interruptions.py --devices 2              train with two processes; SIGKILL and SIGTERM go to only one of
                                                            them, and Ctrl-C goes to both
 
 Each try starts training with resume=auto, sends a signal at a random moment of training or of the final evaluation, and then

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-ABLATION_FILES = {file.stem: file.read_text() for file in sorted(Path(__file__).parents[1].glob("configs/ablation/*.yaml"))}
+ABLATION_FILES = {file.stem: file.read_text() for file in sorted(Path(__file__).parents[2].glob("configs/ablation/*.yaml"))}
 
 ATTENTION = {"attention"}
 NO_FUTURE = {"causality", "chunks", "target padding"}  # broken by a decoder that sees later tokens

@@ -35,7 +35,7 @@ from entente.errors import InputError
 from entente.models import Transformer
 from entente.training.train import check_run
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TINY = """
     data.train=211 data.valid=11 data.test=13 data.tokenizer.vocab_size=400 data.batch.max_tokens=200 model.d_model=12
     model.d_ff=20 model.n_layers=1 model.n_heads=2 trainer.threads=1 trainer.accelerator=cpu benchmark.pairs=2

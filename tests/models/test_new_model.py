@@ -11,7 +11,7 @@ import pytest
 
 from tiny import write_corpus
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 BEFORE = "from entente.models.seq2seq import"
 LINE = "from entente.models.mean import Mean as Mean\n"
 
@@ -23,7 +23,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for part in ("src", "configs", "scripts"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     models = folder / "src" / "entente" / "models"
-    shutil.copy(ROOT / "tests" / "mean.py", models / "mean.py")
+    shutil.copy(ROOT / "tests" / "tools" / "mean.py", models / "mean.py")
     known = models / "__init__.py"
     before = known.read_text(encoding="utf-8")
     assert BEFORE in before

@@ -40,7 +40,7 @@ def test_the_table_has_every_file_with_each_model_that_its_command_names() -> No
 
 
 def test_the_modern_model_is_the_sum_of_its_parts() -> None:
-    modern = yaml.safe_load((Path(__file__).parents[1] / "configs" / "model" / "modern.yaml").read_text())
+    modern = yaml.safe_load((Path(__file__).parents[2] / "configs" / "model" / "modern.yaml").read_text())
     parts = [model_settings(part) for part in ("rms_norm", "swiglu", "rotary", "cosine_score", "zero_init")]
     together = {key: value for part in parts for key, value in part.items()}
     assert together == model_settings("modern") == {key: value for key, value in modern.items() if key != "defaults"}

@@ -98,7 +98,7 @@ def test_a_seed_gives_the_same_pairs_in_any_process(capsys: pytest.CaptureFixtur
         "text = repr([(n, p.fr, p.en, sorted(p.sure), sorted(p.possible), sorted(p.features)) for n, p in pairs])\n"
         "print(hashlib.sha256(text.encode()).hexdigest())\n"
     )
-    environment = dict(os.environ, PYTHONPATH=str(Path(__file__).parents[1] / "src"))
+    environment = dict(os.environ, PYTHONPATH=str(Path(__file__).parents[2] / "src"))
     digests = [
         subprocess.check_output([sys.executable, "-c", program], env=environment | {"PYTHONHASHSEED": salt}, text=True).strip()
         for salt in ("0", "1")

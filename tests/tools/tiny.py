@@ -34,7 +34,7 @@ def write_corpus(folder: Path) -> list[str]:
 
 def configuration(command: str, overrides: Sequence[str]) -> dict[str, Any]:
     """Returns the configuration of a command, such as train, with overrides."""
-    with initialize_config_dir(str(Path(__file__).parents[1] / "configs"), version_base="1.3"):
+    with initialize_config_dir(str(Path(__file__).parents[2] / "configs"), version_base="1.3"):
         return plain(compose(command, list(overrides)))[0]
 
 
