@@ -1,0 +1,167 @@
+"""The settings of the commands other than `train`, which imports no torch either (see entente.settings)."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from entente.settings import (
+    LISTS,
+    Count,
+    DataSettings,
+    Folder,
+    GrammarSettings,
+    Name,
+    OutputDir,
+    Section,
+    Seed,
+    Threads,
+    setting,
+)
+
+Kind = Literal["encoder", "decoder", "cross", "alignment"]
+Names = Annotated[tuple[Name, ...], LISTS, Field(min_length=1)]
+Texts = Annotated[tuple[str, ...], LISTS, Field(min_length=1)]
+TRUST = "allow reading the corpus files or URLs named in the checkpoint; not needed for data=grammar"
+
+
+class SearchChanges(Section):
+    beam: int | None = Field(None, ge=1, le=1000)
+    length_penalty: float | None = Field(None, ge=-10, le=10)
+    length_factor: float | None = Field(None, ge=0, le=100)
+    length_offset: int | None = Field(None, ge=1, le=100_000)
+
+
+class DecodingSettings(Section):
+    checkpoint: str = setting(..., "checkpoint file, or a run's directory, whose best checkpoint is used")
+    accelerator: str = setting("auto", "device to run on, as named by Lightning: auto, cpu, gpu, ...")
+    threads: Threads = None
+    engine: Literal["torch", "ctranslate2"] = setting(
+        "torch", "ctranslate2 is faster, but only for Transformers on a CPU; needs pip install 'entente[engines]'"
+    )
+    quantization: Literal["int8"] | None = setting(None, "type of the weights in ctranslate2; null: float32")
+    search: SearchChanges = SearchChanges()
+
+    def conflicts(self) -> Iterator[str]:
+        if self.quantization and self.engine != "ctranslate2":
+            yield f"quantization={self.quantization} needs engine=ctranslate2; add it, or leave quantization out"
+
+
+class EvaluateSettings(DecodingSettings):
+    split: str | Texts = setting(
+        "test", "split or splits of the corpus, or all; test@alone batches each sentence alone, test@mixed mixes lengths"
+    )
+    trust_data: bool = setting(False, TRUST)
+    src: str | None = setting(None, "file of source sentences to score instead of a split; needs tgt=FILE too")
+    tgt: str | None = None
+    attention: bool = setting(False, "also measure the attention, and score it as a word alignment")
+    alignments: str | None = setting(
+        None, "file of gold links between words split at spaces; 0-0 is a sure link, 1?3 a possible one"
+    )
+    occlusion: int = setting(0, "sentences on which to compare attention with leaving out words", ge=0)
+    output: str | None = setting(None, "folder for metrics.json, translations and alignments")
+
+    def conflicts(self) -> Iterator[str]:
+        yield from super().conflicts()
+        if bool(self.src) != bool(self.tgt):
+            yield "src and tgt go together: give both files, src=FILE tgt=FILE"
+        if self.alignments and not self.src:
+            yield f"alignments={self.alignments} needs src=FILE and tgt=FILE; give these too, or leave out alignments"
+        for name, value in (("alignments", self.alignments), ("occlusion", self.occlusion)):
+            if value and not self.attention:
+                yield f"{name}={value} needs attention=true; add it, or leave out {name}"
+
+
+class TranslationSearch(SearchChanges):
+    beam: int | None = setting(5, "hypotheses kept at each step; null: the run's", ge=1, le=1000)
+    length_penalty: float | None = setting(1.0, "exponent of the length penalty; null: the run's", ge=-10, le=10)
+    n_best: int = setting(1, "translations returned per sentence", ge=1, le=1000)
+
+
+class TranslateSettings(DecodingSettings):
+    search: TranslationSearch = TranslationSearch()
+    input: str | None = setting(None, "text file, plain or gzip; null: standard input, or a prompt in a terminal")
+    output: str | None = setting(None, "file for the translations; null: standard output")
+
+
+class AttentionSettings(Section):
+    checkpoint: str | Texts = setting(..., "checkpoint file, run's directory, or a list of these to draw side by side")
+    sentence: str = setting("Il n'est pas aussi grand que son père.", "sentence in the source language")
+    target: str | None = setting(None, "translation for the model to read; null: the model's own translation")
+    beam: int = setting(1, "beam size for the model's own translation", ge=1, le=1000)
+    pair: str | None = setting(None, "pair of the run's corpus, such as test/1, instead of sentence and target")
+    trust_data: bool = setting(False, TRUST)
+    kind: Kind | None = setting(None, "encoder, decoder or cross in a Transformer, alignment in a BiRNN; null: all")
+    words: bool = setting(False, "show whole words instead of pieces")
+    layer: Count | None = setting(None, "layer to enlarge, counted from 1; null: the last")
+    head: Count | None = setting(None, "head to enlarge, counted from 1; null: the mean of all heads")
+    occlusion: bool = setting(False, "also show the effect of leaving out each source word, and its correlation")
+    output: str = setting("outputs/attention", "folder, or the path of one picture (.png, .svg, .pdf)")
+    threads: Threads = None
+
+    def conflicts(self) -> Iterator[str]:
+        if self.occlusion and self.kind in ("encoder", "decoder"):
+            yield f"kind={self.kind}: occlusion=true needs attention to the source; leave kind out, or give kind=cross"
+
+
+class TraceSettings(Section):
+    checkpoint: str | None = setting(None, "checkpoint file, or a run's directory, whose best checkpoint is used")
+    sentence: str = setting("Il n'est pas aussi grand que son père.", "sentence in the source language")
+    target: str | None = setting(None, "translation for the model to read; null: the model's own greedy translation")
+    kind: Kind | None = setting(None, "kind of attention; null: attention to the source, or all kinds of the example")
+    layer: Count | None = setting(None, "layer of a Transformer, counted from 1; null: the first")
+    head: Count | None = setting(None, "head of a Transformer, counted from 1; null: the first")
+    step: Count | None = setting(None, "target step of a BiRNN, counted from 1; null: the first")
+    example: bool | Literal["transformer", "birnn"] = setting(
+        False, "trace a tiny model of width 4 on two short sentences instead of a checkpoint; true: transformer"
+    )
+    output: str | None = setting(None, "Markdown file, NAME.md, for a copy of the trace")
+    columns: Count | None = setting(8, "maximum number of columns shown for a wide tensor; null: all")
+    threads: Threads = None
+
+    def conflicts(self) -> Iterator[str]:
+        if bool(self.example) == bool(self.checkpoint):
+            yield "give checkpoint=FILE, or example=true for a tiny model of its own, but not both"
+        if self.output and not self.output.lower().endswith(".md"):
+            yield f"output={self.output}: give a name that ends in .md"
+
+
+class SuiteSettings(Section):
+    overrides: Annotated[tuple[str, ...], LISTS] = setting((), "settings of all runs, before your own")
+    variants: Names = setting(..., "files in configs/ablation; the baseline first")
+
+
+class AblateSettings(Section):
+    suite: Name | Names = setting(
+        "quick", "a name in `suites`, or a list of variants, such as [baseline,no_residual]; the first is the baseline"
+    )
+    seeds: Annotated[tuple[Seed, ...], LISTS] = setting((1,), "each variant is trained with each seed", min_length=1)
+    jobs: Count = setting(1, "number of parallel runs, each on its share of the cores")
+    name: Folder | None = setting(None, "directory of the suite, under output_dir; null: named after the suite")
+    suites: dict[Name, SuiteSettings] = setting({}, "suites by name")
+
+    def conflicts(self) -> Iterator[str]:
+        if isinstance(self.suite, str) and self.suite not in self.suites:
+            yield f"suite={self.suite}: choose one of {', '.join(self.suites)}, or a list such as suite=[baseline,no_residual]"
+
+
+class CompareSettings(Section):
+    runs: str | Texts = setting(
+        ..., "a suite's directory, or a list of finished runs, such as [RUN,RUN]; the first is the baseline"
+    )
+    output: str | None = setting(None, "folder for comparison.html, .md and .csv; null: the suite's, or a new one")
+    samples: int = setting(2000, "number of bootstrap samples", ge=1, le=100_000)
+    output_dir: OutputDir = "outputs"
+    trust_data: bool = setting(False, "for two runs, allow reading the first one's training text to count its words")
+
+
+class InspectSettings(Section):
+    data: DataSettings = GrammarSettings()
+    output: str | None = setting(None, "folder for full lists: misalignment.tsv, duplicates.tsv, leaks.tsv, odd.tsv")
+    output_dir: OutputDir = "outputs"
+
+
+class CorpusSettings(Section):
+    n: int = setting(3, "number of sentence pairs", ge=0, le=1000)
+    split: Literal["train", "valid", "test", "test_long", "test_compositional"] = setting("test", "split")
+    seed: Seed = setting(1, "seed of the corpus")
