@@ -17,7 +17,7 @@ from rich.console import Console
 
 from entente import checkpoint
 from entente.attention import draw, numbers, record
-from entente.attention.alignment import Pair, merge_pieces, with_mean
+from entente.attention.alignment import Pair, Words, merge_pieces, with_mean
 from entente.attention.trace import Labels, examples, show, trace
 from entente.commands.trained import OutputDir, TrustData
 from entente.commands.translate import standard_output
@@ -29,6 +29,7 @@ from entente.data.tokenizer import BOS, EOS
 from entente.decoding.search import Search
 from entente.errors import InputError
 from entente.files import open_atomic, open_output, path_of, writable
+from entente.models import Seq2Seq
 from entente.process import Threads, prepare_process
 
 log = logging.getLogger("entente")
@@ -103,8 +104,8 @@ def picture_attention(settings: Attention) -> None:
         raise InputError("checkpoint=[]: give at least one checkpoint")
     output = _output(settings.output)
     source, target, gold = _sentence(settings, paths[0])
-    together = settings.occlusion or len(paths) > 1
-    shown: list[tuple[str, record.AttentionMap]] = []
+    side_by_side = settings.occlusion or len(paths) > 1
+    maps: list[tuple[str, record.AttentionMap]] = []  # each map, preceded by the name of its model
     translations: list[str] = []
     for number, path in enumerate(paths, start=1):
         run = checkpoint.load(path)
@@ -114,39 +115,46 @@ def picture_attention(settings: Attention) -> None:
         translations.append(f"{name}: {vocabulary.tgt.decode(tgt)}")
         if not record.has_attention(model):
             raise InputError(f"checkpoint={path}: this model has no attention; give another checkpoint")
+        of_model = record.record(model, vocabulary, src, tgt)
         placed = gold and gold._replace(src=vocabulary.src.place(source, gold.src))
-        maps, words = record.record(model, vocabulary, src, tgt), Pair(src, tgt, placed).words(vocabulary)
+        words = Pair(src, tgt, placed).words(vocabulary)
         if settings.words or settings.occlusion or gold:  # gold links connect words, not pieces
-            maps = [merge_pieces(map, *words) for map in maps]
-        if settings.kind or _is_picture(output) or together:
-            maps = [_of_kind(settings.kind, name, maps)]
-        shown += [(name, map) for map in maps]
+            of_model = [merge_pieces(map, *words) for map in of_model]
+        if settings.kind or _is_picture(output) or side_by_side:
+            of_model = [_of_kind(settings.kind, name, of_model)]
         if settings.occlusion:
-            if not words[1].labels:
-                raise InputError("occlusion=true: the translation is empty; give target=SENTENCE")
-            [map] = maps
-            # Drop the end symbols, since occlusion leaves out only words.
-            map = map._replace(weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1])
-            with Task("leaving out each source word"):
-                change = numbers.occlusion(model, src, tgt, *words)
-            shown[-1:] = [(name, map), (f"{name}: change when left out", map._replace(weights=change[None, None]))]
-            found = numbers.by_head(numbers.correlations(with_mean(map.weights), change))
-            Console().print(*numbers.tables({"occlusion": found}, name))
-    read = [f"given, not translated: {target}"] if target else translations
-    sentences = [source, *read]
+            maps += _with_occlusion(name, model, src, tgt, of_model[0], *words)
+        else:
+            maps += [(name, map) for map in of_model]
+    sentences = [source, *([f"given, not translated: {target}"] if target else translations)]
     for sentence in sentences:
         log.info(sentence)
     title = "\n".join(sentences)
     if not _is_picture(output):
         output /= _folder_name(source, title)
     links = {(row, column): (column, row) in gold.sure for column, row in gold.possible} if gold else {}
-    for picture, figure in _figures(shown, links, title, settings, together):
+    for picture, figure in _figures(maps, links, title, settings, side_by_side):
         for file in [output] if _is_picture(output) else [output / f"{picture}{suffix}" for suffix in FOLDER_FORMATS]:
             with Task(f"drawing {file}"), writable(f"output={settings.output}"), open_atomic(file) as opened:
                 figure.savefig(opened, format=file.suffix[1:].lower())
             log.info("%s", file)
         if _is_picture(output):
             break
+
+
+def _with_occlusion(
+    name: str, model: Seq2Seq, src: list[int], tgt: list[int], map: record.AttentionMap, source: Words, target: Words
+) -> list[tuple[str, record.AttentionMap]]:
+    """Returns a map of words and the effect of leaving out each source word as another map, both without the end symbols,
+    which cannot be left out, and with their names. Prints how the two correlate."""
+    if not target.labels:
+        raise InputError("occlusion=true: the translation is empty; give target=SENTENCE")
+    map = map._replace(weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1])
+    with Task("leaving out each source word"):
+        change = numbers.occlusion(model, src, tgt, source, target)
+    correlations = numbers.by_head(numbers.correlations(with_mean(map.weights), change))
+    Console().print(*numbers.tables({"occlusion": correlations}, name))
+    return [(name, map), (f"{name}: change when left out", map._replace(weights=change[None, None]))]
 
 
 def _is_picture(output: Path) -> bool:
@@ -190,21 +198,20 @@ def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | N
 
 
 def _figures(
-    shown: Sequence[tuple[str, record.AttentionMap]], links: draw.Marks, title: str, settings: Attention, together: bool
+    maps: Sequence[tuple[str, record.AttentionMap]], links: draw.Marks, title: str, settings: Attention, side_by_side: bool
 ) -> Iterator[tuple[str, Figure]]:
-    """Yields the name and figure of each picture. shown: each map, preceded by the name of its model. together: whether to draw
-    the maps side by side in one picture. Otherwise, each map is drawn in a picture of all layers and heads, if there are
-    several, and in a large picture of the chosen layer and head."""
+    """Yields the name and figure of each picture: all maps side by side in one picture, or for each map a picture of all layers
+    and heads, if there are several, and a large picture of the chosen layer and head."""
     layer, head = settings.layer, settings.head
     for name, number, axis in (("layer", layer, 0), ("head", head, 1)):
-        most = min((map.weights.shape[axis] for _, map in shown if map.weights.shape[axis] > 1), default=1)
-        if number and number > most:
-            raise InputError(f"{name}={number}: choose from 1 to {most}")
+        last = min((map.weights.shape[axis] for _, map in maps if map.weights.shape[axis] > 1), default=1)
+        if number and number > last:
+            raise InputError(f"{name}={number}: choose from 1 to {last}")
     i, j = layer - 1 if layer else -1, head - 1 if head else None
-    if together:
-        yield "occlusion" if settings.occlusion else "side-by-side", draw.draw_pair(dict(shown), title, i, j, links)
+    if side_by_side:
+        yield "occlusion" if settings.occlusion else "side-by-side", draw.draw_pair(dict(maps), title, i, j, links)
         return
-    for name, map in shown:
+    for name, map in maps:
         picture, several = record.NAME_OF_KIND[map.kind], map.weights.shape[:2].numel() > 1
         if several and not (_is_picture(path_of(settings.output)) and (layer or head)):
             yield picture, draw.draw(map, title)
@@ -215,12 +222,13 @@ def _of_kind(kind: Kind | None, name: str, maps: Sequence[record.AttentionMap]) 
     """Returns the map of a kind, or of attention to the source if `kind` is None. Raises InputError if the model has no such
     map. name: the model's name, for the error message."""
     kinds = (record.KIND_NAMES[kind],) if kind else record.TO_SOURCE
-    if found := [map for map in maps if map.kind in kinds]:
-        return found[0]
-    there = ", ".join(record.NAME_OF_KIND[map.kind] for map in maps)
+    for map in maps:
+        if map.kind in kinds:
+            return map
+    names = ", ".join(record.NAME_OF_KIND[map.kind] for map in maps)
     if kind:
-        raise InputError(f"kind={kind}: this model has {there}; choose one of these")
-    raise InputError(f"{name}: this model has no attention to the source, only {there}; choose one of these with kind=KIND")
+        raise InputError(f"kind={kind}: this model has {names}; choose one of these")
+    raise InputError(f"{name}: this model has no attention to the source, only {names}; choose one of these with kind=KIND")
 
 
 def trace_attention(settings: Trace) -> None:

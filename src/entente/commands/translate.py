@@ -49,7 +49,7 @@ def translate_text(settings: Translate) -> None:
     how, other = search_and_engine(run, settings)
     if settings.accelerator != "cpu" and (device := torch.accelerator.current_accelerator(check_available=True)):
         run.model.to(device)
-    engine: Engine = other or partial(translate, run.model, run.vocabulary, how=how)
+    engine: Engine = other or partial(translate, run.model, run.vocabulary, settings=how)
     if not settings.input and not settings.output and sys.stdin and sys.stdin.isatty():
         _prompt(run, how, engine)
         return

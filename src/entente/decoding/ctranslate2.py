@@ -7,6 +7,7 @@ filled with our weights, writes the model files.
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,9 @@ ANY_VALUE |= {"tied", "positions", "activation", "zero_init"}
 
 
 def import_ctranslate2() -> Any:
-    """Imports and returns ctranslate2, an optional dependency. Raises InputError if it cannot be imported."""
+    """Returns the module ctranslate2, an optional dependency. Raises InputError if it cannot be imported."""
     try:
-        import ctranslate2
-
-        return ctranslate2
+        return import_module("ctranslate2")
     except ImportError as error:
         advice = "run pip install 'entente[engines]', or use engine=torch"
         raise InputError(f"engine=ctranslate2: the package ctranslate2 cannot be loaded ({error}); {advice}") from error
@@ -56,10 +55,10 @@ def refuse_other_models(config: Mapping[str, Any]) -> None:
         "d_k": [None, complete["d_model"] // complete["n_heads"]],
     }
     names = config if config["name"] == "transformer" else ["name"]
-    wrong = [name for name in names if name not in ANY_VALUE and comparable(config[name]) not in allowed.get(name, [])]
-    if wrong:
-        what = ", ".join(f"model.{name}={to_text(config[name])}" for name in wrong)
-        raise InputError(f"engine=ctranslate2: {what}: CTranslate2 does not support this model; use engine=torch")
+    unsupported = [name for name in names if name not in ANY_VALUE and comparable(config[name]) not in allowed.get(name, [])]
+    if unsupported:
+        values = ", ".join(f"model.{name}={to_text(config[name])}" for name in unsupported)
+        raise InputError(f"engine=ctranslate2: {values}: CTranslate2 does not support this model; use engine=torch")
 
 
 def write_ctranslate2(run: checkpoint.Run, folder: Path, quantization: str | None = None, positions: int = 4096) -> None:
@@ -147,45 +146,40 @@ class CTranslate2:
     Greedy search in float32 gives the same translations as `translate`, unless two tokens are equally likely within float32
     accuracy. int8 rounds weights and activations, which changes some translations.
 
-    Beam search of width K extends hypotheses as `search` does, but stops later: at least 2 K hypotheses must have ended, and
-    the most likely candidate of some step must be among them. CTranslate2 does not support our length penalty, so it keeps the
-    2 K most likely hypotheses, and this class then ranks them as `search` does. Their best translations may therefore differ.
-    CTranslate2 may find a better hypothesis, which ends after `search` has stopped. It may miss the one that `search` returns,
-    which may end even later, or be less likely than 2 K others, including repetitions cut at the length limit. With n_best > 1,
-    lower ranks differ more often.
+    Beam search of width K stops later than `search`, once 2 K hypotheses have ended. CTranslate2 does not support our length
+    penalty, so it returns the 2 K most likely hypotheses, which this class ranks as `search` does. The best may therefore be
+    another than that of `search`, and lower ranks differ more often.
 
     Raises InputError if CTranslate2 does not support the model or the beam, or is not installed."""
 
-    def __init__(self, run: checkpoint.Run, how: Search, quantization: str | None = None) -> None:
-        most = len(run.vocabulary.tgt) // 2
-        if how.beam > most:
-            raise InputError(
-                f"search.beam={how.beam}: engine=ctranslate2 takes at most {most}, half the vocabulary; use engine=torch"
-            )
-        self._how, self._vocabulary = how, run.vocabulary
+    def __init__(self, run: checkpoint.Run, settings: Search, quantization: str | None = None) -> None:
+        if settings.beam > (widest := len(run.vocabulary.tgt) // 2):
+            limit = f"engine=ctranslate2 takes at most {widest}, half the vocabulary"
+            raise InputError(f"search.beam={settings.beam}: {limit}; use engine=torch")
+        self._settings, self._vocabulary = settings, run.vocabulary
         self._pieces = _pieces(run.vocabulary.src)
         self._ids = {piece: i for i, piece in enumerate(_pieces(run.vocabulary.tgt))}
         longest = torch.tensor(MAX_PIECES + 1)  # including the end symbol
         with tempfile.TemporaryDirectory() as folder:
-            write_ctranslate2(run, Path(folder), quantization, positions=int(max(longest, how.limits(longest))))
+            write_ctranslate2(run, Path(folder), quantization, positions=int(max(longest, settings.limits(longest))))
             package = import_ctranslate2()
             self._translator = package.Translator(folder, inter_threads=torch.get_num_threads(), intra_threads=1)
         self.name = f"ctranslate2 {package.__version__}, {self._translator.compute_type}"  # compute_type depends on the CPU
 
     def __call__(self, sentences: list[str]) -> list[list[Hypothesis]]:
         """Returns the n best hypotheses of each sentence, in input order. An empty sentence has one empty translation."""
-        alike: dict[int, dict[int, list[str]]] = defaultdict(dict)  # grouped by length, because each call has one length limit
+        by_length: dict[int, dict[int, list[str]]] = defaultdict(dict)  # since each call has one length limit
         for i, ids in zip(*encode_nonempty(sentences, self._vocabulary), strict=True):
-            alike[len(ids)][i] = [self._pieces[j] for j in ids]
+            by_length[len(ids)][i] = [self._pieces[j] for j in ids]
         waiting: dict[int, Any] = {}
-        for length, group in sorted(alike.items(), reverse=True):  # longest first, because they take the most time
+        for length, group in sorted(by_length.items(), reverse=True):  # longest first, because they take the most time
             results = self._translator.translate_batch(
                 [*group.values()],
-                beam_size=self._how.beam,
-                num_hypotheses=1 if self._how.beam == 1 else 2 * self._how.beam,
+                beam_size=self._settings.beam,
+                num_hypotheses=1 if self._settings.beam == 1 else 2 * self._settings.beam,
                 patience=2,
                 length_penalty=0,  # scores are plain log-probabilities
-                max_decoding_length=int(self._how.limits(torch.tensor(length))),
+                max_decoding_length=int(self._settings.limits(torch.tensor(length))),
                 min_decoding_length=0,
                 max_input_length=0,  # do not truncate sources
                 max_batch_size=max(TOKENS_PER_BATCH, length),
@@ -202,5 +196,5 @@ class CTranslate2:
         for pieces, score in zip(result.hypotheses, result.scores, strict=True):
             tokens = [self._ids[piece] for piece in pieces]
             ended = tokens[-1] == EOS
-            hypotheses.append(Hypothesis(tokens[:-1] if ended else tokens, score / self._how.penalty(len(tokens)), ended))
-        return sorted(hypotheses, key=rank)[: self._how.n_best]
+            hypotheses.append(Hypothesis(tokens[:-1] if ended else tokens, score / self._settings.penalty(len(tokens)), ended))
+        return sorted(hypotheses, key=rank)[: self._settings.n_best]
