@@ -22,6 +22,7 @@ from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models.attention import AttentionWeights
 from entente.models.seq2seq import Seq2Seq, evaluating, pad
+from entente.settings import SearchSettings
 
 ENCODER, DECODER, CROSS, ALIGNMENT = "encoder self-attention", "decoder masked self-attention", "cross-attention", "alignment"
 TO_SOURCE = (CROSS, ALIGNMENT)
