@@ -1,11 +1,6 @@
 """Trains, inspects and ablates French-English translation models. `entente.load("outputs/RUN")` loads a trained model."""
 
-import os
 from typing import TYPE_CHECKING, Any
-
-# Request 2 MB huge pages for torch's large tensors, so that memory accesses cause fewer TLB misses. The Linux kernel grants
-# them if transparent huge pages are set to "madvise" or "always". torch reads this variable once, when it is imported.
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 if TYPE_CHECKING:
     from entente.trained import TrainedModel, load

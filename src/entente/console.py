@@ -116,7 +116,7 @@ def hide_log() -> None:
 
 
 class Task:
-    """Work in progress, shown while its `with` block runs. label: the task's name, or a function that returns its whole line."""
+    """Work in progress, shown while its `with` block runs. label: its name, or a function that returns its whole line."""
 
     def __init__(self, label: str | Callable[[], str]) -> None:
         self.label, self.progress, self.began = label, "", 0.0
@@ -203,6 +203,13 @@ def lines_of(error: BaseException) -> tuple[int, list[str]] | None:
     return None
 
 
+def print_error(code: int, lines: Iterable[str]) -> int:
+    """Prints lines on standard error, and returns the exit code."""
+    for line in lines:
+        print(escape.line(" ".join(line.split())), file=sys.stderr)
+    return code
+
+
 @contextmanager
 def exit_codes() -> Iterator[None]:
     """Prints an error meant for the user on standard error, one line per problem, and exits with the matching code."""
@@ -212,7 +219,4 @@ def exit_codes() -> Iterator[None]:
     except BaseException as error:
         if (ending := lines_of(error)) is None:
             raise
-        code, lines = ending
-        for line in lines:
-            print(escape.line(" ".join(line.split())), file=sys.stderr)
-        sys.exit(code)
+        sys.exit(print_error(*ending))

@@ -18,7 +18,7 @@ class Diverged(Exception):
 
 class Interrupted(BaseException):
     """Raised when a signal ends a command that has saved its progress. Its one-line message says how to continue. The exit
-    code is 75 (EX_TEMPFAIL in sysexits.h), which tells a scheduler to try again. It is no Exception, so libraries let it pass."""
+    code is 75 (EX_TEMPFAIL in sysexits.h), which tells a scheduler to try again. It is no Exception: libraries let it pass."""
 
 
 def reason(error: BaseException) -> str:

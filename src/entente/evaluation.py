@@ -19,14 +19,15 @@ from rich.table import Column, Table
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from entente import distributed
-from entente.console.log import show_share
+from entente.console import show_share
 from entente.data.batches import Batch, EvaluationSplit, to_device
 from entente.data.tokenizer import BOS, EOS, Vocabulary
-from entente.decoding.search import Search, search
+from entente.decoding.search import search
 from entente.decoding.translate import parallel_map
 from entente.errors import Diverged
 from entente.files import file_in, write_text
 from entente.models.seq2seq import Loss, Seq2Seq
+from entente.settings import SearchSettings
 
 # A batch's total NLL in nats, number of target tokens, and translations by row
 Result = tuple[float, int, dict[int, list[int]]]
@@ -64,11 +65,11 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], names: I
 
 def bleu_by_length(sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> list[dict[str, Any]]:
     """Returns the BLEU of each non-empty source length bucket (Bahdanau et al. 2015, figure 2)."""
-    found = []
+    buckets = []
     for words, rows in length_buckets(sources).items():
         scores = corpus_scores([hypotheses[row] for row in rows], [references[row] for row in rows], ["bleu"])
-        found.append({"words": words, "sentences": len(rows), "bleu": scores["bleu"]})
-    return found
+        buckets.append({"words": words, "sentences": len(rows), "bleu": scores["bleu"]})
+    return buckets
 
 
 def length_buckets(sources: Sequence[str]) -> dict[str, list[int]]:
@@ -87,26 +88,32 @@ def batch_loss(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> tu
     return model.loss(hidden, target, label_smoothing), len(target)
 
 
-def evaluate(model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, how: Search) -> Evaluation:
-    """Translates a split and computes the likelihood of its references. Raises Diverged if the loss is not finite. The
-    processes of a run divide the batches among themselves, and each returns what a single process would, to the last bit."""
+def evaluate(model: Seq2Seq, vocabulary: Vocabulary, split: EvaluationSplit, settings: SearchSettings) -> Evaluation:
+    """Translates a split and computes the likelihood of its references. The processes of a run divide the batches among
+    themselves, and each returns what a single process would, to the last bit. Raises Diverged, in all processes alike, if a
+    batch has a loss that is not finite or cannot be translated."""
     device, rank, processes = next(model.parameters()).device, distributed.rank(), distributed.world_size()
 
     @torch.inference_mode()  # decorates the function because the mode is set per thread, and workers are threads
-    def decode(batch: Batch) -> Result:
+    def decode(batch: Batch) -> Result | Diverged:
         batch = to_device(batch, device)
         loss, tokens = batch_loss(model, batch)
         if not loss.nll.isfinite():
-            raise Diverged(f"the loss of {split.name} is {float(loss.nll)}; give a smaller optim.lr")
-        best = [n_best[0].tokens for n_best in search(model, batch.src, how, BOS, EOS)]
+            return Diverged(f"the loss of {split.name} is {float(loss.nll)}; give a smaller optim.lr")
+        try:
+            best = [n_best[0].tokens for n_best in search(model, batch.src, settings, BOS, EOS)]
+        except Diverged as error:
+            return error
         return float(loss.nll) * tokens, tokens, dict(zip(batch.index.tolist(), best, strict=True))
 
     batches = range(rank, len(split), processes)  # those of this process
     report = partial(show_share, total=len(batches), of="the batches")
     parts = distributed.gather(parallel_map(split.batches[batches.start : batches.stop : processes], decode, model, report))
-    results = filter(None, chain.from_iterable(zip_longest(*parts)))  # in the order of the batches
-    losses, counts, found = zip(*results, strict=True)
-    decoded = {row: tokens for batch in found for row, tokens in batch.items()}
+    results: list[Any] = [*filter(None, chain.from_iterable(zip_longest(*parts)))]  # in the order of the batches
+    if errors := [result for result in results if isinstance(result, Diverged)]:
+        raise errors[0]
+    losses, counts, translations = zip(*results, strict=True)
+    decoded = {row: tokens for batch in translations for row, tokens in batch.items()}
     rows = sorted(decoded)  # every row, unless the split is limited to some batches
     sources, references = ([texts[row] for row in rows] for texts in (split.sources, split.references))
     hypotheses = [vocabulary.tgt.decode(decoded[row]) for row in rows]

@@ -1,4 +1,4 @@
-"""Prepares the process: threads, memory, and the log on standard output.
+"""Prepares the process: threads, memory, and the log.
 
 A training step allocates and frees a few hundred megabytes, in blocks of the same sizes as in the previous step. Without
 `keep_freed_memory`, glibc returns each large block to the kernel as soon as it is freed, and the kernel zeroes it again, page
@@ -7,21 +7,13 @@ by page, at the next allocation. On a CPU, this takes a third of a step's time (
 
 import ctypes
 import logging
-import os
-import signal
-import sys
-import time
 import warnings
 from contextlib import suppress
-from typing import Annotated
 
 import torch
-from annotated_types import Interval, doc
 
-from entente.console.log import start_log
+from entente.console import start_log
 
-Threads = Annotated[Annotated[int, Interval(ge=1, le=4096)] | None, doc("number of CPU threads; null: one per core")]
-PARENT = "ENTENTE_PARENT"  # environment variable of a suite's runs, with the process ID of `entente ablate`
 MALLOC = {  # parameters of mallopt, numbered as in glibc's malloc.h
     -4: 0,  # M_MMAP_MAX: never allocate a block with mmap
     -1: 2**31 - 1,  # M_TRIM_THRESHOLD: return memory only when the end of the heap has more free bytes than this
@@ -44,21 +36,6 @@ def return_freed_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def stop_with(parent: int) -> None:
-    """Waits until the parent of this process, with process ID `parent`, has ended. Then sends SIGTERM to this process."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def memory(accelerator: str = "cpu") -> int:
-    """Returns the memory, in bytes, of an accelerator as named by Lightning. For CUDA, this is the memory of the smallest GPU.
-    Otherwise it is the machine's memory, or `sys.maxsize` on Windows, which has no `os.sysconf`."""
-    if accelerator in ("auto", "gpu", "cuda") and (count := torch.cuda.device_count()):
-        return min(torch.cuda.get_device_properties(i).total_memory for i in range(count))
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else sys.maxsize
-
-
 def prepare_process(threads: int | None, log_to_stderr: bool = False) -> None:
     """Sets the number of threads (unless it is None), keeps freed memory, silences Lightning, and starts the log on standard
     output. log_to_stderr: log to standard error instead, because standard output carries the command's result."""
@@ -66,10 +43,6 @@ def prepare_process(threads: int | None, log_to_stderr: bool = False) -> None:
     if threads:
         torch.set_num_threads(threads)
     start_log(log_to_stderr)
-    silence_lightning()
-
-
-def silence_lightning() -> None:
     for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
         logging.getLogger(name).setLevel(logging.ERROR)
     # Lightning 2.6 makes a call that torch 2.13 has deprecated; users can do nothing about this warning.

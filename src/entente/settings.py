@@ -37,7 +37,9 @@ OutputDir = Annotated[str, Field(description="folder of the runs")]
 LISTS = Field(strict=False)  # a tuple that may be given as a list, as in YAML
 Sublayer = Literal["self", "cross", "ff"]
 Sublayers = Annotated[tuple[Sublayer, ...], LISTS]
+Norm = Literal["pre", "post", "rms", "none"]
 Projection = Literal["query", "key", "value"]
+Scale = Literal["d_k", "none", "n_keys"]
 SoftmaxOver = Literal["keys", "queries", "batch"]
 Grouping = Literal["alone", "mixed"]
 TIED = "use the target embedding as output projection, and as source embedding if the vocabulary is joint"
@@ -71,7 +73,7 @@ class TransformerSettings(Section):
     dropout: Probability = setting(0.1, "dropout on embeddings and sublayer outputs")
     attention_dropout: Probability = setting(0.0, "dropout on attention weights")
     residual: Sublayers = setting(("self", "cross", "ff"), "sublayers that have a residual connection")
-    norm: Literal["pre", "post", "rms", "none"] = setting("pre", "where to normalise; rms: like pre, with RMSNorm")
+    norm: Norm = setting("pre", "where to normalise; rms: like pre, with RMSNorm")
     activation: Literal["relu", "swiglu"] = setting("relu", "activation of the feed-forward network")
     zero_init: bool = setting(False, "initialise the last layer of each sublayer to zero")
     tied: bool = setting(True, TIED)
@@ -80,7 +82,7 @@ class TransformerSettings(Section):
     mask_padding: bool = setting(True, "hide source padding from attention")
     mask_future: bool = setting(True, "hide later target tokens from each token")
     score: Literal["dot", "additive", "bilinear", "cosine"] = setting("dot", "how a query is compared with a key")
-    scale: Literal["d_k", "none", "n_keys"] = setting("d_k", "divisor of scores; n_keys: the number of visible keys; none: 1")
+    scale: Scale = setting("d_k", "divisor of scores; n_keys: the number of visible keys; none: 1")
     projections: Annotated[tuple[Projection, ...], LISTS] = setting(("query", "key", "value"), "learned projections")
     d_k: Width | None = setting(None, "width of a head; null: d_model / n_heads")
     softmax: SoftmaxOver = setting("keys", "axis of the softmax; keys: the weights of each query sum to 1")

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from entente import checkpoint
 from entente.attention.record import NAME_OF_KIND, has_attention, read_sentence, record_batch
-from entente.config.schema import fill
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS
-from entente.decoding.search import Search
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models.seq2seq import evaluating
+from entente.settings import SearchSettings
+from entente.validation import validate
 
 Text = TypeVar("Text", str, list[str])
 
@@ -43,20 +43,20 @@ class Attention(NamedTuple):
     read: list[str]  # T pieces: <s>, then `target` without its </s>
 
 
-class TrainedModel(checkpoint.Run):
-    """A checkpoint's `model`, `vocabulary` and `config`, with methods that translate, score and return attention."""
+class TrainedModel(checkpoint.TrainedRun):
+    """A checkpoint's `model`, `vocabulary` and `settings`, with methods that translate, score and return attention."""
 
     def __repr__(self) -> str:
         return self.summary()
 
     def translate(self, sentences: Text, beam: int = 5, length_penalty: float = 1.0) -> Text:
         """Returns the best translation of one sentence, or of each sentence in a list. beam=1 is greedy search."""
-        given = [sentences] if isinstance(sentences, str) else sentences
-        for sentence in given:
+        if isinstance(sentences, str):
+            return self.translate([sentences], beam, length_penalty)[0]
+        for sentence in sentences:
             self.vocabulary.src.refuse_too_long(clean(sentence), repr(sentence[:30]))
-        found = translate(self.model, self.vocabulary, given, self._search(beam=beam, length_penalty=length_penalty))
-        texts = [self.vocabulary.tgt.decode(n_best[0].tokens) for n_best in found]
-        return texts[0] if isinstance(sentences, str) else texts
+        results = translate(self.model, self.vocabulary, sentences, self._search(beam=beam, length_penalty=length_penalty))
+        return [self.vocabulary.tgt.decode(n_best[0].tokens) for n_best in results]
 
     def attention(self, source: str, target: str | None = None) -> Attention:
         """Returns the attention of every layer and head for `source` and `target`, by default the greedy translation."""
@@ -77,12 +77,12 @@ class TrainedModel(checkpoint.Run):
         with evaluating(self.model):
             hidden = self.model(torch.tensor([src], device=device), read[None])[0]  # (T, D)
             log_probabilities = self.model.output(hidden).float().log_softmax(-1)  # (T, V)
-        found = log_probabilities.gather(1, produced[:, None]).squeeze(1)
-        return Score(self.vocabulary.tgt.pieces(produced.tolist()), found.cpu())
+        of_pieces = log_probabilities.gather(1, produced[:, None]).squeeze(1)
+        return Score(self.vocabulary.tgt.pieces(produced.tolist()), of_pieces.cpu())
 
-    def _search(self, **chosen: float) -> Search:
-        """Returns the run's search settings, overridden by `chosen`, with one hypothesis per sentence."""
-        return fill(Search, "search", {**self.config.get("search", {}), **chosen, "n_best": 1})
+    def _search(self, **changes: float) -> SearchSettings:
+        """Returns the run's search settings with changes, and with one hypothesis per sentence."""
+        return validate(SearchSettings, {**self.settings.search.model_dump(), **changes, "n_best": 1})
 
     def _ids(self, source: str, target: str | None) -> tuple[list[int], list[int]]:
         """Returns the source ids with EOS, and the target ids without BOS and EOS, by default of the greedy translation."""
@@ -94,6 +94,6 @@ class TrainedModel(checkpoint.Run):
 def load(run: str | Path, device: str | torch.device | None = None) -> TrainedModel:
     """Loads the best checkpoint in a run's directory, or the given checkpoint file. device: None means CUDA if available, else
     the CPU. Raises InputError, with a one-line message, if the file is missing, damaged or not written by Entente."""
-    found = checkpoint.load(str(run))
-    found.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    return TrainedModel(**vars(found))
+    loaded = checkpoint.load(str(run))
+    loaded.model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return TrainedModel(**vars(loaded))

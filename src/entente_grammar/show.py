@@ -1,24 +1,12 @@
 """Prints sentences of the corpus with their gold alignments."""
 
 import random
-from dataclasses import dataclass
-from typing import Annotated, Literal
 
-from annotated_types import Ge, Interval, doc
 from rich.console import Console
 from rich.text import Text
 
 from entente_grammar.corpus import ceiling, splits
 from entente_grammar.pairs import Pair
-
-
-@dataclass(frozen=True)
-class Show:
-    """The settings of `entente corpus`."""
-
-    n: Annotated[int, Interval(ge=0, le=1000), doc("number of sentences")] = 5
-    split: Literal["train", "valid", "test", "test_long", "test_compositional"] = "test"
-    seed: Annotated[int, Ge(0), doc("seed of the random choice of sentences")] = 1
 
 
 def alignment_matrix(pair: Pair) -> Text:
@@ -41,17 +29,17 @@ def alignment_matrix(pair: Pair) -> Text:
     return text
 
 
-def show(settings: Show) -> None:
-    """Prints random pairs of a split, and the BLEU of the best deterministic translator into French."""
-    pairs = splits()[settings.split]
+def show(n: int, split: str, seed: int) -> None:
+    """Prints n random pairs of a split, chosen by `seed`, and the BLEU of the best deterministic translator into French."""
+    pairs = splits()[split]
     console = Console()
-    for pair in random.Random(settings.seed).sample(pairs, settings.n):
+    for pair in random.Random(seed).sample(pairs, n):
         console.print(f"\n{pair.text('fr')}\n{pair.text('en')}\n", style="bold", highlight=False)
         console.print(alignment_matrix(pair))
     console.print("\n● a sure link, ○ a possible one (Och and Ney 2003)", highlight=False)
     sample = pairs[:1000]
     console.print(
         f"\nMany English sentences have several French translations: the best deterministic translator reaches BLEU "
-        f"{ceiling(sample):.1f} on the first {len(sample):,} pairs of {settings.split}.",
+        f"{ceiling(sample):.1f} on the first {len(sample):,} pairs of {split}.",
         highlight=False,
     )

@@ -43,7 +43,7 @@ from entente.attention.record import ALIGNMENT, CROSS, DECODER, ENCODER, Attenti
 from entente.data.alignments import Gold, pharaoh, read_pharaoh
 from entente.data.corpora import Corpus, grammar
 from entente.data.module import TranslationData
-from entente.data.tokenizer import BOS, PAD, Tokenizer, Vocabulary
+from entente.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabulary
 from entente.decoding.search import Search
 from entente.decoding.translate import translate
 from entente.errors import InputError
@@ -99,21 +99,16 @@ def test_pieces_cover_the_text_in_order(text: str, vocabulary: Vocabulary) -> No
     assert "".join(words.labels) == "".join(text.split()) or not text.strip()
 
 
-def test_special_pieces_inside_have_no_letters(vocabulary: Vocabulary) -> None:
-    ids = vocabulary.tgt.encode(ENGLISH[1])
-    text, places = vocabulary.tgt.spans([ids[0], 2, *ids[1:], 1])
-    assert text == ENGLISH[1] and places[1] == (places[0][1],) * 2 and places[-1] == (len(text), len(text))
-
-
-def test_a_piece_over_two_words_is_shared_by_its_letters(vocabulary: Vocabulary) -> None:
+def test_a_piece_over_two_words_is_shared_by_its_letters_and_a_special_piece_has_none(vocabulary: Vocabulary) -> None:
     ids = vocabulary.tgt.encode("He is hungry.")
-    _, places = vocabulary.tgt.spans(ids)
+    text, places = vocabulary.tgt.spans(ids)
     begin, end = max(places, key=lambda place: place[1] - place[0])
     assert end - begin >= 2
-    cut = begin + 1
-    words = words_of(vocabulary.tgt, ids, [(0, cut), (cut, 13)])
+    words = words_of(vocabulary.tgt, ids, [(0, begin + 1), (begin + 1, 13)])
     row = words.shares[places.index((begin, end))]
     assert row.tolist() == pytest.approx([1 / (end - begin), (end - begin - 1) / (end - begin)])
+    special = vocabulary.tgt.spans([ids[0], BOS, *ids[1:], EOS])
+    assert special[0] == text and special[1][1] == (places[0][1],) * 2 and special[1][-1] == (len(text), len(text))
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
@@ -168,34 +163,30 @@ def test_no_choice_of_one_link_per_word_beats_the_oracle() -> None:
 
 def test_each_word_is_linked_to_the_word_with_most_attention_at_either_step() -> None:
     """The links between two source words and two target words equal those found by hand. Each side has three pieces."""
-    one = torch.tensor(
+    first = torch.tensor(
         [  # source pieces a, b1, b2, </s>
             [0.7, 0.1, 0.1, 0.1],  # reads <s>, produces x
             [0.4, 0.3, 0.3, 0.0],  # reads x, produces y1: word b (b1 and b2) has 0.6, more than a
-            [0.3, 0.0, 0.1, 0.6],  # reads y1, produces y2: the mean over y1 and y2 is 0.35 for a and for b
+            [0.2, 0.0, 0.2, 0.6],  # reads y1, produces y2: the mean over y1 and y2 is 0.3 for a and 0.4 for b
             [0.0, 0.2, 0.0, 0.8],  # reads y2, produces </s>
         ]
     )
-    one[2] += torch.tensor([-0.1, 0.0, 0.1, 0.0])  # breaks the tie: now the mean is 0.3 for a and 0.4 for b
-    source = Words(["a", "b"], torch.tensor([[1.0, 0], [0, 1], [0, 1]]))
-    target = Words(["x", "y"], torch.tensor([[1.0, 0], [0, 1], [0, 1]]))
-    other = torch.eye(4)
-    other[2] = torch.tensor([0.0, 0.0, 0.4, 0.6])
-    map = AttentionMap(CROSS, torch.stack([one, other])[None], ["x", "y1", "y2", "</s>"], ["a", "b1", "b2", "</s>"])
-    found = predicted_links(map, source, target)
-    produced, read = found
-    assert produced[0, 0].tolist() == [0, 1] and produced[0, 1].tolist() == [0, 1]
-    assert read[0, 0].tolist() == [1, -1] and read[0, 1].tolist() == [1, -1]
-    assert produced.shape == (1, 3, 2), "two heads and their mean"
+    second = torch.eye(4)
+    second[2] = torch.tensor([0.0, 0.0, 0.4, 0.6])
+    source, target = (Words([*letters], torch.tensor([[1.0, 0], [0, 1], [0, 1]])) for letters in ("ab", "xy"))
+    map = AttentionMap(CROSS, torch.stack([first, second])[None], ["x", "y1", "y2", "</s>"], ["a", "b1", "b2", "</s>"])
+    links = predicted_links(map, source, target)
+    assert links.shape == (2, 1, 3, 2), "two steps, one layer, two heads and their mean, two target words"
+    assert links[:, 0, :2].tolist() == [[[0, 1], [0, 1]], [[1, -1], [1, -1]]]
     gold = Gold([(0, 1), (1, 2)], [(0, 1), (1, 2)], frozenset({(0, 0)}), frozenset({(0, 0), (1, 1)}))
     turned = predicted_links(map._replace(weights=map.weights.flip(-1)), source, target)
-    alignments = Alignments([turned, found], [gold, gold])
+    alignments = Alignments([turned, links], [gold, gold])
     assert alignments.links(Head(0, 1, "read")) == [[(1, 0), (0, 1)], [(1, 0)]]
     assert alignments.agreement(Head(0, 0, "produced")).recall == 0.5
-    assert {h.head for h in alignments.heads()} == {0, 1, None} and len(alignments.heads()) == 6
+    assert {head.head for head in alignments.heads()} == {0, 1, None} and len(alignments.heads()) == 6
     rates = [alignments.agreement(Head(0, head, "produced")).aer for head in (0, 1)]
     torch.testing.assert_close(alignments.error_rates(), torch.tensor([rates]))
-    assert Alignments([turned, found]).best() == Head(0, None, "produced")
+    assert Alignments([turned, links]).best() == Head(0, None, "produced")
     assert Alignments().best() == Head(0, 0, "produced") and Alignments().links(Head(0, 0, "produced")) == []
 
 
@@ -212,25 +203,9 @@ def test_the_links_of_a_mean_of_heads_are_those_of_the_mean_weights() -> None:
     assert len({str(several.links(head)) for head in several.heads()}) == 4 * 6  # all heads have different links
 
 
-def test_each_sentence_is_compared_with_its_own_gold() -> None:
-    source, target = (Words(["a", "b"], torch.eye(2)) for _ in range(2))
-    straight, crossed = frozenset({(0, 0), (1, 1)}), frozenset({(0, 1), (1, 0)})
-    chosen = []
-    for links in (crossed, straight):
-        weights = torch.eye(3)[[1, 0, 2] if links == crossed else [0, 1, 2]].expand(1, 1, 3, 3)
-        chosen.append(predicted_links(AttentionMap(CROSS, weights, ["x", "y", "</s>"], ["a", "b", "</s>"]), source, target))
-    alignments = Alignments(chosen, [Gold([(0, 1)] * 2, [(0, 1)] * 2, links, links) for links in (crossed, straight)])
-    assert alignments.agreement(Head(0, 0, "produced")) == alignments.oracle() == (1, 1, 0)
-
-
 def test_the_best_head_has_the_lowest_error_rate_and_not_the_highest_recall() -> None:
-    first = [[0.6, 0.2, 0.2, 0.0], [0.1, 0.4, 0.5, 0.0], [0.1, 0.5, 0.4, 0.0], [0.0, 0.0, 0.0, 1.0]]  # 1 sure and 2 wrong links
-    second = [
-        [0.4, 0.1, 0.0, 0.5],
-        [0.1, 0.9, 0.0, 0.0],
-        [0.1, 0.0, 0.9, 0.0],
-        [0.0, 0.0, 0.0, 1.0],
-    ]  # gives only the 2 links that are possible but not sure
+    first = [[0.6, 0.2, 0.2, 0.0], [0.1, 0.4, 0.5, 0.0], [0.1, 0.5, 0.4, 0.0], [0.0, 0.0, 0.0, 1.0]]  # 1 sure, 2 wrong links
+    second = [[0.4, 0.1, 0.0, 0.5], [0.1, 0.9, 0.0, 0.0], [0.1, 0.0, 0.9, 0.0], [0.0, 0.0, 0.0, 1.0]]  # 2 links, not sure
     source, target = (Words([*letters], torch.eye(3)) for letters in ("abc", "xyz"))
     map = AttentionMap(CROSS, torch.tensor([[first, second]]), ["x", "y", "z", "</s>"], ["a", "b", "c", "</s>"])
     gold = Gold([(0, 1)] * 3, [(0, 1)] * 3, frozenset({(0, 0)}), frozenset({(0, 0), (1, 1), (2, 2)}))
@@ -351,23 +326,9 @@ def test_the_diagnosis_has_the_entropy_of_the_numbers(
         assert max(entropies.values()) < 1 + 1e-6
 
 
-def test_a_score_that_is_not_a_number_makes_the_variance_of_the_scores_nan(vocabulary: Vocabulary) -> None:
-    model = model_of("transformer", vocabulary)
-    with torch.no_grad():
-        model.decoder[1].cross_attention.query.weight[0, 0] = torch.nan  # type: ignore[index, union-attr]
-    [pair, *_] = pairs(vocabulary)
-    found = diagnose(model, torch.tensor([pair.src]), torch.tensor([[BOS, *pair.tgt]]))
-    assert math.isnan(found["score_variance/decoder 2 cross"]) and not math.isnan(found["score_variance/decoder 1 cross"])
-
-
-def test_uniform_heads_are_counted(vocabulary: Vocabulary) -> None:
-    model = model_of("transformer", vocabulary)
-    with torch.no_grad():
-        for parameter in model.decoder[1].cross_attention.query.parameters():  # type: ignore[index, union-attr]
-            parameter.zero_()
-    numbers, _ = measure(model, vocabulary, pairs(vocabulary))
-    assert numbers[CROSS].near_uniform() == pytest.approx(1 / 3)
-    assert numbers[CROSS].entropy[1].tolist() == pytest.approx([1, 1]) and (numbers[CROSS].end[1] < 0.3).all()
+def test_a_head_is_near_uniform_from_95_percent_on() -> None:
+    values = torch.tensor([[0.95, 0.949], [1.0, 0.2]])
+    assert Numbers(*[values] * 4).near_uniform() == 0.5
 
 
 def test_the_best_head_is_chosen_on_this_split_or_given_from_another(vocabulary: Vocabulary) -> None:
@@ -395,17 +356,6 @@ def test_links_are_in_the_order_of_the_pairs(vocabulary: Vocabulary) -> None:
     assert any(len(set(map(str, together.links(head)))) == len(of) for head in together.heads())
 
 
-def test_the_best_choice_may_be_a_mean_unlike_the_best_head(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Alignments, "best", lambda _, means=True: Head(0, None if means else 1, "read"))
-    found = measure_split(model_of("transformer", vocabulary), vocabulary, pairs(vocabulary, gold=True), 0, None)
-    assert (found.best.head, found.best_head.head) == (None, 1)
-
-
-def test_a_head_is_near_uniform_from_95_percent_on() -> None:
-    values = torch.tensor([[0.95, 0.949], [1.0, 0.2]])
-    assert Numbers(*[values] * 4).near_uniform() == 0.5
-
-
 def test_measured_pairs_are_the_first_of_the_split_with_an_end_and_no_start_symbol(vocabulary: Vocabulary) -> None:
     sentences = Dataset.from_dict({"src": FRENCH, "tgt": ENGLISH})
     gold = [Gold([(0, 1)], [(0, 1)], frozenset({(i, i)}), frozenset({(i, i)})) for i in range(3)]
@@ -421,8 +371,8 @@ def test_measured_pairs_are_the_first_of_the_split_with_an_end_and_no_start_symb
 def test_occlusion_is_the_change_of_a_words_probability(name: str, vocabulary: Vocabulary) -> None:
     """Occlusion equals the change in probability computed piece by piece, with each prefix decoded from the start."""
     model, pair = model_of(name, vocabulary), pairs(vocabulary)[1]
-    how = Search(length_factor=0, length_offset=6)
-    pair = pair._replace(tgt=translate(model, vocabulary, [FRENCH[1]], how)[0][0].tokens)  # a probable translation
+    settings = Search(length_factor=0, length_offset=6)
+    pair = pair._replace(tgt=translate(model, vocabulary, [FRENCH[1]], settings)[0][0].tokens)  # a probable translation
     source = words_of(vocabulary.src, pair.src[:-1])
     target = words_of(vocabulary.tgt, pair.tgt, [(i, i + 1) for i in range(len(vocabulary.tgt.decode(pair.tgt)))])
 
@@ -438,9 +388,9 @@ def test_occlusion_is_the_change_of_a_words_probability(name: str, vocabulary: V
         change = occlusion(model, pair.src, pair.tgt, source, target)
         assert change.shape == (len(target.labels), len(source.labels))
         for w in range(len(source.labels)):
-            kept = [piece for i, piece in enumerate(pair.src[:-1]) if not source.shares[i, w]]
+            rest = [piece for i, piece in enumerate(pair.src[:-1]) if not source.shares[i, w]]
             for e in range(len(target.labels)):
-                expected = abs(probability(pair.src, e) - probability([*kept, pair.src[-1]], e))
+                expected = abs(probability(pair.src, e) - probability([*rest, pair.src[-1]], e))
                 assert float(change[e, w]) == pytest.approx(expected, abs=1e-5)
     assert change.max() > 0.003, "the model ignores the source, so this tests nothing"
 
@@ -469,22 +419,7 @@ def test_correlations_of_a_layer_are_those_of_its_heads_and_of_their_mean() -> N
     assert [(row["layer"], row["head"]) for row in single] == [(1, 1), (2, 1)]
 
 
-def test_a_mean_leaves_out_sentences_without_a_value(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mean leaves out sentences whose value is NaN, and weights the others by their number of target words."""
-    of = pairs(vocabulary)
-    words = [len(word_spans(text)) for text in ENGLISH]
-
-    def mean(*values: float) -> float:
-        found = iter(values)
-        monkeypatch.setattr(numbers_module, "correlations", lambda attention, change: torch.full((1, 1, 3), next(found)))
-        [row] = mean_correlations(model_of("birnn", vocabulary), vocabulary, of)
-        return float(row["spearman"])
-
-    assert mean(1.0, math.nan, 4.0) == pytest.approx((words[0] + 4 * words[2]) / (words[0] + words[2]))
-    assert math.isnan(mean(math.nan, math.nan, math.nan))
-
-
-def test_occlusion_of_a_split_is_the_mean_over_its_words(vocabulary: Vocabulary) -> None:
+def test_occlusion_of_a_split_is_the_mean_over_its_words(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     model, of = model_of("birnn", vocabulary), pairs(vocabulary)
     [found] = measure_split(model, vocabulary, of, 2, None).report["occlusion"]
     assert found["layer"] == found["head"] == 1
@@ -497,3 +432,7 @@ def test_occlusion_of_a_split_is_the_mean_over_its_words(vocabulary: Vocabulary)
         total += float(correlations(weights, change)[1]) * len(target.labels)
         words += len(target.labels)
     assert found["spearman"] == pytest.approx(total / words, abs=1e-5)
+    monkeypatch.setattr(numbers_module, "correlations", lambda attention, change: torch.full((1, 1, 3), next(values)))
+    words, values = [len(word_spans(text)) for text in ENGLISH], iter([1.0, math.nan, 4.0])
+    [row] = mean_correlations(model, vocabulary, of)  # leaves out the sentence without a value
+    assert row["spearman"] == pytest.approx((words[0] + 4 * words[2]) / (words[0] + words[2]))

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -62,17 +62,21 @@ def test_kinds_sizes_and_labels_at_both_ends(name: str, vocabulary: Vocabulary, 
         assert map.weights.dtype == torch.float32
         assert map.rows == (source if kind == ENCODER else [*target, "</s>"])
         assert map.columns == (["<s>", *target] if kind == DECODER else source)
-    assert source[-1] == "</s>" and "".join(source[:-1]) == "▁" + FRENCH[1].replace(" ", "▁")
+    assert "".join(source) == "▁" + FRENCH[1].replace(" ", "▁") + "</s>"
     assert "".join(target) == "▁" + ENGLISH[1].replace(" ", "▁")
 
 
-def test_rows_are_distributions_and_the_future_is_exactly_zero(name: str, vocabulary: Vocabulary, ids: Any) -> None:
-    for maps in record_batch(build(name, vocabulary), vocabulary, *ids):
-        for map in maps:
+def test_rows_are_distributions_the_future_is_zero_and_a_batch_equals_its_sentences(
+    name: str, vocabulary: Vocabulary, ids: Any
+) -> None:
+    model = build(name, vocabulary)
+    for maps, src, tgt in zip(record_batch(model, vocabulary, *ids), *ids, strict=True):
+        for map, alone in zip(maps, record(model, vocabulary, src, tgt), strict=True):
             assert torch.allclose(map.weights.sum(-1), torch.ones(()), atol=1e-6)
             assert map.weights.std(-1).max() > 0.05, "uniform weights would hide mistakes"
-            if map.kind == DECODER:
-                assert (map.weights.triu(1) == 0).all() and (map.weights.tril() > 0).any()
+            assert map.kind != DECODER or (map.weights.triu(1) == 0).all()
+            assert (map.kind, map.rows, map.columns) == (alone.kind, alone.rows, alone.columns)
+            assert torch.allclose(map.weights, alone.weights, atol=1e-6)
 
 
 def test_weights_equal_those_recomputed_from_the_parameters(name: str, vocabulary: Vocabulary, ids: Any) -> None:
@@ -108,14 +112,6 @@ def test_weights_equal_those_recomputed_from_the_parameters(name: str, vocabular
     assert compared == sum(m.weights.shape[:3].numel() for m in maps.values())
 
 
-def test_a_batch_equals_its_sentences(name: str, vocabulary: Vocabulary, ids: Any) -> None:
-    model = build(name, vocabulary)
-    for together, src, tgt in zip(record_batch(model, vocabulary, *ids), *ids, strict=True):
-        for one, other in zip(together, record(model, vocabulary, src, tgt), strict=True):
-            assert (one.kind, one.rows, one.columns) == (other.kind, other.rows, other.columns)
-            assert torch.allclose(one.weights, other.weights, atol=1e-6)
-
-
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_recording_does_not_change_a_training_step(name: str, precision: str, vocabulary: Vocabulary, ids: Any) -> None:
     src = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in ids[0]], batch_first=True)
@@ -141,27 +137,10 @@ def test_recording_does_not_change_a_training_step(name: str, precision: str, vo
     gradients, state, _ = step(recorded=False)
     other_gradients, other_state, maps = step(recorded=True)
     assert len(gradients) == len(other_gradients) > 10
-    assert all(map(torch.equal, gradients, other_gradients))
-    assert torch.equal(state, other_state)
-    still = record(build(name, vocabulary).eval(), vocabulary, ids[0][0], ids[1][0])
-    for one, other in zip(maps, still, strict=True):
-        assert torch.equal(one.weights, other.weights), "not recorded in evaluation mode and full precision"
-        assert not one.weights.requires_grad
-
-
-def test_all_is_put_back_after_an_error(name: str, vocabulary: Vocabulary, ids: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = build(name, vocabulary).train()
-
-    def broken(tgt: Tensor, state: Any) -> None:
-        assert not model.training and not torch.is_grad_enabled() and hooks(model) > 0
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(model, "decode", broken)
-    with pytest.raises(ZeroDivisionError):
-        record(model, vocabulary, ids[0][0], ids[1][0])
-    assert all(module.training for module in model.modules())
-    assert hooks(model) == 0
-    assert torch.is_grad_enabled()
+    assert all(map(torch.equal, gradients, other_gradients)) and torch.equal(state, other_state)
+    for map_, exact in zip(maps, record(build(name, vocabulary).eval(), vocabulary, ids[0][0], ids[1][0]), strict=True):
+        assert torch.equal(map_.weights, exact.weights), "not recorded in evaluation mode and full precision"
+        assert not map_.weights.requires_grad
 
 
 def test_nothing_recorded_is_an_error(vocabulary: Vocabulary, ids: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,14 +153,6 @@ def test_nothing_recorded_is_an_error(vocabulary: Vocabulary, ids: Any, monkeypa
             module.weights = nn.Identity()
     monkeypatch.setattr(model, "encode", lambda src: None)
     with pytest.raises(RuntimeError, match="no attention was recorded"):
-        record(model, vocabulary, ids[0][0], ids[1][0])
-
-
-def test_labels_that_do_not_fit_are_an_error(vocabulary: Vocabulary, ids: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = build("birnn", vocabulary)
-    decode = model.decode
-    monkeypatch.setattr(model, "decode", lambda tgt, state: decode(tgt[:, 1:], state))
-    with pytest.raises(RuntimeError, match="produced x source"):
         record(model, vocabulary, ids[0][0], ids[1][0])
 
 
@@ -210,10 +181,19 @@ def fake(kind: str, layers: int, heads: int, rows: list[str], columns: list[str]
     return AttentionMap(kind, weights, rows, columns)
 
 
-def texts(figure: Any, **wanted: Any) -> list[Any]:
-    """Returns the figure's text objects that have the properties in `wanted`."""
-    found = [*figure.texts, *(text for axes in figure.axes for text in axes.texts)]
-    return [t for t in found if all(getattr(t, f"get_{key}")() == value for key, value in wanted.items())]
+def texts(figure: Any, **properties: Any) -> list[Any]:
+    """Returns the figure's text objects that have these properties."""
+    every = [*figure.texts, *(text for axes in figure.axes for text in axes.texts)]
+    return [text for text in every if all(getattr(text, f"get_{key}")() == value for key, value in properties.items())]
+
+
+def boxes_inside(figure: Any) -> list[Any]:
+    """Returns the bounding boxes of the figure's texts, after checking that none is cut off."""
+    figure.canvas.draw()
+    width, height = figure.canvas.get_width_height()
+    boxes = [text.get_window_extent(figure.canvas.get_renderer()) for text in texts(figure)]
+    assert all(box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height for box in boxes)
+    return boxes
 
 
 def panels(figure: Any) -> list[Any]:
@@ -256,17 +236,12 @@ def test_every_layer_and_head_is_drawn_under_its_labels(tmp_path: Any) -> None:
 def test_nothing_is_cut_off_and_no_labels_touch() -> None:
     pieces = [f"▁anticonstitutionnellement{i}" for i in range(23)]
     for map in (fake(ENCODER, 2, 3, pieces, pieces), fake(ALIGNMENT, 1, 1, pieces[:2], pieces[:3])):
-        figure = draw(map, "un titre large ▁MOT " * 20)
-        figure.canvas.draw()  # type: ignore[attr-defined]
-        renderer = figure.canvas.get_renderer()
-        width, height = figure.canvas.get_width_height()
-        for text in texts(figure):
-            box = text.get_window_extent(renderer)
-            assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, text.get_text()
-        for shown, side in ((texts(figure, ha="right"), "y"), (texts(figure, rotation=90), "x")):
-            boxes = [text.get_window_extent(renderer) for text in shown[: len(map.rows)]]
-            for one, other in zip(boxes, boxes[1:], strict=False):
-                assert (one.y0 >= other.y1 - 1) if side == "y" else (one.x1 <= other.x0 + 1)
+        figure: Any = draw(map, "un titre large ▁MOT " * 20)
+        boxes_inside(figure)
+        for labels, side in ((texts(figure, ha="right"), "y"), (texts(figure, rotation=90), "x")):
+            boxes = [text.get_window_extent(figure.canvas.get_renderer()) for text in labels[: len(map.rows)]]
+            for box, other in pairwise(boxes):
+                assert (box.y0 >= other.y1 - 1) if side == "y" else (box.x1 <= other.x0 + 1)
 
 
 @pytest.mark.parametrize(("layers", "heads"), [(3, 5), (2, 1)])
@@ -290,59 +265,41 @@ def test_every_head_has_its_number_and_color(layers: int, heads: int) -> None:
             )
             for (layer, head), value in np.ndenumerate(of_heads.numpy()):
                 assert written[left + head + 0.5, top + layer + 0.5] == f"{value:.2f}"
-    figure.canvas.draw()  # type: ignore[attr-defined]
-    renderer = figure.canvas.get_renderer()
-    width, height = figure.canvas.get_width_height()
-    boxes = [text.get_window_extent(renderer) for text in texts(figure)]
-    assert all(box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height for box in boxes)
-    assert not any(box.overlaps(other) for box, other in combinations(boxes, 2))
-
-
-def test_light_is_zero_and_dark_is_one() -> None:
-    figure = draw(fake(CROSS, 1, 1, ["a", "b"], ["c", "d", "e"]), "")
-    colors = panels(figure)[0].get_cmap()
-    brightness = [sum(to_rgba(colors(x))[:3]) for x in (0.0, 0.25, 0.5, 0.75, 1.0)]
-    assert brightness == sorted(brightness, reverse=True) and brightness[0] > 2.8 and brightness[-1] < 1
+    assert not any(box.overlaps(other) for box, other in combinations(boxes_inside(figure), 2))
 
 
 @pytest.mark.parametrize(
     ("piece", "label"),
     [
         ("😀", "😀"),
-        ("مرحبا", "مرحبا"),
         ("中文", "□□"),
         ("$x$", r"\$x\$"),
         ("$\\frac{$", r"\$\frac{\$"),
-        ("\\", "\\"),
         ("a\nb", "a□b"),
-        ("\t", "□"),
         ("", ""),
-        ("<0x0A>", "<0x0A>"),
         ("œÉ’«…", "œÉ’«…"),
     ],
 )
 def test_odd_pieces_are_drawn_without_a_warning(piece: str, label: str) -> None:
-    figure = draw(fake(CROSS, 2, 2, [piece, "b"], ["c", piece, piece]), f"{piece} → {piece}")
+    figure: Any = draw(fake(CROSS, 2, 2, [piece, "b"], ["c", piece, piece]), f"{piece} → {piece}")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        figure.canvas.draw()  # type: ignore[attr-defined]
-    assert [t.get_text() for t in texts(figure, ha="right")] == [label, "b"] * 2
+        figure.canvas.draw()
+    assert [text.get_text() for text in texts(figure, ha="right")] == [label, "b"] * 2
 
 
 def test_pair_shows_the_chosen_attention_of_each_model() -> None:
     rows, columns = ["▁He", "▁sleeps", "</s>"], ["▁Il", "▁dort", ".", "</s>"]
-    many, one = fake(CROSS, 3, 4, rows, columns), fake(ALIGNMENT, 1, 1, [*rows[:1], "</s>"], columns)
-    models = {"Transformer": many, "BiRNN": one}
+    many, single = fake(CROSS, 3, 4, rows, columns), fake(ALIGNMENT, 1, 1, [*rows[:1], "</s>"], columns)
+    models = {"Transformer": many, "BiRNN": single}
     figure = draw_pair(models, "Il dort.", layer=1)
-    shown = [torch.tensor(image.get_array()) for image in panels(figure)]
-    assert torch.equal(shown[0], many.weights[1].mean(0)) and torch.equal(shown[1], one.weights[0, 0])
-    assert [t.get_text() for t in texts(figure, va="baseline")] == ["Transformer, layer 2, mean of 4 heads", "BiRNN"]
-    assert [t.get_text() for t in texts(figure, ha="right")] == ["·He", "·sleeps", "</s>", "·He", "</s>"]
-    chosen = draw_pair(models, "Il dort.", layer=-1, head=3)
-    assert torch.equal(torch.tensor(panels(chosen)[0].get_array()), many.weights[2, 3])
-    assert texts(chosen, va="baseline")[0].get_text() == "Transformer, layer 3, head 4"
-    long = draw_pair({name: fake(CROSS, 1, 1, ["▁mot"] * 15, ["▁mot"] * 15) for name in "ab"}, "")
-    assert 1400 < long.canvas.get_width_height()[0] < 1800
+    images = [torch.tensor(image.get_array()) for image in panels(figure)]
+    assert torch.equal(images[0], many.weights[1].mean(0)) and torch.equal(images[1], single.weights[0, 0])
+    assert [text.get_text() for text in texts(figure, va="baseline")] == ["Transformer, layer 2, mean of 4 heads", "BiRNN"]
+    assert [text.get_text() for text in texts(figure, ha="right")] == ["·He", "·sleeps", "</s>", "·He", "</s>"]
+    figure = draw_pair(models, "Il dort.", layer=-1, head=3)
+    assert torch.equal(torch.tensor(panels(figure)[0].get_array()), many.weights[2, 3])
+    assert texts(figure, va="baseline")[0].get_text() == "Transformer, layer 3, head 4"
 
 
 def test_links_are_framed_in_their_cells() -> None:

@@ -150,8 +150,8 @@ def predicted_links(map: AttentionMap, source: Words, target: Words) -> Tensor:
     produced = with_mean(map.weights)
     rows = (produced, produced.roll(-1, dims=-2))  # a piece is read in the row after the one that produces it
     words = (merge_pieces(map._replace(weights=weights), source, target).weights[..., :-1, :] for weights in rows)
-    chosen = torch.stack([weights.argmax(-1) for weights in words])
-    return chosen.masked_fill(chosen == len(source.labels), NO_LINK)
+    links = torch.stack([weights.argmax(-1) for weights in words])
+    return links.masked_fill(links == len(source.labels), NO_LINK)
 
 
 @dataclass(frozen=True)
@@ -159,17 +159,17 @@ class Alignments:
     """The links of every head in each sentence, as returned by `predicted_links`, and the gold links if there are any. A model
     without attention to the source counts as one head without links."""
 
-    chosen: Sequence[Tensor] = ()
+    predicted: Sequence[Tensor] = ()
     gold: Sequence[Gold] = ()
 
     def heads(self) -> list[Head]:
-        shape = self.chosen[0].shape[1:3] if self.chosen else (1, 1)
+        shape = self.predicted[0].shape[1:3] if self.predicted else (1, 1)
         return [head for step in STEPS for head in heads_of(shape, step)]
 
     def links(self, head: Head) -> list[list[Link]]:
         """Returns the links of one head in each sentence."""
         place = -1 if head.head is None else head.head
-        rows = [chosen[STEPS.index(head.step), head.layer, place].tolist() for chosen in self.chosen]
+        rows = [links[STEPS.index(head.step), head.layer, place].tolist() for links in self.predicted]
         return [[(i, j) for j, i in enumerate(row) if i != NO_LINK] for row in rows]
 
     def agreement(self, head: Head) -> Agreement:
@@ -189,5 +189,5 @@ class Alignments:
         heads = self.heads()
         if self.gold:
             return min((head for head in heads if means or head.head is not None), key=lambda head: self.agreement(head).aer)
-        layer = max(0, max(head.layer for head in heads) - 1)
+        layer = max(0, heads[-1].layer - 1)
         return next(head for head in reversed(heads) if head.layer == layer and head.step == "produced")

@@ -1,4 +1,4 @@
-"""Diagnoses why a model learns or fails to learn: measures gradient norms, the effect of sublayers, and attention weights.
+"""Measures why a model learns or fails to learn: gradient norms, the effect of sublayers, and attention weights.
 
 Shapes: B batch, S source length, T target length, H heads, D model width.
 """
@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from entente.attention.record import EPSILON, capture, entropy_share, weights_of
-from entente.models import Seq2Seq
 from entente.models.attention import AttentionWeights
-from entente.models.seq2seq import Residual, padding_mask
+from entente.models.seq2seq import Residual, Seq2Seq, padding_mask
 
 
 def display_name(path: str) -> str:
@@ -46,28 +45,28 @@ def diagnose(model: Seq2Seq, src: Tensor, tgt: Tensor) -> dict[str, float]:
     """
     calls = capture(model, src, tgt, lambda path, module: isinstance(module, Residual | AttentionWeights))
     real = {True: padding_mask(src, model.pad_id), False: padding_mask(tgt, model.pad_id)}
-    found: dict[str, float] = {}
-    for path, seen in calls.items():
-        there, place = real[path.startswith("encoder")], display_name(path)
-        if isinstance(seen[0].module, Residual):
-            (x, update), after = seen[0].inputs, seen[0].output
-            found[f"update_ratio/{place}"] = _mean(update.norm(dim=-1) / x.norm(dim=-1).clamp(min=EPSILON), there)
-            found[f"update_cosine/{place}"] = _mean(F.cosine_similarity(x, update, dim=-1), there)
-            unit, n = F.normalize(after, dim=-1) * there.unsqueeze(-1), there.sum(-1)  # (B, T, D), (B)
+    values: dict[str, float] = {}
+    for path, calls_of_module in calls.items():
+        tokens, place = real[path.startswith("encoder")], display_name(path)
+        if isinstance(calls_of_module[0].module, Residual):
+            (x, update), output = calls_of_module[0].inputs, calls_of_module[0].output
+            values[f"update_ratio/{place}"] = _mean(update.norm(dim=-1) / x.norm(dim=-1).clamp(min=EPSILON), tokens)
+            values[f"update_cosine/{place}"] = _mean(F.cosine_similarity(x, update, dim=-1), tokens)
+            unit, n = F.normalize(output, dim=-1) * tokens.unsqueeze(-1), tokens.sum(-1)  # (B, T, D), (B)
             cosines = (unit.sum(1).square().sum(-1) - n) / (n * (n - 1)).clamp(min=1)  # (B), means over pairs of positions
-            found[f"position_cosine/{place}"] = _mean(cosines, n > 1)
+            values[f"position_cosine/{place}"] = _mean(cosines, n > 1)
             continue
-        weights, reached = weights_of(seen)
-        inputs = (call.inputs for call in seen)
+        weights, reached = weights_of(calls_of_module)
+        inputs = (call.inputs for call in calls_of_module)
         pairs = [(x, torch.ones_like(x, dtype=torch.bool) if mask is None else mask.expand_as(x)) for x, mask in inputs]
         scores, allowed = (torch.cat(parts, dim=-2).reshape(weights.shape) for parts in zip(*pairs, strict=True))
-        rows = there.unsqueeze(1).expand(scores.shape[:-1])
-        found[f"attention_entropy/{place}"] = _mean(entropy_share(weights, reached), rows & (reached.sum(-1) > 1))
+        rows = tokens.unsqueeze(1).expand(scores.shape[:-1])
+        values[f"attention_entropy/{place}"] = _mean(entropy_share(weights, reached), rows & (reached.sum(-1) > 1))
         choices = allowed.sum(-1)
         mean = scores.where(allowed, 0).sum(-1, keepdim=True) / choices.unsqueeze(-1)
         variance = (scores - mean).where(allowed, 0).square().sum(-1) / choices
-        found[f"score_variance/{place}"] = _mean(variance, rows & (choices > 1))  # a single key has variance 0
-    return found
+        values[f"score_variance/{place}"] = _mean(variance, rows & (choices > 1))  # a single key has variance 0
+    return values
 
 
 def _mean(values: Tensor, where: Tensor) -> float:

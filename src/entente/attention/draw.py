@@ -51,9 +51,9 @@ def draw(map: AttentionMap, title: str) -> Figure:
     # If there are few panels, cells are large; for long sentences, cells and labels shrink to limit the size of the picture.
     cell = min(max(0.2, 6 / (n_heads * n_columns)), 0.32, 6 / max(n_rows, n_columns))
     row, column = sides_of(map.kind)
-    seen = f"{map.unit} read so far" if column == "read" else f"source {map.unit}"
-    what = f"{map.kind.capitalize()}: how much each {row} {map.unit} (row) attends to each {seen} (column)"
-    return _figure({"": map}, f"{what}\n{title}", cell, min(10, 44 * cell), {})
+    attended = f"{map.unit} read so far" if column == "read" else f"source {map.unit}"
+    legend = f"{map.kind.capitalize()}: how much each {row} {map.unit} (row) attends to each {attended} (column)"
+    return _figure({"": map}, f"{legend}\n{title}", cell, min(10, 44 * cell), {})
 
 
 def draw_pair(

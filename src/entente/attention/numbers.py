@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from entente.attention import record
 from entente.attention.alignment import Alignments, Head, Pair, Words, heads_of, merge_pieces, predicted_links, with_mean
-from entente.console.log import show_progress
+from entente.console import show_progress
 from entente.data.alignments import Gold, Link
 from entente.data.batches import split_of
 from entente.data.tokenizer import BOS, EOS, SPECIAL, Vocabulary
@@ -64,9 +64,9 @@ def measure(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> tu
     order = sorted(range(len(pairs)), key=lambda i: (len(pairs[i].src), len(pairs[i].tgt)))  # by length, to reduce padding
     for start in range(0, len(order), BATCH):
         show_progress(f"sentence {start + 1:,} of {len(order):,}")
-        chosen = order[start : start + BATCH]
-        batch = record.record_batch(model, vocabulary, [pairs[i].src for i in chosen], [pairs[i].tgt for i in chosen])
-        for i, maps in zip(chosen, batch, strict=True):
+        block = order[start : start + BATCH]
+        batch = record.record_batch(model, vocabulary, [pairs[i].src for i in block], [pairs[i].tgt for i in block])
+        for i, maps in zip(block, batch, strict=True):
             for map in maps:
                 values = numbers_of(map)
                 sums[map.kind] = sums.get(map.kind, 0.0) + values.sum(-1)
@@ -85,14 +85,15 @@ def occlusion(model: Seq2Seq, src: Sequence[int], tgt: Sequence[int], source: Wo
     belongs = source.shares.argmax(-1).tolist()  # index of the word that each piece belongs to
     pieces = list(zip(src, belongs, strict=False))
     rows = [list(src), *([*(p for p, word in pieces if word != w), src[-1]] for w in range(len(source.labels)))]
-    found = []  # log-probabilities of the target pieces given each source, (N, T)
+    log_probabilities = []  # of the target pieces given each source, (N, T)
     with record.observing(model) as device:
         for i in range(0, len(rows), SOURCES):
             sources = pad(rows[i : i + SOURCES], model.pad_id).to(device)
             read = torch.tensor([[BOS, *tgt[:-1]]] * len(sources), device=device)
             logits = model.output(model(sources, read)).float()  # (N, T, V)
-            found.append(logits.log_softmax(-1)[:, range(len(tgt)), list(tgt)].cpu())
-    words = (torch.cat(found) @ (target.shares == target.shares.amax(-1, keepdim=True)).float()).exp()  # (1 + W, E)
+            log_probabilities.append(logits.log_softmax(-1)[:, range(len(tgt)), list(tgt)].cpu())
+    belong = (target.shares == target.shares.amax(-1, keepdim=True)).float()  # (T, E)
+    words = (torch.cat(log_probabilities) @ belong).exp()  # (1 + W, E)
     return (words[0] - words[1:]).abs().T
 
 
@@ -101,11 +102,11 @@ def correlations(attention: Tensor, change: Tensor) -> Tensor:
     (..., 3): `pearson`, `spearman` (of ranks), and `same_first`, how often both have their maximum at the same source word.
     A row is skipped if all its values in either tensor are equal; the means are NaN if no row is left."""
     a, c = attention.double(), change.double().expand(attention.shape)
-    centred = ([x - x.mean(-1, keepdim=True) for x in both] for both in ((a, c), (ranks(a), ranks(c))))
+    centred = ([x - x.mean(-1, keepdim=True) for x in pair] for pair in ((a, c), (ranks(a), ranks(c))))
     pearson, spearman = (F.cosine_similarity(x, y, dim=-1, eps=0) for x, y in centred)
-    found = torch.stack([pearson, spearman, (a.argmax(-1) == c.argmax(-1)).double()], dim=-1)
+    of_words = torch.stack([pearson, spearman, (a.argmax(-1) == c.argmax(-1)).double()], dim=-1)
     differ = (a.amax(-1) > a.amin(-1)) & (c.amax(-1) > c.amin(-1))
-    return found.where(differ[..., None], torch.nan).nanmean(-2)
+    return of_words.where(differ[..., None], torch.nan).nanmean(-2)
 
 
 def ranks(x: Tensor) -> Tensor:
@@ -114,15 +115,15 @@ def ranks(x: Tensor) -> Tensor:
     return ((other < x).sum(-1) + (other <= x).sum(-1) - 1) / 2.0
 
 
-def by_head(found: Tensor) -> list[dict[str, Any]]:
+def by_head(values: Tensor) -> list[dict[str, Any]]:
     """Converts correlations (L, G, 3), taken at the steps that produce a word, to one report per head for metrics.json."""
-    rows = zip(heads_of(found.shape[:2]), found.flatten(0, 1).tolist(), strict=True)
-    return [head.report() | dict(zip(CORRELATIONS, values, strict=True)) for head, values in rows]
+    rows = zip(heads_of(values.shape[:2]), values.flatten(0, 1).tolist(), strict=True)
+    return [head.report() | dict(zip(CORRELATIONS, of_head, strict=True)) for head, of_head in rows]
 
 
 def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
     """Returns the correlations of each head: means over the target words of all sentences."""
-    found: list[Tensor] = []  # each sentence's correlations, repeated for each target word, so that all words count equally
+    values: list[Tensor] = []  # each sentence's correlations, repeated for each target word, so that all words count equally
     for number, pair in enumerate(pairs, start=1):
         show_progress(f"leaving out each word of sentence {number:,} of {len(pairs):,}")
         source, target = pair.words(vocabulary)
@@ -130,8 +131,8 @@ def mean_correlations(model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pa
             maps = record.record_batch(model, vocabulary, [pair.src], [pair.tgt])[0]
             [words] = [merge_pieces(map, source, target).weights for map in maps if map.kind in record.TO_SOURCE]
             change = occlusion(model, pair.src, pair.tgt, source, target)
-            found += [correlations(with_mean(words[..., :-1, :-1]), change)] * len(target.labels)  # [:-1] drops the end symbol
-    return by_head(torch.stack(found).nanmean(0)) if found else []
+            values += [correlations(with_mean(words[..., :-1, :-1]), change)] * len(target.labels)  # [:-1] drops the end symbol
+    return by_head(torch.stack(values).nanmean(0)) if values else []
 
 
 class Measured(NamedTuple):
@@ -148,13 +149,13 @@ class Measured(NamedTuple):
 
 
 def measure_split(
-    model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair], occluded: int, chosen: Measured | None
+    model: Seq2Seq, vocabulary: Vocabulary, pairs: Sequence[Pair], occluded: int, valid: Measured | None
 ) -> Measured:
-    """Measures a split, with occlusion on its first `occluded` pairs. chosen: the measurements of the validation
-    split, whose best heads are used. If it is None, the best heads are chosen on this split."""
+    """Measures a split, with occlusion on its first `occluded` pairs. valid: the measurements of the validation split, whose
+    best heads are used. If it is None, the best heads are chosen on this split."""
     numbers, alignments = measure(model, vocabulary, pairs) if record.has_attention(model) else ({}, Alignments())
-    if chosen:
-        best, best_head, on = chosen.best, chosen.best_head, "valid"
+    if valid:
+        best, best_head, on = valid.best, valid.best_head, "valid"
     else:
         best, best_head, on = alignments.best(), alignments.best(means=False), "these sentences themselves"
     report: dict[str, Any] = {}
@@ -165,7 +166,7 @@ def measure_split(
         rows = {head: head.report() | alignments.agreement(head)._asdict() for head in alignments.heads()}
         named = {"best": rows[best] | {"chosen_on": on}, "best_head": rows[best_head]}
         report["word_alignment"] = {"oracle": alignments.oracle()._asdict(), **named, "heads": [*rows.values()]}
-    if occluded and alignments.chosen and (changes := mean_correlations(model, vocabulary, pairs[:occluded])):
+    if occluded and alignments.predicted and (changes := mean_correlations(model, vocabulary, pairs[:occluded])):
         report["occlusion"] = changes
     return Measured(report, alignments.links(best), best, best_head)
 
@@ -185,10 +186,10 @@ def tables(report: Mapping[str, Any], of: str) -> Iterator[Table]:
             for i, j in np.ndindex(np.shape(numbers["entropy"]))
         ]
         yield _table(f"{of}: attention of each head, averaged over queries", rows, f"{legend}; near-uniform heads: {uniform}")
-    if found := report.get("word_alignment"):
-        rows = [{"layer": "oracle", "head": "", "step": ""} | found["oracle"], *found["heads"]]
+    if scores := report.get("word_alignment"):
+        rows = [{"layer": "oracle", "head": "", "step": ""} | scores["oracle"], *scores["heads"]]
         legend = "oracle: best choice of one link per target word; step: weights of the step that produces or reads the word"
-        best = "best on {chosen_on}: layer {layer}, head {head}, {step}".format_map(found["best"])
+        best = "best on {chosen_on}: layer {layer}, head {head}, {step}".format_map(scores["best"])
         yield _table(f"{of}: attention to the source as word alignment", rows, f"{legend}; {best}")
     if rows := report.get("occlusion", []):
         yield _table(f"{of}: correlation of attention with the effect of leaving out a source word", rows)
@@ -209,5 +210,5 @@ def pairs_of(data: "TranslationData", split: str, n: int | None = None) -> list[
     gold: Sequence[Gold | None] = [None] * len(rows)
     if links := data.corpus.gold.get(split_of(split)):
         sources = zip(links, data.pairs(split)[: len(rows)]["src"], strict=False)
-        gold = [one._replace(src=data.vocabulary.src.place(text, one.src)) for one, text in sources]
+        gold = [of_pair._replace(src=data.vocabulary.src.place(text, of_pair.src)) for of_pair, text in sources]
     return [Pair(src[i].tolist(), tgt[i].tolist()[1:-1], gold[i]) for i in rows]

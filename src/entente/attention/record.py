@@ -18,11 +18,11 @@ from torch.overrides import TorchFunctionMode
 
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
-from entente.decoding.search import Search
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models.attention import AttentionWeights
 from entente.models.seq2seq import Seq2Seq, evaluating, pad
+from entente.settings import SearchSettings
 
 ENCODER, DECODER, CROSS, ALIGNMENT = "encoder self-attention", "decoder masked self-attention", "cross-attention", "alignment"
 TO_SOURCE = (CROSS, ALIGNMENT)
@@ -75,39 +75,37 @@ def observing(model: Seq2Seq) -> Iterator[torch.device]:
 
 
 def capture(
-    model: Seq2Seq, src: Tensor, tgt: Tensor, wanted: Callable[[str, nn.Module], bool], operations: bool = False
+    model: Seq2Seq, src: Tensor, tgt: Tensor, is_wanted: Callable[[str, nn.Module], bool], operations: bool = False
 ) -> dict[str, list[Call]]:
-    """Runs the model on src (B, S) and the decoder input tgt (B, T), and records the calls of all modules for which
-    `wanted(path, module)` is true. Returns the calls of each module in order, by path; a recurrent decoder calls its
-    attention once per step. operations: whether to record the torch functions that the modules call. Raises RuntimeError if a
-    wanted module was not called."""
+    """Runs the model on src (B, S) and the decoder input tgt (B, T). Returns the calls, in order, of each module for which
+    `is_wanted(path, module)` is true, by path; a recurrent decoder calls its attention once per step. operations: whether to
+    record the torch functions that the modules call. Raises RuntimeError if such a module was not called."""
     calls: dict[str, list[Call]] = {}
     running: list[list[Operation]] = []  # one list per captured module being called, innermost last
     with ExitStack() as stack:
         device = stack.enter_context(observing(model))
         for path, module in model.named_modules():
-            if wanted(path, module):
-                seen = calls[path] = []
+            if is_wanted(path, module):
+                calls[path] = []
 
-                def leave(module: nn.Module, inputs: Any, output: Any, seen: list[Call] = seen) -> None:
-                    seen.append(Call(module, inputs, output, running.pop()))
+                def leave(module: nn.Module, inputs: Any, output: Any, path: str = path) -> None:
+                    calls[path].append(Call(module, inputs, output, running.pop()))
 
                 stack.enter_context(module.register_forward_pre_hook(lambda module, inputs: running.append([])))
                 stack.enter_context(module.register_forward_hook(leave))
         if operations:
             stack.enter_context(_Operations(running))
         model.decode(tgt.to(device), model.encode(src.to(device)))
-    if silent := [path for path, seen in calls.items() if not seen]:
-        raise RuntimeError(f"these modules were not called: {', '.join(silent)}")
+    if silent := ", ".join(path for path in calls if not calls[path]):
+        raise RuntimeError(f"these modules were not called: {silent}")
     return calls
 
 
 class AttentionMap(NamedTuple):
-    """The weights of one kind of attention for one sentence, without padding.
+    """The weights of one kind of attention for one sentence, without padding. Rows are queries and columns are keys.
 
-    Rows are queries and columns are keys. In the decoder, each row is labelled with the piece that its step *produces*: y1 ..
-    yn, </s>. The columns of its self-attention are the pieces *read*: <s>, y1 .. yn. All other rows and columns are the pieces
-    of the source, </s> included.
+    In the decoder, each row is labelled with the piece that its step *produces*: y1 .. yn, </s>. The columns of its
+    self-attention are the pieces *read*: <s>, y1 .. yn. All other rows and columns are the pieces of the source, </s> included.
     """
 
     kind: str
@@ -125,7 +123,7 @@ def has_attention(model: nn.Module) -> bool:
 
 
 def read_sentence(
-    model: Seq2Seq, vocabulary: Vocabulary, source: str, target: str | None, search: Search
+    model: Seq2Seq, vocabulary: Vocabulary, source: str, target: str | None, settings: SearchSettings
 ) -> tuple[list[int], list[int]]:
     """Returns the source ids with EOS, and the target ids without BOS and EOS. If `target` is None, the model's own translation
     is used. Raises InputError if the source is empty, or if the source or the target is too long."""
@@ -135,7 +133,7 @@ def read_sentence(
     vocabulary.src.refuse_too_long(source, "sentence")
     [src] = vocabulary.encode_src([source])
     if target is None:
-        return src, translate(model, vocabulary, [source], search)[0][0].tokens
+        return src, translate(model, vocabulary, [source], settings)[0][0].tokens
     vocabulary.tgt.refuse_too_long(clean(target), "target")
     return src, vocabulary.tgt.encode(clean(target))
 
@@ -162,8 +160,8 @@ def record_batch(
         "read": [vocabulary.tgt.pieces([BOS, *ids]) for ids in tgt],
     }
     layers: defaultdict[str, list[tuple[Tensor, Tensor]]] = defaultdict(list)
-    for path, seen in calls.items():
-        weights, allowed = weights_of(seen)
+    for path, calls_of_module in calls.items():
+        weights, allowed = weights_of(calls_of_module)
         layers[kind_of(path)].append((weights.float().cpu(), allowed.any(1).cpu()))
     maps: list[list[AttentionMap]] = [[] for _ in src]
     for kind, stack in layers.items():
@@ -174,8 +172,8 @@ def record_batch(
         if weights.shape[-2:] != size:
             raise RuntimeError(f"{kind}: weights are {tuple(weights.shape[-2:])}, expected {row_side} x {column_side} = {size}")
         for n, (rows, columns) in enumerate(zip(labels[row_side], labels[column_side], strict=True)):
-            own = (..., slice(len(rows)), slice(len(columns)))
-            maps[n].append(AttentionMap(kind, weights[n][own].clone(), rows, columns, allowed=allowed[n][own].clone()))
+            real = (..., slice(len(rows)), slice(len(columns)))
+            maps[n].append(AttentionMap(kind, weights[n][real].clone(), rows, columns, allowed=allowed[n][real].clone()))
     return maps
 
 
@@ -184,8 +182,8 @@ def is_causal(model: Seq2Seq, src: Tensor, tgt: Tensor) -> bool:
     half = max(1, tgt.size(1) // 2)
     with observing(model) as device:
         state, tgt = model.encode(src.to(device)), tgt.to(device)
-        whole, part = model.decode(tgt, state)[0][:, :half], model.decode(tgt[:, :half], state)[0]
-    return torch.allclose(whole, part, rtol=1e-3, atol=1e-4)
+        in_full, alone = model.decode(tgt, state)[0][:, :half], model.decode(tgt[:, :half], state)[0]
+    return torch.allclose(in_full, alone, rtol=1e-3, atol=1e-4)
 
 
 def entropy_share(weights: Tensor, allowed: Tensor) -> Tensor:

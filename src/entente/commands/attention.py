@@ -1,152 +1,100 @@
-"""Shows the attention of trained checkpoints for one sentence. `entente attention` draws every kind of attention of one
-checkpoint, or one kind for several checkpoints side by side. `entente trace` prints how attention is computed, step by step."""
+"""Draw the attention of models. Each layer and head becomes a panel; several checkpoints are drawn side by side.
+
+entente attention checkpoint=outputs/RUN sentence="Il dort."
+entente attention checkpoint=outputs/RUN pair=test/1 words=true
+entente attention "checkpoint=[outputs/RUN,outputs/OTHER]" output=both.png
+"""
 
 import hashlib
 import logging
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
 
-import torch
-from annotated_types import Ge, Interval, doc
 from matplotlib.figure import Figure
 from rich.console import Console
 
 from entente import checkpoint
 from entente.attention import draw, numbers, record
-from entente.attention.alignment import Pair, merge_pieces, with_mean
-from entente.attention.trace import Labels, examples, show, trace
-from entente.commands.trained import OutputDir, TrustData
-from entente.commands.translate import standard_output
-from entente.console.log import Task
+from entente.attention.alignment import Pair, Words, merge_pieces, with_mean
+from entente.commands.settings import AttentionSettings, Kind
+from entente.commands.stored import stored_corpus
+from entente.console import Task
 from entente.data.alignments import Gold
 from entente.data.batches import split_of
 from entente.data.files import clean
-from entente.data.tokenizer import BOS, EOS
-from entente.decoding.search import Search
 from entente.errors import InputError
-from entente.files import open_atomic, open_output, path_of, writable
-from entente.process import Threads, prepare_process
+from entente.files import open_atomic, path_of, writable
+from entente.models.seq2seq import Seq2Seq
+from entente.process import prepare_process
+from entente.settings import SearchSettings
 
 log = logging.getLogger("entente")
 
 FORMATS = (".png", ".svg", ".pdf", ".jpg", ".jpeg", ".webp", ".eps", ".ps", ".tif", ".tiff")
 FOLDER_FORMATS = (".png", ".svg")  # if `output` is a folder, each picture is written in both formats
-SENTENCE = "Il n'est pas aussi grand que son père."
-Kind = Literal["encoder", "decoder", "cross", "alignment"]
 
 
-def check_occlusion_kind(occlusion: bool, kind: str | None) -> None:
-    """Raises ValueError if `occlusion` is set for self-attention: only attention to the source is compared with occlusion."""
-    if occlusion and kind in ("encoder", "decoder"):
-        raise ValueError(f"kind={kind}: occlusion=true needs attention to the source; leave kind out, or give kind=cross")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attention:
-    """The settings of `entente attention`."""
-
-    checkpoint: Annotated[str | Sequence[str], doc("checkpoint file, run's directory, or a list of these to draw side by side")]
-    sentence: Annotated[str, doc("sentence in the source language")] = SENTENCE
-    target: Annotated[str | None, doc("translation for the model to read; null: the model's own translation")] = None
-    beam: Annotated[int, Interval(ge=1, le=1000), doc("beam size for the model's own translation")] = 1
-    pair: Annotated[str | None, doc("pair of the run's corpus, such as test/1, to use instead of sentence and target")] = None
-    trust_data: TrustData = False
-    kind: Annotated[
-        Kind | None, doc("kind of attention: encoder, decoder or cross in a Transformer, alignment in a BiRNN; null: all kinds")
-    ] = None
-    words: Annotated[bool, doc("show whole words instead of pieces")] = False
-    layer: Annotated[Annotated[int, Ge(1)] | None, doc("layer to enlarge, counted from 1; null: the last")] = None
-    head: Annotated[Annotated[int, Ge(1)] | None, doc("head to enlarge, counted from 1; null: the mean of all heads")] = None
-    occlusion: Annotated[
-        bool, doc("also show the effect of leaving out each source word, and its correlation with attention")
-    ] = False
-    output: Annotated[
-        str, doc("folder with a subfolder of PNG and SVG files per sentence, or the path of one picture (.png, .svg, .pdf)")
-    ] = "outputs/attention"
-    output_dir: OutputDir = "outputs"
-    threads: Threads = None
-
-    relations = (check_occlusion_kind,)
-
-
-@dataclass(frozen=True)
-class Trace:
-    """The settings of `entente trace`."""
-
-    checkpoint: Annotated[str | None, doc("checkpoint file, or a run's directory, whose best checkpoint is used")] = None
-    sentence: Annotated[str, doc("sentence in the source language")] = SENTENCE
-    target: Annotated[str | None, doc("translation for the model to read; null: the model's own greedy translation")] = None
-    kind: Annotated[Kind | None, doc("kind of attention; null: attention to the source, or all kinds if example is set")] = None
-    layer: Annotated[Annotated[int, Ge(1)] | None, doc("layer of a Transformer, counted from 1; null: the first")] = None
-    head: Annotated[Annotated[int, Ge(1)] | None, doc("head of a Transformer, counted from 1; null: the first")] = None
-    step: Annotated[Annotated[int, Ge(1)] | None, doc("target step of a BiRNN, counted from 1; null: the first")] = None
-    example: Annotated[
-        bool | Literal["transformer", "birnn"],
-        doc("trace a tiny model of width 4 on two short sentences instead of a checkpoint; true means transformer"),
-    ] = False
-    output: Annotated[str | None, doc("Markdown file, NAME.md, for a copy of the trace")] = None
-    columns: Annotated[Annotated[int, Ge(1)] | None, doc("maximum number of columns shown for a wide tensor; null: all")] = 8
-    threads: Threads = None
-
-
-def picture_attention(settings: Attention) -> None:
+def main(settings: AttentionSettings) -> None:
     """Draws each kind of attention of one checkpoint: a picture of all layers and heads, and a large one of the chosen head or
     the mean. Draws only one kind (by default, attention to the source) if there are several checkpoints, if `kind` or
     `occlusion` is set, or if `output` names a picture."""
     prepare_process(settings.threads)
     paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
-    if not paths:
-        raise InputError("checkpoint=[]: give at least one checkpoint")
     output = _output(settings.output)
     source, target, gold = _sentence(settings, paths[0])
-    together = settings.occlusion or len(paths) > 1
-    shown: list[tuple[str, record.AttentionMap]] = []
+    side_by_side = settings.occlusion or len(paths) > 1
+    maps: list[tuple[str, record.AttentionMap]] = []  # each map, preceded by the name of its model
     translations: list[str] = []
     for number, path in enumerate(paths, start=1):
         run = checkpoint.load(path)
-        model, vocabulary, name = run.model, run.vocabulary, run.config["model"]["name"]
+        model, vocabulary, name = run.model, run.vocabulary, run.settings.model.name
         name = name if len(paths) == 1 else f"{number}. {name}"
-        src, tgt = record.read_sentence(model, vocabulary, source, target, Search(beam=settings.beam))
+        src, tgt = record.read_sentence(model, vocabulary, source, target, SearchSettings(beam=settings.beam))
         translations.append(f"{name}: {vocabulary.tgt.decode(tgt)}")
         if not record.has_attention(model):
             raise InputError(f"checkpoint={path}: this model has no attention; give another checkpoint")
+        of_model = record.record(model, vocabulary, src, tgt)
         placed = gold and gold._replace(src=vocabulary.src.place(source, gold.src))
-        maps, words = record.record(model, vocabulary, src, tgt), Pair(src, tgt, placed).words(vocabulary)
+        words = Pair(src, tgt, placed).words(vocabulary)
         if settings.words or settings.occlusion or gold:  # gold links connect words, not pieces
-            maps = [merge_pieces(map, *words) for map in maps]
-        if settings.kind or _is_picture(output) or together:
-            maps = [_of_kind(settings.kind, name, maps)]
-        shown += [(name, map) for map in maps]
+            of_model = [merge_pieces(map, *words) for map in of_model]
+        if settings.kind or _is_picture(output) or side_by_side:
+            of_model = [_of_kind(settings.kind, name, of_model)]
         if settings.occlusion:
-            if not words[1].labels:
-                raise InputError("occlusion=true: the translation is empty; give target=SENTENCE")
-            [map] = maps
-            # Drop the end symbols, since occlusion leaves out only words.
-            map = map._replace(weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1])
-            with Task("leaving out each source word"):
-                change = numbers.occlusion(model, src, tgt, *words)
-            shown[-1:] = [(name, map), (f"{name}: change when left out", map._replace(weights=change[None, None]))]
-            found = numbers.by_head(numbers.correlations(with_mean(map.weights), change))
-            Console().print(*numbers.tables({"occlusion": found}, name))
-    read = [f"given, not translated: {target}"] if target else translations
-    sentences = [source, *read]
+            maps += _with_occlusion(name, model, src, tgt, of_model[0], *words)
+        else:
+            maps += [(name, map) for map in of_model]
+    sentences = [source, *([f"given, not translated: {target}"] if target else translations)]
     for sentence in sentences:
         log.info(sentence)
     title = "\n".join(sentences)
     if not _is_picture(output):
         output /= _folder_name(source, title)
     links = {(row, column): (column, row) in gold.sure for column, row in gold.possible} if gold else {}
-    for picture, figure in _figures(shown, links, title, settings, together):
+    for picture, figure in _figures(maps, links, title, settings, side_by_side):
         for file in [output] if _is_picture(output) else [output / f"{picture}{suffix}" for suffix in FOLDER_FORMATS]:
             with Task(f"drawing {file}"), writable(f"output={settings.output}"), open_atomic(file) as opened:
                 figure.savefig(opened, format=file.suffix[1:].lower())
             log.info("%s", file)
         if _is_picture(output):
             break
+
+
+def _with_occlusion(
+    name: str, model: Seq2Seq, src: list[int], tgt: list[int], map: record.AttentionMap, source: Words, target: Words
+) -> list[tuple[str, record.AttentionMap]]:
+    """Returns a map of words and the effect of leaving out each source word as another map, both without the end symbols,
+    which cannot be left out, and with their names. Prints how the two correlate."""
+    if not target.labels:
+        raise InputError("occlusion=true: the translation is empty; give target=SENTENCE")
+    map = map._replace(weights=map.weights[..., :-1, :-1], rows=map.rows[:-1], columns=map.columns[:-1])
+    with Task("leaving out each source word"):
+        change = numbers.occlusion(model, src, tgt, source, target)
+    correlations = numbers.by_head(numbers.correlations(with_mean(map.weights), change))
+    Console().print(*numbers.tables({"occlusion": correlations}, name))
+    return [(name, map), (f"{name}: change when left out", map._replace(weights=change[None, None]))]
 
 
 def _is_picture(output: Path) -> bool:
@@ -173,15 +121,13 @@ def _folder_name(source: str, title: str) -> str:
     return "-".join([*ascii_words[:10], hashlib.sha256(title.encode()).hexdigest()[:6]])[-100:]
 
 
-def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | None]:
+def _sentence(settings: AttentionSettings, path: str) -> tuple[str, str | None, Gold | None]:
     """Returns the source sentence, its target (None if the model should translate it) and its gold links (None if it has none).
     path: the checkpoint whose corpus contains `pair`."""
     if settings.pair is None:
         return clean(settings.sentence), clean(settings.target or "") or None, None
-    from entente.commands.stored import load_run, stored_corpus  # imports Lightning, which takes 2 seconds
-
     split, _, number = settings.pair.partition("/")
-    corpus = stored_corpus(load_run(path, "cpu"), path, settings.trust_data)
+    corpus = stored_corpus(checkpoint.load(path), path, settings.trust_data)
     rows = corpus.split(split_of(split))
     if not number.isdecimal() or not 1 <= int(number) <= len(rows):
         raise InputError(f"pair={settings.pair}: give SPLIT/NUMBER, with a number from 1 to {len(rows)}")
@@ -190,21 +136,24 @@ def _sentence(settings: Attention, path: str) -> tuple[str, str | None, Gold | N
 
 
 def _figures(
-    shown: Sequence[tuple[str, record.AttentionMap]], links: draw.Marks, title: str, settings: Attention, together: bool
+    maps: Sequence[tuple[str, record.AttentionMap]],
+    links: draw.Marks,
+    title: str,
+    settings: AttentionSettings,
+    side_by_side: bool,
 ) -> Iterator[tuple[str, Figure]]:
-    """Yields the name and figure of each picture. shown: each map, preceded by the name of its model. together: whether to draw
-    the maps side by side in one picture. Otherwise, each map is drawn in a picture of all layers and heads, if there are
-    several, and in a large picture of the chosen layer and head."""
+    """Yields the name and figure of each picture: all maps side by side in one picture, or for each map a picture of all layers
+    and heads, if there are several, and a large picture of the chosen layer and head."""
     layer, head = settings.layer, settings.head
     for name, number, axis in (("layer", layer, 0), ("head", head, 1)):
-        most = min((map.weights.shape[axis] for _, map in shown if map.weights.shape[axis] > 1), default=1)
-        if number and number > most:
-            raise InputError(f"{name}={number}: choose from 1 to {most}")
+        last = min((map.weights.shape[axis] for _, map in maps if map.weights.shape[axis] > 1), default=1)
+        if number and number > last:
+            raise InputError(f"{name}={number}: choose from 1 to {last}")
     i, j = layer - 1 if layer else -1, head - 1 if head else None
-    if together:
-        yield "occlusion" if settings.occlusion else "side-by-side", draw.draw_pair(dict(shown), title, i, j, links)
+    if side_by_side:
+        yield "occlusion" if settings.occlusion else "side-by-side", draw.draw_pair(dict(maps), title, i, j, links)
         return
-    for name, map in shown:
+    for name, map in maps:
         picture, several = record.NAME_OF_KIND[map.kind], map.weights.shape[:2].numel() > 1
         if several and not (_is_picture(path_of(settings.output)) and (layer or head)):
             yield picture, draw.draw(map, title)
@@ -215,39 +164,10 @@ def _of_kind(kind: Kind | None, name: str, maps: Sequence[record.AttentionMap]) 
     """Returns the map of a kind, or of attention to the source if `kind` is None. Raises InputError if the model has no such
     map. name: the model's name, for the error message."""
     kinds = (record.KIND_NAMES[kind],) if kind else record.TO_SOURCE
-    if found := [map for map in maps if map.kind in kinds]:
-        return found[0]
-    there = ", ".join(record.NAME_OF_KIND[map.kind] for map in maps)
+    for map in maps:
+        if map.kind in kinds:
+            return map
+    names = ", ".join(record.NAME_OF_KIND[map.kind] for map in maps)
     if kind:
-        raise InputError(f"kind={kind}: this model has {there}; choose one of these")
-    raise InputError(f"{name}: this model has no attention to the source, only {there}; choose one of these with kind=KIND")
-
-
-def trace_attention(settings: Trace) -> None:
-    """Prints a trace of one attention layer of a trained model, for a sentence and its target (by default, the model's
-    translation). If `example` is set, traces the example model instead. Also writes the text to `output`, if given."""
-    prepare_process(settings.threads)
-    output = path_of(settings.output) if settings.output else None
-    if output and output.suffix.lower() != ".md":
-        raise InputError(f"output={output}: give a name that ends in .md")
-    choice = settings.layer, settings.head, settings.step, settings.columns
-    if settings.example:
-        if settings.checkpoint:
-            raise InputError(f"checkpoint={settings.checkpoint}: example traces its own model; leave out checkpoint or example")
-        text = examples("transformer" if settings.example is True else settings.example, settings.kind, *choice)
-    elif settings.checkpoint:
-        run = checkpoint.load(settings.checkpoint)
-        target = clean(settings.target or "") or None
-        src, tgt = record.read_sentence(run.model, run.vocabulary, settings.sentence, target, Search())
-        read, produced = (run.vocabulary.tgt.pieces(ids) for ids in ([BOS, *tgt], [*tgt, EOS]))
-        labels = Labels(run.vocabulary.src.pieces(src), read, produced)
-        text = trace(run.model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]), [labels], settings.kind, *choice)
-    else:
-        raise InputError("checkpoint is not set: give checkpoint=FILE, or example=true for a tiny model")
-    if output:
-        with open_output(output) as file:
-            file.write(f"{text}\n".encode())
-    with writable("standard output"):
-        show(text, Console(file=standard_output(), highlight=False))
-    if output:
-        log.info("%s", output)
+        raise InputError(f"kind={kind}: this model has {names}; choose one of these")
+    raise InputError(f"{name}: this model has no attention to the source, only {names}; choose one of these with kind=KIND")

@@ -162,6 +162,6 @@ class InspectSettings(Section):
 
 
 class CorpusSettings(Section):
-    n: int = setting(3, "number of sentence pairs", ge=0, le=1000)
+    n: int = setting(5, "number of sentences", ge=0, le=1000)
     split: Literal["train", "valid", "test", "test_long", "test_compositional"] = setting("test", "split")
-    seed: Seed = setting(1, "seed of the corpus")
+    seed: Seed = setting(1, "seed of the random choice of sentences")

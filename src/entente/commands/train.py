@@ -1,27 +1,56 @@
-"""Implements `entente train`. Before it trains an ablation, it proves that the ablation differs from the baseline."""
+"""Train and evaluate one run. Its directory, outputs/NAME, holds the configuration, TensorBoard events, checkpoints,
+translations and scores.
 
-import os
-from functools import partial
-from threading import Thread
+  entente train model=birnn trainer.max_steps=2000
+  entente train ablation=no_residual seed=2
+  entente train data=files data.train=pairs.tsv data.valid=valid.tsv
+"""
+
 from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
-
 from entente.ablation import variants
-from entente.ablation.proof import proof
-from entente.process import PARENT, stop_with
-from entente.training.train import check_run, train
+from entente.ablation.effect import check_effect
+from entente.cli import Composition, key_of
+from entente.distributed import share
+from entente.errors import InputError
+from entente.files import path_of, read_yaml
+from entente.settings import RunSettings
+from entente.training.train import train
+from entente.training.trainer import launched
+from entente.validation import validate
+
+# Settings of `trainer` that, like output_dir, may be changed with resume=DIRECTORY, for example on another machine.
+OF_THE_MACHINE = ("threads", "accelerator", "devices", "num_nodes", "strategy", "accumulate")
 
 
-def check(config: dict[str, Any]) -> list[str]:
-    found = variants.unusable([variants.chosen_ablation()]) if HydraConfig.initialized() else []
-    return found or check_run(config)
+def main(settings: RunSettings, composition: Composition) -> None:
+    """Trains a run. Before an ablation is trained, checks that it computes something other than the baseline."""
+    baseline = None
+    if settings.resume not in (None, "auto"):
+        settings = resumed_settings(settings, composition)
+    elif composition.choices["ablation"] != "baseline":
+        baseline = variants.baseline_of(composition)
+    with launched(settings.trainer):
+        if baseline:
+            share(lambda: check_effect(baseline, settings))
+        train(settings)
 
 
-def main(config: dict[str, Any]) -> None:
-    if parent := os.environ.pop(PARENT, None):  # removed, because the processes that this one may start have another parent
-        Thread(target=stop_with, args=[int(parent)], daemon=True).start()
-    prove = None
-    if variants.chosen_ablation() != variants.BASELINE and config.get("resume") in (None, "auto"):
-        prove = partial(proof, variants.baseline_config(config))
-    train(config, prove)
+def resumed_settings(settings: RunSettings, composition: Composition) -> RunSettings:
+    """Returns the stored settings of the run in the directory `resume`. They are used unchanged, except that output_dir and
+    the settings in OF_THE_MACHINE may be overridden. Raises InputError for other overrides, or if there is no such run."""
+    keys = {key_of(override): override for override in composition.overrides}
+    free = {"resume", "output_dir", *(f"trainer.{name}" for name in OF_THE_MACHINE)}
+    if others := [override for key, override in keys.items() if key not in free and not key.startswith("hydra")]:
+        raise InputError(
+            *(f"resume={settings.resume} continues with that run's own settings; leave out {override}" for override in others)
+        )
+    path = path_of(str(settings.resume)) / "config.yaml"
+    if not path.is_file():
+        raise InputError(f"resume={settings.resume}: not a run's directory (it has no config.yaml); give one, or resume=auto")
+    stored: Any = read_yaml(path)
+    if not isinstance(stored, dict) or not isinstance(stored.get("trainer"), dict):
+        raise InputError(f"resume={settings.resume}: {path} is not the configuration of a run")
+    stored["trainer"] |= {name: getattr(settings.trainer, name) for name in OF_THE_MACHINE if f"trainer.{name}" in keys}
+    stored |= {"resume": str(path.parent)} | ({"output_dir": settings.output_dir} if "output_dir" in keys else {})
+    return validate(RunSettings, stored, where=f"{path}: ")

@@ -6,7 +6,7 @@ written `i-j`. A possible link, which a system may but need not make (Och & Ney 
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +27,15 @@ class Gold(NamedTuple):
     sure: frozenset[Link]
     possible: frozenset[Link]
 
+    def to_lists(self) -> list[list[int]]:
+        """Returns the fields as flat lists of numbers, for JSON."""
+        return [[*chain.from_iterable(pairs)] for pairs in self]
+
+    @classmethod
+    def from_lists(cls, lists: list[list[int]]) -> "Gold":
+        src, tgt, sure, possible = ([*zip(numbers[::2], numbers[1::2], strict=True)] for numbers in lists)
+        return cls(src, tgt, frozenset(sure), frozenset(possible))
+
     def swap_sides(self) -> "Gold":
         """Returns the same alignment with source and target exchanged."""
         sure, possible = (frozenset((j, i) for i, j in links) for links in (self.sure, self.possible))
@@ -38,9 +47,9 @@ def read_pharaoh(path: Path, sources: Sequence[str], targets: Sequence[str]) -> 
     match the pairs."""
     lines = [*islice(read_lines(path), len(sources) + 1)]
     if len(lines) != len(sources):
-        given = min(len(lines), len(sources))
+        n = min(len(lines), len(sources))
         raise InputError(
-            f"{path}: {'more than ' * (len(lines) > given)}{given} line{'s' * (given != 1)} of links for "
+            f"{path}: {'more than ' * (len(lines) > n)}{n} line{'s' * (n != 1)} of links for "
             f"{len(sources)} pairs of sentences; give one line for each pair that has text on both sides"
         )
     return [

@@ -6,7 +6,6 @@ A blank line is read as an empty sentence or pair; pairs with an empty side are 
 
 import csv
 import gzip
-import io
 import json
 import re
 import sys
@@ -14,7 +13,6 @@ import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,13 +20,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from entente.data.pairs import MAX_BLOCK_PAIRS, Pair
+from entente.data.pairs import Pair
 from entente.errors import InputError
-from entente.files import is_stream, readable
+from entente.files import readable
 
 GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 UTF8_BOM = b"\xef\xbb\xbf"
-LONGEST_LINE = 1_000_000  # in bytes; far more than MAX_PIECES pieces take up, since a table may have other columns
 TYPOGRAPHIC_SPACE = re.compile("[\u00a0\u2007\u2009\u202f]")  # three no-break spaces and the thin space
 TRANSLATION_COLUMN = "translation"  # in translation data sets on the hub, this column maps each language to its text
 
@@ -43,28 +40,28 @@ class Columns(NamedTuple):
     setting: str = "data.columns"
 
     @property
-    def given(self) -> tuple[str | int | None, str | int | None]:
+    def selected(self) -> tuple[str | int | None, str | int | None]:
         return self.src, self.tgt
 
     def names(self) -> list[list[str]]:
         """Returns the possible names of each side's column."""
-        chosen = zip(("src", "tgt"), self.languages, self.given, strict=True)
-        return [[given] if isinstance(given, str) else [language, side] for side, language, given in chosen]
+        sides = zip(("src", "tgt"), self.languages, self.selected, strict=True)
+        return [[column] if isinstance(column, str) else [language, side] for side, language, column in sides]
 
     def places(self, where: str, heading: Sequence[str]) -> list[int]:
         """Returns the indices of the two columns, given the heading of a table, or its first row if it has no heading."""
-        found = []
-        for given, names in zip(self.given, self.names(), strict=True):
+        places = []
+        for column, names in zip(self.selected, self.names(), strict=True):
             name = next((name for name in names if name in heading), None)
-            if not isinstance(given, int) and name is None:
+            if not isinstance(column, int) and name is None:
                 advice = f"{self.setting}.src=COLUMN {self.setting}.tgt=COLUMN, where COLUMN is a name or a number from 1"
                 raise InputError(
                     f"{where}: no column is named {' or '.join(names)}" + (f"; give {advice}" if self.setting else "")
                 )
-            found.append(given - 1 if isinstance(given, int) else heading.index(name))
-        if max(found) >= len(heading):
-            raise InputError(f"{where}: no column {max(found) + 1}; there are only {len(heading)}")
-        return found
+            places.append(column - 1 if isinstance(column, int) else heading.index(name))
+        if max(places) >= len(heading):
+            raise InputError(f"{where}: no column {max(places) + 1}; there are only {len(heading)}")
+        return places
 
 
 def clean(line: str) -> str:
@@ -81,13 +78,13 @@ def read_lines(path: Path | None) -> Iterator[str]:
 def read_parallel(src: Path, tgt: Path) -> Iterator[Pair]:
     """Yields each line of `src` with the same line of `tgt`. Raises InputError if one file has more lines than the other."""
     sides = [read_lines(path) for path in (src, tgt)]
-    for number, (one, other) in enumerate(zip_longest(*sides)):
-        if one is None or other is None:
-            longer, shorter = (tgt, src) if one is None else (src, tgt)
-            lines = "" if is_stream(longer) else f" ({number + 1 + sum(1 for _ in sides[one is None])})"  # may be endless
+    for number, (source, target) in enumerate(zip_longest(*sides)):
+        if source is None or target is None:
+            longer, shorter = (tgt, src) if source is None else (src, tgt)
+            lines = number + 1 + sum(1 for _ in sides[source is None])
             rule = "each line must be the translation of the same line in the other file"
-            raise InputError(f"{longer} has more lines{lines} than {shorter} ({number}): {rule}")
-        yield one, other
+            raise InputError(f"{longer} has more lines ({lines}) than {shorter} ({number}): {rule}")
+        yield source, target
 
 
 def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
@@ -106,7 +103,7 @@ def read_pairs(path: Path, columns: Columns) -> Iterator[Pair]:
 def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed: bool = True) -> Iterator[Pair]:
     """Yields the cleaned pairs of a table. The first row is a heading if `headed`, if a column is looked up by name, or if
     both columns are given by number and their first cells name their language or side. Raises InputError if a cell is not
-    text or is too long."""
+    text."""
     places = None
     for number, cells in enumerate(rows, start=0 if headed else 1):
         if all(isinstance(cell, str) and not clean(cell) for cell in cells):
@@ -116,15 +113,13 @@ def pairs_of(where: str, rows: Iterable[Sequence[Any]], columns: Columns, headed
             heading = [clean(cell) for cell in cells]
             places = columns.places(where, heading)
             named = [heading[place] in names for place, names in zip(places, columns.names(), strict=True)]
-            if headed or all(named) or not all(isinstance(given, int) for given in columns.given):
+            if headed or all(named) or not all(isinstance(column, int) for column in columns.selected):
                 continue
         pair = []
         for place, language in zip(places, columns.languages, strict=True):
             cell = cells[place] if place < len(cells) else None
             if not isinstance(cell, str) or re.search("[\ud800-\udfff]", cell):  # JSON can contain half a surrogate pair
                 raise InputError(f"{where}, row {number}: no {language} text in column {place + 1} of {len(cells)}")
-            if len(cell) > LONGEST_LINE:
-                raise too_long(f"{where}, row {number}, column {place + 1}")
             pair.append(clean(re.sub("\r?\n", " ", cell)))  # a sentence is one line
         yield pair[0], pair[1]
 
@@ -141,24 +136,9 @@ def rows_of(items: Iterable[dict[str, Any]]) -> Iterator[Sequence[Any]]:
 
 
 def _csv(path: Path) -> Iterator[Sequence[str]]:
-    # The parser would end a row at a lone "\r", so we replace it with a lone surrogate, which UTF-8 text cannot contain.
-    stand_in = "\udc0d"
-    held = 0  # characters of the row so far
-
-    def lines() -> Iterator[str]:
-        nonlocal held
-        for line in _lines(path):
-            held += len(line)
-            if held > LONGEST_LINE:
-                raise too_long(f"{path}, the row up to line {reader.line_num + 1} (perhaps with an unclosed quote)")
-            yield re.sub("\r(?!\n)", stand_in, f"{line}\n")
-
-    csv.field_size_limit(2 * LONGEST_LINE)  # lines() above limits the length of a row
-    reader = csv.reader(lines(), strict=True)
+    reader = csv.reader((f"{line}\n" for line in _lines(path)), strict=True)
     try:
-        for row in reader:
-            held = 0
-            yield [cell.replace(stand_in, "\r") for cell in row]
+        yield from reader
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: not valid CSV ({error})") from None
 
@@ -177,10 +157,8 @@ def _json(path: Path) -> Iterator[dict[str, Any]]:
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:
     with readable(path), path.open("rb") as file:
         try:
-            # A small file can repeat a long text many times; a column read as a dictionary stores each distinct text once.
-            texts = [leaf.path for leaf in pq.ParquetFile(file).schema if leaf.physical_type == "BYTE_ARRAY"]
-            for batch in pq.ParquetFile(file, read_dictionary=texts).iter_batches(MAX_BLOCK_PAIRS):
-                yield from (row.as_py() for row in batch.to_struct_array())  # row by row, since a text may be long
+            for batch in pq.ParquetFile(file).iter_batches():
+                yield from batch.to_pylist()
         except (pa.ArrowException, ValueError) as error:
             reason = " ".join(str(error).split())
             raise InputError(f"{path}: not a Parquet file, or a damaged one ({reason}); fetch it again") from None
@@ -197,16 +175,14 @@ RECORDS: dict[str, Callable[[Path], Iterator[dict[str, Any]]]] = {
 
 
 def _lines(path: Path | None) -> Iterator[str]:
-    r"""Yields the lines of plain or gzipped UTF-8 text without "\n". To save memory, it reads one line at a time."""
+    r"""Yields the lines of plain or gzipped UTF-8 text without "\n"."""
     where, number = path or "standard input", 0
     stored: Any
     with readable(where), path.open("rb") if path else nullcontext(sys.stdin.buffer) as stored:
-        file = io.BufferedReader(gzip.GzipFile(fileobj=stored)) if stored.peek(2).startswith(GZIP_MAGIC) else stored
+        file = gzip.GzipFile(fileobj=stored) if stored.peek(2).startswith(GZIP_MAGIC) else stored
         try:
-            file.read(len(UTF8_BOM) if file.peek(3).startswith(UTF8_BOM) else 0)
-            for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), start=1):
-                if len(line) > LONGEST_LINE and not line.endswith(b"\n"):
-                    raise too_long(f"{where}, line {number}")
+            for number, line in enumerate(file, start=1):
+                line = line.removeprefix(UTF8_BOM) if number == 1 else line
                 yield line.removesuffix(b"\n").decode("utf-8")
         except UnicodeDecodeError:
             raise InputError(f"{where}, line {number}: not UTF-8 text; convert it to UTF-8 first") from None
@@ -214,7 +190,3 @@ def _lines(path: Path | None) -> Iterator[str]:
             raise InputError(f"{where}: damaged or truncated gzip file ({error}); fetch it again") from None
     if path and not number:
         raise InputError(f"{path}: the file is empty")
-
-
-def too_long(where: str) -> InputError:
-    return InputError(f"{where}: longer than the limit of {LONGEST_LINE:,} bytes; break it into sentences")

@@ -1,79 +1,38 @@
-"""Stores sentence pairs on disk in memory-mapped Arrow tables, and selects pairs to hold out."""
+"""Stores sentence pairs in Arrow files, and selects pairs to hold out."""
 
 import hashlib
-import mmap
-import shutil
-import tempfile
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
-from weakref import WeakSet
+from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from entente.console.log import show_progress, show_share
-from entente.errors import InputError
-from entente.files import writable
-
-if TYPE_CHECKING:
-    from datasets import Dataset
+from entente.console import show_progress, show_share
+from entente.files import open_atomic
 
 Pair = tuple[str, str]  # source, target
 
-MAX_BLOCK_PAIRS = 10_000  # only one block at a time is held as Python strings
-LONGEST_BLOCK = 1 << 26  # characters per block; each block is briefly in memory twice, as Python strings and in Arrow
-ARROW_SCHEMA = pa.schema({"src": pa.string(), "tgt": pa.string()})
-POOL = pa.system_memory_pool()  # Arrow's default pool takes 1.5 times as much memory
-MAPPED = WeakSet[mmap.mmap]()  # the mapped files of all Pairs in use
+BLOCK = 10_000  # pairs that are Python strings at a time
+SCHEMA = pa.schema({"src": pa.string(), "tgt": pa.string()})
 
 
 class Pairs:
-    """The given pairs that have text on both sides. They can be iterated over repeatedly, and are stored in an unnamed
-    temporary file, which is deleted when it is no longer used. `where` names the source of the pairs in messages. Raises
-    InputError if the file would take more than half of the free disk space."""
+    """Sentence pairs with text on both sides, stored in the Arrow file `path`; they can be iterated over repeatedly. `where`
+    names their source in messages."""
 
-    def __init__(self, pairs: Iterable[Pair], where: str = "these pairs") -> None:
-        self.where, self.read = where, 0
-        self._table = self._store(
-            pa.record_batch(
-                [pa.array(side, pa.string(), memory_pool=POOL) for side in zip(*block, strict=True)], schema=ARROW_SCHEMA
-            )
-            for block in self._blocks(pairs)
-        )
-        self.empty = self.read - len(self)
-
-    def _store(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
-        """Writes the batches to a temporary file and returns them as a memory-mapped table."""
-        with writable(f"{self.where}: a temporary copy", "TMPDIR"), tempfile.TemporaryFile() as file:
-            most = shutil.disk_usage(folder := tempfile.gettempdir()).free // 2
-            with pa.ipc.new_stream(file, ARROW_SCHEMA) as writer:
-                for batch in batches:
-                    writer.write_batch(batch)
-                    if file.tell() > most:
-                        raise InputError(
-                            f"{self.where}: more text than fits in half of the free space of {folder} ({most / 1e9:.1f} GB); "
-                            "give less text, or set TMPDIR to another folder"
-                        )
-            file.flush()
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        MAPPED.add(mapped)
-        return pa.ipc.open_stream(pa.py_buffer(mapped)).read_all()
-
-    def _blocks(self, pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-        """Yields the pairs with text on both sides, in blocks of limited size, so that long sentences fit in memory."""
-        block, size = list[Pair](), 0
-        for self.read, pair in enumerate(pairs, start=1):
-            if all(pair):
-                block.append(pair)
-                size += len(pair[0]) + len(pair[1])
-            if self.read % 1000 == 0:
-                show_progress(f"{self.read:,} pairs of {self.where}")
-            if len(block) >= MAX_BLOCK_PAIRS or size > LONGEST_BLOCK:
-                yield block
-                block, size = [], 0
-        if block:
-            yield block
+    def __init__(self, pairs: Iterable[Pair], path: Path, where: str) -> None:
+        self.where, self.read = where, 0  # number of pairs read, with the empty ones
+        rows = iter(pairs)
+        with open_atomic(path) as file, pa.ipc.new_stream(file, SCHEMA) as writer:
+            while block := [*islice(rows, BLOCK)]:
+                self.read += len(block)
+                if block := [pair for pair in block if all(pair)]:
+                    sides = [pa.array(side, pa.string()) for side in zip(*block, strict=True)]
+                    writer.write_batch(pa.record_batch(sides, schema=SCHEMA))
+                show_progress(f"{self.read:,} pairs of {where}")
+        self._table = pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
 
     def __len__(self) -> int:
         return len(self._table)
@@ -83,28 +42,14 @@ class Pairs:
         for block in show_share(blocks, len(blocks), self.where):
             yield from zip(*(side.to_pylist() for side in block.columns), strict=True)
 
-    def keep(self, mask: np.ndarray) -> None:
-        """Drops the pairs for which `mask` (N,) is false. For a short time, the old and the new table are both on disk."""
-        if not mask.all():
-            batches = self._table.to_batches()
-            parts = np.split(mask, np.cumsum([len(batch) for batch in batches])[:-1])
-            self._table = self._store(batch.filter(pa.array(part)) for batch, part in zip(batches, parts, strict=True))
-
-    def dataset(self) -> "Dataset":
-        """Returns the pairs as a Dataset, without a copy. Its fingerprint is random, because `datasets` would pickle all the
-        text to compute one. Raises InputError if there are no pairs."""
-        if not len(self):
-            raise InputError(f"{self.where}: no sentence pair is left after dropping empty, over-long and uneven ones")
-        from datasets import Dataset  # imported here: it takes half a second, and translation does not need it
-
-        return Dataset(self._table, fingerprint=uuid.uuid4().hex)
-
-
-def release_pages() -> None:
-    """Releases the memory that holds the text of all pairs. Text that is needed later is read from its file again."""
-    for mapped in MAPPED:
-        if hasattr(mapped, "madvise"):  # not on Windows
-            mapped.madvise(mmap.MADV_DONTNEED)
+    def digest(self) -> str:
+        """Returns the SHA-256 of all source sentences, then all target sentences, in order and one per line."""
+        text = hashlib.sha256()
+        for side in SCHEMA.names:
+            for column in self._table[side].chunks:  # joined by Arrow, since Python strings take ten times as long
+                text.update(pc.binary_join(pa.ListArray.from_arrays([0, len(column)], column), "\n")[0].as_buffer())
+                text.update(b"\n")
+        return text.hexdigest()
 
 
 def match_key(sentence: str) -> str:
@@ -137,21 +82,21 @@ def count_overlap(train: Iterable[Pair], parts: Mapping[str, Iterable[Pair]]) ->
     if not parts:
         return {}
     # We collect the keys of the parts only, since train may be far larger.
-    asked = {match_key(sentence) for pairs in parts.values() for pair in pairs for sentence in pair}
-    met = {known for pair in train for sentence in pair if (known := match_key(sentence)) in asked}
-    return {part: sum(any(match_key(sentence) in met for sentence in pair) for pair in pairs) for part, pairs in parts.items()}
+    keys = {match_key(sentence) for pairs in parts.values() for pair in pairs for sentence in pair}
+    shared = {key for pair in train for sentence in pair if (key := match_key(sentence)) in keys}
+    return {part: sum(any(match_key(text) in shared for text in pair) for pair in pairs) for part, pairs in parts.items()}
 
 
 def _order(pairs: Iterable[Pair], group: np.ndarray, count: np.ndarray, seed: int) -> np.ndarray:
     """Returns the sort key of each group, (G,): a hash of the seed and the group's alphabetically first sentence."""
     order, left = np.zeros(len(count), np.uint64), count.copy()
-    least: dict[int, str] = {}  # the alphabetically first sentence so far, by group, for groups with pairs left
+    first: dict[int, str] = {}  # the alphabetically first sentence so far, by group, for groups with pairs left
     for pair, g in zip(pairs, group, strict=True):
         name = min(map(match_key, pair))
-        least[g] = min(name, least.get(g, name))
+        first[g] = min(name, first.get(g, name))
         left[g] -= 1
         if not left[g]:
-            order[g] = _hash(f"{seed} {least.pop(g)}")
+            order[g] = _hash(f"{seed} {first.pop(g)}")
     return order
 
 
@@ -164,10 +109,9 @@ def _groups(pairs: Iterable[Pair]) -> np.ndarray:
     """Returns the index of each pair's group, (N,). The groups are the connected components of the graph whose nodes are the
     sentences and whose edges are the pairs. Sentences are represented by hashes, since their text would take much memory."""
     hashes = np.fromiter((_hash(match_key(sentence)) for pair in pairs for sentence in pair), np.uint64)
-    known = np.unique(hashes)
-    src, tgt = np.searchsorted(known, hashes).reshape(-1, 2).T
-    label = np.arange(len(known))  # (sentences,): the lowest index found so far in each sentence's component
-    del hashes, known
+    sentences, ends = np.unique(hashes, return_inverse=True)
+    src, tgt = ends.reshape(-1, 2).T
+    label = np.arange(len(sentences))  # (sentences,): the lowest index found so far in each sentence's component
     while (label[src] != label[tgt]).any():
         np.minimum.at(label, label[src], label[tgt])
         np.minimum.at(label, label[tgt], label[src])

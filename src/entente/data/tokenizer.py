@@ -5,37 +5,30 @@ piece marker U+2581. Text is converted to NFC when it is read (`files.clean`), n
 changes text: it encodes typographic punctuation as people type it.
 """
 
-import hashlib
 import io
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 from itertools import accumulate, chain, islice, pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Any, Protocol
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import sentencepiece
 import torch
-from annotated_types import doc
 from torch import Tensor
 
-from entente.console.log import show_share
-from entente.data.bpe_dropout import PieceSampler
-from entente.data.pairs import MAX_BLOCK_PAIRS
+from entente.console import show_share
+from entente.data.cache import build_once, name_of
+from entente.data.pairs import BLOCK
 from entente.errors import InputError
-from entente.files import cached, writable
-from entente.models.initialise import VocabularySize
+from entente.files import open_atomic
+from entente.settings import TokenizerSettings
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 SAMPLE = 1_000_000  # maximum number of training sentences, all held in memory; larger corpora are sampled evenly
 MAX_PIECES = 1024  # limit for a sentence to translate or score: attention takes memory quadratic in the length
-
-Type = Literal["bpe", "unigram"]
 
 OPTIONS: dict[str, Any] = {
     "normalization_rule_name": "identity",
@@ -63,6 +56,8 @@ log = logging.getLogger("entente")
 class Sentences(Protocol):
     """The methods of a `datasets.Dataset` that are used here. Importing `datasets` for its type would take half a second."""
 
+    _fingerprint: str  # changes when the text changes
+
     def __len__(self) -> int: ...
     def with_format(self, type: str | None = None) -> Any: ...
 
@@ -80,10 +75,9 @@ class Tokenizer:
             raise InputError("the tokenizer is damaged: its bytes are not a SentencePiece model") from None
         if tuple(self._processor.id_to_piece(i) for i in range(min(len(self), len(SPECIAL)))) != SPECIAL:
             raise InputError(f"the tokenizer was not trained by this program: its first pieces are not {' '.join(SPECIAL)}")
-        self._sampler = cache(partial(PieceSampler, self._processor))
 
     @classmethod
-    def train(cls, lines: Iterable[str], vocab_size: int, type: Type = "bpe") -> "Tokenizer":
+    def train(cls, lines: Iterable[str], vocab_size: int, type: str = "bpe") -> "Tokenizer":
         """Returns a tokenizer of `vocab_size` pieces, or fewer if there is little text. The same lines give the same pieces."""
         model = io.BytesIO()
         try:
@@ -115,14 +109,10 @@ class Tokenizer:
         """Returns the piece ids of each text."""
         return self._processor.encode([TYPOGRAPHIC.sub(_typed, text) for text in texts] if self.plain else list(texts))
 
-    def sample(self, ids: Iterable[Sequence[int]], dropout: float, seed: Sequence[int]) -> Iterator[list[int]]:
-        """Splits encoded texts into random pieces (see PieceSampler)."""
-        return self._sampler(dropout).sample(ids, seed)
-
     def place(self, text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Converts spans [start, end) in a text to spans in its decoded pieces, which lack some spaces if `plain`."""
-        gone = [m.span() for m in TYPOGRAPHIC.finditer(text) if not _typed(m)] if self.plain else []
-        lost = [0, *accumulate(any(start <= i < end for start, end in gone) for i in range(len(text)))]
+        spaces = [m.span() for m in TYPOGRAPHIC.finditer(text) if not _typed(m)] if self.plain else []
+        lost = [0, *accumulate(any(start <= i < end for start, end in spaces) for i in range(len(text)))]
         return [(start - lost[start], end - lost[end]) for start, end in spans]
 
     def refuse_too_long(self, sentence: str, where: str) -> None:
@@ -163,22 +153,15 @@ class Vocabulary:
     joint: bool
 
     @classmethod
-    def train(
-        cls,
-        corpus_train: Sentences,
-        vocab_size: Annotated[VocabularySize, doc("maximum number of pieces")] = 8000,
-        type: Annotated[Type, doc("algorithm that learns the pieces")] = "bpe",
-        joint: Annotated[bool, doc("one vocabulary for both sides, which tied embeddings need")] = True,
-        cache_dir: Path | None = None,
-        plain_source: Annotated[bool, doc("encode the source as people type it, with l'été? instead of l’été ?")] = False,
-    ) -> "Vocabulary":
-        """Returns a vocabulary trained on the training pairs only, or loads it from `cache_dir` if stored there."""
-        groups: list[tuple[str, ...]] = [("src", "tgt")] if joint else [("src",), ("tgt",)]
-        learned = [_load_or_train(corpus_train, sides, vocab_size, type, cache_dir) for sides in groups]
-        for pieces in map(len, learned):
-            if pieces < vocab_size:
-                log.warning("this text cannot fill a vocabulary of %d pieces; it yields only %d", vocab_size, pieces)
-        return cls(Tokenizer(learned[0].model, plain=True) if plain_source else learned[0], learned[-1], joint)
+    def train(cls, train: Sentences, settings: TokenizerSettings, cache_dir: Path | None = None) -> "Vocabulary":
+        """Returns a vocabulary trained on the training pairs only, or loads it from `cache_dir`/tokenizer if stored there."""
+        groups: list[tuple[str, ...]] = [("src", "tgt")] if settings.joint else [("src",), ("tgt",)]
+        tokenizers = [_load_or_train(train, sides, settings, cache_dir) for sides in groups]
+        for pieces in map(len, tokenizers):
+            if pieces < settings.vocab_size:
+                log.warning("this text cannot fill a vocabulary of %d pieces; it yields only %d", settings.vocab_size, pieces)
+        src, tgt = tokenizers[0], tokenizers[-1]
+        return cls(Tokenizer(src.model, plain=True) if settings.plain_source else src, tgt, settings.joint)
 
     def encode_src(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids that an encoder reads: pieces and EOS, so that no source is empty."""
@@ -197,9 +180,8 @@ class Vocabulary:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> "Vocabulary":
         src, tgt = (Tokenizer(state[side].cpu().numpy().tobytes()) for side in ("src", "tgt"))
-        one = src if state["joint"] else tgt
-        plain = state.get("plain_source", False)
-        return cls(Tokenizer(src.model, plain=True) if plain else src, one, bool(state["joint"]))
+        plain, joint = state.get("plain_source", False), bool(state["joint"])
+        return cls(Tokenizer(src.model, plain=True) if plain else src, src if joint else tgt, joint)
 
 
 def _typed(typographic: re.Match[str]) -> str:
@@ -210,32 +192,27 @@ def _typed(typographic: re.Match[str]) -> str:
 def texts(pairs: Sentences, *sides: str) -> Iterator[list[str]]:
     """Yields the sentences of each given side in turn, in blocks, and shows progress."""
     for side in sides:
-        blocks = pairs.with_format("arrow").iter(MAX_BLOCK_PAIRS)
-        for block in show_share(blocks, -(-len(pairs) // MAX_BLOCK_PAIRS), f"the {side} sentences"):
+        blocks = pairs.with_format("arrow").iter(BLOCK)
+        for block in show_share(blocks, -(-len(pairs) // BLOCK), f"the {side} sentences"):
             yield block[side].to_pylist()
 
 
-def digest(pairs: Sentences, *sides: str) -> str:
-    """Returns the SHA-256 of the sentences on the given sides, in order, one per line (sentences contain no line breaks)."""
-    found = hashlib.sha256()
-    for side in sides:
-        for block in pairs.with_format("arrow").iter(MAX_BLOCK_PAIRS):
-            for chunk in filter(len, block[side].chunks):  # joined by Arrow, since Python strings take ten times as long
-                found.update(pc.binary_join(pa.ListArray.from_arrays([0, len(chunk)], chunk), "\n")[0].as_buffer())
-                found.update(b"\n")
-    return found.hexdigest()
-
-
-def _load_or_train(pairs: Sentences, sides: Sequence[str], vocab_size: int, type: Type, cache_dir: Path | None) -> Tokenizer:
+def _load_or_train(pairs: Sentences, sides: Sequence[str], settings: TokenizerSettings, cache_dir: Path | None) -> Tokenizer:
     """Returns the tokenizer for `sides`, from the cache if possible."""
     step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
 
     def train() -> Tokenizer:
-        return Tokenizer.train(islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step), vocab_size, type)
+        lines = islice(chain.from_iterable(texts(pairs, *sides)), 0, None, step)
+        return Tokenizer.train(lines, settings.vocab_size, settings.type)
+
+    def write() -> None:
+        with open_atomic(path) as file:
+            file.write(train().model)
 
     if not cache_dir:
         return train()
-    options = (sentencepiece.__version__, vocab_size, type, sorted(OPTIONS.items()), RESERVED.pattern, SAMPLE)
-    key = options, digest(pairs, *sides)
-    with writable(f"the tokenizer in {cache_dir}", "output_dir"):
-        return Tokenizer(cached(cache_dir, key, ".model", lambda file: file.write(train().model)).read_bytes())
+    options = sorted(OPTIONS.items()), RESERVED.pattern, SAMPLE, sentencepiece.__version__
+    name = name_of(pairs._fingerprint, sides, settings.vocab_size, settings.type, options)
+    path = cache_dir / "tokenizer" / f"{name}.model"
+    build_once(path, write)
+    return Tokenizer(path.read_bytes())

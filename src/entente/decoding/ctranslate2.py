@@ -6,7 +6,8 @@ filled with our weights, writes the model files.
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,14 @@ import torch
 from torch import nn
 
 from entente import checkpoint
-from entente.config.schema import defaults, to_text
 from entente.data.tokenizer import EOS, MAX_PIECES, Tokenizer
-from entente.decoding.search import Hypothesis, Search, rank
+from entente.decoding.search import Hypothesis, length_limits, length_penalty, rank
 from entente.decoding.translate import collect_hypotheses, encode_nonempty
 from entente.errors import InputError
-from entente.models import Transformer
 from entente.models.attention import MultiHeadAttention
-from entente.models.transformer import NORM_EPSILON, Block, SwiGLU
+from entente.models.transformer import NORM_EPSILON, Block, SwiGLU, Transformer
+from entente.settings import ModelSettings, SearchSettings, TransformerSettings
+from entente.validation import to_text
 
 TOKENS_PER_BATCH = 1024  # maximum number of source tokens in a worker's batch, unless a single sentence is longer
 # Transformer arguments for which CTranslate2 supports any value; `refuse_other_models` checks the other arguments.
@@ -31,43 +32,36 @@ ANY_VALUE |= {"tied", "positions", "activation", "zero_init"}
 
 
 def import_ctranslate2() -> Any:
-    """Imports and returns ctranslate2, an optional dependency. Raises InputError if it cannot be imported."""
+    """Returns the module ctranslate2, an optional dependency. Raises InputError if it cannot be imported."""
     try:
-        import ctranslate2
-
-        return ctranslate2
+        return import_module("ctranslate2")
     except ImportError as error:
         advice = "run pip install 'entente[engines]', or use engine=torch"
         raise InputError(f"engine=ctranslate2: the package ctranslate2 cannot be loaded ({error}); {advice}") from error
 
 
-def refuse_other_models(config: Mapping[str, Any]) -> None:
-    """Raises InputError unless CTranslate2 supports the model described by `config`, the `model` part of a configuration."""
-
-    def comparable(value: object) -> object:
-        return set(value) if isinstance(value, list | tuple) else value  # the order of sublayers does not matter
-
-    usual = defaults(Transformer)
-    complete = {**usual, **config}
-    allowed = {name: [comparable(value)] for name, value in usual.items()}
-    allowed |= {
-        "name": ["transformer"],
-        "norm": ["pre", "post", "rms"],
-        "d_k": [None, complete["d_model"] // complete["n_heads"]],
-    }
-    names = config if config["name"] == "transformer" else ["name"]
-    wrong = [name for name in names if name not in ANY_VALUE and comparable(config[name]) not in allowed.get(name, [])]
-    if wrong:
-        what = ", ".join(f"model.{name}={to_text(config[name])}" for name in wrong)
-        raise InputError(f"engine=ctranslate2: {what}: CTranslate2 does not support this model; use engine=torch")
+def refuse_other_models(settings: ModelSettings) -> None:
+    """Raises InputError unless CTranslate2 supports the model that the settings describe."""
+    unsupported = ["name"]
+    if isinstance(settings, TransformerSettings):
+        usual, values = TransformerSettings(), settings.model_dump()
+        supported = {"norm": ["pre", "post", "rms"], "d_k": [None, settings.d_model // settings.n_heads]}
+        unsupported = [
+            name
+            for name, value in values.items()
+            if name not in ANY_VALUE and value not in supported.get(name, [getattr(usual, name)])
+        ]
+    if unsupported:
+        values_text = ", ".join(f"model.{name}={to_text(getattr(settings, name))}" for name in unsupported)
+        raise InputError(f"engine=ctranslate2: {values_text}: CTranslate2 does not support this model; use engine=torch")
 
 
-def write_ctranslate2(run: checkpoint.Run, folder: Path, quantization: str | None = None, positions: int = 4096) -> None:
+def write_ctranslate2(run: checkpoint.TrainedRun, folder: Path, quantization: str | None = None, positions: int = 4096) -> None:
     """Writes a checkpoint as a CTranslate2 model. Its vocabularies are the SentencePiece pieces, and every source must end with
     </s>. quantization: None keeps float32; "int8" stores weight matrices in 8 bits, with one scale per row. positions: the
     maximum number of tokens in a source or a translation, for which position encodings are stored. Raises InputError if
     CTranslate2 does not support the model or is not installed."""
-    refuse_other_models(run.config["model"])
+    refuse_other_models(run.settings.model)
     model = run.model
     assert isinstance(model, Transformer)
     post, rms = (isinstance(model.encoder_norm, kind) for kind in (nn.Identity, nn.RMSNorm))
@@ -147,45 +141,40 @@ class CTranslate2:
     Greedy search in float32 gives the same translations as `translate`, unless two tokens are equally likely within float32
     accuracy. int8 rounds weights and activations, which changes some translations.
 
-    Beam search of width K extends hypotheses as `search` does, but stops later: at least 2 K hypotheses must have ended, and
-    the most likely candidate of some step must be among them. CTranslate2 does not support our length penalty, so it keeps the
-    2 K most likely hypotheses, and this class then ranks them as `search` does. Their best translations may therefore differ.
-    CTranslate2 may find a better hypothesis, which ends after `search` has stopped. It may miss the one that `search` returns,
-    which may end even later, or be less likely than 2 K others, including repetitions cut at the length limit. With n_best > 1,
-    lower ranks differ more often.
+    Beam search of width K stops later than `search`, once 2 K hypotheses have ended. CTranslate2 does not support our length
+    penalty, so it returns the 2 K most likely hypotheses, which this class ranks as `search` does. The best may therefore be
+    another than that of `search`, and lower ranks differ more often.
 
     Raises InputError if CTranslate2 does not support the model or the beam, or is not installed."""
 
-    def __init__(self, run: checkpoint.Run, how: Search, quantization: str | None = None) -> None:
-        most = len(run.vocabulary.tgt) // 2
-        if how.beam > most:
-            raise InputError(
-                f"search.beam={how.beam}: engine=ctranslate2 takes at most {most}, half the vocabulary; use engine=torch"
-            )
-        self._how, self._vocabulary = how, run.vocabulary
+    def __init__(self, run: checkpoint.TrainedRun, settings: SearchSettings, quantization: str | None = None) -> None:
+        if settings.beam > (widest := len(run.vocabulary.tgt) // 2):
+            limit = f"engine=ctranslate2 takes at most {widest}, half the vocabulary"
+            raise InputError(f"search.beam={settings.beam}: {limit}; use engine=torch")
+        self._settings, self._vocabulary = settings, run.vocabulary
         self._pieces = _pieces(run.vocabulary.src)
         self._ids = {piece: i for i, piece in enumerate(_pieces(run.vocabulary.tgt))}
         longest = torch.tensor(MAX_PIECES + 1)  # including the end symbol
         with tempfile.TemporaryDirectory() as folder:
-            write_ctranslate2(run, Path(folder), quantization, positions=int(max(longest, how.limits(longest))))
+            write_ctranslate2(run, Path(folder), quantization, positions=int(max(longest, length_limits(settings, longest))))
             package = import_ctranslate2()
             self._translator = package.Translator(folder, inter_threads=torch.get_num_threads(), intra_threads=1)
         self.name = f"ctranslate2 {package.__version__}, {self._translator.compute_type}"  # compute_type depends on the CPU
 
     def __call__(self, sentences: list[str]) -> list[list[Hypothesis]]:
         """Returns the n best hypotheses of each sentence, in input order. An empty sentence has one empty translation."""
-        alike: dict[int, dict[int, list[str]]] = defaultdict(dict)  # grouped by length, because each call has one length limit
+        by_length: dict[int, dict[int, list[str]]] = defaultdict(dict)  # since each call has one length limit
         for i, ids in zip(*encode_nonempty(sentences, self._vocabulary), strict=True):
-            alike[len(ids)][i] = [self._pieces[j] for j in ids]
+            by_length[len(ids)][i] = [self._pieces[j] for j in ids]
         waiting: dict[int, Any] = {}
-        for length, group in sorted(alike.items(), reverse=True):  # longest first, because they take the most time
+        for length, group in sorted(by_length.items(), reverse=True):  # longest first, because they take the most time
             results = self._translator.translate_batch(
                 [*group.values()],
-                beam_size=self._how.beam,
-                num_hypotheses=1 if self._how.beam == 1 else 2 * self._how.beam,
+                beam_size=self._settings.beam,
+                num_hypotheses=1 if self._settings.beam == 1 else 2 * self._settings.beam,
                 patience=2,
                 length_penalty=0,  # scores are plain log-probabilities
-                max_decoding_length=int(self._how.limits(torch.tensor(length))),
+                max_decoding_length=int(length_limits(self._settings, torch.tensor(length))),
                 min_decoding_length=0,
                 max_input_length=0,  # do not truncate sources
                 max_batch_size=max(TOKENS_PER_BATCH, length),
@@ -202,5 +191,7 @@ class CTranslate2:
         for pieces, score in zip(result.hypotheses, result.scores, strict=True):
             tokens = [self._ids[piece] for piece in pieces]
             ended = tokens[-1] == EOS
-            hypotheses.append(Hypothesis(tokens[:-1] if ended else tokens, score / self._how.penalty(len(tokens)), ended))
-        return sorted(hypotheses, key=rank)[: self._how.n_best]
+            hypotheses.append(
+                Hypothesis(tokens[:-1] if ended else tokens, score / length_penalty(self._settings, len(tokens)), ended)
+            )
+        return sorted(hypotheses, key=rank)[: self._settings.n_best]

@@ -7,14 +7,14 @@ Shapes: B sentences, K beam, S source length, T tokens so far, N rows, D width o
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
-from annotated_types import Interval, doc
 from torch import Tensor
 
 from entente.errors import Diverged
 from entente.models.seq2seq import Seq2Seq, State, padding_mask, select
+from entente.settings import SearchSettings
 
 SEARCH_ROWS = 256  # maximum number of rows in a block of `best` on a CPU
 GROUP_SIZE = 64  # columns of logits per group in `largest`
@@ -31,37 +31,20 @@ def rank(hypothesis: Hypothesis) -> tuple[bool, float]:
     return not hypothesis.ended, -hypothesis.score
 
 
-def check_n_best(n_best: int, beam: int) -> None:
-    if not 1 <= n_best <= beam:
-        raise ValueError(f"n_best={n_best} and beam={beam}: n_best must be between 1 and beam")
+def search_name(settings: SearchSettings) -> str:
+    return f"beam {settings.beam}" if settings.beam > 1 else "greedy search"
 
 
-@dataclass(frozen=True)
-class Search:
-    """Settings of the search. length_penalty: alpha of Wu et al. 2016, equation 14. A translation has at most
-    `length_factor * source tokens + length_offset` tokens, counting the end symbol. A hypothesis that is cut at this limit
-    ranks below all that have ended, regardless of score."""
+def length_limits(settings: SearchSettings, lengths: Tensor) -> Tensor:
+    """Returns the length limits (B,) of the translations, in tokens counting the end symbol, for source lengths (B,). A
+    hypothesis that is cut at its limit ranks below all that have ended, regardless of score."""
+    return (lengths * settings.length_factor).long() + settings.length_offset
 
-    beam: Annotated[int, Interval(ge=1, le=1000), doc("hypotheses kept at each step; 1: greedy search")] = 1
-    length_penalty: Annotated[float, Interval(ge=-10, le=10), doc("exponent of the length penalty; 0: none")] = 1.0
-    n_best: Annotated[int, Interval(ge=1, le=1000), doc("translations returned per sentence")] = 1
-    length_factor: Annotated[
-        float, Interval(ge=0, le=100), doc("length limit = length_factor * source tokens + length_offset")
-    ] = 2.0
-    length_offset: Annotated[int, Interval(ge=1, le=100_000), doc("tokens added to the length limit; see length_factor")] = 10
 
-    relations = (check_n_best,)
-
-    def name(self) -> str:
-        return f"beam {self.beam}" if self.beam > 1 else "greedy search"
-
-    def limits(self, lengths: Tensor) -> Tensor:
-        """Returns the length limits (B,) of the translations, in tokens, for source lengths (B,)."""
-        return (lengths * self.length_factor).long() + self.length_offset
-
-    def penalty(self, length: int) -> float:
-        """Returns the divisor of the log-probability of a hypothesis of `length` tokens, counting the end symbol."""
-        return float(((5 + length) / 6) ** self.length_penalty)
+def length_penalty(settings: SearchSettings, length: int) -> float:
+    """Returns the divisor of the log-probability of a hypothesis of `length` tokens, counting the end symbol (Wu et al. 2016,
+    equation 14)."""
+    return float(((5 + length) / 6) ** settings.length_penalty)
 
 
 def log_probabilities(model: Seq2Seq, hidden: Tensor) -> Tensor:
@@ -94,22 +77,22 @@ def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     groups = maxima.topk(k).indices  # (N, k)
     columns = (groups.unsqueeze(-1) * GROUP_SIZE + torch.arange(GROUP_SIZE, device=values.device)).flatten(1)
     beyond = columns >= values.size(1)  # the last group may be incomplete
-    found, at = values.gather(1, columns.masked_fill(beyond, 0)).masked_fill(beyond, -torch.inf).topk(k)
-    return found, columns.gather(1, at)
+    top, places = values.gather(1, columns.masked_fill(beyond, 0)).masked_fill(beyond, -torch.inf).topk(k)
+    return top, columns.gather(1, places)
 
 
 @dataclass
 class _Finished:
     """The K best finished hypotheses of one sentence, best first (see `rank`)."""
 
-    how: Search
+    settings: SearchSettings
     limit: int  # maximum number of tokens of a hypothesis
     hypotheses: list[Hypothesis] = field(default_factory=list)
 
     def add(self, tokens: Tensor, total: float, step: int, ended: bool) -> None:
-        self.hypotheses.append(Hypothesis(tokens.tolist(), total / self.how.penalty(step), ended))
+        self.hypotheses.append(Hypothesis(tokens.tolist(), total / length_penalty(self.settings, step), ended))
         self.hypotheses.sort(key=rank)  # a stable sort: the earlier of two equal hypotheses stays first
-        del self.hypotheses[self.how.beam :]
+        del self.hypotheses[self.settings.beam :]
 
     def beats(self, n: int, bound: float) -> bool:
         """Returns whether n hypotheses score at least `bound`, so that a hypothesis below `bound` cannot join the n best."""
@@ -123,13 +106,13 @@ class _Finished:
                     self.add(tokens, total, step, False)
             return False
         # Totals never rise, so no beam can end with a score above `bound`, the best total under the most favourable penalty.
-        now = totals[0] / self.how.penalty(step)
-        bound = max(now, totals[0] / self.how.penalty(self.limit))
-        return not self.beats(self.how.n_best, bound) and not self.beats(self.how.beam, now)
+        now = totals[0] / length_penalty(self.settings, step)
+        bound = max(now, totals[0] / length_penalty(self.settings, self.limit))
+        return not self.beats(self.settings.n_best, bound) and not self.beats(self.settings.beam, now)
 
 
 @torch.inference_mode()
-def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list[list[Hypothesis]]:
+def search(model: Seq2Seq, src: Tensor, settings: SearchSettings, bos: int, eos: int) -> list[list[Hypothesis]]:
     """Returns the n best hypotheses of each sentence of src (B, S), best first. The model should be in evaluation mode.
 
     Each step extends every beam by every token. The K best candidates that have not ended become the new beams. A candidate
@@ -138,8 +121,10 @@ def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
 
     The model and the choice of candidates run on the device of src, and everything else on the CPU, so that a GPU waits for the
     CPU a few times per step, but not for each candidate. Raises Diverged if a log-probability is NaN."""
-    finished = [_Finished(how, limit) for limit in how.limits(padding_mask(src, model.pad_id).sum(1)).tolist()]
-    k = how.beam
+    finished = [
+        _Finished(settings, limit) for limit in length_limits(settings, padding_mask(src, model.pad_id).sum(1)).tolist()
+    ]
+    k = settings.beam
     rows = list(range(src.size(0)))  # indices of the sentences that are not done
     state = model.encode(src)
     token = torch.full((src.size(0), 1), bos, device=src.device)
@@ -163,15 +148,15 @@ def search(model: Seq2Seq, src: Tensor, how: Search, bos: int, eos: int) -> list
         for i, j in (ends & candidates.isfinite())[:, :k].nonzero().tolist():
             finished[rows[i]].add(prefix[i, int(beam[i, j])], float(candidates[i, j]), step, True)
         alive = candidates.masked_fill(ends, -torch.inf).topk(min(k, candidates.size(1)), dim=-1)
-        beam, chosen, total = beam.gather(1, alive.indices), produced.gather(1, alive.indices), alive.values
+        beam, added, total = beam.gather(1, alive.indices), produced.gather(1, alive.indices), alive.values
         read = prefix.gather(1, beam.unsqueeze(-1).expand(-1, -1, step - 1))
-        prefix = torch.cat([read, chosen.unsqueeze(-1)], dim=-1)
+        prefix = torch.cat([read, added.unsqueeze(-1)], dim=-1)
         totals = total.tolist()
-        keep = [i for i, row in enumerate(rows) if finished[row].is_open(totals[i], prefix[i], step)]
-        kept = torch.tensor(keep, dtype=torch.long)
+        open_rows = [i for i, row in enumerate(rows) if finished[row].is_open(totals[i], prefix[i], step)]
+        index = torch.tensor(open_rows, dtype=torch.long)
         origin = beam + torch.arange(len(rows)).unsqueeze(1) * beams
-        source = select(state.source, kept.to(src.device)) if len(keep) < len(rows) else state.source
-        state = State(select(state.written, origin[kept].flatten().to(src.device)), source)
-        token, prefix, total = chosen[kept].view(-1, 1).to(src.device), prefix[kept], total[kept].to(src.device)
-        rows = [rows[i] for i in keep]
-    return [f.hypotheses[: how.n_best] for f in finished]
+        source = select(state.source, index.to(src.device)) if len(open_rows) < len(rows) else state.source
+        state = State(select(state.written, origin[index].flatten().to(src.device)), source)
+        token, prefix, total = added[index].view(-1, 1).to(src.device), prefix[index], total[index].to(src.device)
+        rows = [rows[i] for i in open_rows]
+    return [f.hypotheses[: settings.n_best] for f in finished]

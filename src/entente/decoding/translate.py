@@ -1,8 +1,9 @@
 """Translates text: cleans and tokenises it, then searches in batches of similar source length, on all cores of a CPU."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import torch
@@ -11,26 +12,27 @@ from torch import nn
 from entente.data.batches import EvaluationBatches, Rows
 from entente.data.files import clean
 from entente.data.tokenizer import BOS, EOS, Vocabulary
-from entente.decoding.search import Hypothesis, Search, search
+from entente.decoding.search import Hypothesis, search
 from entente.fast.attach import packed
 from entente.models.seq2seq import Seq2Seq, evaluating
+from entente.settings import SearchSettings
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Report = Callable[[Iterator[Any]], Iterable[Any]]
+ITEMS_PER_WORKER = 8  # taken in advance, so that a slow item does not leave the other workers idle
 
 
 def translate(
-    model: Seq2Seq, vocabulary: Vocabulary, sentences: list[str], how: Search, max_tokens: int = 2048
+    model: Seq2Seq, vocabulary: Vocabulary, sentences: list[str], settings: SearchSettings, max_tokens: int = 2048
 ) -> list[list[Hypothesis]]:
     """Returns the n best hypotheses of each sentence, in input order. An empty sentence has one empty translation."""
     device = next(model.parameters()).device
     places, ids = encode_nonempty(sentences, vocabulary)
-    rows = Rows(ids)
-    batches = EvaluationBatches(rows, rows, max_tokens)
-    decoded = parallel_map(batches, lambda batch: search(model, batch.src.to(device), how, BOS, EOS), model)
-    found = (places[row] for batch in batches for row in batch.index.tolist())
-    return collect_hypotheses(sentences, dict(zip(found, chain.from_iterable(decoded), strict=True)))
+    batches = EvaluationBatches(Rows(ids), Rows([[BOS]] * len(ids)), max_tokens)  # the targets are not used
+    decoded = parallel_map(batches, lambda batch: search(model, batch.src.to(device), settings, BOS, EOS), model)
+    order = (places[row] for batch in batches for row in batch.index.tolist())
+    return collect_hypotheses(sentences, dict(zip(order, chain.from_iterable(decoded), strict=True)))
 
 
 def encode_nonempty(sentences: list[str], vocabulary: Vocabulary) -> tuple[list[int], list[list[int]]]:
@@ -39,9 +41,9 @@ def encode_nonempty(sentences: list[str], vocabulary: Vocabulary) -> tuple[list[
     return [*cleaned], vocabulary.encode_src([*cleaned.values()])
 
 
-def collect_hypotheses(sentences: list[str], found: dict[int, list[Hypothesis]]) -> list[list[Hypothesis]]:
+def collect_hypotheses(sentences: list[str], hypotheses: dict[int, list[Hypothesis]]) -> list[list[Hypothesis]]:
     """Returns the hypotheses of each sentence, in order; a sentence that was not decoded has one empty hypothesis."""
-    return [found.get(i, [Hypothesis([], 0.0, True)]) for i in range(len(sentences))]
+    return [hypotheses.get(i, [Hypothesis([], 0.0, True)]) for i in range(len(sentences))]
 
 
 def parallel_map(
@@ -50,8 +52,8 @@ def parallel_map(
     """Returns `work(item)` for each item, in order, with the model in evaluation mode. On a CPU, `work` runs on
     `torch.get_num_threads()` single-threaded workers, because the products of a search step are too small to split among
     cores. Under autocast, which is set per thread, it runs on the caller's thread instead. While workers run, torch's number
-    of threads is 1, and the model's weights must not change. `report` wraps the iterator of results, and so sees each one as
-    it arrives."""
+    of threads is 1, and the model's weights must not change. Items are taken when workers will soon need them. `report` wraps
+    the iterator of results, and so sees each one as it arrives."""
     threads = torch.get_num_threads()
     on_cpu = next(model.parameters()).device.type == "cpu"
     with evaluating(model), packed(model):
@@ -60,7 +62,16 @@ def parallel_map(
         pool = ThreadPoolExecutor(threads)
         torch.set_num_threads(1)
         try:
-            return [*report(pool.map(work, items))]
+            return [*report(_in_order(pool, work, iter(items), ITEMS_PER_WORKER * threads))]
         finally:
             pool.shutdown(cancel_futures=True)
             torch.set_num_threads(threads)
+
+
+def _in_order(pool: ThreadPoolExecutor, work: Callable[[Item], Result], items: Iterator[Item], ahead: int) -> Iterator[Result]:
+    """Yields the results of `work` in the order of the items, of which at most `ahead` are in the pool at any time."""
+    waiting = deque(pool.submit(work, item) for item in islice(items, ahead))
+    while waiting:
+        result = waiting.popleft().result()
+        waiting.extend(pool.submit(work, item) for item in islice(items, 1))
+        yield result

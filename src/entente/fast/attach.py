@@ -19,9 +19,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from entente.fast import recurrent
-from entente.models import BiRNN, Seq2Seq
 from entente.models.attention import KV, MultiHeadAttention
-from entente.models.seq2seq import Loss
+from entente.models.birnn import BiRNN
+from entente.models.seq2seq import Loss, Seq2Seq
+from entente.settings import TransformerSettings
 
 Model = TypeVar("Model", bound=nn.Module)
 LEVELS = 2**16  # the number of values that 16 bits can represent
@@ -38,8 +39,8 @@ def drop(layer: nn.Dropout, x: Tensor) -> Tensor:
         return F.dropout(x, layer.p, layer.training)
     dropped = min(round(layer.p * LEVELS), LEVELS - 1)
     words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    kept = words.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - LEVELS // 2
-    return x * kept.to(x.dtype).mul_(LEVELS / (LEVELS - dropped))
+    keep = words.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - LEVELS // 2
+    return x * keep.to(x.dtype).mul_(LEVELS / (LEVELS - dropped))
 
 
 def attend(layer: MultiHeadAttention, query: Tensor, kv: KV, mask: Tensor | None) -> Tensor:
@@ -52,17 +53,20 @@ def attend(layer: MultiHeadAttention, query: Tensor, kv: KV, mask: Tensor | None
 
 
 def is_standard(layer: MultiHeadAttention) -> bool:
-    """Returns whether the layer has default values for all arguments except `d_model`, `n_heads`, `dropout` and `rotary`, since
-    the fused kernel can replace only such layers. The comparison includes arguments that are added in the future."""
+    """Returns whether the layer has default settings for all but its sizes and dropout, since the fused kernel can replace only
+    such layers. The comparison includes settings that are added in the future."""
+    settings = TransformerSettings(
+        d_model=layer.out.out_features, n_heads=layer.n_heads, d_k=layer.d_k, attention_dropout=layer.dropout.p
+    )
     with torch.device("meta"):  # allocates no memory
-        standard = MultiHeadAttention(layer.out.out_features, layer.n_heads, layer.dropout.p, rotary=layer.rotary)
+        standard = MultiHeadAttention(settings, layer.rotary)
     return _fingerprint(layer) == _fingerprint(standard)
 
 
 def _fingerprint(layer: nn.Module) -> list[Any]:
     """Returns the names, classes and attributes of all modules in a layer, and the names and shapes of its parameters."""
-    own = vars(nn.Module()).keys() | {"attend", "forward"}  # ignored: torch's attributes, and methods that `attach` replaces
-    attributes = [{key: value for key, value in vars(module).items() if key not in own} for module in layer.modules()]
+    ignored = vars(nn.Module()).keys() | {"attend", "forward"}  # torch's attributes, and methods that `attach` replaces
+    attributes = [{key: value for key, value in vars(module).items() if key not in ignored} for module in layer.modules()]
     classes = [(name, type(module)) for name, module in layer.named_modules()]
     return [classes, attributes, [(name, value.shape) for name, value in layer.named_parameters()]]
 
@@ -83,11 +87,11 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float) -> tuple[Tensor, ...]:
         gradients = torch.zeros_like(hidden), torch.zeros_like(weight)
-        found = _blockwise_loss(hidden, weight, target, label_smoothing, gradients)
+        losses = _blockwise_loss(hidden, weight, target, label_smoothing, gradients)
         ctx.save_for_backward(*gradients)
         ctx.scale = _precision(hidden)[1]
-        ctx.mark_non_differentiable(found.nll)
-        return tuple(found)
+        ctx.mark_non_differentiable(losses.nll)
+        return tuple(losses)
 
     @staticmethod
     @once_differentiable
@@ -165,10 +169,10 @@ def packed(model: nn.Module) -> Iterator[None]:
     unaffected. Packing takes one pass over the weights. The small products of a search step become 1.1 to 1.5 times as fast,
     because torch would otherwise rearrange the weights at each call."""
     # These functions are private to torch, so other versions of torch may lack them.
-    known = all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
-    able = known and torch.backends.mkldnn.is_available() and not torch.is_autocast_enabled("cpu")
+    available = all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
+    usable = available and torch.backends.mkldnn.is_available() and not torch.is_autocast_enabled("cpu")
     with ExitStack() as stack:
-        for layer in model.modules() if able else ():
+        for layer in model.modules() if usable else ():
             if type(layer) is not nn.Linear or "forward" in vars(layer):  # other layers, and methods already replaced
                 continue
             if layer.weight.device.type == "cpu" and layer.weight.dtype == torch.float32:

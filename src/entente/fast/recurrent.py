@@ -43,20 +43,20 @@ def read(model: BiRNN, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     encoder = model.encoder
     w_ih, w_hh, b_ih, b_hh = zip(*encoder.all_weights, strict=True)  # R tensors each
     gates = [F.linear(embedded, w, b) for w, b in zip(w_ih, b_ih, strict=True)]  # R x (B, S, G D)
-    there = [mask.unsqueeze(-1) for _ in gates]  # R x (B, S, 1)
+    masks = [mask.unsqueeze(-1) for _ in gates]  # R x (B, S, 1)
     if encoder.bidirectional:  # the backward direction starts at the end
-        gates[1], there[1] = gates[1].flip(1), there[1].flip(1)
+        gates[1], masks[1] = gates[1].flip(1), masks[1].flip(1)
     w_hidden, b_hidden = torch.stack(w_hh).transpose(1, 2), torch.stack(b_hh).unsqueeze(1)  # (R, D, G D), (R, 1, G D)
     zeros = gates[0].new_zeros(len(gates), len(embedded), encoder.hidden_size)
     step = gru_step if isinstance(encoder, nn.GRU) else lstm_step
     state: Recurrent = (zeros,) if step is gru_step else (zeros, zeros)
     outputs = []
-    for input_gates, real in zip(torch.stack(gates).unbind(2), torch.stack(there).unbind(2), strict=True):
+    for input_gates, real in zip(torch.stack(gates).unbind(2), torch.stack(masks).unbind(2), strict=True):
         new = step(input_gates, torch.baddbmm(b_hidden, state[0], w_hidden), state)
         state = tuple(torch.where(real, a, b) for a, b in zip(new, state, strict=True))  # padding leaves the state unchanged
         outputs.append(state[0])
-    both = torch.stack(outputs, dim=2)  # (R, B, S, D), each direction in its own reading order
-    in_order = [both[0], both[1].flip(1)] if encoder.bidirectional else [both[0]]
+    states = torch.stack(outputs, dim=2)  # (R, B, S, D), each direction in its own reading order
+    in_order = [states[0], states[1].flip(1)] if encoder.bidirectional else [states[0]]
     return torch.cat(in_order, dim=-1) * mask.unsqueeze(-1), state[0]
 
 
@@ -72,8 +72,8 @@ def read_aligned(model: BiRNN, embedded: Tensor, mask: Tensor) -> tuple[Tensor, 
         return x.gather(1, (places % mask.size(1)).expand(-1, -1, x.size(-1)))
 
     if model.encoder.bidirectional:
-        both, _ = model.encoder(torch.cat([embedded, at(place + lengths, embedded)]))  # (2 B, S, 2 D)
-        (forward, _), (_, backward) = (outputs.chunk(2, dim=-1) for outputs in both.chunk(2))
+        states, _ = model.encoder(torch.cat([embedded, at(place + lengths, embedded)]))  # (2 B, S, 2 D)
+        (forward, _), (_, backward) = (outputs.chunk(2, dim=-1) for outputs in states.chunk(2))
         backward = at(place - lengths, backward)
         outputs, last = torch.cat([forward, backward], dim=-1), [at(lengths - 1, forward), backward[:, :1]]
     else:

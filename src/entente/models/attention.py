@@ -15,20 +15,15 @@ M source width, A width of the additive score.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from entente.models.initialise import refuse_unknown
+from entente.settings import Scale, SoftmaxOver, TransformerSettings
 
-Score = Literal["dot", "additive", "bilinear", "cosine"]
-Scale = Literal["d_k", "none", "n_keys"]
-Projection = Literal["query", "key", "value"]
-PROJECTIONS: tuple[Projection, ...] = get_args(Projection)
-SoftmaxOver = Literal["keys", "queries", "batch"]
 AXIS: dict[SoftmaxOver, int] = {"keys": -1, "queries": -2, "batch": 0}
 
 
@@ -60,8 +55,7 @@ class DotProductScore(nn.Module):
 
     def __init__(self, scale: Scale) -> None:
         super().__init__()
-        refuse_unknown(scale=(scale, Scale))
-        self.scale: Scale = scale
+        self.scale = scale
 
     def forward(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
         """Returns the scores (B, H, T, S) of query (B, H, T, K) and key (B, H, S, K)."""
@@ -122,8 +116,7 @@ class AttentionWeights(nn.Module):
 
     def __init__(self, softmax: SoftmaxOver = "keys", mask_value: float | None = None) -> None:
         super().__init__()
-        refuse_unknown(softmax=(softmax, SoftmaxOver))
-        self.softmax: SoftmaxOver = softmax
+        self.softmax = softmax
         self.axis = AXIS[softmax]
         self.mask_value = -math.inf if mask_value is None else mask_value
 
@@ -165,58 +158,32 @@ def rotate(x: Tensor, start: int) -> Tensor:
     return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1)
 
 
-def check_head_count(d_model: int, n_heads: int) -> None:
-    if d_model % n_heads:
-        raise ValueError(f"d_model={d_model} is not divisible by n_heads={n_heads}")
-
-
-def check_head_width(d_k: int | None, projections: Sequence[Projection]) -> None:
-    """Raises ValueError if `d_k` is set but not all projections are learned: identities give a head the width D / H."""
-    if d_k is not None and set(projections) != set(PROJECTIONS):
-        raise ValueError(f"d_k={d_k} needs all three projections; leave d_k null, or learn all three")
-
-
 class MultiHeadAttention(nn.Module):
     """Attention with H heads of width K, by default with scaled dot products (Vaswani et al. 2017, sections 3.2.1 and 3.2.2).
 
-    d_k: K, the width of a head; None means D / H. score, scale: how queries and keys are compared; `additive` ignores `scale`.
-    projections: which of W_q, W_k and W_v are learned; the others are the identity. softmax, mask_value: see AttentionWeights.
-    rotary: whether to `rotate` queries and keys, which must then come from the same sentence, as in self-attention.
+    settings.d_k: K, the width of a head; None means D / H. score, scale: how queries and keys are compared; `additive` ignores
+    `scale`. projections: which of W_q, W_k and W_v are learned; the others are the identity. softmax, mask_value: see
+    AttentionWeights. rotary: whether to `rotate` queries and keys, which must then come from the same sentence, as in
+    self-attention.
     """
 
-    # These checks take constructor arguments by name and raise ValueError if they conflict. config/schema.py also calls them.
-    relations = (check_head_count, check_head_width)
-
-    def __init__(
-        self,
-        d_model: int,
-        n_heads: int,
-        dropout: float = 0.0,
-        d_k: int | None = None,
-        score: Score = "dot",
-        scale: Scale = "d_k",
-        projections: Sequence[Projection] = PROJECTIONS,
-        softmax: SoftmaxOver = "keys",
-        mask_value: float | None = None,
-        rotary: bool = False,
-    ) -> None:
+    def __init__(self, settings: TransformerSettings, rotary: bool = False) -> None:
         super().__init__()
-        check_head_count(d_model, n_heads)
-        check_head_width(d_k, projections)
-        refuse_unknown(score=(score, Score), projections=(projections, Projection))
+        d_model, n_heads = settings.d_model, settings.n_heads
         self.n_heads, self.rotary = n_heads, rotary
-        self.d_k = width = d_model // n_heads if d_k is None else d_k  # K
+        self.d_k = width = d_model // n_heads if settings.d_k is None else settings.d_k  # K
         self.query, self.key, self.value = (  # W_q, W_k, W_v
-            nn.Linear(d_model, n_heads * width) if name in projections else nn.Identity() for name in PROJECTIONS
+            nn.Linear(d_model, n_heads * width) if name in settings.projections else nn.Identity()
+            for name in ("query", "key", "value")
         )
         self.score: nn.Module = {
-            "dot": lambda: DotProductScore(scale),
-            "bilinear": lambda: BilinearScore(n_heads, width, scale),
-            "cosine": lambda: CosineScore(scale),
+            "dot": lambda: DotProductScore(settings.scale),
+            "bilinear": lambda: BilinearScore(n_heads, width, settings.scale),
+            "cosine": lambda: CosineScore(settings.scale),
             "additive": lambda: AdditiveScore(n_heads, width),
-        }[score]()
-        self.weights = AttentionWeights(softmax=softmax, mask_value=mask_value)
-        self.dropout = nn.Dropout(dropout)
+        }[settings.score]()
+        self.weights = AttentionWeights(settings.softmax, settings.mask_value)
+        self.dropout = nn.Dropout(settings.attention_dropout)
         self.out = nn.Linear(n_heads * width, d_model)  # W_o
 
     def _split(self, x: Tensor) -> Tensor:

@@ -13,20 +13,17 @@ Shapes: B batch, S source length, T target length, E width of embeddings and of 
 width, R number of encoder directions, M = R D width of the encoder's output, A width of the additive score and its keys.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from annotated_types import doc
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from entente.models.attention import KV, AdditiveAttention, BilinearAttention, DotProductAttention, NoAttention, SoftmaxOver
-from entente.models.initialise import DropoutRate, Seed, TokenId, VocabularySize, Width, initialise, refuse_unknown
-from entente.models.seq2seq import Residual, Seq2Seq, Source, State, padding_mask
+from entente.models.attention import KV, AdditiveAttention, BilinearAttention, DotProductAttention, NoAttention
+from entente.models.initialise import initialise
+from entente.models.seq2seq import Residual, Seq2Seq, Sizes, Source, State, padding_mask
+from entente.settings import BiRNNSettings
 
-Cell = Literal["gru", "lstm"]
-RecurrentScore = Literal["additive", "dot", "bilinear", "none"]
-Readout = Literal["maxout", "residual", "context"]
 Recurrent = tuple[Tensor, ...]  # (h,) for a GRU, (h, c) for an LSTM; h and c are (B, D)
 BiRNNState = State[Recurrent, KV]  # `memory` has keys (B, S, A) or (B, S, D), and values (B, S, M)
 
@@ -39,57 +36,36 @@ class BiRNN(Seq2Seq):
     always does. softmax: see AttentionWeights. Outside beam search, each step has one query, so normalising over `queries`
     makes all weights 1."""
 
-    def __init__(
-        self,
-        src_vocab: VocabularySize,
-        tgt_vocab: VocabularySize,
-        shared_vocab: bool,  # whether source and target share one vocabulary
-        pad_id: TokenId,
-        seed: Seed,
-        d_embedding: Annotated[Width, doc("width of the embeddings")] = 256,
-        d_hidden: Annotated[Width, doc("state width of the decoder and of each encoder direction")] = 256,
-        d_attention: Annotated[Width, doc("hidden width of the additive score")] = 256,
-        dropout: Annotated[DropoutRate, doc("dropout on embeddings, encoder outputs and readout")] = 0.2,
-        tied: Annotated[
-            bool, doc("use the target embedding as output projection, and as source embedding if the vocabulary is joint")
-        ] = True,
-        score: Annotated[RecurrentScore, doc("attention score; none: only the last encoder states are used")] = "additive",
-        cell: Annotated[Cell, doc("recurrent cell of encoder and decoder")] = "gru",
-        bidirectional: Annotated[bool, doc("the encoder reads in both directions")] = True,
-        readout: Annotated[
-            Readout, doc("decoder output; maxout: as published; residual: state + context; context: context only")
-        ] = "maxout",
-        mask_padding: Annotated[bool, doc("hide source padding from attention")] = True,
-        softmax: Annotated[SoftmaxOver, doc("axis of the softmax; keys: the weights of each query sum to 1")] = "keys",
-    ) -> None:
+    def __init__(self, sizes: Sizes, settings: BiRNNSettings) -> None:
         super().__init__()
-        refuse_unknown(score=(score, RecurrentScore), cell=(cell, Cell), readout=(readout, Readout))
-        d_source = 2 * d_hidden if bidirectional else d_hidden  # M
-        self.pad_id, self.mask_padding = pad_id, mask_padding
-        self.tgt_embedding = nn.Embedding(tgt_vocab, d_embedding, padding_idx=pad_id)
-        self.src_embedding = self.tgt_embedding if tied and shared_vocab else nn.Embedding(src_vocab, d_embedding, pad_id)
-        self.dropout = nn.Dropout(dropout)
-        network, step = (nn.LSTM, nn.LSTMCell) if cell == "lstm" else (nn.GRU, nn.GRUCell)
-        self.encoder = network(d_embedding, d_hidden, batch_first=True, bidirectional=bidirectional)
+        d_embedding, d_hidden, softmax, pad_id = settings.d_embedding, settings.d_hidden, settings.softmax, sizes.pad_id
+        d_source = 2 * d_hidden if settings.bidirectional else d_hidden  # M
+        self.pad_id, self.mask_padding = pad_id, settings.mask_padding
+        shares_embedding = settings.tied and sizes.shared_vocab
+        self.tgt_embedding = nn.Embedding(sizes.tgt_vocab, d_embedding, padding_idx=pad_id)
+        self.src_embedding = self.tgt_embedding if shares_embedding else nn.Embedding(sizes.src_vocab, d_embedding, pad_id)
+        self.dropout = nn.Dropout(settings.dropout)
+        network, step = (nn.LSTM, nn.LSTMCell) if settings.cell == "lstm" else (nn.GRU, nn.GRUCell)
+        self.encoder = network(d_embedding, d_hidden, batch_first=True, bidirectional=settings.bidirectional)
         self.first_hidden = nn.Linear(d_hidden, d_hidden)  # W_s of the paper
         self.attention: Any = {
-            "additive": lambda: AdditiveAttention(d_hidden, d_source, d_attention, softmax),
+            "additive": lambda: AdditiveAttention(d_hidden, d_source, settings.d_attention, softmax),
             "bilinear": lambda: BilinearAttention(d_hidden, d_source, softmax),
             "dot": lambda: DotProductAttention(d_hidden, softmax),
             "none": lambda: NoAttention(),
-        }[score]()
+        }[settings.score]()
         self.cell = step(d_embedding + d_source, d_hidden)
-        self.maxout = readout == "maxout"
+        self.maxout = settings.readout == "maxout"
         if self.maxout:
             self.readout = nn.Linear(d_hidden + d_embedding + d_source, 2 * d_embedding)
         else:
             self.context = nn.Linear(d_source, d_hidden)
-            self.residual = Residual(keep=readout == "residual", dropout=0.0)
+            self.residual = Residual(keep=settings.readout == "residual", dropout=0.0)
             self.readout = nn.Linear(d_hidden, d_embedding)
-        self.output = nn.Linear(d_embedding, tgt_vocab, bias=False)
-        if tied:
+        self.output = nn.Linear(d_embedding, sizes.tgt_vocab, bias=False)
+        if settings.tied:
             self.output.weight = self.tgt_embedding.weight
-        initialise(self, seed, embedding_std=0.02)
+        initialise(self, sizes.seed, embedding_std=0.02)
 
     def encode(self, src: Tensor) -> BiRNNState:
         mask = padding_mask(src, self.pad_id)
@@ -115,8 +91,8 @@ class BiRNN(Seq2Seq):
         embedded = self.dropout(self.tgt_embedding(tgt))  # (B, T, E)
         states, contexts, recurrent = self.write(embedded, state)
         if self.maxout:
-            both = self.readout(torch.cat([states, embedded, contexts], dim=-1))  # (B, T, 2 E)
-            read_out = both.unflatten(-1, (-1, 2)).amax(-1)  # (B, T, E), Goodfellow et al. 2013
+            pairs = self.readout(torch.cat([states, embedded, contexts], dim=-1))  # (B, T, 2 E)
+            read_out = pairs.unflatten(-1, (-1, 2)).amax(-1)  # (B, T, E), Goodfellow et al. 2013
         else:
             read_out = self.readout(self.residual(states, self.context(contexts)))
         return self.dropout(read_out), State(recurrent, state.source)

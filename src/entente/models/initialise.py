@@ -1,31 +1,13 @@
-"""Defines types and checks for a model's constructor arguments (some are also types of other settings), and initialises its
-parameters."""
+"""Initialises the parameters of a model."""
 
 import hashlib
-from typing import Annotated, Any, get_args
 
 import torch
-from annotated_types import Interval
 from torch import Tensor, nn
-
-# config/schema.py checks settings against these types. The bounds are wide, but guard against untrusted checkpoints.
-VocabularySize = Annotated[int, Interval(ge=1, le=1_000_000)]
-TokenId = Annotated[int, Interval(ge=0, lt=1_000_000)]
-Seed = Annotated[int, Interval(ge=0, lt=2**32)]
-Width = Annotated[int, Interval(ge=1, le=8192)]
-DropoutRate = Annotated[float, Interval(ge=0, lt=1)]  # the probability that a value is dropped
 
 # The number of gates in each class. torch stacks the gates' matrices along dim 0, but `_fill` initialises them one by one.
 GATES = {nn.GRU: 3, nn.GRUCell: 3, nn.LSTM: 4, nn.LSTMCell: 4}
 FORGET_GATE = 1  # index among an LSTM's gates: input, forget, cell, output
-
-
-def refuse_unknown(**arguments: tuple[object, Any]) -> None:
-    """Raises ValueError if a value is not in its Literal. Each argument is NAME=(value or list of values, Literal)."""
-    for name, (given, literal) in arguments.items():
-        for value in given if isinstance(given, list | tuple) else [given]:
-            if value not in get_args(literal):
-                raise ValueError(f"{name}={value}: choose from {', '.join(get_args(literal))}")
 
 
 def initialise(model: nn.Module, seed: int, embedding_std: float) -> None:

@@ -19,6 +19,16 @@ Written = TypeVar("Written")
 Memory = TypeVar("Memory")
 
 
+class Sizes(NamedTuple):
+    """What a model's constructor needs besides its settings, and only the run knows."""
+
+    src_vocab: int
+    tgt_vocab: int
+    shared_vocab: bool  # whether source and target share one vocabulary
+    pad_id: int
+    seed: int  # of the initial values
+
+
 class Source(NamedTuple, Generic[Memory]):
     """The keys and values that the decoder attends to, computed from the encoder's output, and the source mask."""
 

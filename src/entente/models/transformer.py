@@ -20,24 +20,18 @@ head, V vocabulary.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Annotated, Any, Literal, cast, get_args
+from collections.abc import Callable
+from typing import Any, Literal, cast
 
 import torch
-from annotated_types import Interval, Le, doc
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from entente.models.attention import KV, PROJECTIONS, MultiHeadAttention, Projection, Scale, Score, SoftmaxOver, angles
-from entente.models.initialise import DropoutRate, Seed, TokenId, VocabularySize, Width, initialise, refuse_unknown
-from entente.models.seq2seq import Residual, Seq2Seq, Source, State, causal_mask, padding_mask
+from entente.models.attention import KV, MultiHeadAttention, angles
+from entente.models.initialise import initialise
+from entente.models.seq2seq import Residual, Seq2Seq, Sizes, Source, State, causal_mask, padding_mask
+from entente.settings import Norm, Sublayer, TransformerSettings
 
-Sublayer = Literal["self", "cross", "ff"]
-SUBLAYERS: tuple[Sublayer, ...] = get_args(Sublayer)
-Norm = Literal["pre", "post", "rms", "none"]
-Positions = Literal["sinusoidal", "learned", "rotary", "none"]
-Activation = Literal["relu", "swiglu"]
 Side = Literal["src", "tgt"]
 NORM_EPSILON = 1e-6  # added to the mean square by RMSNorm
 LEARNED_POSITIONS = 512  # number of learned positions; all later positions share the last one
@@ -52,7 +46,7 @@ def norm_before(norm: Norm, d_model: int) -> nn.Module:
 
 class SwiGLU(nn.Module):
     """Returns (..., F), the first half of x (..., 2 F) times the SiLU of the second half (Shazeer 2020, equation 6). One linear
-    layer computes both halves."""
+    layer computes both halves. Muon treats its weight as one matrix, as published recipes do."""
 
     def forward(self, x: Tensor) -> Tensor:
         linear, gate = x.chunk(2, dim=-1)
@@ -60,36 +54,26 @@ class SwiGLU(nn.Module):
 
 
 class Block(nn.Module):
-    """Base class of encoder and decoder blocks. They apply a sublayer f as `x = after(residual(x, f(before(x))))`. The argument
-    `residual` lists the sublayers with a residual connection; the attribute `residual` maps every sublayer to a Residual."""
+    """Base class of encoder and decoder blocks. They apply a sublayer f as `x = after(residual(x, f(before(x))))`."""
 
     names: tuple[Sublayer, ...]
 
-    def __init__(
-        self,
-        make_attention: Callable[[Sublayer], MultiHeadAttention],
-        d_model: int,
-        d_ff: int,
-        dropout: float,
-        residual: Sequence[Sublayer] = SUBLAYERS,
-        norm: Norm = "pre",
-        sublayers: Sequence[Sublayer] = SUBLAYERS,
-        activation: Activation = "relu",
-    ) -> None:
+    def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
-        self.present = tuple(name for name in self.names if name in sublayers)
+        norm, d_model, dropout = settings.norm, settings.d_model, settings.dropout
+        self.present = tuple(name for name in self.names if name in settings.sublayers)
         self.before = nn.ModuleDict({n: norm_before(norm, d_model) for n in self.present})
         self.after = nn.ModuleDict({n: nn.LayerNorm(d_model) if norm == "post" else nn.Identity() for n in self.present})
-        self.residual = nn.ModuleDict({n: Residual(keep=n in residual, dropout=dropout) for n in self.present})
+        self.residual = nn.ModuleDict({n: Residual(keep=n in settings.residual, dropout=dropout) for n in self.present})
         if "ff" in self.present:
-            gated = activation == "swiglu"
-            width = round(2 * d_ff / 3) if gated else d_ff  # the gated network has about as many weights as the ungated one
+            gated = settings.activation == "swiglu"
+            width = round(2 * settings.d_ff / 3) if gated else settings.d_ff  # so that both have about as many weights
             first = nn.Linear(d_model, 2 * width if gated else width)
             self.ff = nn.Sequential(first, SwiGLU() if gated else nn.ReLU(), nn.Linear(width, d_model))  # section 3.3
         if "self" in self.present:
-            self.self_attention = make_attention("self")
+            self.self_attention = MultiHeadAttention(settings, rotary=settings.positions == "rotary")
         if "cross" in self.present:
-            self.cross_attention = make_attention("cross")
+            self.cross_attention = MultiHeadAttention(settings)
 
     def last_layers(self) -> list[Any]:
         """Returns the last linear layer of each sublayer."""
@@ -116,7 +100,7 @@ class EncoderBlock(Block):
 class DecoderBlock(Block):
     """Masked self-attention over the target so far, cross-attention to the source, then the feed-forward network."""
 
-    names = SUBLAYERS
+    names = ("self", "cross", "ff")
 
     def project(self, memory: Tensor) -> KV:
         """Returns the keys and values (B, H, S, K) of memory (B, S, D). Without cross-attention, returns empty tensors
@@ -148,86 +132,36 @@ def sinusoids(start: int, length: int, d_model: int, like: Tensor) -> Tensor:
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[:, :d_model].to(like.dtype)  # drops a cosine if D is odd
 
 
-def check_self_attention(sublayers: Sequence[Sublayer]) -> None:
-    """Raises ValueError if `self` is missing: a decoder sees earlier target tokens only through its self-attention."""
-    if "self" not in sublayers:
-        raise ValueError(f"sublayers={list(sublayers)} must include self; only cross and ff can be left out")
-
-
 class Transformer(Seq2Seq):
-    """Encoder-decoder Transformer. residual, sublayers: `self` means encoder and decoder self-attention. norm: `pre` is before
-    each sublayer (Xiong et al. 2020), `post` after each residual connection (Vaswani et al. 2017), and `rms` is RMSNorm before
-    each sublayer (Zhang & Sennrich 2019). activation: ReLU (Vaswani et al. 2017, section 3.3), or SwiGLU (Shazeer 2020).
-    zero_init: at first, sublayers return 0 and pre-norm blocks are the identity (Goyal et al. 2017, section 5.1). tied: see
-    Press & Wolf 2017. positions: `sinusoidal` and `learned` are added to the embeddings (Vaswani et al. 2017, section 3.5);
-    `rotary` rotates the queries and keys of self-attention (Su et al. 2021). The last six arguments are passed to
-    MultiHeadAttention."""
+    """Encoder-decoder Transformer. In `residual` and `sublayers`, `self` means encoder and decoder self-attention. norm: `pre`
+    is before each sublayer (Xiong et al. 2020), `post` after each residual connection (Vaswani et al. 2017), and `rms` is
+    RMSNorm before each sublayer (Zhang & Sennrich 2019). activation: ReLU (Vaswani et al. 2017, section 3.3), or SwiGLU
+    (Shazeer 2020). zero_init: at first, sublayers return 0 and pre-norm blocks are the identity (Goyal et al. 2017, section
+    5.1). tied: see Press & Wolf 2017. positions: `sinusoidal` and `learned` are added to the embeddings (Vaswani et al. 2017,
+    section 3.5); `rotary` rotates the queries and keys of self-attention (Su et al. 2021)."""
 
-    relations = (*MultiHeadAttention.relations, check_self_attention)  # read by config/schema.py
-
-    def __init__(
-        self,
-        src_vocab: VocabularySize,
-        tgt_vocab: VocabularySize,
-        shared_vocab: bool,  # whether source and target share one vocabulary
-        pad_id: TokenId,
-        seed: Seed,
-        d_model: Annotated[Width, doc("width of every layer")] = 128,
-        n_heads: Annotated[int, Interval(ge=1, le=128), doc("attention heads per layer")] = 4,
-        n_layers: Annotated[int, Interval(ge=1, le=64), doc("number of layers in the encoder, and in the decoder")] = 3,
-        d_ff: Annotated[int, Interval(ge=1, le=65536), doc("hidden width of the feed-forward network; swiglu uses 2/3")] = 512,
-        dropout: Annotated[DropoutRate, doc("dropout on embeddings and sublayer outputs")] = 0.1,
-        attention_dropout: Annotated[DropoutRate, doc("dropout on attention weights")] = 0.0,
-        residual: Annotated[Sequence[Sublayer], doc("sublayers that have a residual connection")] = SUBLAYERS,
-        norm: Annotated[Norm, doc("where layer normalisation is applied; rms: like pre, with RMSNorm")] = "pre",
-        activation: Annotated[Activation, doc("activation between the two layers of the feed-forward network")] = "relu",
-        zero_init: Annotated[bool, doc("initialise the last layer of each sublayer to zero")] = False,
-        tied: Annotated[
-            bool, doc("use the target embedding as output projection, and as source embedding if the vocabulary is joint")
-        ] = True,
-        positions: Annotated[Positions, doc("how positions are encoded")] = "sinusoidal",
-        sublayers: Annotated[Sequence[Sublayer], doc("sublayers of each layer")] = SUBLAYERS,
-        mask_padding: Annotated[bool, doc("hide source padding from attention")] = True,
-        mask_future: Annotated[bool, doc("hide later target tokens from each token")] = True,
-        score: Annotated[Score, doc("how a query is compared with a key")] = "dot",
-        scale: Annotated[
-            Scale, doc("divisor of dot products; d_k: sqrt(d_k); n_keys: sqrt(number of visible keys); none: 1")
-        ] = "d_k",
-        projections: Annotated[Sequence[Projection], doc("projections that are learned")] = PROJECTIONS,
-        d_k: Annotated[Width | None, doc("width of a head; null: d_model / n_heads")] = None,
-        softmax: Annotated[SoftmaxOver, doc("axis of the softmax; keys: the weights of each query sum to 1")] = "keys",
-        mask_value: Annotated[Annotated[float, Le(0)] | None, doc("value of a masked score; null: minus infinity")] = None,
-    ) -> None:
+    def __init__(self, sizes: Sizes, settings: TransformerSettings) -> None:
         super().__init__()
-        refuse_unknown(residual=(residual, Sublayer), sublayers=(sublayers, Sublayer))
-        refuse_unknown(norm=(norm, Norm), positions=(positions, Positions), activation=(activation, Activation))
-        check_self_attention(sublayers)
-        self.pad_id, self.d_model, self.n_heads = pad_id, d_model, n_heads
-        self.positions: Positions = positions
-        self.mask_padding, self.mask_future = mask_padding, mask_future
-        self.tgt_embedding = nn.Embedding(tgt_vocab, d_model, padding_idx=pad_id)
-        self.src_embedding = self.tgt_embedding if tied and shared_vocab else nn.Embedding(src_vocab, d_model, pad_id)
-        if positions == "learned":
+        d_model, pad_id = settings.d_model, sizes.pad_id
+        self.pad_id, self.d_model, self.n_heads, self.positions = pad_id, d_model, settings.n_heads, settings.positions
+        self.mask_padding, self.mask_future = settings.mask_padding, settings.mask_future
+        shares_embedding = settings.tied and sizes.shared_vocab
+        self.tgt_embedding = nn.Embedding(sizes.tgt_vocab, d_model, padding_idx=pad_id)
+        self.src_embedding = self.tgt_embedding if shares_embedding else nn.Embedding(sizes.src_vocab, d_model, pad_id)
+        if settings.positions == "learned":
             self.src_position = nn.Embedding(LEARNED_POSITIONS, d_model)
             self.tgt_position = nn.Embedding(LEARNED_POSITIONS, d_model)
-        self.dropout = nn.Dropout(dropout)
-
-        def make_attention(sublayer: Sublayer) -> MultiHeadAttention:
-            heads = partial(MultiHeadAttention, d_model, n_heads, attention_dropout, d_k=d_k, projections=projections)
-            rotary = positions == "rotary" and sublayer == "self"
-            return heads(score=score, scale=scale, softmax=softmax, mask_value=mask_value, rotary=rotary)
-
-        options: dict[str, Any] = {"residual": residual, "norm": norm, "sublayers": sublayers, "activation": activation}
-        self.encoder = nn.ModuleList(EncoderBlock(make_attention, d_model, d_ff, dropout, **options) for _ in range(n_layers))
-        self.encoder_norm = norm_before(norm, d_model)
-        self.decoder = nn.ModuleList(DecoderBlock(make_attention, d_model, d_ff, dropout, **options) for _ in range(n_layers))
-        self.decoder_norm = norm_before(norm, d_model)
-        self.output = nn.Linear(d_model, tgt_vocab, bias=False)
-        if tied:
+        self.dropout = nn.Dropout(settings.dropout)
+        self.encoder = nn.ModuleList(EncoderBlock(settings) for _ in range(settings.n_layers))
+        self.encoder_norm = norm_before(settings.norm, d_model)
+        self.decoder = nn.ModuleList(DecoderBlock(settings) for _ in range(settings.n_layers))
+        self.decoder_norm = norm_before(settings.norm, d_model)
+        self.output = nn.Linear(d_model, sizes.tgt_vocab, bias=False)
+        if settings.tied:
             self.output.weight = self.tgt_embedding.weight
         # `_embed` multiplies by sqrt(D), so embeddings have variance 1/2, like the sinusoids, and neither dominates the sum.
-        initialise(self, seed, embedding_std=(2 * d_model) ** -0.5)
-        if zero_init:
+        initialise(self, sizes.seed, embedding_std=(2 * d_model) ** -0.5)
+        if settings.zero_init:
             for block in [*self.encoder, *self.decoder]:
                 for layer in cast(Block, block).last_layers():
                     nn.init.zeros_(layer.weight)

@@ -3,79 +3,66 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from annotated_types import Interval, doc
 from torch import Tensor, nn
 
+from entente.models.attention import BilinearScore
 from entente.models.initialise import GATES
+from entente.settings import OptimSettings
 
-Schedule = Literal["inverse_sqrt", "cosine", "linear", "constant"]
 # Coefficients a, b, c of polynomials a x + b x^3 + c x^5. Applied one after the other, they map singular values in [0.01, 1]
 # to [0.73, 1.27]. Each is optimal for the interval to which the previous one maps its inputs (Amsel et al. 2025).
 POLYNOMIALS = ((8.0934, -23.6204, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, -1.9772, 0.4526))
 
 
-@dataclass(frozen=True)
-class Optim:
-    """Settings of the optimiser, its learning rate, and label smoothing (Szegedy et al. 2016, section 7).
+def build_optimiser(settings: OptimSettings, model: nn.Module, fused: bool = False) -> torch.optim.Optimizer:
+    """Returns the optimiser of a model's parameters. With `adam`, AdamW (Kingma & Ba 2015) updates all of them. With `muon`,
+    Muon (Jordan et al. 2024) updates the matrices and AdamW the rest. fused: see torch.optim.AdamW."""
+    stacked = matrices(model) if settings.optimizer == "muon" else {}
+    by_muon = {id(parameter) for group in stacked.values() for parameter in group}
+    others = {"params": [parameter for parameter in model.parameters() if id(parameter) not in by_muon]}
+    betas, decay = (settings.beta1, settings.beta2), settings.weight_decay
+    adam = torch.optim.AdamW([others], settings.lr, betas, eps=1e-9, weight_decay=decay, fused=fused)
+    if not stacked:
+        return adam
+    groups = [{"params": group, "stacked": count} for count, group in stacked.items()]
+    return CombinedOptimiser(Muon(groups, settings.lr, settings.momentum, decay), adam)
 
-    optimizer: `adam` (Kingma & Ba 2015) updates all parameters. With `muon`, Muon (Jordan et al. 2024) updates the matrices and
-    Adam the rest, such as embeddings, the output projection, norms and biases. lr: the peak learning rate of both. It is
-    reached after `warmup` steps and kept until step `decay_from`, or until the end of the warm-up if that is later. Then
+
+def rate_factor(settings: OptimSettings, step: int, max_steps: int) -> float:
+    """Returns the factor by which lr is multiplied at `step`, counted from 0.
+
+    lr is reached after `warmup` steps and kept until step `decay_from`, or until the end of the warm-up if that is later. Then
     `inverse_sqrt` decays it as 1 / sqrt(step) (Vaswani et al. 2017, section 5.3), `cosine` (Loshchilov & Hutter 2017) and
     `linear` decay it to zero at the last step, and `constant` keeps it. A warm-up of at most `decay_from` steps does not change
     later rates.
     """
-
-    optimizer: Annotated[Literal["adam", "muon"], doc("adam, or muon for the matrices and adam for the rest")] = "adam"
-    lr: Annotated[float, Interval(gt=0), doc("peak learning rate")] = 3e-3
-    momentum: Annotated[float, Interval(ge=0, lt=1), doc("decay rate of muon's running mean of gradients")] = 0.95
-    beta1: Annotated[float, Interval(ge=0, lt=1), doc("decay rate of adam's running mean of gradients")] = 0.9
-    beta2: Annotated[float, Interval(ge=0, lt=1), doc("decay rate of adam's running mean of squared gradients")] = 0.98
-    weight_decay: Annotated[float, Interval(ge=0), doc("weight decay, decoupled from the gradient as in AdamW")] = 0.0
-    warmup: Annotated[int, Interval(ge=0), doc("steps of the linear warm-up")] = 200
-    schedule: Annotated[Schedule, doc("shape of the decay")] = "cosine"
-    decay_from: Annotated[int, Interval(ge=0), doc("step at which the decay starts; short runs need a smaller value")] = 200
-    label_smoothing: Annotated[float, Interval(ge=0, lt=1), doc("probability spread uniformly over the vocabulary")] = 0.1
-
-    def build(self, model: nn.Module, fused: bool = False) -> torch.optim.Optimizer:
-        """Returns the optimiser of a model's parameters. fused: see torch.optim.AdamW."""
-        stacked = matrices(model) if self.optimizer == "muon" else {}
-        chosen = {id(parameter) for group in stacked.values() for parameter in group}
-        others = {"params": [parameter for parameter in model.parameters() if id(parameter) not in chosen]}
-        betas = (self.beta1, self.beta2)
-        adam = torch.optim.AdamW([others], self.lr, betas, eps=1e-9, weight_decay=self.weight_decay, fused=fused)
-        if not stacked:
-            return adam
-        groups = [{"params": group, "stacked": count} for count, group in stacked.items()]
-        return CombinedOptimiser(Muon(groups, self.lr, self.momentum, self.weight_decay), adam)
-
-    def factor(self, step: int, max_steps: int) -> float:
-        """Returns the factor by which lr is multiplied at `step`, counted from 0."""
-        if step < self.warmup:
-            return (step + 1) / self.warmup
-        start = max(self.warmup, self.decay_from)
-        if step < start or self.schedule == "constant":
-            return 1.0
-        if self.schedule == "inverse_sqrt":
-            return math.sqrt(max(start, 1) / (step + 1))
-        done = min(1.0, (step - start) / max(1, max_steps - start))
-        return 1 - done if self.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+    if step < settings.warmup:
+        return (step + 1) / settings.warmup
+    start = max(settings.warmup, settings.decay_from)
+    if step < start or settings.schedule == "constant":
+        return 1.0
+    if settings.schedule == "inverse_sqrt":
+        return math.sqrt(max(start, 1) / (step + 1))
+    done = min(1.0, (step - start) / max(1, max_steps - start))
+    return 1 - done if settings.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
 
 
 def matrices(model: nn.Module) -> dict[int, list[nn.Parameter]]:
-    """Returns the parameters that Muon updates: all 2-D parameters but embeddings and the output projection. They are grouped
-    by the number of matrices stacked along dim 0, since torch's GRU and LSTM stack their gates' matrices."""
-    found: dict[int, list[nn.Parameter]] = defaultdict(list)
+    """Returns the parameters that Muon updates, by the number of matrices that each of them stacks: the weights of linear
+    layers other than the output projection (1), of recurrent networks (one per gate) and of bilinear scores (one per head).
+    Embeddings, the vectors of additive scores, norms and biases are not matrices of a hidden layer, so Adam updates them."""
+    groups: dict[int, list[nn.Parameter]] = defaultdict(list)
     for name, module in model.named_modules():
-        if not isinstance(module, nn.Embedding) and name != "output":
-            for parameter in module.parameters(recurse=False):
-                if parameter.dim() == 2:
-                    found[GATES.get(type(module), 1)].append(parameter)
-    return found
+        if isinstance(module, nn.Linear) and name != "output":
+            groups[1].append(module.weight)
+        elif isinstance(module, BilinearScore):
+            groups[len(module.weight)].append(module.weight)
+        elif type(module) in GATES:
+            groups[GATES[type(module)]] += [parameter for parameter in module.parameters() if parameter.dim() == 2]
+    return groups
 
 
 class Muon(torch.optim.Optimizer):
@@ -94,7 +81,7 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates every matrix that has a gradient. Does not call `closure`: CombinedOptimiser does, once for all its parts."""
         for group in self.param_groups:
-            alike: dict[Sequence[int], list[tuple[Tensor, Tensor]]] = defaultdict(list)  # (matrix, update) pairs by shape
+            by_shape: dict[Sequence[int], list[tuple[Tensor, Tensor]]] = defaultdict(list)  # (matrix, update) pairs
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
@@ -103,10 +90,11 @@ class Muon(torch.optim.Optimizer):
                     state["momentum_buffer"] = torch.zeros_like(parameter)
                 mean = state["momentum_buffer"].lerp_(parameter.grad, 1 - group["momentum"])
                 update = parameter.grad.lerp(mean, group["momentum"])
-                for pair in zip(parameter.chunk(group["stacked"]), update.chunk(group["stacked"]), strict=True):
+                rows = (x.flatten(end_dim=-2).chunk(group["stacked"]) for x in (parameter, update))  # a score's are (H, K, K)
+                for pair in zip(*rows, strict=True):
                     matrix, change = (x.T if x.size(0) > x.size(1) else x for x in pair)
-                    alike[change.shape].append((matrix, change))
-            for shape, pairs in alike.items():
+                    by_shape[change.shape].append((matrix, change))
+            for shape, pairs in by_shape.items():
                 updates = orthogonalise(torch.stack([change for _, change in pairs]))
                 for (matrix, _), change in zip(pairs, updates, strict=True):
                     matrix.mul_(1 - group["lr"] * group["weight_decay"])

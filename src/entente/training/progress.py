@@ -6,25 +6,17 @@ from typing import Any
 
 import lightning as L
 
-from entente.console.log import Task, clock
+from entente.console import Task, clock
 
 log = logging.getLogger("entente")
 
 
 class TrainingProgress(L.Callback):
     """Shows one line with the optimiser step, loss, target tokens per second, BLEU, and the time elapsed and left (see
-    `console.log`). Logs this line after each validation and at the end."""
+    `entente.console`). Logs this line after each validation and at the end."""
 
     def __init__(self) -> None:
         self._training, self._validation = Task(self._line), Task("validating")
-        self._bleu: float | None = None
-        self._best = 0.0
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"bleu": self._bleu, "best": self._best}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._bleu, self._best = state_dict["bleu"], state_dict["best"] or 0.0
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._trainer, self._started = trainer, time.monotonic()
@@ -36,8 +28,6 @@ class TrainingProgress(L.Callback):
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._validation.__exit__()
-        self._bleu = float(trainer.callback_metrics["valid/bleu"])
-        self._best = max(self._bleu, self._best)
         self._log(trainer)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -57,12 +47,12 @@ class TrainingProgress(L.Callback):
         translator: Any = self._trainer.lightning_module
         step, total = self._trainer.global_step, self._trainer.max_steps
         elapsed, done = time.monotonic() - self._started, step - self._first_step
-        best = f" (best {self._best:.1f})" if self._best > (self._bleu or 0.0) else ""
+        bleu, best = translator.bleu, translator.best_bleu
         parts = [
             f"step {step}/{total}",
             f"loss {translator.last_loss:.2f}" if translator.last_loss is not None else "",
             f"{translator.tokens_per_second:,.0f} tokens/s" if translator.tokens_per_second else "",
-            f"BLEU {self._bleu:.1f}{best}" if self._bleu is not None else "",
+            f"BLEU {bleu:.1f}{f' (best {best:.1f})' * (best > bleu)}" if bleu is not None else "",
             clock(elapsed) + (f", {clock(elapsed / done * (total - step))} left" if done else ""),
         ]
         return "  ".join(filter(None, parts))

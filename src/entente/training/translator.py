@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import lightning as L
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,58 +13,49 @@ from entente import distributed
 from entente.checkpoint import ENTRY
 from entente.data.batches import Batch, EvaluationSplit
 from entente.data.tokenizer import Vocabulary
-from entente.decoding.search import Search
 from entente.errors import Diverged
 from entente.evaluation import Evaluation, batch_loss, corpus_scores, evaluate
-from entente.models import Seq2Seq
-from entente.training.optimiser import Optim
+from entente.models.seq2seq import Seq2Seq
+from entente.settings import RunSettings
+from entente.training.optimiser import build_optimiser, rate_factor
 
-TRAINED = "trained"  # our key for the tokens and seconds of training in Lightning's checkpoint
+STORED = "translator"  # our key in Lightning's checkpoint
 DIVERGENCE_FACTOR = 10  # training ends if the loss exceeds this many times that of a uniform guess; no run recovered from it
 
 
 class Translator(L.LightningModule):
     """Trains and evaluates a model. checkpoint_entry: the result of `checkpoint.entry`, which every checkpoint stores."""
 
-    def __init__(
-        self,
-        model: Seq2Seq,
-        vocabulary: Vocabulary,
-        optim: Optim,
-        search: Search,
-        max_steps: int,
-        log_every: int = 20,
-        checkpoint_entry: dict[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, model: Seq2Seq, vocabulary: Vocabulary, settings: RunSettings, checkpoint_entry: dict[str, Any]) -> None:
         super().__init__()
-        self.model = model
-        self.vocabulary = vocabulary
-        self.optim = optim
-        self.search = search
-        self.max_steps = max_steps
-        self.log_every = log_every
-        self.checkpoint_entry = checkpoint_entry or {}
+        self.model, self.vocabulary, self.settings, self.checkpoint_entry = model, vocabulary, settings, checkpoint_entry
         self.tokens_per_second = 0.0  # target tokens per second of all processes, over the last `log_every` steps
         self.tokens = 0  # target tokens that all processes have trained on so far
         self.seconds = 0.0  # training time without validation, up to the last checkpoint
+        self.elapsed = 0.0  # time in training and validation, up to the last checkpoint
+        self.ended = time.perf_counter()  # time at which training ended
         self.last_loss: float | None = None
         self.valid: Evaluation | None = None  # the result of the last validation
-        self.bleu = 0.0  # BLEU of the last validation, in double precision, unlike Lightning's copy
-        self._began = 0.0  # `time.perf_counter() - _began` is the training time so far, without validation
+        self.bleu: float | None = None  # BLEU of the last validation, in double precision, unlike Lightning's copy
+        self.best_bleu = 0.0  # the highest BLEU of a validation
+        self.mean_report: dict[str, Any] | None = None  # how the mean of the last checkpoints compares with the best one
+        self._began = self._started = 0.0  # such that perf_counter() minus them is `seconds`, or `elapsed`, until now
         self._step_loss = torch.zeros(2)  # smoothed loss and NLL of the current step's batches so far
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint[ENTRY] = self.checkpoint_entry
-        self.seconds = time.perf_counter() - self._began
-        checkpoint[TRAINED] = {"tokens": self.tokens, "seconds": self.seconds}
+        self.seconds, self.elapsed = time.perf_counter() - self._began, time.perf_counter() - self._started
+        names = ("tokens", "seconds", "elapsed", "bleu", "best_bleu")
+        checkpoint |= {ENTRY: self.checkpoint_entry, STORED: {name: getattr(self, name) for name in names}}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.tokens, self.seconds = checkpoint[TRAINED]["tokens"], checkpoint[TRAINED]["seconds"]
+        for name, value in checkpoint[STORED].items():
+            setattr(self, name, value)
 
     def configure_optimizers(self) -> Any:
+        optim, max_steps = self.settings.optim, self.settings.trainer.max_steps
         fused = str(self.trainer.precision) != "16-mixed"  # a fused step would unscale float16 gradients only after clipping
-        optimiser = self.optim.build(self.model, fused)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: self.optim.factor(step, self.max_steps))
+        optimiser = build_optimiser(optim, self.model, fused)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: rate_factor(optim, step, max_steps))
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def configure_gradient_clipping(
@@ -74,21 +66,26 @@ class Translator(L.LightningModule):
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
     def on_train_start(self) -> None:
-        self._began = time.perf_counter() - self.seconds
+        self._began, self._started = time.perf_counter() - self.seconds, time.perf_counter() - self.elapsed
         self._logged = self.tokens, self.seconds  # tokens and seconds at the last logged step
+
+    def on_train_end(self) -> None:
+        self.ended = time.perf_counter()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Returns the batch's share of the step's loss, multiplied by the batches per step, over which Lightning averages.
-        The step's loss is the mean over the target tokens of all its batches, in all processes."""
-        loss, tokens = batch_loss(self.model, batch, self.optim.label_smoothing)
-        accumulate = self.trainer.accumulate_grad_batches
+        The step's loss is the mean over the target tokens of all its batches, in all processes. Dropout is a function of the
+        run's seed and the batch's position, so N processes draw what one process that accumulates N batches draws."""
+        torch.manual_seed(dropout_seed(self.settings.seed, batch.position))
+        loss, tokens = batch_loss(self.model, batch, self.settings.optim.label_smoothing)
+        accumulate, log_every = self.trainer.accumulate_grad_batches, self.settings.trainer.log_every
         step_tokens = batch.step_tokens or tokens
         share = tokens / step_tokens
         weighted = torch.stack(loss).detach() * share
         is_first = batch_idx % accumulate == 0
         self.tokens += step_tokens if is_first else 0
         self._step_loss = weighted if is_first else self._step_loss + weighted
-        if (batch_idx + 1) % (self.log_every * accumulate) == 0:
+        if (batch_idx + 1) % (log_every * accumulate) == 0:
             self._log_step()
         return loss.smoothed * (share * accumulate * distributed.world_size())
 
@@ -113,22 +110,31 @@ class Translator(L.LightningModule):
     def on_validation_start(self) -> None:
         self._paused = time.perf_counter()
 
-    def on_validation_end(self) -> None:
-        self._began += time.perf_counter() - self._paused  # validation is not training time
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Does nothing: `on_validation_epoch_end` evaluates the whole split, in batches of its own."""
 
-    def validation_step(self, split: str, batch_idx: int) -> None:
-        """Evaluates a whole split, whose name Lightning passes as a batch."""
-        self.valid = self.evaluate(self.trainer.datamodule.evaluation(split))  # type: ignore[attr-defined]
+    def on_validation_epoch_end(self) -> None:
+        data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+        self.valid = self.evaluate(data.evaluation("valid"))
         scores = corpus_scores(self.valid.hypotheses, self.valid.references, ["bleu", "chrf"])
-        self.bleu = scores["bleu"]
+        self.bleu = float(scores["bleu"])
+        self.best_bleu = max(self.best_bleu, self.bleu)
         metrics = {"valid/bleu": scores["bleu"], "valid/chrf": scores["chrf"], "valid/nll": self.valid.nll}
         self.log_dict(metrics, logger=False, batch_size=1)  # for callbacks that monitor them, such as EarlyStopping
         self.write(metrics, step=self.global_step)
 
+    def on_validation_end(self) -> None:
+        self._began += time.perf_counter() - self._paused  # validation is not training time
+
     def evaluate(self, split: EvaluationSplit) -> Evaluation:
-        return evaluate(self.model, self.vocabulary, split, self.search)
+        return evaluate(self.model, self.vocabulary, split, self.settings.search)
 
     def write(self, metrics: dict[str, float], step: int) -> None:
         """Writes metrics directly to the loggers, since Lightning's `log` would record a validation one step too early."""
         for logger in self.loggers:
             logger.log_metrics(metrics, step)
+
+
+def dropout_seed(seed: int, position: int) -> int:
+    """Returns the seed for dropout in a training batch. position: its number, counted over all steps and processes."""
+    return int(np.random.SeedSequence([seed, position]).generate_state(1, np.uint64)[0])

@@ -6,38 +6,39 @@ filter finds them.
 """
 
 import math
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import lightning as L
 import numpy as np
 import torch
-from annotated_types import Ge, doc
 from lightning.pytorch.loggers import TensorBoardLogger
 from matplotlib.figure import Figure
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch import Tensor
 from torch.utils.tensorboard.summary import hparams
 
+from entente import escape
 from entente.attention.diagnose import diagnose, gradient_norms
 from entente.attention.draw import draw, draw_heads
 from entente.attention.numbers import measure, pairs_of
 from entente.attention.record import NAME_OF_KIND, TO_SOURCE, has_attention, record
-from entente.config.schema import flat
-from entente.console import escape
 from entente.data.batches import to_device
 from entente.data.files import clean
 from entente.data.module import TranslationData
 from entente.decoding.translate import translate
 from entente.evaluation import Evaluation, scores_table
+from entente.settings import ViewsSettings
 from entente.training.translator import Translator
+from entente.validation import flat
 
-EVENTS = "events.out.tfevents."  # prefix of TensorBoard's files, followed by the time in seconds, host, process and a count
 TEST_BLEU = "when finished/test bleu"  # BLEU on the first test split
+# Two sentences with interesting attention: a two-word negation in a comparative, and an elided article.
+FIXED_SENTENCES = {
+    "fr": ("Il n'est pas aussi grand que son père.", "Jane visite l'Afrique en septembre."),
+    "en": ("He is not as tall as his father.", "Jane visits Africa in September."),
+}
 # The settings that distinguish runs. TensorBoard's HParams table hides all others until the user selects them.
 HEADLINE_SETTINGS = ("variant", "model.name", "seed", "trainer.max_steps", "optim.lr")
 # The charts of Custom Scalars. Every run writes the same charts, and TensorBoard merges them.
@@ -48,21 +49,6 @@ LAYOUT = {
         "target tokens per second": ["Multiline", ["train/tokens_per_second$"]],
     }
 }
-
-
-@dataclass(frozen=True)
-class Views:
-    """Settings for everything that TensorBoard shows besides curves."""
-
-    attention: Annotated[bool, doc("draw attention maps of two fixed sentences and of the first validation sentence")] = True
-    attention_every: Annotated[
-        int, Ge(0), doc("steps between attention maps, which are also drawn at the last validation; 0: at each validation")
-    ] = 1000
-    heads: Annotated[
-        int, Ge(0), doc("number of validation sentences on which to measure each head (entropy, alignment, ...); 0: none")
-    ] = 32
-    translations: Annotated[int, Ge(0), doc("number of sample translations")] = 10
-    diagnosis: Annotated[int, Ge(0), doc("steps between diagnoses of gradients, sublayers and attention; 0: never")] = 50
 
 
 class Board(TensorBoardLogger):
@@ -83,12 +69,12 @@ def log_settings(trainer: L.Trainer, config: Mapping[str, Any]) -> None:
         if not isinstance(value, Mapping)
     }
     experiment, start, _ = hparams(settings, {TEST_BLEU: 0.0})  # 0.0 is a placeholder; the table shows the scalar with this tag
-    described = experiment.value[0].metadata.plugin_data
-    content = HParamsPluginData.FromString(described.content)
+    plugin_data = experiment.value[0].metadata.plugin_data
+    content = HParamsPluginData.FromString(plugin_data.content)
     content.experiment.metric_infos[0].display_name = "test BLEU"
     for info in content.experiment.hparam_infos:
         info.differs = info.name in HEADLINE_SETTINGS  # TensorBoard shows only these at first
-    described.content = content.SerializeToString()
+    plugin_data.content = content.SerializeToString()
     for summary in (experiment, start):
         board.file_writer.add_summary(summary)
 
@@ -105,31 +91,23 @@ def log_final(trainer: L.Trainer, metrics: Mapping[str, Any]) -> None:
 
 
 def _board(trainer: L.Trainer) -> Board:
-    """Returns a run's logger, ready to open a new event file. Earlier event files must be closed. TensorBoard reads event files
-    in the order of their names, which contain the time. If the clock was set back, files that would sort after the new one
-    are renamed to sort before it."""
     board = trainer.logger
     assert isinstance(board, Board)
-    now, last = f"{EVENTS}{int(time.time()):010d}", f"{EVENTS}{0:010d}"
-    for path in sorted(Path(board.log_dir).glob(f"{EVENTS}*")):
-        if path.name >= now:
-            path = path.rename(path.with_name(f"{last}.0"))  # sorts right after the previous file
-        last = path.name
     return board
 
 
 class TensorBoardViews(L.Callback):
     """Logs the chosen views after each validation. At step 1 and every `diagnosis` steps, logs what may explain why a model
     fails: the gradient norm of each part before clipping, and what `diagnose` measures on the first validation sentences.
-    fixed: sentences to draw attention for, in addition to the first validation sentence."""
+    language: the source language, which decides the sentences to draw besides the first validation sentence."""
 
-    def __init__(self, chosen: Views, fixed: Sequence[str] = ()) -> None:
-        self.chosen, self.fixed = chosen, fixed
+    def __init__(self, settings: ViewsSettings, language: str) -> None:
+        self.settings, self.sentences = settings, FIXED_SENTENCES.get(language, ())
         self._due: int | None = None  # the step after which `diagnose` is to run
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: Any, optimizer: Any) -> None:
         step = trainer.global_step + 1  # the step in progress
-        if self.chosen.diagnosis and trainer.is_global_zero and (step % self.chosen.diagnosis == 0 or step == 1):
+        if self.settings.diagnosis and trainer.is_global_zero and (step % self.settings.diagnosis == 0 or step == 1):
             self._due = step
             norms = gradient_norms(pl_module.model)
             log_diagnosis(trainer, {f"gradient_norm/{place}": norm for place, norm in norms.items()}, step)
@@ -145,15 +123,15 @@ class TensorBoardViews(L.Callback):
             return
         step, valid = trainer.global_step, pl_module.valid
         validate_every = int(trainer.val_check_interval) // trainer.accumulate_grad_batches  # in steps
-        draw_every = max(1, math.ceil(self.chosen.attention_every / validate_every))  # in validations
-        if self.chosen.attention and (trainer.should_stop or (step // validate_every) % draw_every == 1 % draw_every):
-            sentences = [*((text, text) for text in self.fixed), ("valid 1", valid.sources[0])]
+        draw_every = max(1, math.ceil(self.settings.attention_every / validate_every))  # in validations
+        if self.settings.attention and (trainer.should_stop or (step // validate_every) % draw_every == 1 % draw_every):
+            sentences = [*((text, text) for text in self.sentences), ("valid 1", valid.sources[0])]
             for tag, figure in attention_figures(pl_module, sentences):
                 board.experiment.add_figure(tag, figure, step)
-        if self.chosen.heads:
-            log_heads(board, pl_module, trainer.datamodule, self.chosen.heads, step)  # type: ignore[attr-defined]
-        if self.chosen.translations:
-            board.experiment.add_text("translations/valid", sample_translations(valid, self.chosen.translations), step)
+        if self.settings.heads:
+            log_heads(board, pl_module, trainer.datamodule, self.settings.heads, step)  # type: ignore[attr-defined]
+        if self.settings.translations:
+            board.experiment.add_text("translations/valid", sample_translations(valid, self.settings.translations), step)
 
 
 def attention_figures(translator: Translator, sentences: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Figure]]:
@@ -161,7 +139,7 @@ def attention_figures(translator: Translator, sentences: Sequence[tuple[str, str
     if not has_attention(translator.model):
         return
     vocabulary = translator.vocabulary
-    translations = translate(translator.model, vocabulary, [text for _, text in sentences], translator.search)
+    translations = translate(translator.model, vocabulary, [text for _, text in sentences], translator.settings.search)
     for (title, text), [hypothesis, *_] in zip(sentences, translations, strict=True):
         caption = f"{clean(text)}  \u2192  {vocabulary.tgt.decode(hypothesis.tokens)}"
         if not hypothesis.ended:
@@ -179,37 +157,37 @@ def log_heads(board: TensorBoardLogger, translator: Translator, data: Translatio
         return
     pairs = pairs_of(data, "valid", n)
     numbers, alignments = measure(translator.model, translator.vocabulary, pairs)
-    drawn: dict[str, dict[str, Tensor]] = {}  # (L, H) values by kind and aspect
+    maps: dict[str, dict[str, Tensor]] = {}  # (L, H) values by kind and aspect
     scalars: dict[str, float] = {}
-    for kind, found in numbers.items():
+    for kind, measures in numbers.items():
         name = NAME_OF_KIND[kind]
-        if found.entropy.numel() > 1:
-            drawn[kind] = found._asdict()
-            scalars[f"near_uniform {name}"] = found.near_uniform()
+        if measures.entropy.numel() > 1:
+            maps[kind] = measures._asdict()
+            scalars[f"near_uniform {name}"] = measures.near_uniform()
         else:
-            scalars |= {f"{aspect} {name}": float(value) for aspect, value in found._asdict().items()}
+            scalars |= {f"{aspect} {name}": float(value) for aspect, value in measures._asdict().items()}
     if alignments.gold:
         rates = alignments.error_rates()
         scalars["aer best head"] = float(rates.min())
-        for kind in drawn.keys() & TO_SOURCE:
-            drawn[kind]["aer"] = rates
+        for kind in maps.keys() & TO_SOURCE:
+            maps[kind]["aer"] = rates
     board.log_metrics({f"weights/valid {name}": value for name, value in scalars.items()}, step)
-    if drawn:
+    if maps:
         title = f"Every layer (row) and head (column): means over {len(pairs)} validation sentences"
-        board.experiment.add_figure("weights/valid heads", draw_heads(drawn, title), step)
+        board.experiment.add_figure("weights/valid heads", draw_heads(maps, title), step)
 
 
-def log_diagnosis(trainer: L.Trainer, found: Mapping[str, float], step: int) -> None:
+def log_diagnosis(trainer: L.Trainer, values: Mapping[str, float], step: int) -> None:
     """Logs each value, named "ASPECT/PLACE", as a tensor, which TensorBoard does not show but the comparison of a suite draws.
     Also logs the smallest and the largest value of each aspect as scalars."""
     if not isinstance(board := trainer.logger, TensorBoardLogger):
         return
     aspects: defaultdict[str, list[float]] = defaultdict(list)
-    for name, value in found.items():
+    for name, value in values.items():
         board.experiment.add_tensor(f"why/{name}", torch.tensor(value), step)
         aspects[name.partition("/")[0]].append(value)
     extremes = {"smallest": np.fmin.reduce, "largest": np.fmax.reduce}  # both ignore NaN
-    scalars = {f"why/{aspect} {which}": of(values) for aspect, values in aspects.items() for which, of in extremes.items()}
+    scalars = {f"why/{aspect} {which}": of(parts) for aspect, parts in aspects.items() for which, of in extremes.items()}
     board.log_metrics(scalars, step)
 
 

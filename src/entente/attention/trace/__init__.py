@@ -25,10 +25,13 @@ from rich.console import Console
 from rich.text import Text
 from torch import Tensor
 
+from entente import escape
 from entente.attention.record import KIND_NAMES, Call, Operation, capture, has_attention
-from entente.console import escape
 from entente.errors import InputError
-from entente.models import MODELS, Seq2Seq, Transformer
+from entente.models.build import build
+from entente.models.seq2seq import Seq2Seq, Sizes
+from entente.models.transformer import Transformer
+from entente.settings import BiRNNSettings, ModelSettings, TransformerSettings
 
 DECIMALS = 3
 LONGEST = 40  # maximum number of rows in a table, and of columns that stand for tokens
@@ -36,9 +39,9 @@ WIDEST = 80  # maximum width of a table on a terminal, in characters
 GAP = "  "  # between the columns of a table on a terminal
 SMALL = 8  # parameters with a larger dimension are not shown, and longer dot products are not written out
 PLACES = {"encoder": ("encoder", "self"), "decoder": ("decoder", "self"), "cross": ("decoder", "cross")}  # (stack, sublayer)
-SIZES = {  # model settings of the examples
-    "transformer": {"d_model": 4, "n_heads": 1, "n_layers": 1, "d_ff": 7},
-    "birnn": {"d_embedding": 4, "d_hidden": 4, "d_attention": 3},
+SETTINGS: dict[str, ModelSettings] = {  # of the example models
+    "transformer": TransformerSettings(d_model=4, n_heads=1, n_layers=1, d_ff=7),
+    "birnn": BiRNNSettings(d_embedding=4, d_hidden=4, d_attention=3),
 }
 
 
@@ -65,17 +68,17 @@ def table(
     tensor: Tensor,
     rows: Sequence[str],
     columns: Sequence[str] | None = None,
-    most: int | None = None,
+    limit: int | None = None,
     hidden: Tensor | None = None,
     sums: bool = False,
 ) -> str:
     """Returns a title followed by a 2-D tensor as a Markdown table, which is split into several if it would be too wide.
 
-    rows, columns: labels, in Markdown. If `columns` is None, columns are numbered and at most `most` of them are shown. hidden:
-    mask of the numbers to put in parentheses. sums: whether to add row and column sums, which include entries not shown.
+    rows, columns: labels, in Markdown. If `columns` is None, columns are numbered, and at most `limit` of them are shown.
+    hidden: mask of the numbers to put in parentheses. sums: whether to add row and column sums, which include all entries.
     """
     height, width = tensor.shape
-    high, wide = min(LONGEST, height), min(LONGEST if columns else most or width, width)
+    high, wide = min(LONGEST, height), min(LONGEST if columns else limit or width, width)
     title += f", the first {high} of {height} rows" if high < height else ""
     title += f", the first {wide} of {width} columns" if wide < width else ""
     lines = [["", *map(str, (columns or range(1, width + 1))[:wide])]]
@@ -142,10 +145,10 @@ class View:
     def operation(self, name: str, part: str = "", which: int = 0) -> Operation:
         """Returns the call at index `which` among those of the torch operation `name` in the attention or its submodule `part`.
         Raises RuntimeError if the operation was not called."""
-        found = [operation for operation in self.call(part).operations if operation.name == name]
-        if not found:
+        calls = [operation for operation in self.call(part).operations if operation.name == name]
+        if not calls:
             raise RuntimeError(f"{name} was not called in {self.path}.{part}, so the trace does not describe this module")
-        return found[which]
+        return calls[which]
 
     def part(self, tensor: Tensor, letters: str, n: int = 0) -> Tensor:
         """Returns the matrix in a tensor's last two dimensions, for sentence n and the chosen head; other indices are 0."""
@@ -164,15 +167,15 @@ class View:
         """Returns a tensor as one table per sentence. letters: one per dimension, as in "B H T K". Unless `rows` is given,
         rows are labelled with the queries for T and with the keys for S. Columns are labelled with the keys for S, and are
         numbered otherwise. masked: whether to put masked entries in parentheses."""
-        *before, row, column = letters.split()
+        *outer, row, column = letters.split()
         sizes = zip(letters.split(), tensor.shape, strict=True)
         shape = ", ".join(letter if letter == "1" else f"{letter} {size}" for letter, size in sizes)
         tables = []
         for n in sentences:
             title = [f"{name} ({shape})"]
-            title += [f"sentence {n + 1}"] if "B" in before and len(self.keys) > 1 else []
-            title += [f"query {self.queries[n][0]}"] if "T" in before else []
-            title += [f"head {self.head + 1}"] if "H" in before and tensor.size(1) > 1 else []
+            title += [f"sentence {n + 1}"] if "B" in outer and len(self.keys) > 1 else []
+            title += [f"query {self.queries[n][0]}"] if "T" in outer else []
+            title += [f"head {self.head + 1}"] if "H" in outer and tensor.size(1) > 1 else []
             labels = rows or {"T": self.queries[n], "S": self.keys[n], "1": ["every query"]}[row]
             columns = self.keys[n] if column == "S" else None
             hidden = ~self.part(self.mask.expand(self.scores.shape), letters, n) if masked and self.mask is not None else None
@@ -188,16 +191,16 @@ class View:
         rows = [label] if label else [str(i + 1) for i in range(len(matrix))]
         if bias is not None:
             matrix, rows = torch.cat([matrix, bias[None]]), [*rows, "b"]
-        return f"\n\n{table(name, matrix, rows, most=self.columns)}\n\n"
+        return f"\n\n{table(name, matrix, rows, limit=self.columns)}\n\n"
 
 
 def operand(value: float) -> str:
     return re.sub("^(-.*)", r"(\1)", decimals(value))  # puts a negative number in parentheses
 
 
-def products(one: Tensor, other: Tensor) -> str:
+def products(left: Tensor, right: Tensor) -> str:
     """Returns the dot product of two vectors, written out as a sum of products."""
-    return " + ".join(f"{operand(a)}·{operand(b)}" for a, b in zip(one.tolist(), other.tolist(), strict=True))
+    return " + ".join(f"{operand(a)}·{operand(b)}" for a, b in zip(left.tolist(), right.tolist(), strict=True))
 
 
 def trace(
@@ -221,13 +224,13 @@ def trace(
     if isinstance(model, Transformer):
         if step is not None:
             raise InputError(f"step={step}: a Transformer computes all target steps at once; leave step null")
-        kind, most = kind or "cross", (len(model.encoder), model.n_heads, 1)
-        there = [kind for kind, (side, sublayer) in PLACES.items() if sublayer in getattr(model, side)[0].present]
+        kind, limits = kind or "cross", (len(model.encoder), model.n_heads, 1)
+        kinds = [kind for kind, (side, sublayer) in PLACES.items() if sublayer in getattr(model, side)[0].present]
     else:
-        kind, most, there = kind or "alignment", (1, 1, tgt.size(1)), ["alignment"]
-    if kind not in there:
-        raise InputError(f"kind={kind}: this model has no such attention; choose from {', '.join(there)}")
-    for name, number, last in zip(("layer", "head", "step"), (layer, head, step), most, strict=True):
+        kind, limits, kinds = kind or "alignment", (1, 1, tgt.size(1)), ["alignment"]
+    if kind not in kinds:
+        raise InputError(f"kind={kind}: this model has no such attention; choose from {', '.join(kinds)}")
+    for name, number, last in zip(("layer", "head", "step"), (layer, head, step), limits, strict=True):
         if number is not None and not 1 <= number <= last:
             raise InputError(f"{name}={number}: choose from 1 to {last}")
     layer, head, step = layer or 1, head or 1, step or 1
@@ -242,13 +245,22 @@ def trace(
         around = [f"{side}.{layer - 1}.{part}.{sublayer}" for part in ("before", "residual", "after")]
         queries = [[f"{read} → {made}" for read, made in zip(label.read, label.produced, strict=True)] for label in labels]
     queries = keys if kind == "encoder" else queries
-    inside = tuple(f"{one}." for one in (path, *around))
+    inside = tuple(f"{part}." for part in (path, *around))
     calls = capture(model, src, tgt, lambda place, module: f"{place}.".startswith(inside), operations=True)
     view = View(calls, path, queries, keys, head - 1, step - 1, columns)
-    facts = {"model": model, "label": labels[0], "kind": kind, "title": KIND_NAMES[kind].capitalize(), "layer": layer}
-    facts |= {"view": view, "attention": view.call().module, "around": [calls[one][0] for one in around if one in calls]}
-    facts |= {"B": len(keys), "T": view.scores.size(-2), "S": view.scores.size(-1)}
-    text = ENVIRONMENT.get_template("birnn.j2" if kind == "alignment" else "transformer.j2").render(facts)
+    text = ENVIRONMENT.get_template("birnn.j2" if kind == "alignment" else "transformer.j2").render(
+        model=model,
+        attention=view.call().module,
+        around=[calls[part][0] for part in around if part in calls],
+        view=view,
+        label=labels[0],
+        kind=kind,
+        title=KIND_NAMES[kind].capitalize(),
+        layer=layer,
+        B=len(keys),
+        T=view.scores.size(-2),
+        S=view.scores.size(-1),
+    )
     paragraphs = re.split(r"\n\s*\n", text.strip())
     lines = "\n\n".join(part if part.startswith("|") else " ".join(part.split()) for part in paragraphs)
     steps = count(1)
@@ -265,7 +277,7 @@ def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
         Labels(["le", "chat", "dort"], ["<s>", "the", "cat", "is", "sleeping"], ["the", "cat", "is", "sleeping", "</s>"]),
         Labels(["il", "dort", "<pad>"], ["<s>", "he", "sleeps", "<pad>", "<pad>"], ["he", "sleeps", "</s>", "<pad>", "<pad>"]),
     ]
-    model = MODELS[name](len(source), len(target), shared_vocab=False, pad_id=0, seed=1, **SIZES[name])
+    model = build(SETTINGS[name], Sizes(len(source), len(target), shared_vocab=False, pad_id=0, seed=1))
     generator = torch.Generator().manual_seed(199)
     with torch.no_grad():
         for path, parameter in model.named_parameters():
@@ -277,12 +289,12 @@ def examples(name: str, kind: str | None = None, *choice: int | None) -> str:
     src = torch.tensor([[source.index(token) for token in label.source] for label in labels])
     tgt = torch.tensor([[target.index(token) for token in label.read] for label in labels])
     kinds = [kind] if kind else list(PLACES) if name == "transformer" else ["alignment"]
-    traces = [trace(model, src, tgt, labels, one, *choice) for one in kinds]
-    found: list[str] = []
+    traces = [trace(model, src, tgt, labels, kind, *choice) for kind in kinds]
+    paragraphs: list[str] = []
     for paragraph in "\n\n".join(traces).split("\n\n"):
-        if not paragraph.endswith(".") or paragraph not in found:  # prose is shown only once
-            found.append(paragraph)
-    return "\n\n".join(found)
+        if not paragraph.endswith(".") or paragraph not in paragraphs:  # prose is shown only once
+            paragraphs.append(paragraph)
+    return "\n\n".join(paragraphs)
 
 
 def show(text: str, console: Console) -> None:

@@ -1,0 +1,46 @@
+"""Print, step by step, what one attention head computes. Each step shows its tensors, with shapes and values.
+
+entente trace checkpoint=outputs/RUN kind=cross layer=1 head=1
+entente trace example=true
+entente trace example=birnn output=trace.md
+"""
+
+import logging
+
+import torch
+from rich.console import Console
+
+from entente import checkpoint
+from entente.attention import record
+from entente.attention.trace import Labels, examples, show, trace
+from entente.commands.settings import TraceSettings
+from entente.commands.translate import standard_output
+from entente.data.files import clean
+from entente.data.tokenizer import BOS, EOS
+from entente.files import path_of, writable, write_text
+from entente.process import prepare_process
+from entente.settings import SearchSettings
+
+log = logging.getLogger("entente")
+
+
+def main(settings: TraceSettings) -> None:
+    """Prints a trace of one attention layer of a trained model, for a sentence and its target (by default, the model's
+    translation). If `example` is set, traces the example model instead. Also writes the text to `output`, if given."""
+    prepare_process(settings.threads)
+    numbers = settings.layer, settings.head, settings.step, settings.columns
+    if settings.example:
+        text = examples("transformer" if settings.example is True else settings.example, settings.kind, *numbers)
+    else:
+        run = checkpoint.load(str(settings.checkpoint))
+        target = clean(settings.target or "") or None
+        src, tgt = record.read_sentence(run.model, run.vocabulary, settings.sentence, target, SearchSettings())
+        read, produced = (run.vocabulary.tgt.pieces(ids) for ids in ([BOS, *tgt], [*tgt, EOS]))
+        labels = Labels(run.vocabulary.src.pieces(src), read, produced)
+        text = trace(run.model, torch.tensor([src]), torch.tensor([[BOS, *tgt]]), [labels], settings.kind, *numbers)
+    if settings.output:
+        with writable(f"output={settings.output}"):
+            write_text(path_of(settings.output), f"{text}\n")
+    show(text, Console(file=standard_output(), highlight=False))
+    if settings.output:
+        log.info("%s", settings.output)

@@ -1,0 +1,175 @@
+"""Builds Lightning's Trainer and starts the processes of a run. All dependence on Lightning's private parts is here."""
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.fabric.plugins import TorchCheckpointIO
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.seed import isolate_rng
+from torch import nn
+
+from entente import checkpoint, distributed
+from entente.console import hide_log
+from entente.data.batches import Batch
+from entente.data.module import TranslationData
+from entente.errors import InputError, Interrupted, reason
+from entente.evaluation import batch_loss
+from entente.settings import RunSettings, TrainerSettings
+from entente.training.progress import TrainingProgress
+from entente.training.translator import Translator
+from entente.training.views import TensorBoardViews
+
+log = logging.getLogger("entente")
+REFUSALS = (TypeError, ValueError, ImportError, MisconfigurationException, RuntimeError)  # Lightning's errors for bad settings
+GRACE = 10.0  # seconds that a process waits for the first one to report an error that both have
+LAUNCHER = "lightning.fabric.strategies.launchers.subprocess_script"  # logs which process has died
+
+
+class AtomicCheckpoints(TorchCheckpointIO):
+    """Makes Lightning read and write checkpoints with entente.checkpoint."""
+
+    def save_checkpoint(self, checkpoint_: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        checkpoint.write(checkpoint_, Path(path))
+
+
+def build_trainer(settings: RunSettings, translator: Translator, data: TranslationData) -> L.Trainer:
+    """Returns a Trainer that counts steps, not epochs. `open_run` gives it a logger and checkpoints to resume from. Raises
+    InputError if Lightning refuses the accelerator, devices, strategy or precision on this machine."""
+    chosen, strategy = settings.trainer, settings.trainer.strategy
+    uses_ddp = strategy == "ddp" or (strategy == "auto" and distributed.world_size() > 1)
+    if uses_ddp and has_unused_parameters(translator, data.sample(1)):
+        strategy = "ddp_find_unused_parameters_true"  # slower
+    with refused(chosen, "accelerator", "devices", "strategy", "precision"):
+        trainer = L.Trainer(
+            accelerator=chosen.accelerator,
+            devices=chosen.devices,
+            num_nodes=chosen.num_nodes,
+            strategy=strategy,
+            precision=chosen.precision,  # type: ignore[arg-type]
+            max_steps=chosen.max_steps,
+            val_check_interval=chosen.validate_every * chosen.accumulate,
+            check_val_every_n_epoch=None,
+            gradient_clip_val=chosen.gradient_clip or None,
+            accumulate_grad_batches=chosen.accumulate,
+            num_sanity_val_steps=0,
+            log_every_n_steps=1,  # the LightningModule decides which steps it logs
+            logger=False,
+            plugins=[AtomicCheckpoints()],
+            callbacks=callbacks(settings),
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+    # Lightning 2.6: for SIGTERM alone, it would make all processes and GPUs wait before each batch. `open_run` handles signals.
+    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
+    return trainer
+
+
+def callbacks(settings: RunSettings) -> list[L.Callback]:
+    """Returns the callbacks of a run. TensorBoardViews comes after EarlyStopping, since it always draws at the last validation,
+    which EarlyStopping determines. ModelCheckpoint writes best.ckpt."""
+    patience = settings.trainer.patience
+    stopping = [EarlyStopping("valid/bleu", mode="max", patience=patience)] if patience else []
+    best = BestCheckpoint(
+        monitor="valid/bleu",
+        mode="max",
+        filename="best",
+        save_weights_only=True,
+        save_on_train_epoch_end=False,
+        enable_version_counter=False,
+    )
+    return [TrainingProgress(), *stopping, TensorBoardViews(settings.views, settings.data.src), best]
+
+
+class BestCheckpoint(ModelCheckpoint):
+    """Writes best.ckpt. Unlike its parent, it keeps its best score if the directory of the run has moved."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        path = str(Path(str(self.dirpath)) / "best.ckpt")
+        paths = {key: path for key in ("best_model_path", "kth_best_model_path") if state_dict[key]}
+        scores = dict.fromkeys([path], state_dict["best_model_score"])
+        super().load_state_dict({**state_dict, **paths, "best_k_models": scores, "dirpath": self.dirpath})
+
+
+def count_whole_steps(state: dict[str, Any], accumulate: int) -> None:
+    """Sets the batch counters in a checkpoint of Lightning 2.6 to a whole number of steps. Otherwise, after resuming, Lightning
+    would count a skipped validation as a step, and would treat the next batch as already started."""
+    step, loops = state["global_step"], state["loops"]["fit_loop"]
+    loops["epoch_loop.state_dict"]["_batches_that_stepped"] = step
+    for counters in (loops["epoch_loop.batch_progress"][which] for which in ("total", "current")):
+        counters |= dict.fromkeys(counters, step * accumulate)
+
+
+def has_unused_parameters(translator: Translator, batch: Batch) -> bool:
+    """Returns whether some parameters have no gradient, as in ablations without cross-attention."""
+    with isolate_rng():
+        batch_loss(translator.model, batch)[0].smoothed.backward()
+    unused = any(parameter.grad is None for parameter in translator.parameters())
+    translator.zero_grad()
+    return unused
+
+
+@contextmanager
+def refused(settings: TrainerSettings, *names: str, part: str = "trainer.") -> Iterator[None]:
+    """Turns Lightning's refusal of settings into one line that names them."""
+    try:
+        yield
+    except REFUSALS as error:
+        values = " ".join(f"{part}{name}={getattr(settings, name)}" for name in names)
+        raise InputError(f"{values}: Lightning refuses this combination here ({reason(error)})") from error
+
+
+@contextmanager
+def on_accelerator(model: nn.Module, accelerator: str, precision: str | int, index: int | None = None) -> Iterator[None]:
+    """Moves a model to an accelerator. Within the context, computations run in `precision`, as named by Lightning. index: the
+    device's number, or None to let Lightning choose."""
+    devices: Any = 1 if index is None else [index]
+    with refused(TrainerSettings(accelerator=accelerator, precision=precision), "accelerator", "precision", part=""):
+        fabric = L.Fabric(accelerator=accelerator, devices=devices, precision=precision)  # type: ignore[arg-type]
+    fabric.setup_module(model)  # moves and converts the model in place; the returned wrapper would only add autocast
+    with fabric.autocast():
+        yield
+
+
+@contextmanager
+def launched(settings: TrainerSettings) -> Iterator[None]:
+    """Starts the other processes of a run with this process's command line, unless torchrun or SLURM has, and connects them.
+
+    If a process other than the first fails, Lightning says which, kills all of them, and so ends the run."""
+    with refused(settings, "accelerator", "devices", "num_nodes", "strategy"):
+        fabric = L.Fabric(
+            accelerator=settings.accelerator, devices=settings.devices, num_nodes=settings.num_nodes, strategy=settings.strategy
+        )
+        logging.getLogger(LAUNCHER).setLevel(logging.INFO)
+        fabric.launch()
+    if settings.threads:
+        torch.set_num_threads(settings.threads)  # `launch` has set it to a share of the cores
+    if distributed.world_size() > 1:
+        if distributed.rank():
+            hide_log()
+        log.info("%d processes, threads in each: %d", distributed.world_size(), torch.get_num_threads())
+    parent, first = os.getppid(), distributed.rank() == 0
+    try:
+        yield
+    except BaseException as error:
+        if first:
+            raise
+        if isinstance(error, Interrupted):
+            sys.exit(0)
+        for _ in range(round(GRACE / 0.1)):  # the first process usually has the same error, reports it and ends
+            if os.getppid() != parent:
+                sys.exit(1)
+            time.sleep(0.1)
+        raise
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
