@@ -1,6 +1,7 @@
 """Tests the comparison of runs outside a suite: their differing settings, their grouping by seed, and the error analysis."""
 
 import random
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -15,16 +16,16 @@ from test_comparison import write_run
 
 from entente.ablation import analysis
 from entente.ablation.analysis import analyse, by_frequency, count_words, most_different, training_words
-from entente.ablation.comparison import Compare, compare
-from entente.ablation.page import page, report, terminal
-from entente.ablation.runs import Translations, read_runs
+from entente.ablation.comparison import compare
+from entente.ablation.page import page
+from entente.ablation.report import report, terminal
+from entente.ablation.runs import read_runs
 from entente.errors import InputError
 from speedrun import draw
 
 BASE: dict[str, Any] = {
     "seed": 1,
     "name": "base",
-    "output_dir": "outputs",
     "variant": "baseline",
     "model": {"name": "transformer", "dropout": 0.1, "residual": ["self", "cross"], "n_heads": 4},
     "optim": {"lr": 0.003},
@@ -35,7 +36,7 @@ BASE: dict[str, Any] = {
 
 def write(folder: Path, name: str, damage: float = 0.1, **changes: Any) -> Path:
     """Writes a finished run and returns its directory. `changes` (KEY=... or PART__KEY=...) replace settings of BASE."""
-    config = yaml.safe_load(yaml.safe_dump(BASE)) | {"name": name}
+    config = yaml.safe_load(yaml.safe_dump(BASE)) | {"name": name, "output_dir": str(folder / "outputs")}
     for key, value in changes.items():
         part, _, last = key.rpartition("__")
         (config[part] if part else config)[last] = value
@@ -52,12 +53,13 @@ def test_runs_that_differ_only_in_the_seed_are_one_row(tmp_path: Path) -> None:
     bases = [write(tmp_path, f"x-base-seed{seed}", 0.1 + seed / 100, seed=seed, trainer__threads=seed) for seed in (2, 1)]
     others = [write(tmp_path, f"x-wide-seed{seed}", 0.5, seed=seed, model__n_heads=8) for seed in (1, 2)]
     suite = read(tmp_path, *bases, *others)
-    assert [(run.variant, run.seed) for run in suite.runs] == [("base", 1), ("base", 2), ("wide", 1), ("wide", 2)]
-    assert suite.differences() == {"model.n_heads": [4, 8]} and suite.warnings() == []
+    expected = [("x-base", 1), ("x-base", 2), ("x-wide", 1), ("x-wide", 2)]
+    assert [(run.variant, run.seed) for run in suite.runs] == expected
+    assert suite.differences() == {"model.n_heads": [4, 8]} and not any(suite.warnings())
     rows = compare(suite, 200).rows
     assert [(row["variant"], row["finished"], row["runs"], row["verdict"]) for row in rows] == [
-        ("base", 2, 2, "baseline"),
-        ("wide", 2, 2, "worse"),
+        ("x-base", 2, 2, "baseline"),
+        ("x-wide", 2, 2, "worse"),
     ]
     alone = compare(read(tmp_path, *bases), 200)
     assert [row["verdict"] for row in alone.rows] == ["baseline"] and alone.rows[0]["test bleu_sd"] > 0
@@ -71,7 +73,7 @@ def test_settings_that_differ_are_listed_and_more_than_one_gets_a_warning(tmp_pa
     model = {"name": "birnn", "dropout": 0.1, "d_hidden": 7}
     other = write(tmp_path, "a-birnn", model=model, seed=3)
     suite = read(tmp_path, base, cut, two, other)
-    assert suite.settings.variants == ["transformer", "cut", "two", "birnn"] and suite.name == "transformer and 3 others"
+    assert suite.variants == ["a-transformer", "a-cut", "a-two", "a-birnn"] and suite.name == "a-transformer and 3 others"
     assert suite.differences() == {
         "seed": [1, 1, 1, 3],
         "model.name": ["transformer", "transformer", "transformer", "birnn"],
@@ -80,8 +82,8 @@ def test_settings_that_differ_are_listed_and_more_than_one_gets_a_warning(tmp_pa
         "optim.lr": [0.003, 0.003, 0.1, 0.003],
     }  # n_heads and d_hidden are not listed: each has the same value in all runs that have it
     assert [warning.partition(";")[0] for warning in suite.warnings()] == [
-        "two differs from transformer in 2 settings (model.dropout, optim.lr)",
-        "birnn differs from transformer in 2 settings (seed, model.name)",
+        "a-two differs from a-transformer in 2 settings (model.dropout, optim.lr)",
+        "a-birnn differs from a-transformer in 2 settings (seed, model.name)",
     ]
 
 
@@ -101,10 +103,14 @@ def test_each_set_of_runs_has_its_own_folder(tmp_path: Path) -> None:
     assert len(folders) == 4
 
 
-def test_runs_whose_short_names_are_equal_have_their_whole_paths(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", [(1, 1), (1, 2)])
+def test_equal_names_are_told_apart_by_their_paths(tmp_path: Path, seeds: tuple[int, int]) -> None:
+    """Equal settings and equal seeds are two rows as well."""
     (tmp_path / "quick").mkdir()
-    one, two = write(tmp_path / "quick", "base-seed1"), write(tmp_path, "quick-base-seed1", 0.2, optim__lr=0.1)
-    assert read(tmp_path, one, two).settings.variants == [str(one.resolve()), str(two.resolve())]
+    paths = [write(tmp_path / "quick", "base-seed1"), write(tmp_path, "base-seed1", 0.2, optim__lr=seeds[1] * 0.003)]
+    suite = read(tmp_path, *paths)
+    assert suite.variants == [str(path.resolve()) for path in paths]
+    assert suite.differences() == ({} if seeds == (1, 1) else {"optim.lr": [0.003, 0.006]})
 
 
 def test_learning_is_drawn_against_minutes_since_the_runs_may_differ_in_speed(tmp_path: Path) -> None:
@@ -126,8 +132,8 @@ def test_a_picture_shows_bleu_against_time_with_a_panel_for_each_model(tmp_path:
     panels = figure.axes
     assert [axes.get_title() for axes in panels] == ["Transformer", "BiRNN"]
     assert [(line.get_label(), line.get_color()) for line in panels[0].lines if line.get_label()[0] != "_"] == [
-        ("base", "C0"),
-        ("other", "C1"),
+        ("x-base", "C0"),
+        ("x-other", "C1"),
     ]
     assert len(panels[0].lines) == 3 and panels[0].lines[0].get_color() == panels[0].lines[1].get_color()
     assert panels[1].lines[0].get_xdata()[-1] == pytest.approx(9.5 / 60)  # the run's training took 9.5 seconds
@@ -143,13 +149,6 @@ def test_a_picture_shows_bleu_against_time_with_a_panel_for_each_model(tmp_path:
     ):
         done = subprocess.run([*command, *given], capture_output=True, text=True)
         assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
-
-
-def test_equal_settings_and_seeds_are_two_rows(tmp_path: Path) -> None:
-    (tmp_path / "one").mkdir()
-    (tmp_path / "two").mkdir()
-    suite = read(tmp_path, write(tmp_path / "one", "x-seed1"), write(tmp_path / "two", "x-seed1", 0.2))
-    assert suite.settings.variants == ["one-x", "two-x"] and suite.differences() == {}
 
 
 def test_words_by_frequency_by_hand() -> None:
@@ -175,9 +174,10 @@ def test_words_have_their_punctuation_split_off() -> None:
 
 def test_the_sentences_that_differ_most_come_first() -> None:
     references = ["one two three", "four five six", "seven eight nine"]
-    one = Translations(source=["a", "b", "c"], reference=references, translation=["one two three", "four", "seven"])
-    other = Translations(source=["a", "b", "c"], reference=references, translation=["one two", "four five six", "seven"])
-    found = most_different([one, other])
+    texts = {"source": ["a", "b", "c"], "reference": references}
+    base = {**texts, "translation": ["one two three", "four", "seven"]}
+    other = {**texts, "translation": ["one two", "four five six", "seven"]}
+    found = most_different([base, other])
     assert [row["source"] for row in found] == ["b", "a"]  # the two translations of c are equal, so c is left out
     assert found[0]["translations"] == ["four", "four five six"] and found[0]["chrf"][1] == pytest.approx(100)
 
@@ -198,25 +198,26 @@ def test_the_errors_of_two_runs_are_analysed(tmp_path: Path) -> None:
     assert untrusted.frequencies == [] and "add trust_data=true" in untrusted.unknown and str(tmp_path) in untrusted.unknown
     assert training_words(suite.runs[0], trusted=True) == Counter({"the": 2, "dog": 2, ".": 1, "The": 1, ",": 1, "cat": 1})
     found = analyse(suite, "test", trusted=True)
-    one, other = suite.translations("test", suite.runs)
-    words = [word for line in one.reference for word in line.split()]
+    base, other = (run.translations("test") for run in suite.runs)
+    words = [word for line in base["reference"] for word in line.split()]
     assert sum(row["words"] for row in found.frequencies) == len(words)
     assert {row["frequency"]: row["words"] for row in found.frequencies}["2"] == words.count("the") + words.count("dog")
     gains = [
-        sum((Counter(r.split()) & Counter(t.split())).total() for r, t in zip(s.reference, s.translation, strict=True))
-        for s in (one, other)
+        sum((Counter(r.split()) & Counter(t.split())).total() for r, t in zip(s["reference"], s["translation"], strict=True))
+        for s in (base, other)
     ]
     assert [sum(row["right"][i] for row in found.frequencies) for i in (0, 1)] == gains
-    assert sum(row["sentences"] for row in found.lengths) == len(one.reference) and len(found.sentences) == 20
+    assert sum(row["sentences"] for row in found.lengths) == len(base["reference"]) and len(found.sentences) == 20
     assert found.only[0] and found.only[0] == sorted(found.only[0], key=lambda pair: -pair[1])
     (tmp_path / "train.en").unlink()
+    shutil.rmtree(tmp_path / "outputs")  # where the corpus is stored
     assert "train.en" in analyse(suite, "test", trusted=True).unknown
 
 
 def test_an_unusable_configuration_leaves_the_frequencies_out(tmp_path: Path) -> None:
     suite = read(tmp_path, write(tmp_path, "base", data=[1]), write(tmp_path, "other", data={"name": "grammar", "train": -1}))
     for run in suite.runs:
-        with pytest.raises(InputError, match=r"config\.yaml: data"):
+        with pytest.raises(InputError, match=r"config\.yaml: its data settings cannot be read"):
             training_words(run, trusted=True)
 
 
@@ -253,6 +254,6 @@ def test_the_command_compares_runs_and_leaves_them_as_they_are(tmp_path: Path) -
 
 def test_the_training_text_is_read_if_it_is_trusted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = files_of(tmp_path, {"train.fr": "a\n", "train.en": "the dog\n", "valid.fr": "b\n", "valid.en": "c\n"})
-    runs = [str(write(tmp_path, name, damage, data=data)) for name, damage in (("base", 0.1), ("other", 0.4))]
-    report(Compare(runs, output=str(tmp_path / "out"), samples=50, trust_data=True))
+    runs = [write(tmp_path, name, damage, data=data) for name, damage in (("base", 0.1), ("other", 0.4))]
+    report(read(tmp_path, *runs), tmp_path / "out", samples=50, trust_data=True)
     assert "times in training" in capsys.readouterr().out

@@ -208,8 +208,12 @@ def test_too_few_samples_for_the_number_of_variants_are_reported(tmp_path: Path)
     runs = {f"{name}-seed1": {"damage": 0.9 if name != "baseline" else 0.0} for name in ("baseline", *"abcdefg")}
     suite = write_suite(tmp_path / "suite", runs)
     few, enough = (compare(suite, samples) for samples in (278, 280))  # 2 x 7 / 280 = 0.05
-    assert [row["verdict"] for row in few.rows[1:]] == ["as good"] * 7 and any("too few" in note for note in notes_of(few, suite))
-    assert [row["verdict"] for row in enough.rows[1:]] == ["worse"] * 7 and not any("too few" in note for note in notes_of(enough, suite))
+    assert [row["verdict"] for row in few.rows[1:]] == ["as good"] * 7 and any(
+        "too few" in note for note in notes_of(few, suite)
+    )
+    assert [row["verdict"] for row in enough.rows[1:]] == ["worse"] * 7 and not any(
+        "too few" in note for note in notes_of(enough, suite)
+    )
 
 
 @pytest.mark.parametrize("variants", [1, 5, 6])
@@ -538,7 +542,9 @@ def test_the_page_fits_a_phone_a_dark_screen_and_paper(html: str, tmp_path: Path
         assert browser.evaluate("document.documentElement.scrollWidth") == 390
         browser.evaluate("document.querySelectorAll('details').forEach(details => details.open = false)")
         browser.emulate_media(color_scheme="dark")
-        text, background = (browser.evaluate(f"getComputedStyle(document.body).{name}") for name in ("color", "backgroundColor"))
+        text, background = (
+            browser.evaluate(f"getComputedStyle(document.body).{name}") for name in ("color", "backgroundColor")
+        )
         assert brightness(text) - brightness(background) > 150
         assert brightness(browser.evaluate("getComputedStyle(document.querySelector('svg')).backgroundColor")) == 255
         browser.set_viewport_size({"width": 1047, "height": 700})  # A4 landscape without its margins

@@ -50,6 +50,7 @@ WIDTH = 10.5  # inches; the width of a chart that spans the page
 SVG_METADATA = dict(Date=None, Creator=None, Format=None, Type=None)  # no dates, so that pages are reproducible, and no URLs
 SVG = "http://www.w3.org/2000/svg"
 ElementTree.register_namespace("", SVG)
+ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")  # HTML knows only this prefix
 
 Points = Sequence[tuple[float, float]]
 
