@@ -1,8 +1,8 @@
 """Writes the results of a suite, without weights and TensorBoard events:  python scripts/publish.py outputs/SUITE FOLDER
 
 FOLDER/comparison.*    the comparison, as `entente compare` writes it
-       runs.jsonl.gz   one finished run per line: variant, seed, config, metrics, training, its curves as `history` and, for each
-                       test split, sacreBLEU's counts of each sentence and a digest of the sentences
+       runs.jsonl.gz   one finished run per line: variant, seed, config, metrics, training, its curves as `history` and, for
+                       each test split, sacreBLEU's counts of each sentence and a digest of the sentences
        translations/   SPLIT.tsv.gz for each test split, with columns source, reference, and one per variant (first seed)
 
 Entente reads runs.jsonl.gz: in a suite's folder, its rows stand for the directories of these runs. The files are also meant for

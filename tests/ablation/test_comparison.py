@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from functools import cache
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -256,14 +255,9 @@ def test_every_variant_is_a_row_with_its_verdict(comparison: Comparison) -> None
     }
 
 
-def test_a_single_seed_has_no_deviation(comparison: Comparison, suite: Suite) -> None:
-    half = row(comparison, "half")
-    assert half["test bleu_sd"] is None and half["test chrf_sd"] is None
-    baseline = suite.runs[0].metrics["test"]["bleu"]  # seed 2 of `half` has not finished, so only seed 1 is compared
-    assert half["test difference"] == pytest.approx(half["test bleu"] - baseline)
-
-
 def test_columns_other_than_the_scores(comparison: Comparison) -> None:
+    half = row(comparison, "half")  # seed 2 has not finished, so that only seed 1 is compared
+    assert half["test bleu_sd"] is None and half["test difference"] == pytest.approx(half["test bleu"] - half["test baseline"])
     baseline = row(comparison, "baseline")
     assert [baseline[name] for name in ("nll", "parameters", "tokens_per_second")] == [0.5, 1001, 140.0]
     assert comparison.regrouped == ["test@alone"] and baseline["test@alone bleu"] == baseline["test bleu"]
@@ -327,16 +321,6 @@ def test_without_a_finished_baseline_nothing_is_compared_and_there_is_a_page(tmp
         assert all("other" in text for text in (page(compared, suite), markdown(compared, suite), csv(compared)))
 
 
-def test_a_run_without_a_finite_measurement_has_a_page(tmp_path: Path) -> None:
-    suite = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {"damage": 1, "nll": math.nan}})
-    root = suite.directory
-    for path in (root / "other-seed1").glob("events.*"):
-        path.unlink()
-    with SummaryWriter(str(root / "other-seed1")) as writer:
-        writer.add_tensor("why/gradient_norm/encoder 1", torch.tensor(math.nan), 1)
-    assert "Nothing was measured inside its runs." in page(compare(suite, SAMPLES), suite)
-
-
 def lines_of(path: Path) -> list[str]:
     return gzip.decompress(path.read_bytes()).decode().splitlines()
 
@@ -377,16 +361,6 @@ def run_without_counts(suite: Suite) -> Run:
     return dataclasses.replace(run, row={**(run.row or {}), "counts": {}})
 
 
-def test_a_published_curve_has_null_instead_of_nan(tmp_path: Path) -> None:
-    suite = write_suite(tmp_path / "suite", {"baseline-seed1": {"damage": 3}})
-    history = suite.runs[0].history
-    assert [step for step, _ in history["valid/bleu"]] == list(STEPS) and history["why/update_ratio/encoder 1 self"]
-    assert all(math.isnan(value) for _, value in history["train/loss"])
-    publish(suite, tmp_path / "published")
-    [line] = lines_of(tmp_path / "published" / "runs.jsonl.gz")
-    assert "NaN" not in line and all(value is None for _, value in json.loads(line)["history"]["train/loss"])
-
-
 def test_the_tables_hold_every_variant(comparison: Comparison, suite: Suite) -> None:
     text = markdown(comparison, suite)
     assert all(f"| `{row['variant']}` | {row['verdict']} |" in text for row in comparison.rows)
@@ -419,140 +393,55 @@ def test_no_name_is_markup_or_a_formula(comparison: Comparison, suite: Suite) ->
     assert "\x1b[2J" not in captured.get()
 
 
-@pytest.mark.parametrize("width", [80, 100])
-def test_on_a_narrow_terminal_verdicts_stay_readable(comparison: Comparison, suite: Suite, width: int) -> None:
-    console = Console(width=width)
+def test_on_a_narrow_terminal_verdicts_stay_readable(comparison: Comparison, suite: Suite) -> None:
+    console = Console(width=80)
     with console.capture() as captured:
         console.print(*terminal(comparison, suite))
     assert all(row["variant"] in captured.get() and row["verdict"] in captured.get() for row in comparison.rows)
 
 
-def test_line_ends_and_tabs_in_a_translation_do_not_break_its_table(tmp_path: Path) -> None:
-    odd = Evaluation(["un\tmot", "b"], ["a word", "b"], ["a\nword", "\tb"], nll=1.0)
-    write_translations(tmp_path, {"test": odd})
-    assert Run(tmp_path, {}).translations("test") == {
-        "source": ["un mot", "b"],
-        "reference": ["a word", "b"],
-        "translation": ["a word", " b"],
-    }
-
-
-def test_a_single_seed_is_said_to_be_one(tmp_path: Path) -> None:
-    suite = write_suite(tmp_path / "suite", {"baseline-seed1": {}, "other-seed1": {"damage": 0.5}})
-    compared = compare(suite, SAMPLES)
-    assert "One seed only" in page(compared, suite) and "One seed only" in markdown(compared, suite)
-
-
-class Page(HTMLParser):
-    """Parses an HTML page and collects the addresses that a browser would load, the ids, and the text outside scripts."""
-
-    VOID = {"meta", "br", "img", "hr", "input", "link"}
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.loads: list[str] = []
-        self.ids: list[str] = []
-        self.text: list[str] = []
-        self.open: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = dict(attrs)
-        self.loads += [v for k, v in values.items() if k in ("src", "href", "xlink:href", "srcset", "data", "action") and v]
-        self.ids += [values["id"] or ""] if "id" in values else []
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in self.VOID:
-            self.handle_endtag(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] not in ("script", "style"):
-            self.text.append(data)
-
-
-@pytest.fixture(scope="module")
-def html(suite: Suite, comparison: Comparison) -> str:
-    return page(comparison, suite)
-
-
-def test_the_page_needs_nothing_but_itself(html: str) -> None:
-    parsed = Page(html)
-    assert parsed.open == [] and all(address.startswith("#") for address in parsed.loads)
-    assert not re.search(r"url\((?!['\"]?#)|@import|<link|<iframe|fetch\(|XMLHttp", html)
-    assert len(parsed.ids) == len(set(parsed.ids)) > 10  # with duplicate ids, a chart could show the shapes of another chart
-    assert {address.removeprefix("#") for address in parsed.loads} <= set(parsed.ids)
-
-
-def test_the_page_has_a_verdict_on_each_variant(html: str, comparison: Comparison) -> None:
-    text = " ".join(" ".join(Page(html).text).split())
-    assert all(row["variant"] in text and row["verdict"] in text for row in comparison.rows)
-    assert "Verdicts on the other 5: 2 worse, 1 not shown to differ, 1 never left the plateau, 1 diverged." in text
-    assert re.search(r"Differences range from −\d\d\.\d BLEU \(empty\) to [+−]\d\.\d BLEU \(twin\)\.", text)
-    assert "gone : diverged" in text and comparison.signature in text
-    why = text[text.rindex("Why it failed") :]
-    assert all(place in why for place in PLACES) and "rank collapse" in why
-    assert "Nothing was measured inside its runs." in why  # the variant `gone` wrote no files
-
-
-def test_each_row_of_the_table_has_the_headings_columns(html: str) -> None:
-    body = html[html.index("<tbody>") : html.index("</tbody>")]
-    assert {part.count("<td") for part in body.split("<tr>")[1:]} == {html.count("<th><button>") + html.count('"><button>')}
-
-
-def test_a_browser_opens_the_page_and_sorts_its_table(html: str, tmp_path: Path) -> None:
+def test_the_page_in_a_browser(suite: Suite, comparison: Comparison, tmp_path: Path) -> None:
+    """The page loads nothing else, has the verdicts, sorts its table, unfolds what a link leads to, and fits a phone, a dark
+    screen and paper."""
+    html = page(comparison, suite)
+    assert not re.search(r"url\((?!['\"]?#)|@import|<link|<iframe|<img|fetch\(|XMLHttp", html)
     (tmp_path / "page.html").write_text(html, encoding="utf-8")
     with new_page() as (browser, problems):
         browser.goto((tmp_path / "page.html").as_uri())
+        ids = browser.evaluate("[...document.querySelectorAll('[id]')].map(element => element.id)")
+        assert len(ids) == len(set(ids)) > 10  # with duplicate ids, a chart could show the shapes of another chart
+        links = "[...document.querySelectorAll('a, use')].map(element => element.getAttribute('href') "
+        addresses = browser.evaluate(f"{links} ?? element.getAttribute('xlink:href'))")
+        assert {address[0] for address in addresses} == {"#"} and {address[1:] for address in addresses} <= set(ids)
+        text = " ".join(browser.locator("body").inner_text().split())
+        assert all(row["variant"] in text and row["verdict"] in text for row in comparison.rows)
+        assert "Verdicts on the other 5: 2 worse, 1 not shown to differ, 1 never left the plateau, 1 diverged. Diff" in text
+        assert re.search(r"Differences range from −\d\d\.\d BLEU \(empty\) to [+−]\d\.\d BLEU \(twin\)\.", text)
+        assert comparison.signature in text and "gone: diverged" in text
         first = browser.locator("tbody td b").first
-        assert first.inner_text() == "baseline"
-        browser.locator("th button").nth(3).click()
-        assert first.inner_text() == "empty"  # the lowest BLEU
-        browser.locator("th button").nth(3).click()
-        assert first.inner_text() == "baseline"  # the highest BLEU
-        names = browser.locator("tbody td b").all_inner_texts()
-        assert names[-1] == "gone"  # a variant without a score is last in either order
-        assert problems == []
-
-
-def test_the_link_of_a_row_unfolds_its_failure(html: str, tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text(html, encoding="utf-8")
-    with new_page() as (browser, problems):
-        browser.goto((tmp_path / "page.html").as_uri())
+        for click, variant in enumerate(("baseline", "empty", "baseline")):  # by BLEU: the lowest, then the highest first
+            if click:
+                browser.locator("th button").nth(3).click()
+            assert first.inner_text() == variant
+        assert browser.locator("tbody td b").all_inner_texts()[-1] == "gone"  # without a score, last in either order
         assert browser.locator("details[open]").count() == 0
-        row = browser.locator("tbody tr", has_text="damaged")
-        row.get_by_text("failure", exact=True).click()
-        target = browser.locator(":target")
-        assert target.is_visible()
-        assert browser.locator("details[open]", has=target).locator("summary").inner_text() == "damaged: worse"
-        assert problems == []
-
-
-def test_the_page_fits_a_phone_a_dark_screen_and_paper(html: str, tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text(html, encoding="utf-8")
-    with new_page() as (browser, _):
-        browser.goto((tmp_path / "page.html").as_uri())
+        browser.locator("tbody tr", has_text="damaged").get_by_text("failure", exact=True).click()
+        unfolded = browser.locator("details[open]", has=browser.locator(":target"))
+        assert all(text in unfolded.inner_text() for text in ("damaged: worse", "gradient norm", *PLACES))
         browser.set_viewport_size({"width": 390, "height": 844})
-        browser.evaluate("document.querySelectorAll('details').forEach(details => details.open = true)")
         assert browser.evaluate("document.documentElement.scrollWidth") == 390
-        browser.evaluate("document.querySelectorAll('details').forEach(details => details.open = false)")
         browser.emulate_media(color_scheme="dark")
-        text, background = (
-            browser.evaluate(f"getComputedStyle(document.body).{name}") for name in ("color", "backgroundColor")
-        )
-        assert brightness(text) - brightness(background) > 150
-        assert brightness(browser.evaluate("getComputedStyle(document.querySelector('svg')).backgroundColor")) == 255
+        style = "getComputedStyle(document.querySelector('{}')).{}"
+        colors = [browser.evaluate(style.format("body", name)) for name in ("color", "backgroundColor")]
+        assert brightness(colors[0]) - brightness(colors[1]) > 150
+        assert brightness(browser.evaluate(style.format("svg", "backgroundColor"))) == 255
         browser.set_viewport_size({"width": 1047, "height": 700})  # A4 landscape without its margins
         browser.emulate_media(media="print")
-        assert brightness(browser.evaluate("getComputedStyle(document.body).backgroundColor")) > 250
+        assert brightness(browser.evaluate(style.format("body", "backgroundColor"))) > 250
         assert browser.evaluate("Math.max(...[...document.querySelectorAll('table')].map(t => t.offsetWidth))") < 1047
         browser.pdf(path=tmp_path / "page.pdf")
         assert browser.locator("details:not([open])").count() == 0 < browser.locator("details").count()
+        assert problems == []
 
 
 def brightness(color: str) -> float:

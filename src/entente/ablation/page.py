@@ -37,15 +37,8 @@ COLORS = {verdicts.WORSE: "#d55e00", verdicts.STUCK: "#a8324a", verdicts.DIVERGE
 COLORS |= {verdicts.BETTER: "#009e73", verdicts.AS_GOOD: "#56b4e9"}
 PHRASES = {verdicts.AS_GOOD: "not shown to differ"}  # verdicts that the page's summary words differently
 OTHER, GREY = "#777777", "#b5b5b5"
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text, which readers can search
-    "font.sans-serif": "DejaVu Sans",
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "text.parse_math": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
+FONT: dict[Any, Any] = {"svg.fonttype": "none", "font.sans-serif": "DejaVu Sans", "font.size": 8, "axes.titlesize": 8}
+STYLE = {**FONT, "text.parse_math": False, "axes.spines.top": False, "axes.spines.right": False}
 WIDTH = 10.5  # inches; the width of a chart that spans the page
 SVG_METADATA = dict(Date=None, Creator=None, Format=None, Type=None)  # no dates, so that pages are reproducible, and no URLs
 SVG = "http://www.w3.org/2000/svg"
@@ -168,8 +161,8 @@ def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
 
 
 def draw(panels: Sequence[Panel], x: str, y: str = "", legend: Mapping[str, Any] | None = None) -> Markup:
-    """Draws panels as one SVG figure; no panels give no markup. x, y: labels; with y, a score up to 100, which all panels share.
-    legend: colours by label."""
+    """Draws panels as one SVG figure; no panels give no markup. x, y: labels; y is a score up to 100, which all panels share, or
+    absent. legend: colours by label."""
     if not panels:
         return Markup()
     across = min(5 if y else 3, len(panels))
