@@ -4,11 +4,11 @@ import sys
 
 from benchmark.report import benchmark
 from benchmark.settings import FILE, read
-from entente.console.endings import endings
+from entente.console import exit_codes
 
 if __name__ == "__main__":
     if "--help" in sys.argv:
         print(FILE.read_text(encoding="utf-8"))
     else:
-        with endings():
+        with exit_codes():
             benchmark(*read(sys.argv[1:]))

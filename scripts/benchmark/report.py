@@ -119,7 +119,7 @@ def about(bench: Bench) -> dict[str, Any]:
     names = re.findall(r"model name\s*: (.+)", cpuinfo.read_text(encoding="utf-8") if cpuinfo.exists() else "")
     return {
         **bench.common,
-        **ours.checkpoint.provenance(),
+        **ours.provenance(),
         "cpu": names[0] if names else platform.machine(),
         "device": torch.cuda.get_device_name() if bench.common["device"] == "cuda" else "CPU",
         "benchmark": vars(bench.settings),

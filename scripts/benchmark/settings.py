@@ -1,20 +1,18 @@
 """Reads the settings of the benchmark and of the runs that it measures. No other module composes the configuration of a run."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import hydra
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from entente.config.command_line import plain
+from entente import cli
 from entente.errors import InputError
-from entente.training.train import check_run
+from entente.settings import RunSettings
+from entente.validation import validate
 
-CONFIGS = Path(__file__).parents[2] / "configs"
-FILE = CONFIGS / "benchmark.yaml"
+FILE = cli.CONFIGS / "benchmark.yaml"
 PREFIX = "benchmark."
 
 
@@ -38,8 +36,4 @@ def read(arguments: Sequence[str]) -> tuple[SimpleNamespace, dict[str, Any]]:
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
     """Returns the checked configuration of a training run."""
-    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config, problems = plain(hydra.compose("train", list(overrides)))
-    if problems := problems or check_run(config):
-        raise InputError(*problems)
-    return config
+    return validate(RunSettings, cli.compose("train", overrides).values).stored()

@@ -22,10 +22,13 @@ from benchmark.report import case_result, picture, summary
 from benchmark.settings import read
 from benchmark.turns import OURS, Contestant, Measured, in_turn
 from entente.data.tokenizer import BOS, EOS, PAD
-from entente.decoding.search import Search, search
+from entente.decoding.search import search
 from entente.errors import InputError
-from entente.models import Transformer
+from entente.models.seq2seq import Sizes
+from entente.models.transformer import Transformer
+from entente.settings import RunSettings, SearchSettings, TransformerSettings
 from entente.training.train import train
+from entente.validation import validate
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "benchmark.py"
 TINY = """
@@ -36,8 +39,8 @@ TINY = """
 
 
 def transformer(**changes: Any) -> Transformer:
-    sizes = {"d_model": 12, "n_heads": 2, "n_layers": 2, "d_ff": 20, "dropout": 0.0, **changes}
-    return Transformer(src_vocab=31, tgt_vocab=31, shared_vocab=True, pad_id=PAD, seed=1, **sizes)
+    values = {"d_model": 12, "n_heads": 2, "n_layers": 2, "d_ff": 20, "dropout": 0.0, **changes}
+    return Transformer(Sizes(31, 31, shared_vocab=True, pad_id=PAD, seed=1), TransformerSettings(**values))
 
 
 def bench(folder: Path, *overrides: str) -> Bench:
@@ -177,7 +180,7 @@ def test_without_the_end_symbol_every_sentence_has_the_same_length(beam: int) ->
         model.output.weight[EOS] *= 100  # without forbid_end, both translations would end immediately
     forbid_end(model)
     src = torch.tensor([[5, 6, EOS], [7, EOS, PAD]])
-    results = search(model, src, Search(beam=beam, length_factor=0.0, length_offset=6), BOS, EOS)
+    results = search(model, src, SearchSettings(beam=beam, length_factor=0.0, length_offset=6), BOS, EOS)
     assert [len(n_best[0].tokens) for n_best in results] == [6, 6]
 
 
@@ -208,7 +211,7 @@ def test_trained_models_are_decoded_as_the_commands_do_it(tmp_path: Path, monkey
     pytest.importorskip("ctranslate2")
     steps = ["name=run", "trainer.max_steps=2", "trainer.validate_every=2", "views.attention=false", "optim.warmup=1"]
     session = bench(tmp_path, *steps, f"benchmark.checkpoint={tmp_path / 'run'}")
-    train(session.config)
+    train(validate(RunSettings, session.config))
     outputs: dict[str, Any] = {}
 
     def decode_once(contestants: list[Contestant], *_: Any) -> dict[str, Measured]:

@@ -19,19 +19,20 @@ from benchmark.operations import ceiling, training_operations
 from benchmark.parts import Profile, synchronise
 from benchmark.wire import Burst, Message, Wire
 from entente import checkpoint
-from entente.commands.stored import load_run, stored_corpus
+from entente.commands.stored import stored_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS, Vocabulary
 from entente.decoding.ctranslate2 import CTranslate2, write_ctranslate2
-from entente.decoding.search import Search
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models.seq2seq import Seq2Seq, parameter_count
 from entente.process import prepare_process
-from entente.training.run_directory import Checkpoints
-from entente.training.settings import RunSettings
-from entente.training.train import build_trainer, callbacks, prepare_run
-from entente.training.views import log_settings
+from entente.provenance import provenance as provenance
+from entente.settings import RunSettings, SearchSettings
+from entente.training.run_directory import open_run
+from entente.training.train import prepare
+from entente.training.trainer import build_trainer
+from entente.validation import validate
 
 ENDLESS = 10**6  # more steps than any benchmark takes; training ends when there are no more requests
 
@@ -74,20 +75,18 @@ class Bursts(L.Callback):
 
 
 def train(config: dict[str, Any], wire: Wire) -> None:
-    L.seed_everything(config["seed"], verbose=False)
-    trainer = {**config["trainer"], "max_steps": ENDLESS, "validate_every": ENDLESS}
-    run = RunSettings.of({**config, "trainer": trainer})
-    data, translator = prepare_run(run)
-    folder = Path(tempfile.mkdtemp())
-    views = callbacks(run.views, run.trainer.patience, run.data["src"])
-    lightning = build_trainer(run.trainer, folder, [Checkpoints(folder, run.checkpoint), *views, Bursts(wire, config["model"])])
-    log_settings(lightning, config)
-    lightning.fit(translator, datamodule=data)
+    changes = {"trainer": {**config["trainer"], "max_steps": ENDLESS, "validate_every": ENDLESS}}
+    settings = validate(RunSettings, {**config, **changes, "output_dir": tempfile.mkdtemp()})
+    data, translator = prepare(settings)
+    trainer = build_trainer(settings, translator, data)
+    trainer.callbacks.append(Bursts(wire, config["model"]))  # type: ignore[attr-defined]
+    with open_run(None, settings, translator, trainer):
+        trainer.fit(translator, datamodule=data)
 
 
 def prepared(config: Mapping[str, Any]) -> TranslationData:
     """Returns the data of a run."""
-    return prepare_run(RunSettings.of(config))[0]
+    return prepare(validate(RunSettings, config))[0]
 
 
 def training_batches(data: TranslationData, steps: int) -> list[Any]:
@@ -104,21 +103,22 @@ def write_text(data: TranslationData, folder: Path) -> None:
     (folder / "tokenizer").write_bytes(vocabulary.model)
 
 
-def decodable(spec: Mapping[str, Any]) -> tuple[checkpoint.Run, list[str], list[str]]:
+def decodable(spec: Mapping[str, Any]) -> tuple[checkpoint.TrainedRun, list[str], list[str]]:
     """Returns the model to decode with, trained if there is a checkpoint, and the first sources and references of the first
     test split, or of the validation split if there is no test split."""
     if path := spec["checkpoint"]:
-        run = load_run(path, "auto")
-        corpus = stored_corpus(run, path, spec["trust_data"], "benchmark.trust_data")
+        run = checkpoint.load(path)
+        corpus = stored_corpus(run, path, spec["trust_data"])
     else:
-        data, translator = prepare_run(RunSettings.of(spec["config"]))
-        run = checkpoint.Run(translator.model.eval(), data.vocabulary, spec["config"], {}, 0, frozenset())
+        settings = validate(RunSettings, spec["config"])
+        data, translator = prepare(settings)
+        run = checkpoint.TrainedRun(translator.model.eval(), data.vocabulary, settings, {}, 0, frozenset())
         corpus = data.corpus
     pairs = next(iter(corpus.tests.values()), corpus.valid)
     return run, pairs["src"][: spec["sentences"]], pairs["tgt"][: spec["sentences"]]
 
 
-def export(run: checkpoint.Run, folder: str) -> str:
+def export(run: checkpoint.TrainedRun, folder: str) -> str:
     """Writes the model in CTranslate2's format. Returns the reason if this is impossible."""
     try:
         write_ctranslate2(run, Path(folder))
@@ -146,10 +146,10 @@ def decode(spec: Mapping[str, Any]) -> tuple[Burst, Message]:
     """Prepares decoding of exactly `length` tokens per sentence or, if `length` is 0, up to the end symbol. The engine
     ctranslate2 needs a checkpoint. Returns the function that runs a burst, and a description for the first answer."""
     run, sentences, _ = decodable(spec)
-    length, search = spec["length"], Search(beam=spec["beam"])
+    length, search = spec["length"], SearchSettings(beam=spec["beam"])
     if length:
         forbid_end(run.model)
-        search = Search(beam=spec["beam"], length_factor=0.0, length_offset=length)
+        search = SearchSettings(beam=spec["beam"], length_factor=0.0, length_offset=length)
     run.model.to(spec["device"])
     engine = CTranslate2(run, search, spec["quantization"]) if spec["engine"] == "ctranslate2" else None
 
@@ -167,7 +167,7 @@ def decode(spec: Mapping[str, Any]) -> tuple[Burst, Message]:
     return burst, {"torch": torch.__version__, "engine": engine.name if engine else "torch"}
 
 
-def prepare(config: Mapping[str, Any]) -> Message:
+def time_preparation(config: Mapping[str, Any]) -> Message:
     """Prepares a run and its first batch from text, without caches: a burst of the case `data`."""
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
@@ -187,7 +187,7 @@ def main() -> None:
             burst, about = decode(spec)
             wire.serve(burst, **about)
         case "prepare":
-            wire.serve(lambda request: prepare(spec["config"]))
+            wire.serve(lambda request: time_preparation(spec["config"]))
         case "ceiling":
             wire.serve(lambda request: ceiling(spec))
 
