@@ -212,14 +212,6 @@ def test_a_search_continues_while_an_unended_hypothesis_can_still_win(length_pen
     assert search(model, torch.tensor([[1, 1]]), settings, BOS, EOS)[0][0].tokens == [1]
 
 
-def test_a_search_stops_when_a_whole_beam_of_ended_hypotheses_scores_more_than_the_best_unended_one() -> None:
-    # After two tokens, [] and [1] have ended and score -0.69 and -1.01. [1, 1] scores -1.03 now, but could still reach -0.43.
-    e = 1e-9
-    model = Table([[0.05, 0.45, 0.5, e], [0.01, 0.49, 0.5, e], *[[e, 0.99, 0.01, e]] * 2, [e, 0.01, 0.99, e]])
-    settings = Search(beam=2, length_penalty=2.5, length_factor=0, length_offset=5)
-    assert search(model, torch.tensor([[1, 1]]), settings, BOS, EOS)[0][0].tokens == []
-
-
 @pytest.mark.parametrize(
     ("ends", "limit", "expected"),
     [
