@@ -203,18 +203,6 @@ def test_the_links_of_a_mean_of_heads_are_those_of_the_mean_weights() -> None:
     assert len({str(several.links(head)) for head in several.heads()}) == 4 * 6  # all heads have different links
 
 
-def test_the_best_head_has_the_lowest_error_rate_and_not_the_highest_recall() -> None:
-    first = [[0.6, 0.2, 0.2, 0.0], [0.1, 0.4, 0.5, 0.0], [0.1, 0.5, 0.4, 0.0], [0.0, 0.0, 0.0, 1.0]]  # 1 sure, 2 wrong links
-    second = [[0.4, 0.1, 0.0, 0.5], [0.1, 0.9, 0.0, 0.0], [0.1, 0.0, 0.9, 0.0], [0.0, 0.0, 0.0, 1.0]]  # 2 links, not sure
-    source, target = (Words([*letters], torch.eye(3)) for letters in ("abc", "xyz"))
-    map = AttentionMap(CROSS, torch.tensor([[first, second]]), ["x", "y", "z", "</s>"], ["a", "b", "c", "</s>"])
-    gold = Gold([(0, 1)] * 3, [(0, 1)] * 3, frozenset({(0, 0)}), frozenset({(0, 0), (1, 1), (2, 2)}))
-    alignments = Alignments([predicted_links(map, source, target)], [gold])
-    assert alignments.best() == Head(0, None, "produced")  # the mean of the heads finds all three links
-    assert alignments.best(means=False) == Head(0, 1, "produced")
-    assert alignments.agreement(Head(0, 0, "produced")).recall == 1 > alignments.agreement(Head(0, 1, "produced")).recall
-
-
 def test_the_grammar_has_links_in_both_directions() -> None:
     fr, en = grammar("fr", "en", 1, 20, 31, 7), grammar("en", "fr", 1, 20, 31, 7)
     assert set(fr.gold) == {"valid", "test", "test_long", "test_compositional"}

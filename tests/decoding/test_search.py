@@ -296,17 +296,23 @@ def test_log_probabilities_have_at_least_single_precision(model: Seq2Seq) -> Non
         torch.testing.assert_close(row.exp().sum(-1), torch.ones(2, dtype=expected))
 
 
-def test_texts_are_translated_as_if_alone_with_empty_ones_between_them(name: str) -> None:
-    lines = ["L'été, Jane n'a pas dormi.", "Le chat noir dort.", "Il a faim."]
+@pytest.mark.parametrize("threads", [1, 2])
+def test_texts_are_translated_as_if_alone_on_any_number_of_threads(name: str, threads: int) -> None:
+    lines = ["L'été, Jane n'a pas dormi.", "Le chat noir dort.", "Il a faim.", "Le chat a faim, Jane dort."]
     pieces = Tokenizer.train(lines * 3, 290)
     vocabulary, settings = Vocabulary(pieces, pieces, joint=True), Search(2, n_best=2, **LIMITED)
     model = varied_model(name, len(pieces), seed=1, pad_id=tokenizer.PAD)
-    texts = ["", lines[2], "  ", *lines[:2], " " + unicodedata.normalize("NFD", lines[0])]
-    results = translate(model, vocabulary, texts, settings, max_tokens=13)
+    texts = ["", lines[2], "  ", *lines[:2], " " + unicodedata.normalize("NFD", lines[0]), *lines * 3]
     alone = [translate(model, vocabulary, [text], settings)[0] for text in texts]
-    assert [[h.tokens for h in n_best] for n_best in results] == [[h.tokens for h in n_best] for n_best in alone]
-    assert results[0] == results[2] == [Hypothesis([], 0.0, True)]
-    assert results[5] == results[3] != results[4]
+    torch.set_num_threads(threads)
+    try:
+        together = translate(model, vocabulary, texts, settings, max_tokens=13)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(1)
+    assert [[h.tokens for h in n_best] for n_best in together] == [[h.tokens for h in n_best] for n_best in alone]
+    assert together[0] == together[2] == [Hypothesis([], 0.0, True)]
+    assert together[5] == together[3] != together[4]
 
 
 def test_searching_leaves_the_model_unchanged(name: str) -> None:

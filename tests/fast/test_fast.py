@@ -7,7 +7,6 @@ import resource
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,17 +18,14 @@ from torch.nn import functional as F
 import entente.fast.attach as fast
 from conftest import PAD, SIZES, small
 from entente import process
-from entente.data.tokenizer import PAD as PAD_ID
-from entente.data.tokenizer import Tokenizer, Vocabulary
-from entente.decoding.search import GROUP_SIZE, Search, largest
-from entente.decoding.translate import ITEMS_PER_WORKER, parallel_map, translate
+from entente.decoding.search import GROUP_SIZE, largest
+from entente.decoding.translate import ITEMS_PER_WORKER, parallel_map
 from entente.fast import recurrent
 from entente.fast.attach import LOSS_ROWS, attach, is_standard, loss, packed
 from entente.models import BiRNN, Seq2Seq
 from entente.models.attention import PROJECTIONS, MultiHeadAttention
 from entente.models.seq2seq import Loss, State, causal_mask, select
 from numerics import B, close
-from tiny import write_corpus
 
 
 def plain_and_fast(model: Any) -> Iterator[Any]:
@@ -458,28 +454,6 @@ def test_an_error_is_raised_and_threads_and_layers_are_restored(two_threads: Non
     with pytest.raises(ZeroDivisionError):
         parallel_map(items(), lambda i: i // (i - 1 if place == "work" else 1), model)
     assert torch.get_num_threads() == threads and "forward" not in vars(model)
-
-
-@pytest.mark.parametrize("settings", [Search(length_factor=0.5), Search(beam=3, n_best=2, length_factor=0.5)], ids=str)
-def test_two_workers_translate_as_one_does(two_threads: None, tmp_path: Path, settings: Search) -> None:
-    """Two workers with batches of different sizes give the same translations as one worker with one sentence at a time."""
-    write_corpus(tmp_path)
-    lines = [(tmp_path / f"train.{side}").read_text(encoding="utf-8").splitlines() for side in ("fr", "en")]
-    tokenizer = Tokenizer.train([*lines[0], *lines[1]], 340)
-    vocabulary, size = Vocabulary(tokenizer, tokenizer, joint=True), len(tokenizer)
-    model: Any = small("transformer", 3, src_vocab=size, tgt_vocab=size, pad_id=PAD_ID, tied=False).float()
-    generator = torch.Generator().manual_seed(7)
-    for weight in (model.src_embedding.weight, model.tgt_embedding.weight, model.output.weight):
-        nn.init.normal_(weight, generator=generator)  # large weights, so that different sentences get different translations
-    sentences = [" ".join(lines[0][i : i + 1 + i % 3]) for i in range(23)]
-    together = translate(model, vocabulary, sentences, settings, max_tokens=60)
-    assert torch.get_num_threads() == 2
-    torch.set_num_threads(1)
-    alone = [translate(model, vocabulary, [sentence], settings)[0] for sentence in sentences]
-    assert len({tuple(n_best[0].tokens) for n_best in together}) > 10
-    for n_best, expected in zip(together, alone, strict=True):
-        assert [h.tokens for h in n_best] == [h.tokens for h in expected]
-        assert [h.score for h in n_best] == pytest.approx([h.score for h in expected], abs=1e-4)
 
 
 def test_off_the_cpu_and_under_autocast_the_caller_does_the_work(two_threads: None) -> None:

@@ -13,11 +13,9 @@ from torch.nn import functional as F
 from conftest import BOS, EOS, PAD, SIZES, TGT_VOCAB, T, real_ids, small, sources
 from entente.decoding.search import Search, search
 from entente.models import MODELS, BiRNN, Seq2Seq, Transformer
-from entente.models.attention import MultiHeadAttention
 from entente.models.initialise import GATES
 from entente.models.seq2seq import pad, parameter_count
-from entente.models.transformer import DecoderBlock, EncoderBlock
-from numerics import B, S, close, logits, logits_in_chunks, loss_of, tensors
+from numerics import close, logits, logits_in_chunks, loss_of, tensors
 
 # Decoding in chunks
 
@@ -233,28 +231,6 @@ def test_the_matrix_of_each_gate_and_head_starts_as_a_matrix_of_its_own() -> Non
 
 
 # Parts that can be removed or shared
-
-
-@pytest.mark.parametrize("norm", ["pre", "post", "none"])
-def test_a_block_without_residuals_returns_only_the_output_of_its_sublayers(norm: str) -> None:
-    encoder = EncoderBlock(lambda _: MultiHeadAttention(21, 3), 21, 29, 0.0, [], norm).double()
-    decoder = DecoderBlock(lambda _: MultiHeadAttention(21, 3), 21, 29, 0.0, [], norm).double()
-    for block, sublayers in ((encoder, 2), (decoder, 3)):
-        assert sum(isinstance(module, nn.LayerNorm) for module in block.modules()) == (0 if norm == "none" else sublayers)
-    x, memory = torch.randn(B, S, 21, dtype=torch.float64), torch.randn(B, 7, 21, dtype=torch.float64)
-    mask = torch.ones(S, S, dtype=torch.bool).tril()
-
-    def sublayer(block: Any, name: str, x: Tensor) -> Tensor:
-        h = block.before[name](x)
-        if name == "ff":
-            return block.after[name](block.ff(h))
-        attention, source = block.get_submodule(f"{name}_attention"), memory if name == "cross" else h
-        return block.after[name](attention(h, attention.project(source), None if name == "cross" else mask))
-
-    close(encoder(x, mask), sublayer(encoder, "ff", sublayer(encoder, "self", x)))
-    nothing, every = decoder.self_attention.project(x[:, :0]), torch.ones(S, 7, dtype=torch.bool)
-    actual, _ = decoder(x, nothing, decoder.cross_attention.project(memory), mask, every)
-    close(actual, sublayer(decoder, "ff", sublayer(decoder, "cross", sublayer(decoder, "self", x))))
 
 
 def test_removing_any_residual_changes_the_output(src: Tensor, tgt: Tensor) -> None:

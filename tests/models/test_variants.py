@@ -415,29 +415,33 @@ def test_a_transformer_equals_its_blocks_whatever_its_masks(src: Tensor, tgt: Te
     assert isinstance(model.encoder_norm, nn.LayerNorm) and isinstance(model.decoder_norm, nn.LayerNorm)
 
 
-@pytest.mark.parametrize("sublayers", [["self"], ["self", "ff"], ["cross", "self"], ["self", "cross", "ff"]], ids=str)
+@pytest.mark.parametrize(
+    ("norm", "residual", "sublayers"),
+    [
+        *(("pre", ["self", "cross", "ff"], names) for names in (["self"], ["self", "ff"], ["cross", "self"])),
+        *((norm, residual, ["self", "cross", "ff"]) for norm in ("pre", "post", "none") for residual in ([], ["cross"])),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("kind", [EncoderBlock, DecoderBlock])
-def test_a_block_applies_its_sublayers_one_after_the_other(kind: type[EncoderBlock | DecoderBlock], sublayers: Any) -> None:
-    block = kind(lambda _: MultiHeadAttention(21, 3), 21, 29, 0.0, sublayers=sublayers).double()
+def test_a_block_applies_its_sublayers_with_their_norms_and_residuals_one_after_the_other(
+    kind: type[EncoderBlock | DecoderBlock], norm: str, residual: Any, sublayers: Any
+) -> None:
+    block: Any = kind(lambda _: MultiHeadAttention(21, 3), 21, 29, 0.0, residual, norm, sublayers=sublayers).double()
     disturb(block)
-    names = {"self": "self_attention", "cross": "cross_attention", "ff": "ff"}
-    has = [n for n in names if n in sublayers and n in kind.names]
-    assert {path.split(".")[0] for path, _ in block.named_parameters()} == {"before", *(names[n] for n in has)}
+    names = [name for name in ("self", "cross", "ff") if name in sublayers and name in kind.names]
+    layers = {name: block.get_submodule("ff" if name == "ff" else f"{name}_attention") for name in names}
+    assert sum(isinstance(module, nn.LayerNorm) for module in block.modules()) == (0 if norm == "none" else len(names))
     x, memory, mask = normal(B, T, 21, seed=1), normal(B, S, 21, seed=2), REAL[:, None, None, :]
     expected = x
-    for n in has:
-        h, layer = block.before[n](expected), block.get_submodule(names[n])
-        if n == "ff":
-            expected = expected + layer(h)
-        elif n == "cross":
-            expected = expected + layer(h, layer.project(memory), mask)
-        else:
-            expected = expected + layer(h, layer.project(h), ~FUTURE)
-    if isinstance(block, DecoderBlock):
-        nothing = block.self_attention.project(x[:, :0])
-        close(block(x, nothing, block.project(memory), ~FUTURE, mask)[0], expected)
-    else:
+    for name, layer in layers.items():
+        h = block.before[name](expected)
+        sources = {"self": (layer.project(h), ~FUTURE), "cross": (layer.project(memory), mask)}[name] if name != "ff" else ()
+        expected = block.after[name](layer(h, *sources) + (expected if name in residual else 0))
+    if kind is EncoderBlock:
         close(block(x, ~FUTURE), expected)
+    else:
+        close(block(x, block.self_attention.project(x[:, :0]), block.project(memory), ~FUTURE, mask)[0], expected)
 
 
 @pytest.mark.parametrize(
