@@ -212,14 +212,6 @@ def test_a_search_continues_while_an_unended_hypothesis_can_still_win(length_pen
     assert search(model, torch.tensor([[1, 1]]), settings, BOS, EOS)[0][0].tokens == [1]
 
 
-def test_a_search_stops_when_a_whole_beam_of_ended_hypotheses_scores_more_than_the_best_unended_one() -> None:
-    # After two tokens, [] and [1] have ended and score -0.69 and -1.01. [1, 1] scores -1.03 now, but could still reach -0.43.
-    e = 1e-9
-    model = Table([[0.05, 0.45, 0.5, e], [0.01, 0.49, 0.5, e], *[[e, 0.99, 0.01, e]] * 2, [e, 0.01, 0.99, e]])
-    settings = Search(beam=2, length_penalty=2.5, length_factor=0, length_offset=5)
-    assert search(model, torch.tensor([[1, 1]]), settings, BOS, EOS)[0][0].tokens == []
-
-
 @pytest.mark.parametrize(
     ("ends", "limit", "expected"),
     [
@@ -304,17 +296,23 @@ def test_log_probabilities_have_at_least_single_precision(model: Seq2Seq) -> Non
         torch.testing.assert_close(row.exp().sum(-1), torch.ones(2, dtype=expected))
 
 
-def test_texts_are_translated_as_if_alone_with_empty_ones_between_them(name: str) -> None:
-    lines = ["L'été, Jane n'a pas dormi.", "Le chat noir dort.", "Il a faim."]
+@pytest.mark.parametrize("threads", [1, 2])
+def test_texts_are_translated_as_if_alone_on_any_number_of_threads(name: str, threads: int) -> None:
+    lines = ["L'été, Jane n'a pas dormi.", "Le chat noir dort.", "Il a faim.", "Le chat a faim, Jane dort."]
     pieces = Tokenizer.train(lines * 3, 290)
     vocabulary, settings = Vocabulary(pieces, pieces, joint=True), Search(2, n_best=2, **LIMITED)
     model = varied_model(name, len(pieces), seed=1, pad_id=tokenizer.PAD)
-    texts = ["", lines[2], "  ", *lines[:2], " " + unicodedata.normalize("NFD", lines[0])]
-    results = translate(model, vocabulary, texts, settings, max_tokens=13)
+    texts = ["", lines[2], "  ", *lines[:2], " " + unicodedata.normalize("NFD", lines[0]), *lines * 3]
     alone = [translate(model, vocabulary, [text], settings)[0] for text in texts]
-    assert [[h.tokens for h in n_best] for n_best in results] == [[h.tokens for h in n_best] for n_best in alone]
-    assert results[0] == results[2] == [Hypothesis([], 0.0, True)]
-    assert results[5] == results[3] != results[4]
+    torch.set_num_threads(threads)
+    try:
+        together = translate(model, vocabulary, texts, settings, max_tokens=13)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(1)
+    assert [[h.tokens for h in n_best] for n_best in together] == [[h.tokens for h in n_best] for n_best in alone]
+    assert together[0] == together[2] == [Hypothesis([], 0.0, True)]
+    assert together[5] == together[3] != together[4]
 
 
 def test_searching_leaves_the_model_unchanged(name: str) -> None:
