@@ -44,10 +44,11 @@ from entente.data.alignments import Gold, pharaoh, read_pharaoh
 from entente.data.corpora import Corpus, grammar
 from entente.data.module import TranslationData
 from entente.data.tokenizer import BOS, EOS, PAD, Tokenizer, Vocabulary
-from entente.decoding.search import Search
 from entente.decoding.translate import translate
 from entente.errors import InputError
-from entente.models import MODELS, Seq2Seq
+from entente.models.build import MODELS
+from entente.models.seq2seq import Seq2Seq
+from entente.settings import SearchSettings
 from numerics import enlarge
 
 FRENCH = ["L'été, Jane n'a pas dormi.", "Le chat noir dort.", "Il a faim."]
@@ -343,7 +344,7 @@ def test_measured_pairs_are_the_first_of_the_split_with_an_end_and_no_start_symb
 def test_occlusion_is_the_change_of_a_words_probability(name: str, vocabulary: Vocabulary) -> None:
     """Occlusion equals the change in probability computed piece by piece, with each prefix decoded from the start."""
     model, pair = model_of(name, vocabulary), pairs(vocabulary)[1]
-    settings = Search(length_factor=0, length_offset=6)
+    settings = SearchSettings(length_factor=0, length_offset=6)
     pair = pair._replace(tgt=translate(model, vocabulary, [FRENCH[1]], settings)[0][0].tokens)  # a probable translation
     source = words_of(vocabulary.src, pair.src[:-1])
     target = words_of(vocabulary.tgt, pair.tgt, [(i, i + 1) for i in range(len(vocabulary.tgt.decode(pair.tgt)))])

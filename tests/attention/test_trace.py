@@ -20,8 +20,7 @@ from entente.attention.trace import Labels, examples, trace
 from entente.checkpoint import entry, write
 from entente.data.tokenizer import Tokenizer, Vocabulary
 from entente.errors import InputError
-from entente.models import Seq2Seq
-from entente.models.seq2seq import pad
+from entente.models.seq2seq import Seq2Seq, pad
 
 S, T = 7, 5
 LAYER, HEAD, STEP = 2, 2, 3  # counted from 1; there are 2 layers and 3 heads

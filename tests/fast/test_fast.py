@@ -305,7 +305,7 @@ def test_attaching_replaces_each_method_once(name: str, src: Tensor, tgt: Tensor
     close(model(src, tgt), plain)
 
 
-# Search
+# SearchSettings
 
 
 def test_hypotheses_may_share_a_source_row(model: Seq2Seq, src: Tensor, tgt: Tensor) -> None:

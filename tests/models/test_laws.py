@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from conftest import BOS, EOS, PAD, SIZES, TGT_VOCAB, T, real_ids, small, sources
-from entente.decoding.search import Search, search
+from entente.decoding.search import search
 from entente.models import MODELS, BiRNN, Seq2Seq, Transformer
 from entente.models.initialise import GATES
 from entente.models.seq2seq import pad, parameter_count
+from entente.settings import SearchSettings
 from numerics import close, logits, logits_in_chunks, loss_of, tensors
 
 # Decoding in chunks
@@ -74,7 +75,7 @@ def test_each_model_memorises_one_batch_and_translates_it(name: str) -> None:
     assert loss.item() < 0.01
     model.eval()
     expected = [[token for token in row if token not in (PAD, EOS)] for row in produced.tolist()]
-    for settings in [Search(), Search(beam=3)]:
+    for settings in [SearchSettings(), SearchSettings(beam=3)]:
         assert [n_best[0].tokens for n_best in search(model, src, settings, BOS, EOS)] == expected
 
 
