@@ -3,12 +3,13 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import entente
-from entente import checkpoint
+from entente import checkpoint, distributed, evaluation
 from entente.commands.stored import load_run
 from entente.config.schema import fill
 from entente.data.corpora import read_corpus
@@ -16,8 +17,9 @@ from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS
 from entente.decoding.search import Search
 from entente.decoding.translate import translate
-from entente.errors import InputError
+from entente.errors import Diverged, InputError
 from entente.evaluation import evaluate
+from entente.models.seq2seq import Loss
 from entente.training.settings import add_defaults
 from entente.training.train import train
 from tiny import SMALL, configuration, write_corpus
@@ -30,8 +32,8 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp(request.param)
     steps = ["trainer.max_steps=7", "trainer.validate_every=7", "trainer.threads=1"]
     quiet = ["views.attention=false", "views.heads=0", "views.translations=0", "views.diagnosis=0"]
-    given = [f"model={request.param}", f"output_dir={folder}", *SMALL[request.param], *write_corpus(folder), *steps, *quiet]
-    return train(add_defaults(configuration("train", given)))
+    overrides = [f"model={request.param}", f"output_dir={folder}", *SMALL[request.param], *write_corpus(folder), *steps, *quiet]
+    return train(add_defaults(configuration("train", overrides)))
 
 
 @pytest.fixture
@@ -40,13 +42,13 @@ def model(run: Path) -> entente.TrainedModel:
 
 
 def test_its_translations_are_those_of_search(model: entente.TrainedModel) -> None:
-    how = fill(Search, "search", {**model.config["search"], "beam": 3})
-    expected = [
-        model.vocabulary.tgt.decode(found[0].tokens) for found in translate(model.model, model.vocabulary, [SOURCE, ""], how)
-    ]
+    settings = fill(Search, "search", {**model.config["search"], "beam": 3})
+    results = translate(model.model, model.vocabulary, [SOURCE, ""], settings)
+    expected = [model.vocabulary.tgt.decode(n_best[0].tokens) for n_best in results]
     assert model.translate([SOURCE, ""], beam=3) == expected
     assert model.translate(SOURCE, beam=3) == expected[0]
     assert model.translate([]) == []
+    assert "loss" in vars(model.model), "its fast implementations are attached"
 
 
 def test_a_score_is_the_log_likelihood_that_evaluation_reports(model: entente.TrainedModel) -> None:
@@ -55,24 +57,53 @@ def test_a_score_is_the_log_likelihood_that_evaluation_reports(model: entente.Tr
     scores = [model.score(source, target) for source, target in zip(split.sources, split.references, strict=True)]
     total = sum(float(score.log_probabilities.double().sum()) for score in scores)
     pieces = sum(len(score.target) for score in scores)
-    how = fill(Search, "search", model.config["search"])
-    assert -total / pieces == pytest.approx(evaluate(model.model, model.vocabulary, split, how).nll, rel=1e-5)
+    settings = fill(Search, "search", model.config["search"])
+    assert -total / pieces == pytest.approx(evaluate(model.model, model.vocabulary, split, settings).nll, rel=1e-5)
+
+
+@pytest.mark.parametrize("part", ["batch_loss", "search"])
+def test_a_batch_that_diverges_is_the_same_error_in_every_process(
+    part: str, model: entente.TrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = TranslationData(read_corpus(model.config["data"]), model.vocabulary, 60, 1).evaluation("test@alone")
+    parts: dict[int, Any] = {}
+
+    def evaluate_as(rank: int) -> None:
+        monkeypatch.setattr(distributed, "rank", lambda: rank)
+        evaluate(model.model, model.vocabulary, split, Search(length_factor=0.5))
+
+    def diverge(*_: object) -> Any:
+        if part == "search":
+            raise Diverged("NaN")
+        return Loss(torch.tensor(torch.nan), torch.tensor(torch.nan)), 1
+
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "gather", lambda value: [parts.setdefault(distributed.rank(), value)])
+    evaluate_as(1)  # only the batches of process 0 diverge
+    monkeypatch.setattr(evaluation, part, diverge)
+    with pytest.raises(Diverged):
+        evaluate_as(0)
+    monkeypatch.setattr(distributed, "gather", lambda _: [parts[0], parts[1]])
+    errors = []
+    for rank in (0, 1):
+        with pytest.raises(Diverged) as error:
+            evaluate_as(rank)
+        errors.append(str(error.value))
+    assert errors[0] == errors[1]
 
 
 def test_attention_is_named_and_its_rows_sum_to_one(model: entente.TrainedModel) -> None:
-    seen = model.attention(SOURCE, TARGET)
-    s, t = len(seen.source), len(seen.target)
-    kinds = {"encoder": (s, s), "decoder": (t, t), "cross": (t, s)} if "encoder" in seen.weights else {"alignment": (t, s)}
-    assert {name: tuple(weights.shape[-2:]) for name, weights in seen.weights.items()} == kinds
-    assert (seen.source[-1], seen.target[-1], seen.read[0], seen.read[1:]) == ("</s>", "</s>", "<s>", seen.target[:-1])
-    assert "".join(seen.target[:-1]).replace("\u2581", " ").strip() == TARGET
-    for weights in seen.weights.values():
+    attention = model.attention(SOURCE, TARGET)
+    s, t = len(attention.source), len(attention.target)
+    kinds = {"encoder": (s, s), "decoder": (t, t), "cross": (t, s)} if "encoder" in attention.weights else {"alignment": (t, s)}
+    assert {name: tuple(weights.shape[-2:]) for name, weights in attention.weights.items()} == kinds
+    assert attention.source[-1] == attention.target[-1] == "</s>" and attention.read == ["<s>", *attention.target[:-1]]
+    assert "".join(attention.target[:-1]).replace("\u2581", " ").strip() == TARGET
+    for weights in attention.weights.values():
         assert torch.allclose(weights.sum(-1), torch.ones(()), atol=1e-5)
-
-
-def test_attention_without_a_target_is_that_of_the_greedy_translation(model: entente.TrainedModel) -> None:
-    [[best]] = translate(model.model, model.vocabulary, [SOURCE], fill(Search, "search", {**model.config["search"], "beam": 1}))
-    assert model.attention(SOURCE).target == model.vocabulary.tgt.pieces([*best.tokens, EOS])
+    settings = fill(Search, "search", {**model.config["search"], "beam": 1})
+    [[best]] = translate(model.model, model.vocabulary, [SOURCE], settings)
+    assert model.attention(SOURCE).target == model.vocabulary.tgt.pieces([*best.tokens, EOS]), "its greedy translation"
 
 
 def test_bad_arguments_are_refused(model: entente.TrainedModel, tmp_path: Path) -> None:

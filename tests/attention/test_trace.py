@@ -450,89 +450,69 @@ def test_an_attention_that_is_not_there_is_refused(
 # Ablated models are described correctly
 
 
-def ablated_trace(batch: Batch, kind: str = "cross", **changes: Any) -> Trace:
-    return trace_of(small("transformer", spread=0.3, **changes), batch, kind)
+# kind, changed settings, title of a step, a phrase in its text, and a phrase that is not in it
+ABLATIONS: list[tuple[str, dict[str, Any], str, str, str]] = [
+    ("cross", {"residual": ["self", "ff"]}, "The residual connection", "no residual connection", "x + out"),
+    ("decoder", {"residual": ["self"]}, "The residual connection", "keeps its own token", "no residual connection"),
+    ("cross", {"scale": "none"}, "The scale", "does not scale", "Why divide"),
+    ("encoder", {"scale": "n_keys"}, "The scale", "misreading", "Why divide"),
+    ("decoder", {"scale": "n_keys"}, "The scale", "misreading", "Why divide"),
+    ("cross", {}, "The scale", "variance d_k", "misreading"),
+    ("cross", {"softmax": "queries"}, "The softmax", "sums to 1, but the rows do not", "over the keys"),
+    ("cross", {"softmax": "queries"}, "The weighted sum", "It is not an average", "Each row is an average"),
+    ("cross", {"softmax": "batch"}, "The softmax", "Rows do not sum to 1", "over the keys"),
+    ("cross", {"softmax": "batch"}, "The input", "except in the softmax", "post-norm"),
+    ("cross", {"norm": "post"}, "The norm", "post-norm", "none here"),
+    ("cross", {"norm": "none"}, "The norm", "no norm at all", "none here"),
+    ("cross", {}, "The norm", "none here", "post-norm"),
+    ("cross", {"score": "additive"}, "The scores", "Bahdanau", "matrix product computes"),
+    ("cross", {"score": "additive"}, "The scale", "no scale", "Why divide"),
+    ("cross", {"score": "bilinear"}, "The scores", "Luong", "Bahdanau"),
+    ("encoder", {"projections": ["value"]}, "The projections' weights", "no W_q, W_k", "equation 1"),
+    ("encoder", {"projections": ["value"]}, "Queries, keys and values", "identical to its key", "Three different"),
+    ("decoder", {"mask_future": False}, "The mask", "no causal mask", "Which mask"),
+    ("cross", {"mask_padding": False}, "The mask", "does not hide", "source's padding mask"),
+    ("cross", {"mask_value": -1.0}, "The mask", "leaks", "exactly 0"),
+]
 
 
-def test_no_residual(batch: Batch) -> None:
-    actual = ablated_trace(batch, residual=["self", "ff"])
-    assert "no residual connection" in actual.text("The residual connection")
-    assert torch.equal(actual.tensor("after the residual"), actual.tensor("out"))
-    assert "x + out" not in actual.text("The residual connection") + actual.text("The norm")
-    assert "keeps its own token" in ablated_trace(batch, "decoder", residual=["self"]).text("The residual connection")
+@pytest.mark.parametrize(("kind", "changes", "title", "present", "absent"), ABLATIONS, ids=str)
+def test_an_ablated_transformer_is_described_with_the_numbers_that_it_computes(
+    kind: str, changes: dict[str, Any], title: str, present: str, absent: str, batch: Batch
+) -> None:
+    model: Any = small("transformer", spread=0.3, **changes)
+    block, name = model.encoder[1] if kind == "encoder" else model.decoder[1], "cross" if kind == "cross" else "self"
+    outputs: list[Tensor] = []
+    for module in (getattr(block, f"{name}_attention").weights, block.residual[name]):
+        module.register_forward_hook(lambda module, inputs, output: outputs.append(output))
+    actual = trace_of(model, batch, kind)
+    assert present in actual.text(title) and absent not in actual.text(title)
+    for n in range(2):
+        assert torch.allclose(actual.tensor("weights", n), outputs[0][n, HEAD - 1])
+        assert actual.table("weights", n).sums == pytest.approx(outputs[0][n, HEAD - 1].sum(-1).tolist())
+    assert torch.allclose(actual.tensor("after the residual"), outputs[1][0])
 
 
-@pytest.mark.parametrize("kind", TRANSFORMER)
-def test_scales(kind: str, batch: Batch) -> None:
-    none, misread, usual = (ablated_trace(batch, kind, scale=scale) for scale in ("none", "n_keys", "d_k"))
-    assert "does not scale" in none.text("The scale") and "sqrt" not in none.steps[4].formula
-    assert torch.equal(none.tensor("scaled scores"), none.tensor("Q K^T"))
-    assert "misreading" in misread.text("The scale")
-    assert torch.allclose(misread.tensor("scaled scores"), misread.tensor("Q K^T") * misread.tensor("factor"))
-    visible = torch.arange(1, T + 1)[:, None] if kind == "decoder" else torch.tensor([[S]])
-    assert torch.allclose(misread.tensor("factor"), visible.double().rsqrt())
-    assert "variance d_k" in usual.text("The scale") and "whatever the number of tokens" in usual.text("The scale")
-
-
-@pytest.mark.parametrize("softmax", ["queries", "batch"])
-def test_softmax_over_another_axis(softmax: str, batch: Batch) -> None:
-    actual = ablated_trace(batch, softmax=softmax)
-    first, second = actual.table("weights", 0), actual.table("weights", 1)
-    text = actual.text("The softmax")
-    assert f"softmax: {softmax}" in text and "distribution over the keys" not in text
-    assert ("sums to 1, but the rows do not" if softmax == "queries" else "Rows do not sum to 1") in text
-    assert "not an average" in actual.text("The weighted sum") and "-inf" not in actual.steps[5].formula
-    assert (first.tensor.sum(-1) - 1).abs().max() > 0.05
-    assert first.sums == pytest.approx(first.tensor.sum(-1).tolist())
-    if softmax == "queries":
-        assert torch.allclose(first.tensor.sum(0), torch.ones(S).double())
-    else:
-        assert torch.allclose((first.tensor + second.tensor)[:, :4], torch.ones(T, 4).double())
-        assert "except in the softmax" in actual.text("The input")
-
-
-def test_norms(batch: Batch) -> None:
-    post, none, pre = (ablated_trace(batch, norm=norm) for norm in ("post", "none", "pre"))
-    assert "post-norm" in post.text("The norm") and "after the norm" in post.names() and "h" not in post.names()
-    assert "no norm at all" in none.text("The norm") and not {"after the norm", "h"} & none.names()
-    assert "pre-norm" in pre.text("The input") and "none here" in pre.text("The norm")
-
-
-def test_other_scores_in_the_transformer(batch: Batch) -> None:
+def test_other_scores_scales_and_projections_are_computed_as_shown(batch: Batch) -> None:
     model: Any = small("transformer", spread=0.3, score="additive")
     actual = trace_of(model, batch, "cross")
-    v = model.decoder[LAYER - 1].cross_attention.score.weight[HEAD - 1]
-    q, k = actual.tensor("Q"), actual.tensor("K")
-    assert torch.allclose(actual.tensor("q + k"), q[0] + k)
-    assert torch.allclose(actual.tensor("tanh(q + k)"), (q[0] + k).tanh())
-    assert torch.allclose(actual.tensor("v^T tanh(q + k)"), (q[:, None] + k).tanh() @ v)
-    assert "Bahdanau" in actual.text("The scores") and "no scale" in actual.text("The scale")
-    model = small("transformer", spread=0.3, score="bilinear")
-    actual = trace_of(model, batch, "cross")
-    matrix = model.decoder[LAYER - 1].cross_attention.score.weight[HEAD - 1]
+    added, v = actual.tensor("Q")[:, None] + actual.tensor("K"), model.decoder[1].cross_attention.score.weight[HEAD - 1]
+    assert torch.allclose(actual.tensor("q + k"), added[0]) and torch.allclose(actual.tensor("tanh(q + k)"), added[0].tanh())
+    assert torch.allclose(actual.tensor("v^T tanh(q + k)"), added.tanh() @ v)
+    model = small("transformer", spread=0.3, score="bilinear", scale="n_keys")
+    actual, matrix = trace_of(model, batch, "decoder"), model.decoder[1].self_attention.score.weight[HEAD - 1]
     assert torch.allclose(actual.tensor("Q M K^T"), actual.tensor("Q") @ matrix @ actual.tensor("K").T)
-    assert "Luong" in actual.text("The scores")
-
-
-def test_no_projections(batch: Batch) -> None:
-    actual = ablated_trace(batch, "encoder", projections=["value"])
-    assert "no W_q, W_k" in actual.text("The projections' weights")
+    assert torch.allclose(actual.tensor("factor"), torch.arange(1, T + 1)[:, None].double().rsqrt())
+    assert torch.allclose(actual.tensor("scaled scores"), actual.tensor("Q M K^T") * actual.tensor("factor"))
+    actual = trace_of(small("transformer", spread=0.3, projections=["value"]), batch, "encoder")
     k = actual.tensor("Q").size(1)
-    part = actual.tensor("h")[:, (HEAD - 1) * k : HEAD * k]
-    assert torch.equal(actual.tensor("Q"), part) and torch.equal(actual.tensor("K"), part)
-    assert "three different" not in actual.text("Queries, keys and values").lower()
+    assert torch.equal(actual.tensor("Q"), actual.tensor("h")[:, (HEAD - 1) * k : HEAD * k])
 
 
-def test_masks(batch: Batch) -> None:
-    assert "no causal mask" in ablated_trace(batch, "decoder", mask_future=False, scale="n_keys").text("The mask")
+def test_no_mask_is_described(batch: Batch) -> None:
     labels = [label._replace(read=label.read[:1], produced=label.produced[:1]) for label in batch.labels]
     alone = Batch(batch.src, batch.tgt[:, :1], labels)
-    assert "A single token has no later tokens to hide" in ablated_trace(alone, "decoder", scale="n_keys").text("The mask")
-    open_ = ablated_trace(batch, mask_padding=False)
-    assert "does not hide" in open_.text("The mask") and open_.tensor("mask", 1).all()
-    weak = ablated_trace(batch, mask_value=-1.0)
-    assert "leaks" in weak.text("The mask") and "exactly 0" not in weak.text("The mask")
-    assert weak.tensor("weights", 1).min() > 0 and (weak.tensor("masked scores", 1)[:, -1] == -1).all()
+    assert "A single token has no later tokens" in trace_of(small("transformer", spread=0.3), alone, "decoder").text("The mask")
     bare = trace_of(small("birnn", spread=0.3, mask_padding=False), batch, "alignment")
     assert "does not hide" in bare.text("The mask")
 

@@ -54,13 +54,18 @@ def naive_greedy(model: Seq2Seq, src: Tensor, limit: int) -> Scored:
     return Scored(tokens, total)
 
 
-def naive_beam(model: Seq2Seq, src: Tensor, how: Search, limit: int) -> list[Scored]:
+def penalty(settings: Search, tokens: tuple[int, ...]) -> float:
+    """Returns the length penalty of Wu et al. 2016, equation 14."""
+    return float(((5 + len(tokens)) / 6) ** settings.length_penalty)
+
+
+def naive_beam(model: Seq2Seq, src: Tensor, settings: Search, limit: int) -> list[Scored]:
     """Returns the `n_best` best sequences of a beam search of width K. At each step, the sequences among the K best that have
     ended become results, and the K best unended sequences are extended. The search stops once K results score at least as much
     as the best unended sequence. Sequences that are unended at the limit are ranked after all ended ones."""
 
     def score(s: Scored) -> float:
-        return s.total / how.penalty(len(s.tokens))
+        return s.total / penalty(settings, s.tokens)
 
     alive, done = [Scored((), 0.0)], []
     for length in range(1, limit + 1):
@@ -71,13 +76,13 @@ def naive_beam(model: Seq2Seq, src: Tensor, how: Search, limit: int) -> list[Sco
             if token != PAD
         ]
         grown.sort(key=lambda s: -s.total)
-        done += [s for s in grown[: how.beam] if s.tokens[-1] == EOS]
-        alive = [s for s in grown if s.tokens[-1] != EOS][: how.beam]
+        done += [s for s in grown[: settings.beam] if s.tokens[-1] == EOS]
+        alive = [s for s in grown if s.tokens[-1] != EOS][: settings.beam]
         if length == limit:
             done += alive
-        elif sum(score(s) >= score(alive[0]) for s in done) >= how.beam:
+        elif sum(score(s) >= score(alive[0]) for s in done) >= settings.beam:
             break
-    return sorted(done, key=lambda s: (s.tokens[-1] == EOS, score(s)), reverse=True)[: how.n_best]
+    return sorted(done, key=lambda s: (s.tokens[-1] == EOS, score(s)), reverse=True)[: settings.n_best]
 
 
 def every_sequence(model: Seq2Seq, src: Tensor, vocabulary: int, limit: int) -> list[Scored]:
@@ -88,9 +93,9 @@ def every_sequence(model: Seq2Seq, src: Tensor, vocabulary: int, limit: int) -> 
     return [scored for sequences in by_length for scored in teacher_forced(model, src, sequences)]
 
 
-def best_first(sequences: list[Scored], how: Search) -> list[Scored]:
+def best_first(sequences: list[Scored], settings: Search) -> list[Scored]:
     """Returns the ended sequences, best first, followed by the sequences cut at the limit, best first."""
-    return sorted(sequences, key=lambda s: (s.tokens[-1] != EOS, -s.total / how.penalty(len(s.tokens))))
+    return sorted(sequences, key=lambda s: (s.tokens[-1] != EOS, -s.total / penalty(settings, s.tokens)))
 
 
 def teacher_forced(model: Seq2Seq, src: Tensor, sequences: Sequence[tuple[int, ...]]) -> list[Scored]:
@@ -103,14 +108,20 @@ def teacher_forced(model: Seq2Seq, src: Tensor, sequences: Sequence[tuple[int, .
     return [Scored(s, total) for s, total in zip(sequences, totals.tolist(), strict=True)]
 
 
-def assert_same(actual: list[Hypothesis], expected: list[Scored], how: Search) -> None:
-    assert [h.tokens for h in actual] == [[t for t in s.tokens if t != EOS] for s in expected]
-    assert [h.ended for h in actual] == [s.tokens[-1] == EOS for s in expected]
-    assert [h.score for h in actual] == pytest.approx([s.total / how.penalty(len(s.tokens)) for s in expected], abs=1e-10)
+def hypotheses_of(sequences: list[Scored], settings: Search) -> list[Hypothesis]:
+    return [
+        Hypothesis([token for token in s.tokens if token != EOS], s.total / penalty(settings, s.tokens), s.tokens[-1] == EOS)
+        for s in sequences
+    ]
 
 
-def limit_of(how: Search, src: Tensor) -> int:
-    return int(how.length_factor * int((src != PAD).sum())) + how.length_offset
+def assert_same(actual: list[Hypothesis], expected: list[Hypothesis]) -> None:
+    assert [(h.tokens, h.ended) for h in actual] == [(h.tokens, h.ended) for h in expected]
+    assert [h.score for h in actual] == pytest.approx([h.score for h in expected], abs=1e-10)
+
+
+def limit_of(settings: Search, src: Tensor) -> int:
+    return int(settings.length_factor * int((src != PAD).sum())) + settings.length_offset
 
 
 def varied_model(name: str, vocabulary: int, seed: int, **changes: int) -> Seq2Seq:
@@ -133,15 +144,15 @@ LIMITED = {"length_factor": 1.5, "length_offset": 1}
 
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0, 2.5])
 def test_beam_1_equals_a_greedy_search_that_recomputes_everything(name: str, length_penalty: float) -> None:
-    how = Search(beam=1, length_penalty=length_penalty, **LIMITED)
-    seen = set()
+    settings = Search(beam=1, length_penalty=length_penalty, **LIMITED)
+    ends = set()
     for seed in SEEDS:
         model, src = varied_model(name, V, seed), sources(seed, V, LENGTHS)
-        for b, hypotheses in enumerate(search(model, src, how, BOS, EOS)):
-            one = sentence(src, b)
-            assert_same(hypotheses, [naive_greedy(model, one, limit_of(how, one))], how)
-            seen.add((hypotheses[0].ended, len(hypotheses[0].tokens)))
-    assert {ended for ended, _ in seen} == {True, False} and len(seen) > 5  # translations end early, end late, or are cut
+        for b, hypotheses in enumerate(search(model, src, settings, BOS, EOS)):
+            alone = sentence(src, b)
+            assert_same(hypotheses, hypotheses_of([naive_greedy(model, alone, limit_of(settings, alone))], settings))
+            ends.add((hypotheses[0].ended, len(hypotheses[0].tokens)))
+    assert {ended for ended, _ in ends} == {True, False} and len(ends) > 5  # translations end early, end late, or are cut
 
 
 # A beam wider than the number of sequences finds the same sequences as enumeration
@@ -151,12 +162,12 @@ def test_beam_1_equals_a_greedy_search_that_recomputes_everything(name: str, len
 @pytest.mark.parametrize("n_best", [1, 3, 125])
 def test_a_beam_wider_than_all_sequences_finds_the_best_of_them(name: str, n_best: int, length_penalty: float) -> None:
     vocabulary, limit = 5, 3
-    how = Search(vocabulary**limit, length_penalty, n_best, length_factor=0, length_offset=limit)
+    settings = Search(vocabulary**limit, length_penalty, n_best, length_factor=0, length_offset=limit)
     model, src = varied_model(name, vocabulary, seed=1), sources(1, vocabulary, LENGTHS)
-    for b, hypotheses in enumerate(search(model, src, how, BOS, EOS)):
+    for b, hypotheses in enumerate(search(model, src, settings, BOS, EOS)):
         every = every_sequence(model, sentence(src, b), vocabulary, limit)
         assert len(every) == 1 + 3 + 9 + 27
-        assert_same(hypotheses, best_first(every, how)[:n_best], how)
+        assert_same(hypotheses, hypotheses_of(best_first(every, settings)[:n_best], settings))
 
 
 def test_a_search_that_stops_early_misses_nothing(name: str) -> None:
@@ -165,9 +176,11 @@ def test_a_search_that_stops_early_misses_nothing(name: str) -> None:
         model, src = varied_model(name, vocabulary, seed), sources(seed, vocabulary, LENGTHS)
         sequences = [every_sequence(model, sentence(src, b), vocabulary, limit) for b in range(len(LENGTHS))]
         for length_penalty in PENALTIES:
-            how = Search((vocabulary - 1) ** limit, length_penalty, 1, length_factor=0, length_offset=limit)  # -1 for padding
-            for hypotheses, every in zip(search(model, src, how, BOS, EOS), sequences, strict=True):
-                assert_same(hypotheses, best_first(every, how)[:1], how)
+            settings = Search(
+                (vocabulary - 1) ** limit, length_penalty, 1, length_factor=0, length_offset=limit
+            )  # -1 for padding
+            for hypotheses, every in zip(search(model, src, settings, BOS, EOS), sequences, strict=True):
+                assert_same(hypotheses, hypotheses_of(best_first(every, settings)[:1], settings))
 
 
 class Table(Seq2Seq):
@@ -195,16 +208,16 @@ def test_a_search_continues_while_an_unended_hypothesis_can_still_win(length_pen
     # limit would stop the second search.
     e = 1e-9
     model = Table([[e, 1 - ends_at_once, ends_at_once, e], *[[e, 0.01, 0.99, e]] * 4])
-    how = Search(beam=2, length_penalty=length_penalty, length_factor=0, length_offset=5)
-    assert search(model, torch.tensor([[1, 1]]), how, BOS, EOS)[0][0].tokens == [1]
+    settings = Search(beam=2, length_penalty=length_penalty, length_factor=0, length_offset=5)
+    assert search(model, torch.tensor([[1, 1]]), settings, BOS, EOS)[0][0].tokens == [1]
 
 
 def test_a_search_stops_when_a_whole_beam_of_ended_hypotheses_scores_more_than_the_best_unended_one() -> None:
     # After two tokens, [] and [1] have ended and score -0.69 and -1.01. [1, 1] scores -1.03 now, but could still reach -0.43.
     e = 1e-9
     model = Table([[0.05, 0.45, 0.5, e], [0.01, 0.49, 0.5, e], *[[e, 0.99, 0.01, e]] * 2, [e, 0.01, 0.99, e]])
-    how = Search(beam=2, length_penalty=2.5, length_factor=0, length_offset=5)
-    assert search(model, torch.tensor([[1, 1]]), how, BOS, EOS)[0][0].tokens == []
+    settings = Search(beam=2, length_penalty=2.5, length_factor=0, length_offset=5)
+    assert search(model, torch.tensor([[1, 1]]), settings, BOS, EOS)[0][0].tokens == []
 
 
 @pytest.mark.parametrize(
@@ -219,9 +232,9 @@ def test_a_search_stops_when_a_whole_beam_of_ended_hypotheses_scores_more_than_t
 def test_at_the_limit_ended_hypotheses_come_first(ends: float, limit: int, expected: list[tuple[list[int], bool]]) -> None:
     model = Table([[0.01, 0.99 - ends, ends, 1e-9]] * limit)
     for n_best in (1, 2):
-        how = Search(2, n_best=n_best, length_factor=0, length_offset=limit)
-        (found,) = search(model, torch.tensor([[1, 1]]), how, BOS, EOS)
-        assert [(h.tokens, h.ended) for h in found] == expected[:n_best]
+        settings = Search(2, n_best=n_best, length_factor=0, length_offset=limit)
+        [hypotheses] = search(model, torch.tensor([[1, 1]]), settings, BOS, EOS)
+        assert [(h.tokens, h.ended) for h in hypotheses] == expected[:n_best]
 
 
 # Narrow beams
@@ -230,13 +243,13 @@ def test_at_the_limit_ended_hypotheses_come_first(ends: float, limit: int, expec
 @pytest.mark.parametrize(("beam", "n_best"), [(2, 1), (3, 3), (5, 2)])
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0, -1.5])
 def test_a_beam_equals_a_naive_beam(name: str, beam: int, n_best: int, length_penalty: float) -> None:
-    how = Search(beam, length_penalty, n_best, **LIMITED)
+    settings = Search(beam, length_penalty, n_best, **LIMITED)
     ended = set()
     for seed in SEEDS[:3]:
         model, src = varied_model(name, V, seed), sources(seed, V, LENGTHS)
-        for b, hypotheses in enumerate(search(model, src, how, BOS, EOS)):
-            one = sentence(src, b)
-            assert_same(hypotheses, naive_beam(model, one, how, limit_of(how, one)), how)
+        for b, hypotheses in enumerate(search(model, src, settings, BOS, EOS)):
+            alone = sentence(src, b)
+            assert_same(hypotheses, hypotheses_of(naive_beam(model, alone, settings, limit_of(settings, alone)), settings))
             ended |= {h.ended for h in hypotheses}
     assert ended == {True, False}
 
@@ -244,71 +257,43 @@ def test_a_beam_equals_a_naive_beam(name: str, beam: int, n_best: int, length_pe
 # Batches
 
 
-@pytest.mark.parametrize("how", [Search(**LIMITED), Search(3, n_best=3, **LIMITED), Search(4, 0.0, 2, **LIMITED)], ids=str)
-def test_a_sentence_in_a_batch_is_translated_as_if_alone(name: str, how: Search) -> None:
+@pytest.mark.parametrize("settings", [Search(**LIMITED), Search(3, n_best=3, **LIMITED), Search(4, 0.0, 2, **LIMITED)], ids=str)
+def test_a_sentence_in_a_batch_is_translated_as_if_alone(name: str, settings: Search) -> None:
     uneven = 0
     for seed in SEEDS:
         model, src = varied_model(name, V, seed), sources(seed, V, LENGTHS)
-        together = search(model, src, how, BOS, EOS)
+        together = search(model, src, settings, BOS, EOS)
         uneven += len({len(n_best[0].tokens) for n_best in together}) > 1  # rows leave the batch at different steps
         for b, hypotheses in enumerate(together):
-            (alone,) = search(model, sentence(src, b), how, BOS, EOS)
-            assert [h.tokens for h in hypotheses] == [h.tokens for h in alone]
-            assert [h.ended for h in hypotheses] == [h.ended for h in alone]
-            assert [h.score for h in hypotheses] == pytest.approx([h.score for h in alone], abs=1e-10)
+            assert_same(hypotheses, search(model, sentence(src, b), settings, BOS, EOS)[0])
     assert uneven > 1
-
-
-# Scores
-
-
-@pytest.mark.parametrize("beam", [1, 4])
-@pytest.mark.parametrize("length_penalty", PENALTIES)
-def test_a_score_is_the_log_probability_over_the_penalty(name: str, beam: int, length_penalty: float) -> None:
-    how = Search(beam, length_penalty, n_best=beam, **LIMITED)
-    model, src = varied_model(name, V, 1), sources(1, V, LENGTHS)
-    for b, hypotheses in enumerate(search(model, src, how, BOS, EOS)):
-        ranks = [(h.ended, h.score) for h in hypotheses]
-        assert ranks == sorted(ranks, reverse=True)
-        assert len({tuple(h.tokens) for h in hypotheses if h.ended}) == sum(h.ended for h in hypotheses)
-        for h in hypotheses:
-            tokens = (*h.tokens, EOS) if h.ended else tuple(h.tokens)
-            penalty = ((5 + len(tokens)) / 6) ** length_penalty  # Wu et al. 2016, equation 14
-            (expected,) = teacher_forced(model, sentence(src, b), [tokens])
-            assert h.score == pytest.approx(expected.total / penalty, abs=1e-10)
 
 
 # Limits
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_the_length_limit_is_that_of_each_sentence(name: str, beam: int) -> None:
-    how = Search(beam, length_factor=1.5, length_offset=2)
+def test_the_length_limit_is_that_of_each_sentence_and_counts_the_end_symbol(name: str, beam: int) -> None:
+    settings = Search(beam, length_factor=1.5, length_offset=2)
     model, src = varied_model(name, V, 1), sources(1, V, LENGTHS)
-    found = search(model, src, how, BOS, eos=PAD)  # padding is never produced, so no translation ends
-    assert [len(n_best[0].tokens) for n_best in found] == [int(1.5 * n) + 2 for n in LENGTHS]
-    assert not any(h.ended for n_best in found for h in n_best)
-
-
-@pytest.mark.parametrize("beam", [1, 3])
-def test_the_end_symbol_counts_towards_the_limit(name: str, beam: int) -> None:
-    how = Search(beam, length_factor=0, length_offset=1)
-    model, src = varied_model(name, V, 1), sources(1, V, LENGTHS)
+    results = search(model, src, settings, BOS, eos=PAD)  # padding is never produced, so no translation ends
+    assert [len(n_best[0].tokens) for n_best in results] == [int(1.5 * n) + 2 for n in LENGTHS]
+    assert not any(h.ended for n_best in results for h in n_best)
     model.output.register_forward_hook(lambda _, __, logits: logits + 50 * torch.eye(V, dtype=logits.dtype)[EOS])
-    assert [(n_best[0].tokens, n_best[0].ended) for n_best in search(model, src, how, BOS, EOS)] == [([], True)] * len(LENGTHS)
+    results = search(model, src, Search(beam, length_factor=0, length_offset=1), BOS, EOS)
+    assert [(n_best[0].tokens, n_best[0].ended) for n_best in results] == [([], True)] * len(LENGTHS)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_padding_is_never_produced_even_if_it_scores_highest(name: str, beam: int) -> None:
-    how = Search(beam, n_best=beam, **LIMITED)
+    settings = Search(beam, n_best=beam, **LIMITED)
     model, src = varied_model(name, V, 1), sources(1, V, LENGTHS)
-    expected = search(model, src, how, BOS, EOS)
+    expected = search(model, src, settings, BOS, EOS)
     model.output.register_forward_hook(lambda _, __, logits: logits + 50 * torch.eye(V, dtype=logits.dtype)[PAD])
-    actual = search(model, src, how, BOS, EOS)
+    actual = search(model, src, settings, BOS, EOS)
     assert PAD not in {token for n_best in actual for h in n_best for token in h.tokens}
-    for left, right in zip(actual, expected, strict=True):
-        assert [h.tokens for h in left] == [h.tokens for h in right]
-        assert [h.score for h in left] == pytest.approx([h.score for h in right], abs=1e-10)
+    for n_best, other in zip(actual, expected, strict=True):
+        assert_same(n_best, other)
 
 
 def test_log_probabilities_have_at_least_single_precision(model: Seq2Seq) -> None:
@@ -322,14 +307,14 @@ def test_log_probabilities_have_at_least_single_precision(model: Seq2Seq) -> Non
 def test_texts_are_translated_as_if_alone_with_empty_ones_between_them(name: str) -> None:
     lines = ["L'été, Jane n'a pas dormi.", "Le chat noir dort.", "Il a faim."]
     pieces = Tokenizer.train(lines * 3, 290)
-    vocabulary, how = Vocabulary(pieces, pieces, joint=True), Search(2, n_best=2, **LIMITED)
+    vocabulary, settings = Vocabulary(pieces, pieces, joint=True), Search(2, n_best=2, **LIMITED)
     model = varied_model(name, len(pieces), seed=1, pad_id=tokenizer.PAD)
     texts = ["", lines[2], "  ", *lines[:2], " " + unicodedata.normalize("NFD", lines[0])]
-    found = translate(model, vocabulary, texts, how, max_tokens=13)
-    alone = [translate(model, vocabulary, [text], how)[0] for text in texts]
-    assert [[h.tokens for h in n_best] for n_best in found] == [[h.tokens for h in n_best] for n_best in alone]
-    assert found[0] == found[2] == [Hypothesis([], 0.0, True)]
-    assert found[5] == found[3] != found[4]
+    results = translate(model, vocabulary, texts, settings, max_tokens=13)
+    alone = [translate(model, vocabulary, [text], settings)[0] for text in texts]
+    assert [[h.tokens for h in n_best] for n_best in results] == [[h.tokens for h in n_best] for n_best in alone]
+    assert results[0] == results[2] == [Hypothesis([], 0.0, True)]
+    assert results[5] == results[3] != results[4]
 
 
 def test_searching_leaves_the_model_unchanged(name: str) -> None:

@@ -13,20 +13,19 @@ from typing import Any
 
 import pytest
 import torch
-from datasets import Dataset
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import entente.fast.attach as fast
 from conftest import PAD, SIZES, small
 from entente import process
-from entente.checkpoint import build
-from entente.data import tokenizer
+from entente.data.tokenizer import PAD as PAD_ID
+from entente.data.tokenizer import Tokenizer, Vocabulary
 from entente.decoding.search import GROUP_SIZE, Search, largest
-from entente.decoding.translate import parallel_map, translate
+from entente.decoding.translate import ITEMS_PER_WORKER, parallel_map, translate
 from entente.fast import recurrent
 from entente.fast.attach import LOSS_ROWS, attach, is_standard, loss, packed
-from entente.models import BiRNN, Seq2Seq, Transformer, attention
+from entente.models import BiRNN, Seq2Seq
 from entente.models.attention import PROJECTIONS, MultiHeadAttention
 from entente.models.seq2seq import Loss, State, causal_mask, select
 from numerics import B, close
@@ -48,23 +47,28 @@ def projected_cross_entropy(hidden: Tensor, weight: Tensor, target: Tensor, labe
     return loss(model, hidden, target, label_smoothing)
 
 
+def loss_inputs(n: int, pieces: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns hidden (n, 11), the weight of an output projection (pieces, 11), and targets (n,)."""
+    generator = torch.Generator().manual_seed(n)
+    hidden, weight = (torch.randn(rows, 11, generator=generator).to(dtype).requires_grad_() for rows in (n, pieces))
+    return hidden, weight, torch.randint(pieces, (n,), generator=generator)
+
+
 @pytest.mark.parametrize("n", [1, 7, LOSS_ROWS, 2 * LOSS_ROWS + 13])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 def test_projection_and_loss_in_blocks_equal_torchs_loss_of_all_logits(n: int, label_smoothing: float) -> None:
-    generator = torch.Generator().manual_seed(n)
-    hidden, weight = (torch.randn(rows, 11, generator=generator, dtype=torch.float64).requires_grad_() for rows in (n, 101))
-    target = torch.randint(101, (n,), generator=generator)
+    hidden, weight, target = loss_inputs(n, 101)
     logits = hidden @ weight.T
     expected = F.cross_entropy(logits, target, label_smoothing=label_smoothing)
     gradients = torch.autograd.grad(3 * expected, (hidden, weight))
-    found = projected_cross_entropy(hidden, weight, target, label_smoothing)
-    close(found.smoothed, expected)
-    close(found.nll, F.cross_entropy(logits, target))
-    assert not found.nll.requires_grad
-    for actual, plain in zip(torch.autograd.grad(3 * found.smoothed, (hidden, weight)), gradients, strict=True):
-        close(actual, plain)
+    actual = projected_cross_entropy(hidden, weight, target, label_smoothing)
+    close(actual.smoothed, expected)
+    close(actual.nll, F.cross_entropy(logits, target))
+    assert not actual.nll.requires_grad
+    for gradient, plain in zip(torch.autograd.grad(3 * actual.smoothed, (hidden, weight)), gradients, strict=True):
+        close(gradient, plain)
     with torch.no_grad():
-        assert projected_cross_entropy(hidden, weight, target, label_smoothing) == (found.smoothed, found.nll)
+        assert projected_cross_entropy(hidden, weight, target, label_smoothing) == (actual.smoothed, actual.nll)
 
 
 def test_an_output_projection_with_a_bias_has_the_plain_loss(model: Seq2Seq) -> None:
@@ -74,47 +78,35 @@ def test_an_output_projection_with_a_bias_has_the_plain_loss(model: Seq2Seq) -> 
 
 
 def test_gradients_that_underflow_in_float16_are_computed_with_the_loss_scale() -> None:
-    generator = torch.Generator().manual_seed(7)
-    hidden, weight = (torch.randn(rows, 11, generator=generator).requires_grad_() for rows in (2 * LOSS_ROWS + 13, 1009))
-    target = torch.randint(1009, (len(hidden),), generator=generator)
+    hidden, weight, target = loss_inputs(2 * LOSS_ROWS + 13, 1009, torch.float32)
     expected = torch.autograd.grad(F.cross_entropy(hidden @ weight.T, target, label_smoothing=0.1), (hidden, weight))
     with torch.autocast("cpu", torch.float16):
-        found = projected_cross_entropy(hidden, weight, target, 0.1)
+        actual = projected_cross_entropy(hidden, weight, target, 0.1)
     scale = 2.0**16
-    for actual, plain in zip(torch.autograd.grad(scale * found.smoothed, (hidden, weight)), expected, strict=True):
-        assert (actual / scale - plain).norm() < 2e-3 * plain.norm()
+    for gradient, plain in zip(torch.autograd.grad(scale * actual.smoothed, (hidden, weight)), expected, strict=True):
+        assert (gradient / scale - plain).norm() < 2e-3 * plain.norm()
 
 
 def test_the_loss_stays_finite_when_probabilities_underflow() -> None:
     hidden, weight = torch.tensor([[1.0]], requires_grad=True), torch.tensor([[0.0], [500.0], [-500.0]])
-    found = projected_cross_entropy(hidden, weight, torch.tensor([2]), 0.0)
-    assert found.smoothed.item() == 1000
-    assert torch.autograd.grad(found.smoothed, hidden)[0].item() == 1000
+    actual = projected_cross_entropy(hidden, weight, torch.tensor([2]), 0.0)
+    assert actual.smoothed.item() == 1000
+    assert torch.autograd.grad(actual.smoothed, hidden)[0].item() == 1000
 
 
-def test_under_autocast_the_loss_is_computed_in_float32() -> None:
-    hidden, weight = torch.randn(23, 11, requires_grad=True), torch.randn(101, 11, requires_grad=True)
-    target = torch.randint(101, (23,))
-    with torch.autocast("cpu", torch.bfloat16):
-        found = projected_cross_entropy(hidden, weight, target, 0.1)
-        expected = F.cross_entropy((hidden @ weight.T).float(), target, label_smoothing=0.1)
-    assert found.smoothed.dtype == torch.float32
-    torch.testing.assert_close(found.smoothed, expected, rtol=1e-5, atol=1e-5)
-    gradients = torch.autograd.grad(found.smoothed, (hidden, weight))
-    for actual, plain in zip(gradients, torch.autograd.grad(expected, (hidden, weight)), strict=True):
-        assert actual.dtype == torch.float32
-        torch.testing.assert_close(actual, plain, rtol=0.05, atol=2e-3)
-
-
+@pytest.mark.parametrize("autocast", [True, False], ids=["autocast", "no autocast"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_without_autocast_products_keep_their_precision_and_the_loss_is_summed_in_float32(dtype: torch.dtype) -> None:
-    generator = torch.Generator().manual_seed(7)
-    hidden, weight = (torch.randn(rows, 11, generator=generator).to(dtype).requires_grad_() for rows in (LOSS_ROWS + 13, 101))
-    target = torch.randint(101, (len(hidden),), generator=generator)
-    found = projected_cross_entropy(hidden, weight, target, 0.1)
-    assert found.smoothed.dtype == found.nll.dtype == torch.float32
-    expected = F.cross_entropy((hidden @ weight.T).float(), target, label_smoothing=0.1)
-    torch.testing.assert_close(found.smoothed, expected, rtol=1e-5, atol=1e-5)
+def test_products_keep_their_precision_and_the_loss_is_summed_in_float32(dtype: torch.dtype, autocast: bool) -> None:
+    hidden, weight, target = loss_inputs(LOSS_ROWS + 13, 101, torch.float32 if autocast else dtype)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        actual = projected_cross_entropy(hidden, weight, target, 0.1)
+        expected = F.cross_entropy((hidden @ weight.T).float(), target, label_smoothing=0.1)
+    assert actual.smoothed.dtype == actual.nll.dtype == torch.float32
+    torch.testing.assert_close(actual.smoothed, expected, rtol=1e-5, atol=1e-5)
+    gradients = torch.autograd.grad(actual.smoothed, (hidden, weight))
+    for gradient, plain in zip(gradients, torch.autograd.grad(expected, (hidden, weight)), strict=True):
+        assert gradient.dtype == hidden.dtype
+        torch.testing.assert_close(gradient, plain, rtol=0.05, atol=2e-3)
 
 
 # Dropout
@@ -203,68 +195,51 @@ NOT_FUSED: dict[str, list[Any]] = {
 }
 
 
-def fused_calls(layer: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Calls the layer in training mode with fusion enabled on CPU, and returns the keyword arguments of the kernel's calls."""
-    calls: list[dict[str, Any]] = []
+@pytest.mark.parametrize(
+    ("arguments", "calls"),
+    [
+        *(({name: value}, []) for name, values in NOT_FUSED.items() for value in values),
+        *(({"dropout": 0.25, "rotary": rotary}, [{"dropout_p": 0.25}]) for rotary in (False, True)),
+    ],
+    ids=str,
+)
+def test_only_standard_attention_is_fused_with_its_dropout(
+    arguments: dict[str, Any], calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert set(inspect.signature(MultiHeadAttention).parameters) == {"d_model", "n_heads", "dropout", "rotary", *NOT_FUSED}
+    called: list[dict[str, Any]] = []
     kernel = F.scaled_dot_product_attention
     monkeypatch.setattr(fast, "UNFUSED_DEVICES", set())
-    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: calls.append(k) or kernel(*a, **k))
-    attach(layer)
-    x = torch.randn(5, 7, 12)
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: called.append(k) or kernel(*a, **k))
+    layer, x = attach(MultiHeadAttention(12, 3, **arguments)), torch.randn(5, 7, 12)
     layer(x, layer.project(x), causal_mask(7, 0, x.device))
-    return calls
+    assert called == calls
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in NOT_FUSED.items() for value in values], ids=str)
-def test_attention_other_than_the_standard_one_is_never_fused(name: str, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not fused_calls(MultiHeadAttention(12, 3, **{name: value}), monkeypatch)
+class Doubled(MultiHeadAttention):
+    pass
 
 
-def test_every_argument_of_attention_is_passed_to_the_kernel_or_prevents_fusion(monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = inspect.signature(MultiHeadAttention).parameters
-    assert set(arguments) == {"d_model", "n_heads", "dropout", "rotary", *NOT_FUSED}
-    assert all(arguments[name].default not in values for name, values in NOT_FUSED.items())
-    assert fused_calls(MultiHeadAttention(12, 3, dropout=0.25), monkeypatch) == [{"dropout_p": 0.25}]
-    assert fused_calls(MultiHeadAttention(12, 3, dropout=0.25, rotary=True), monkeypatch) == [{"dropout_p": 0.25}]
+def changed(path: str, attribute: str, value: object) -> MultiHeadAttention:
+    layer = MultiHeadAttention(12, 3)
+    setattr(layer.get_submodule(path), attribute, value)
+    return layer
 
 
 @pytest.mark.parametrize(
-    "kept",
+    "layer",
     [
-        "self._tomorrow = tomorrow",
-        "self.weights.tomorrow = tomorrow",
-        "self.bias = nn.Parameter(torch.zeros(round(10 * tomorrow)))",
-        "self.out = nn.Linear(d_model, d_model, bias=tomorrow < 0.6)",
+        Doubled(12, 3),
+        changed("", "tomorrow", 0.5),
+        changed("weights", "tomorrow", 0.5),
+        changed("", "bias", nn.Parameter(torch.zeros(5))),
+        changed("", "out", nn.Linear(12, 12, bias=False)),
+        changed("", "key", nn.Linear(7, 12)),
     ],
 )
-def test_an_argument_added_later_prevents_fusion(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new argument of MultiHeadAttention prevents fusion if its value is not the default, even if the layer keeps the value
-    only in a submodule, or in the number or the shape of its parameters."""
-    source = inspect.getsource(MultiHeadAttention)
-    names = vars(attention)
-    monkeypatch.setitem(names, "MultiHeadAttention", MultiHeadAttention)
-    for place, added in [
-        ("mask_value: float | None = None,\n", "        tomorrow: float = 0.5,\n"),
-        ("self.out = nn.Linear(n_heads * width, d_model)  # W_o\n", f"        {kept}\n"),
-    ]:
-        assert source.count(place) == 1
-        source = source.replace(place, place + added)
-    exec(source, names)
-    extended: Any = attention.MultiHeadAttention
-    assert extended is not MultiHeadAttention
-    monkeypatch.setattr(fast, "MultiHeadAttention", extended)
-    assert is_standard(extended(12, 3)) and is_standard(extended(12, 3, tomorrow=0.5))
-    assert not is_standard(extended(12, 3, tomorrow=0.7))
-
-
-def test_a_subclass_or_a_changed_layer_is_not_fused() -> None:
-    class Doubled(MultiHeadAttention):
-        pass
-
-    assert is_standard(MultiHeadAttention(12, 3)) and not is_standard(Doubled(12, 3))
-    narrower = MultiHeadAttention(12, 3)
-    narrower.key = nn.Linear(7, 12)
-    assert not is_standard(narrower)
+def test_a_layer_that_is_changed_in_any_way_is_not_fused(layer: MultiHeadAttention) -> None:
+    """A later argument may be stored in the layer, in a submodule, or in the number or the shape of its parameters."""
+    assert is_standard(MultiHeadAttention(12, 3)) and not is_standard(layer)
 
 
 # The BiRNN's loops
@@ -282,8 +257,8 @@ def test_the_fast_encoder_equals_torchs_network_on_packed_sentences(
     mask = src != PAD
     inputs = (embedded, *model.encoder.parameters())
     results = []
-    for one in plain_and_fast(model):
-        outputs, last = one.read(embedded, mask)
+    for version in plain_and_fast(model):
+        outputs, last = version.read(embedded, mask)
         results.append((outputs, last, *torch.autograd.grad(outputs.square().sum() + last.sum(), inputs)))
     for actual, expected in zip(*results, strict=True):
         close(actual, expected)
@@ -298,8 +273,8 @@ def test_the_fast_decoder_equals_torchs_cell(cell: str, score: str, src: Tensor,
     embedded = model.tgt_embedding(tgt).detach().requires_grad_()
     inputs = (embedded, *model.cell.parameters())
     results = []
-    for one in plain_and_fast(model):
-        hidden, context, recurrent = one.write(embedded, state)
+    for version in plain_and_fast(model):
+        hidden, context, recurrent = version.write(embedded, state)
         loss = hidden.square().sum() + context.sum()
         results.append((hidden, context, *recurrent, *torch.autograd.grad(loss, inputs, retain_graph=True)))
     for actual, expected in zip(*results, strict=True):
@@ -316,8 +291,8 @@ def test_a_model_with_its_fast_implementations_equals_the_plain_one(
     model = small(name, spread=0.3, dropout=0.0, **asked).train()
     before = {path: id(parameter) for path, parameter in model.named_parameters()}
     results = []
-    for one in plain_and_fast(model):
-        loss = one.loss(one(src, tgt[:, :-1]).flatten(0, 1), tgt[:, 1:].flatten(), 0.1)
+    for version in plain_and_fast(model):
+        loss = version.loss(version(src, tgt[:, :-1]).flatten(0, 1), tgt[:, 1:].flatten(), 0.1)
         results.append((*loss, *torch.autograd.grad(loss.smoothed, [*model.parameters()])))
     for actual, expected in zip(*results, strict=True):
         close(actual, expected)
@@ -345,12 +320,6 @@ def test_attaching_twice_changes_nothing(name: str, src: Tensor, tgt: Tensor) ->
     close(model(src, tgt), plain)
 
 
-def test_every_model_built_from_a_configuration_has_its_fast_implementations(name: str, tmp_path: Path) -> None:
-    words = Dataset.from_dict({"src": ["un mot", "deux mots"], "tgt": ["one word", "two words"]})
-    vocabulary = tokenizer.Vocabulary.train(words, 300, "bpe", True, tmp_path)
-    assert {("", "loss")} <= replaced_methods(build({"name": name, **SIZES[name]}, vocabulary, seed=1))
-
-
 # Search
 
 
@@ -372,9 +341,9 @@ def test_the_largest_values_equal_those_of_a_sort(columns: int, k: int) -> None:
     values[3] = -torch.inf
     values[3, -2:] = torch.tensor([7.0, 3.0])  # row 3 has only two finite values, fewer than k = 5
     values[5, 0], values[5, -1] = 1e6, 1e5  # the two largest are in the first and the last group; the last may be shorter
-    found, at = largest(values, k)
-    torch.testing.assert_close(found, values.sort(dim=1, descending=True).values[:, :k])
-    torch.testing.assert_close(values.gather(1, at), found)
+    top, places = largest(values, k)
+    torch.testing.assert_close(top, values.sort(dim=1, descending=True).values[:, :k])
+    torch.testing.assert_close(values.gather(1, places), top)
 
 
 # Packed weights
@@ -395,13 +364,13 @@ def test_packed_layers_equal_plain_ones(rows: int) -> None:
         torch.testing.assert_close(model(x), 2 * expected)  # the packed copy is no longer used
 
 
-class Doubled(nn.Linear):
+class Twice(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         return 2 * super().forward(x)
 
 
 def test_packed_layers_have_gradients_and_others_are_left_alone() -> None:
-    model = nn.Sequential(nn.Linear(17, 31), nn.Linear(31, 13).double(), Doubled(17, 31))
+    model = nn.Sequential(nn.Linear(17, 31), nn.Linear(31, 13).double(), Twice(17, 31))
     with packed(model):
         assert "forward" not in vars(model[1]) and "forward" not in vars(model[2])
         for layer in (model[0], model[0].eval()):
@@ -421,11 +390,11 @@ def test_packed_layers_have_gradients_and_others_are_left_alone() -> None:
 
 
 @pytest.fixture
-def two_threads() -> Any:
-    before = torch.get_num_threads()
+def two_threads() -> Iterator[None]:
+    threads = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(threads)
 
 
 def test_workers_run_in_parallel_and_return_results_in_order(two_threads: None) -> None:
@@ -442,19 +411,8 @@ def test_workers_run_in_parallel_and_return_results_in_order(two_threads: None) 
     assert torch.get_num_threads() == 2
 
 
-def test_slow_work_does_not_block_the_other_workers(two_threads: None) -> None:
-    others_done = threading.Event()
-
-    def work(i: int) -> bool:
-        if i == 5:
-            others_done.set()
-        return i > 0 or others_done.wait(timeout=10)
-
-    assert parallel_map(range(6), work, nn.Linear(2, 3)) == [True] * 6
-
-
-def test_results_are_reported_as_they_come(two_threads: None) -> None:
-    first_reported = threading.Event()
+def test_a_slow_item_does_not_block_the_other_workers_and_results_are_reported_as_they_come(two_threads: None) -> None:
+    later_done, first_reported = threading.Event(), threading.Event()
 
     def report(results: Iterator[bool]) -> Iterator[bool]:
         for result in results:
@@ -462,9 +420,27 @@ def test_results_are_reported_as_they_come(two_threads: None) -> None:
             yield result
 
     def work(i: int) -> bool:
-        return i == 0 or first_reported.wait(timeout=10)
+        if i == 5:
+            later_done.set()
+        return later_done.wait(timeout=10) if i == 0 else i < 9 or first_reported.wait(timeout=10)
 
-    assert parallel_map(range(5), work, nn.Linear(2, 3), report) == [True] * 5
+    assert parallel_map(range(10), work, nn.Linear(2, 3), report) == [True] * 10
+
+
+def test_only_a_few_items_are_taken_before_the_first_result(two_threads: None) -> None:
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for i in range(99):
+            taken.append(i)
+            yield i
+
+    def report(results: Iterator[int]) -> Iterator[int]:
+        yield next(results)
+        assert len(taken) == 2 * ITEMS_PER_WORKER + 1
+        yield from results
+
+    assert parallel_map(items(), lambda i: i, nn.Linear(2, 3), report) == list(range(99))
 
 
 def test_no_work_is_started_after_an_interruption(two_threads: None) -> None:
@@ -479,52 +455,42 @@ def test_no_work_is_started_after_an_interruption(two_threads: None) -> None:
     assert 0 < len(started) < 9
 
 
-def test_an_interruption_restores_threads_and_layers(two_threads: None) -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("place", ["item", "work"])
+def test_an_error_is_raised_and_threads_and_layers_are_restored(two_threads: None, threads: int, place: str) -> None:
     model = nn.Linear(2, 3)
+    torch.set_num_threads(threads)
 
     def items() -> Iterator[int]:
-        yield 1
         assert torch.get_num_threads() == 1 and "forward" in vars(model)
-        raise KeyboardInterrupt
+        yield from range(11)
+        yield 1 // (place != "item")
 
-    with pytest.raises(KeyboardInterrupt):
-        parallel_map(items(), lambda i: i, model)
-    assert torch.get_num_threads() == 2 and "forward" not in vars(model)
+    with pytest.raises(ZeroDivisionError):
+        parallel_map(items(), lambda i: i // (i - 1 if place == "work" else 1), model)
+    assert torch.get_num_threads() == threads and "forward" not in vars(model)
 
 
-@pytest.mark.parametrize("how", [Search(length_factor=0.5), Search(beam=3, n_best=2, length_factor=0.5)], ids=str)
-def test_two_workers_translate_as_one_does(two_threads: None, tmp_path: Path, how: Search) -> None:
+@pytest.mark.parametrize("settings", [Search(length_factor=0.5), Search(beam=3, n_best=2, length_factor=0.5)], ids=str)
+def test_two_workers_translate_as_one_does(two_threads: None, tmp_path: Path, settings: Search) -> None:
     """Two workers with batches of different sizes give the same translations as one worker with one sentence at a time."""
     write_corpus(tmp_path)
     lines = [(tmp_path / f"train.{side}").read_text(encoding="utf-8").splitlines() for side in ("fr", "en")]
-    vocabulary = tokenizer.Vocabulary.train(Dataset.from_dict({"src": lines[0], "tgt": lines[1]}), 340, "bpe", True, tmp_path)
-    size = len(vocabulary.tgt)
-    model = Transformer(size, size, True, tokenizer.PAD, 3, d_model=24, n_heads=2, n_layers=2, d_ff=32, tied=False)
+    tokenizer = Tokenizer.train([*lines[0], *lines[1]], 340)
+    vocabulary, size = Vocabulary(tokenizer, tokenizer, joint=True), len(tokenizer)
+    model: Any = small("transformer", 3, src_vocab=size, tgt_vocab=size, pad_id=PAD_ID, tied=False).float()
     generator = torch.Generator().manual_seed(7)
     for weight in (model.src_embedding.weight, model.tgt_embedding.weight, model.output.weight):
         nn.init.normal_(weight, generator=generator)  # large weights, so that different sentences get different translations
     sentences = [" ".join(lines[0][i : i + 1 + i % 3]) for i in range(23)]
-    found = translate(model, vocabulary, sentences, how, max_tokens=60)
+    together = translate(model, vocabulary, sentences, settings, max_tokens=60)
     assert torch.get_num_threads() == 2
     torch.set_num_threads(1)
-    alone = [translate(model, vocabulary, [sentence], how)[0] for sentence in sentences]
-    assert len({tuple(n_best[0].tokens) for n_best in found}) > 10
-    for one, other in zip(found, alone, strict=True):
-        assert [h.tokens for h in one] == [h.tokens for h in other]
-        assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-4)
-
-
-def test_an_error_in_a_worker_is_raised_and_threads_are_restored(two_threads: None) -> None:
-    def work(i: int) -> int:
-        return 1 // (i - 1)
-
-    model = nn.Linear(2, 3)
-    for threads in (2, 1):
-        torch.set_num_threads(threads)
-        with pytest.raises(ZeroDivisionError):
-            parallel_map(range(11), work, model)
-        assert torch.get_num_threads() == threads
-        assert "forward" not in vars(model)
+    alone = [translate(model, vocabulary, [sentence], settings)[0] for sentence in sentences]
+    assert len({tuple(n_best[0].tokens) for n_best in together}) > 10
+    for n_best, expected in zip(together, alone, strict=True):
+        assert [h.tokens for h in n_best] == [h.tokens for h in expected]
+        assert [h.score for h in n_best] == pytest.approx([h.score for h in expected], abs=1e-4)
 
 
 def test_off_the_cpu_and_under_autocast_the_caller_does_the_work(two_threads: None) -> None:
@@ -544,15 +510,10 @@ def test_freed_memory_is_reused_without_new_page_faults() -> None:
     assert process.keep_freed_memory()
 
     def faults() -> int:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         for _ in range(5):
             torch.ones(50_000_000 // 4)
-        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - start
 
     faults()
     assert faults() < 5 * 50_000_000 / 4096 / 10  # without keep_freed_memory(), each page of 4096 bytes would fault
-
-
-def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    assert not process.keep_freed_memory()

@@ -23,32 +23,22 @@ def assert_distributions(weights: Tensor, allowed: Tensor) -> None:
 # Attention weights
 
 
-def test_each_attention_of_the_transformer_sees_real_tokens_and_the_past_only(src: Tensor, tgt: Tensor) -> None:
-    model = small("transformer", spread=0.3)
-    with recorded(model) as seen:
+def test_each_attention_sees_real_tokens_and_the_past_only(name: str, src: Tensor, tgt: Tensor) -> None:
+    model = small(name, spread=0.3)
+    with recorded(model) as weights:
         model(src, tgt)
-    kinds = {
-        "encoder.{}.self_attention.weights": (S, REAL[:, None, None, :]),
-        "decoder.{}.self_attention.weights": (T, ~FUTURE),
-        "decoder.{}.cross_attention.weights": (T, REAL[:, None, None, :]),
-    }
-    assert set(seen) == {kind.format(layer) for kind in kinds for layer in range(2)}
-    for kind, (queries, allowed) in kinds.items():
-        for layer in range(2):
-            (weights,) = seen[kind.format(layer)]
-            assert weights.shape == (B, 3, queries, T if "decoder.{}.self" in kind else S)
-            assert_distributions(weights, allowed)
-
-
-def test_the_birnn_records_one_alignment_for_each_target_token(src: Tensor, tgt: Tensor) -> None:
-    model = small("birnn", spread=0.3)
-    with recorded(model) as seen:
-        model(src, tgt)
-    assert list(seen) == ["attention.weights"]
-    assert len(seen["attention.weights"]) == T
-    for weights in seen["attention.weights"]:
-        assert weights.shape == (B, 1, S)
-        assert_distributions(weights, REAL[:, None, :])
+    real = REAL[:, None, None, :]
+    kinds = {"encoder.{}.self": (S, S, real), "decoder.{}.self": (T, T, ~FUTURE), "decoder.{}.cross": (T, S, real)}
+    expected = {f"{kind.format(i)}_attention.weights": shape for kind, shape in kinds.items() for i in range(2)}
+    if name == "birnn":
+        assert len(weights["attention.weights"]) == T, "one alignment for each target token"
+        weights["attention.weights"] = [torch.stack(weights["attention.weights"], 2)]
+        expected = {"attention.weights": (T, S, real)}
+    assert weights.keys() == expected.keys()
+    for path, (queries, keys, allowed) in expected.items():
+        [of_module] = weights[path]
+        assert of_module.shape == (B, 3 if name == "transformer" else 1, queries, keys)
+        assert_distributions(of_module, allowed)
 
 
 def test_weights_are_recorded_before_dropout() -> None:
@@ -62,12 +52,6 @@ def test_weights_are_recorded_before_dropout() -> None:
     assert len(dropped) == 2 and all(map(torch.equal, dropped, seen["weights"]))
     for weights in seen["weights"]:
         assert_distributions(weights, REAL[:, None, None, :])
-
-
-def test_a_softmax_over_the_queries_does_not_give_distributions_over_the_keys() -> None:
-    scores = normal(B, T, S)
-    close(AttentionWeights(softmax="queries")(scores, None).sum(-2), torch.ones(B, S, dtype=torch.float64))
-    assert not torch.allclose(AttentionWeights(softmax="queries")(scores, None).sum(-1), torch.ones(B, T, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("softmax", ["keys", "queries", "batch"])
@@ -108,18 +92,11 @@ def equal_attentions() -> tuple[MultiHeadAttention, nn.MultiheadAttention]:
     return ours, theirs
 
 
-def test_multi_head_attention_to_a_padded_source_equals_torchs() -> None:
+def test_multi_head_attention_to_a_padded_source_or_to_the_past_equals_torchs() -> None:
     ours, theirs = equal_attentions()
-    query, source = normal(B, T, 21, seed=1), normal(B, S, 21, seed=2)
-    close(
-        ours(query, ours.project(source), REAL[:, None, None, :]),
-        theirs(query, source, source, key_padding_mask=~REAL, need_weights=False)[0],
-    )
-
-
-def test_multi_head_attention_to_the_past_equals_torchs() -> None:
-    ours, theirs = equal_attentions()
-    x = normal(B, T, 21)
+    x, source = normal(B, T, 21, seed=1), normal(B, S, 21, seed=2)
+    expected, _ = theirs(x, source, source, key_padding_mask=~REAL, need_weights=False)
+    close(ours(x, ours.project(source), REAL[:, None, None, :]), expected)
     close(ours(x, ours.project(x), ~FUTURE), theirs(x, x, x, attn_mask=FUTURE, need_weights=False)[0])
 
 
@@ -128,18 +105,15 @@ def test_a_width_that_the_heads_do_not_divide_is_refused() -> None:
         MultiHeadAttention(20, 3)
 
 
+@pytest.mark.parametrize("start", [0, 5])
 @pytest.mark.parametrize("d_model", [1, 7, 12])
-def test_positions_equal_the_formula_of_section_3_5(d_model: int) -> None:
-    actual = sinusoids(0, 23, d_model, like=normal(1))
-    assert actual.shape == (23, d_model)
-    for position in range(23):
+def test_positions_equal_the_formula_of_section_3_5(d_model: int, start: int) -> None:
+    actual = sinusoids(start, 23, d_model, like=normal(1))
+    for position in range(start, start + 23):
         for i in range(d_model):
             angle = position / 10_000 ** ((i - i % 2) / d_model)  # even dimensions are sines, odd ones are cosines
-            assert actual[position, i].item() == pytest.approx(math.cos(angle) if i % 2 else math.sin(angle), abs=1e-10)
-
-
-def test_positions_that_start_later_are_a_slice_of_those_that_start_at_0() -> None:
-    close(sinusoids(5, 13, 7, like=normal(1)), sinusoids(0, 23, 7, like=normal(1))[5:18])
+            expected = math.cos(angle) if i % 2 else math.sin(angle)
+            assert actual[position - start, i].item() == pytest.approx(expected, abs=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -168,24 +142,19 @@ def copy_block(theirs: nn.Module, ours: EncoderBlock | DecoderBlock, norm: str) 
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_an_encoder_block_equals_torchs(norm: str) -> None:
-    ours = EncoderBlock(lambda _: MultiHeadAttention(21, 3), 21, 29, 0.0, norm=norm).double()
-    disturb(ours)
-    theirs = nn.TransformerEncoderLayer(21, 3, 29, dropout=0.0, batch_first=True, norm_first=norm == "pre").double()
-    copy_block(theirs, ours, norm)
-    x = normal(B, S, 21)
-    close(ours(x, REAL[:, None, None, :])[REAL], theirs(x, src_key_padding_mask=~REAL)[REAL])
-
-
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_a_decoder_block_equals_torchs(norm: str) -> None:
-    ours = DecoderBlock(lambda _: MultiHeadAttention(21, 3), 21, 29, 0.0, norm=norm).double()
-    disturb(ours)
-    theirs = nn.TransformerDecoderLayer(21, 3, 29, dropout=0.0, batch_first=True, norm_first=norm == "pre").double()
-    copy_block(theirs, ours, norm)
-    copy_attention(theirs.multihead_attn, ours.cross_attention)
-    x, memory = normal(B, T, 21, seed=1), normal(B, S, 21, seed=2)
-    nothing = ours.self_attention.project(x[:, :0])
-    actual, past = ours(x, nothing, ours.cross_attention.project(memory), ~FUTURE, REAL[:, None, None, :])
-    close(actual, theirs(x, memory, tgt_mask=FUTURE, memory_key_padding_mask=~REAL))
+def test_blocks_equal_torchs(norm: str) -> None:
+    pre, x, source = norm == "pre", normal(B, T, 21, seed=1), normal(B, S, 21, seed=2)
+    encoder = EncoderBlock(lambda _: MultiHeadAttention(21, 3), 21, 29, 0.0, norm=norm).double()
+    disturb(encoder)
+    of_encoder = nn.TransformerEncoderLayer(21, 3, 29, dropout=0.0, batch_first=True, norm_first=pre).double()
+    copy_block(of_encoder, encoder, norm)
+    close(encoder(source, REAL[:, None, None, :])[REAL], of_encoder(source, src_key_padding_mask=~REAL)[REAL])
+    decoder = DecoderBlock(lambda _: MultiHeadAttention(21, 3), 21, 29, 0.0, norm=norm).double()
+    disturb(decoder)
+    of_decoder = nn.TransformerDecoderLayer(21, 3, 29, dropout=0.0, batch_first=True, norm_first=pre).double()
+    copy_block(of_decoder, decoder, norm)
+    copy_attention(of_decoder.multihead_attn, decoder.cross_attention)
+    nothing, memory = decoder.self_attention.project(x[:, :0]), decoder.cross_attention.project(source)
+    actual, past = decoder(x, nothing, memory, ~FUTURE, REAL[:, None, None, :])
+    close(actual, of_decoder(x, source, tgt_mask=FUTURE, memory_key_padding_mask=~REAL))
     assert past.key.shape == past.value.shape == (B, 3, T, 7)

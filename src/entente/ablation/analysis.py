@@ -11,23 +11,26 @@ from itertools import chain
 from math import inf
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 from sacrebleu.metrics import CHRF
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-from entente.ablation.runs import Run, Suite, Translations
-from entente.console import escape
+from entente import escape
+from entente.ablation.runs import Run, Suite
 from entente.data.corpora import describe_sources, read_corpus
 from entente.errors import InputError
 from entente.evaluation import corpus_scores, length_buckets, rich_table
-from entente.training.settings import data_problems
+from entente.files import path_of
+from entente.settings import DataSettings
 
 FREQUENCIES = (0, 1, 2, 3, 4, 5, 10, 100, 1000)  # lower bounds of the ranges of training frequency, as in compare-mt
 TOKENIZE = Tokenizer13a()
-MOST_WORDS, MOST_SENTENCES = 20, 20  # maximum numbers on the page
-FEW_WORDS, FEW_SENTENCES = 8, 3  # maximum numbers in the terminal
+MAX_ITEMS = 20  # words and sentences on the page
+TERMINAL_WORDS, TERMINAL_SENTENCES = 8, 3
 Row = dict[str, Any]
 Words = Counter[str]
+Translations = dict[str, list[str]]
 
 
 @dataclass(frozen=True)
@@ -48,25 +51,17 @@ class Analysis:
 
 def analyse(suite: Suite, split: str, trusted: bool) -> Analysis:
     """Compares two runs' translations of a split. trusted: whether the first run's training text may be read or fetched."""
-    both = suite.translations(split, suite.runs)
-    references, *written = [[*map(count_words, lines)] for lines in (both[0].reference, *(one.translation for one in both))]
-    right = [[reference & own for reference, own in zip(references, one, strict=True)] for one in written]
-    lost = [total(one - other for one, other in zip(*pair, strict=True)) for pair in (right, right[::-1])]
+    pair = [run.translations(split) for run in suite.runs]
+    references, *written = [[*map(count_words, lines)] for lines in (pair[0]["reference"], *(t["translation"] for t in pair))]
+    right = [[reference & words for reference, words in zip(references, lines, strict=True)] for lines in written]
+    lost = [total(words - other for words, other in zip(*sides, strict=True)) for sides in (right, right[::-1])]
     frequencies, unknown = [], ""
     try:
-        trained = training_words(suite.runs[0], trusted)
-        frequencies = by_frequency(trained, *map(total, (references, *written, *right)))
+        frequencies = by_frequency(training_words(suite.runs[0], trusted), *map(total, (references, *written, *right)))
     except InputError as error:
         unknown = error.problems[0]
-    return Analysis(
-        split=split,
-        names=suite.settings.variants,
-        lengths=by_length(both),
-        frequencies=frequencies,
-        unknown=unknown,
-        only=[[(word, n) for word, n in one.most_common() if any(map(str.isalnum, word))][:MOST_WORDS] for one in lost],
-        sentences=most_different(both),
-    )
+    only = [[(word, n) for word, n in words.most_common() if any(map(str.isalnum, word))][:MAX_ITEMS] for words in lost]
+    return Analysis(split, suite.variants, by_length(pair), frequencies, unknown, only, most_different(pair))
 
 
 def count_words(line: str) -> Words:
@@ -74,27 +69,29 @@ def count_words(line: str) -> Words:
 
 
 def total(counts: Iterable[Words]) -> Words:
-    return Counter(chain.from_iterable(one.elements() for one in counts))
+    return Counter(chain.from_iterable(words.elements() for words in counts))
 
 
 def training_words(run: Run, trusted: bool) -> Words:
     """Counts the words of the target side of the training text. Raises InputError if it cannot be read or is not trusted."""
-    data: Any = run.config.get("data")
-    if wrong := data_problems(data):
-        raise InputError(f"{run.directory / 'config.yaml'}: {wrong[0]}")
+    try:
+        data: DataSettings = TypeAdapter(DataSettings).validate_python(run.config.get("data"))
+    except ValidationError as error:
+        text = f"{run.directory / 'config.yaml'}: its data settings cannot be read ({error.errors()[0]['msg']})"
+        raise InputError(f"{text}; use the version of Entente that trained the run") from None
     if (places := describe_sources(data)) and not trusted:
         raise InputError(f"add trust_data=true to read the corpus that {run.directory} names: {places}")
-    return total(map(count_words, read_corpus(data).train["tgt"]))
+    return total(map(count_words, read_corpus(data, path_of(run.config["output_dir"]) / "cache").train["tgt"]))
 
 
-def by_frequency(trained: Words, reference: Words, one: Words, other: Words, right: Words, right_of_other: Words) -> list[Row]:
-    """Returns a row for each range of training frequencies that has words. trained: word counts of the training text. The other
-    arguments are word counts of the split: `reference`, the translations `one` and `other`, and the words each has right."""
+def by_frequency(trained: Words, reference: Words, base: Words, other: Words, base_right: Words, other_right: Words) -> list[Row]:
+    """Returns a row for each range of training frequencies that has words. trained: word counts of the training text. The
+    others are word counts of the split: of the reference, of each run's translations, and of the words that each has right."""
     rows = []
     for low, end in zip(FREQUENCIES, (*FREQUENCIES[1:], inf), strict=True):
         counts = [
             sum(n for word, n in words.items() if low <= trained[word] < end)
-            for words in (reference, one, other, right, right_of_other)
+            for words in (reference, base, other, base_right, other_right)
         ]
         if any(counts):
             name = f"{low}+" if end == inf else f"{low}" if end == low + 1 else f"{low}-{end - 1}"
@@ -106,46 +103,45 @@ def by_frequency(trained: Words, reference: Words, one: Words, other: Words, rig
     return rows
 
 
-def by_length(both: Sequence[Translations]) -> list[Row]:
+def by_length(pair: Sequence[Translations]) -> list[Row]:
     """Returns a row of scores for each range of source lengths that has sentences."""
     rows = []
-    for words, chosen in length_buckets(both[0].source).items():
-        references = [both[0].reference[i] for i in chosen]
-        scores = [corpus_scores([one.translation[i] for i in chosen], references, ["bleu", "chrf"]) for one in both]
-        pairs = {name: [score[name] for score in scores] for name in ("bleu", "chrf")}
-        rows.append({"words": words, "sentences": len(chosen), **pairs})
+    for words, numbers in length_buckets(pair[0]["source"]).items():
+        references, *texts = [[lines[i] for i in numbers] for lines in (pair[0]["reference"], *(t["translation"] for t in pair))]
+        scores = [corpus_scores(lines, references, ["bleu", "chrf"]) for lines in texts]
+        rows.append({"words": words, "sentences": len(numbers), **{m: [s[m] for s in scores] for m in ("bleu", "chrf")}})
     return rows
 
 
-def most_different(both: Sequence[Translations]) -> list[Row]:
+def most_different(pair: Sequence[Translations]) -> list[Row]:
     """Returns the sentences whose two translations differ most in chrF, the largest difference first."""
     metric, rows = CHRF(), []
-    for source, reference, *texts in zip(both[0].source, both[0].reference, *(one.translation for one in both), strict=True):
+    for source, reference, *texts in zip(pair[0]["source"], pair[0]["reference"], *(t["translation"] for t in pair), strict=True):
         scores = [metric.sentence_score(text, [reference]).score for text in texts]
-        rows.append({"source": source, "reference": reference, "translations": texts, "chrf": scores})
-    differing = [row for row in rows if row["chrf"][0] != row["chrf"][1]]
-    return sorted(differing, key=lambda row: -abs(row["chrf"][1] - row["chrf"][0]))[:MOST_SENTENCES]
+        if scores[0] != scores[1]:
+            rows.append({"source": source, "reference": reference, "translations": texts, "chrf": scores})
+    return sorted(rows, key=lambda row: -abs(row["chrf"][1] - row["chrf"][0]))[:MAX_ITEMS]
 
 
-def show(found: Analysis, console: Console) -> None:
+def show(analysis: Analysis, console: Console) -> None:
     """Prints the analysis, with fewer words and sentences than on the page."""
-    names = [*map(escape.line, found.names)]
+    names = [*map(escape.line, analysis.names)]
 
-    def pair(values: Sequence[float], form: str) -> str:
+    def arrow(values: Sequence[float], form: str) -> str:
         return " → ".join(f"{value:{form}}" for value in values)
 
-    console.print(f"\nErrors on {escape.line(found.split)}: {names[0]} → {names[1]}")
-    rows = [[r["words"], f"{r['sentences']:,}", pair(r["bleu"], ".1f"), pair(r["chrf"], ".1f")] for r in found.lengths]
+    console.print(f"\nErrors on {escape.line(analysis.split)}: {arrow(names, '')}")
+    rows = [[r["words"], f"{r['sentences']:,}", arrow(r["bleu"], ".1f"), arrow(r["chrf"], ".1f")] for r in analysis.lengths]
     console.print(rich_table(["source words", "sentences", "BLEU", "chrF"], rows))
-    if found.frequencies:
-        rows = [[r["frequency"], f"{r['words']:,}", pair(r["right"], ","), pair(r["f"], ".3f")] for r in found.frequencies]
+    if analysis.frequencies:
+        rows = [[r["frequency"], f"{r['words']:,}", arrow(r["right"], ","), arrow(r["f"], ".3f")] for r in analysis.frequencies]
         console.print(rich_table(["times in training", "words", "right", "F-measure"], rows))
     else:
-        console.print(f"The table of words by their frequency in training is left out: {escape.line(found.unknown)}")
-    for name, words in zip(names, found.only, strict=True):
-        said = ", ".join(f"{escape.line(word)} {count}" for word, count in words[:FEW_WORDS])
-        console.print(f"Words that only {name} has right: {said or 'none'}")
-    for row in found.sentences[:FEW_SENTENCES]:
+        console.print(f"The table of words by their frequency in training is left out: {escape.line(analysis.unknown)}")
+    for name, words in zip(names, analysis.only, strict=True):
+        text = ", ".join(f"{escape.line(word)} {count}" for word, count in words[:TERMINAL_WORDS])
+        console.print(f"Words that only {name} has right: {text or 'none'}")
+    for row in analysis.sentences[:TERMINAL_SENTENCES]:
         console.print(f"\nsource: {escape.line(row['source'])}\nreference: {escape.line(row['reference'])}")
         for name, text, score in zip(names, row["translations"], row["chrf"], strict=True):
             console.print(f"{name} (chrF {score:.1f}): {escape.line(text)}")

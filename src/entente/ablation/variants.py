@@ -1,83 +1,54 @@
-"""Reads ablation files, and composes the baseline of a variant: the configuration of the same run without its ablation."""
+"""Reads the files in configs/ablation, each of which sets what one ablation changes, and composes a variant's baseline."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import hydra
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
-
-from entente.config.command_line import key_of, plain
-from entente.config.schema import flat, suggestion
+from entente import files
+from entente.ablation.runs import BASELINE
+from entente.cli import CONFIGS, Composition, compose
 from entente.errors import InputError
-from entente.files import read_yaml
+from entente.settings import RunSettings
+from entente.validation import flat, suggestion, validate
 
-BASELINE = "baseline"
 FIRST_LINE = "# @package _global_"
 
 
-def compose_run(overrides: Sequence[str]) -> dict[str, Any]:
-    """Returns the configuration of a training run. Hydra must be initialised, as it is within our commands."""
-    return plain(hydra.compose("train", list(overrides)))[0]
+def ablation_files(config_dir: str | None) -> dict[str, Path]:
+    """Returns the file of each ablation by name. config_dir: the user's own folder with config groups."""
+    folders = [Path(config_dir) if config_dir else CONFIGS, CONFIGS]
+    return {path.stem: path for folder in reversed(folders) for path in sorted(folder.glob("ablation/*.yaml"))}
 
 
-def baseline_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the configuration of the current run without its ablation. Raises InputError if `config`, the run's own
-    configuration, contradicts the ablation, since the run would not match its name."""
-    has, ablation = dict(flat(config)), chosen_ablation()
-    wrong = [(key, value) for key, value in changes(ablation).items() if has.get(key) != value and "${" not in str(value)]
-    if wrong:
-        raise InputError(*(f"{k}={has.get(k)}: ablation={ablation} sets it to {v}; leave out one of the two" for k, v in wrong))
-    overrides = [one for one in HydraConfig.get().overrides.task if not one.startswith("ablation=")]
-    return compose_run([*overrides, f"ablation={BASELINE}"])
+def unusable(names: Sequence[str], config_dir: str | None) -> Iterator[str]:
+    """Yields a line for each name that has no valid file."""
+    paths = ablation_files(config_dir)
+    for name in names:
+        if name not in paths:
+            yield f"{name}: no such ablation in configs/ablation{suggestion(name, paths)}"
+            continue
+        content, text = files.read_yaml(paths[name]), paths[name].read_text(encoding="utf-8")
+        if not text.startswith(FIRST_LINE):
+            yield f"{paths[name]}: its first line must be {FIRST_LINE}, or its settings land under `ablation`"
+        if not isinstance(content, dict) or content.get("variant") != name:
+            yield f"{paths[name]}: must set `variant: {name}`, its own name, which identifies its runs"
 
 
-def chosen_ablation() -> str:
-    """Returns the name of the current run's ablation."""
-    return str(HydraConfig.get().runtime.choices.get("ablation", BASELINE))
-
-
-def option_file(name: str, group: str = "ablation") -> Path:
-    folders = [Path(source.path) for source in HydraConfig.get().runtime.config_sources if source.schema == "file"]
-    return next(path for folder in folders if (path := folder / group / f"{name}.yaml").exists())
-
-
-def changes(name: str, group: str = "ablation") -> dict[str, object]:
-    """Returns the settings that an option's file changes, by dotted key. name, group: the option and its config group."""
-    content = flat(read_yaml(option_file(name, group)))
+def changes(name: str, config_dir: str | None) -> dict[str, object]:
+    """Returns the settings that an ablation changes, by dotted key."""
+    content = flat(files.read_yaml(ablation_files(config_dir)[name]))
     return {key: value for key, value in content if not isinstance(value, Mapping) and key not in ("variant", "defaults")}
 
 
-def without_debug_settings(overrides: Sequence[str]) -> list[str]:
-    """Returns a suite's overrides. If the user has chosen trainer=debug, leaves out those that would undo it."""
-    if HydraConfig.get().runtime.choices.get("trainer") != "debug":
-        return list(overrides)
-    return [one for one in overrides if key_of(one) not in changes("debug", "trainer/last")]
-
-
-def header(ablation: str) -> str:
-    """Returns the comments in an ablation's file: its claim, definition and outcome."""
-    lines = option_file(ablation).read_text(encoding="utf-8").splitlines()
-    return "\n".join(line.removeprefix("#").strip() for line in lines if line.startswith("#") and line != FIRST_LINE)
-
-
-def unusable(ablations: Sequence[str]) -> list[str]:
-    """Returns a line for each name that has no valid file in configs/ablation."""
-    known = GlobalHydra.instance().config_loader().get_group_options("ablation")
-    return [problem for ablation in ablations if (problem := _problem_of(ablation, known))]
-
-
-def _problem_of(ablation: str, known: Sequence[str]) -> str:
-    if ablation not in known:
-        return f"{ablation}: no such ablation in configs/ablation{suggestion(ablation, known)}"
-    file = option_file(ablation)
-    try:
-        content, text = read_yaml(file), file.read_text(encoding="utf-8")
-    except ValueError as error:
-        return f"{file}: cannot be read ({error})"
-    if not text.startswith(FIRST_LINE):
-        return f"{file}: its first line must be {FIRST_LINE}, or its settings land under `ablation`"
-    if not isinstance(content, dict) or content.get("variant") != ablation:
-        return f"{file}: must set `variant: {ablation}`, its own name, which identifies its runs"
-    return ""
+def baseline_of(composition: Composition) -> RunSettings:
+    """Returns the settings of a run without its ablation. Raises InputError if the ablation's file is invalid, or if the run's
+    other settings contradict it, since the run would not match its name."""
+    ablation, folder = composition.choices["ablation"], composition.config_dir
+    if problems := [*unusable([ablation], folder)]:
+        raise InputError(*problems)
+    values, changed = dict(flat(composition.values)), changes(ablation, folder)
+    conflicts = [(key, value) for key, value in changed.items() if values.get(key) != value and "${" not in str(value)]
+    if conflicts:
+        lines = (f"{key}={values.get(key)}: ablation={ablation} sets it to {value}" for key, value in conflicts)
+        raise InputError(*(f"{line}; leave out one of the two" for line in lines))
+    overrides = [override for override in composition.overrides if not override.startswith("ablation=")]
+    return validate(RunSettings, compose("train", [*overrides, f"ablation={BASELINE}"], folder).values)

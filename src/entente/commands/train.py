@@ -25,9 +25,11 @@ OF_THE_MACHINE = ("threads", "accelerator", "devices", "num_nodes", "strategy", 
 
 def main(settings: RunSettings, composition: Composition) -> None:
     """Trains a run. Before an ablation is trained, checks that it computes something other than the baseline."""
-    resumes = settings.resume not in (None, "auto")
-    settings = resumed_settings(settings, composition) if resumes else settings
-    baseline = None if resumes else variants.baseline_of(settings, composition)
+    baseline = None
+    if settings.resume not in (None, "auto"):
+        settings = resumed_settings(settings, composition)
+    elif composition.choices["ablation"] != "baseline":
+        baseline = variants.baseline_of(composition)
     with launched(settings.trainer):
         if baseline:
             share(lambda: check_effect(baseline, settings))

@@ -1,0 +1,93 @@
+"""Checks, before a variant is trained, that it computes something else than the baseline.
+
+If the code ignored the setting that a variant changes, the variant would train like the baseline and be reported "as good".
+Therefore the settings must differ and, where only the model, the loss or the data do, both models, built from the same seed,
+are compared on one batch in float64. Parameters that differ prove nothing by themselves, since they may be unused.
+
+Shapes: N real target tokens of the batch, V vocabulary.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from entente.ablation.runs import learning_settings
+from entente.data.batches import Batch
+from entente.data.module import TranslationData
+from entente.errors import InputError
+from entente.evaluation import batch_loss
+from entente.models.seq2seq import Seq2Seq, evaluating
+from entente.settings import RunSettings
+from entente.training.train import prepare
+
+SENTENCES = 16  # number of validation sentences to compare on; their lengths differ, so that there is padding
+TOLERANCE = 1e-9  # relative to the norm; in float64, the order of summation changes results by about 1e-15
+COMPARED = ("model.", "data.", "optim.label_smoothing")  # settings whose effect the batch shows
+
+
+def check_effect(baseline: RunSettings, variant: RunSettings) -> None:
+    """Raises InputError if the variant equals the baseline, or if a parameter of both starts with other values."""
+    settings = [learning_settings(run.stored()) for run in (baseline, variant)]
+    changed = {key for key in {**settings[0], **settings[1]} if settings[0].get(key) != settings[1].get(key)}
+    if not changed:
+        raise _no_effect(variant, "all settings that affect learning")
+    if not all(key.startswith(COMPARED) for key in changed):
+        return
+    (base_data, base_translator), (data, translator) = prepare(baseline), prepare(variant)
+    if baseline.data != variant.data and not all(map(torch.equal, _first_ids(base_data), _first_ids(data))):
+        return
+    models = base_translator.model.double(), translator.model.double()
+    _check_start(*models, variant.variant)
+    batches = base_data.sample(SENTENCES), data.sample(SENTENCES)
+    runs = [_behaviour(*run) for run in zip(models, batches, (baseline, variant), strict=True)]
+    if all(_equal(first, second) for first, second in zip(*runs, strict=True)):
+        raise _no_effect(variant, "evaluation output, training loss, gradients")
+
+
+def _no_effect(variant: RunSettings, aspects: str) -> InputError:
+    return InputError(
+        f"ablation {variant.variant}: equal to the baseline in {aspects}, so it has no effect; if the experiment already "
+        "has these settings, add experiment=ablation_baseline; else fix the ablation's file or the code that ignores it"
+    )
+
+
+def _first_ids(data: TranslationData) -> tuple[Tensor, Tensor]:
+    batch: Batch = next(iter(data.train_dataloader()))
+    return batch.src, batch.tgt
+
+
+def _check_start(baseline: Seq2Seq, variant: Seq2Seq, name: str) -> None:
+    """Raises InputError unless the parameters that both models have start equal, or at zero in the variant."""
+    initial = dict(baseline.named_parameters())
+    for path, parameter in variant.named_parameters():
+        same_shape = path in initial and initial[path].shape == parameter.shape
+        if same_shape and not torch.equal(initial[path], parameter) and parameter.any():
+            raise InputError(f"ablation {name}: {path} does not start with the baseline's values; leave the seed as it is")
+
+
+def _behaviour(model: Seq2Seq, batch: Batch, settings: RunSettings) -> tuple[dict[str, Tensor], ...]:
+    """Returns the logits (N, V) in evaluation mode, and the loss and the gradients in training mode, with dropout drawn from
+    the run's seed."""
+    with evaluating(model), torch.no_grad():
+        logits = model.output(model(batch.src, batch.tgt[:, :-1]).flatten(0, 1)[batch.real])
+    model.train()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        loss = batch_loss(model, batch, settings.optim.label_smoothing)[0].smoothed
+    loss.backward()
+    gradients = {path: torch.zeros_like(p) if p.grad is None else p.grad for path, p in model.named_parameters()}
+    return {"logits": logits}, {"loss": loss.detach()}, gradients
+
+
+def _equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
+    """Compares tensors by name as if each side were one vector, because a tensor of only rounding errors would always differ if
+    compared alone. A tensor that one side lacks counts as 0. Tensors of unequal shape are left out."""
+    zero = torch.zeros(())
+    pairs = [(first.get(path, zero), second.get(path, zero)) for path in {**first, **second}]
+    pairs = [(a, b) for a, b in pairs if a.shape == b.shape or a is zero or b is zero]
+    if not pairs:
+        return False
+    gap = sum(float((b - a).square().sum()) for a, b in pairs) ** 0.5
+    norm = max(sum(float(pair[side].square().sum()) for pair in pairs) ** 0.5 for side in (0, 1))
+    return gap <= TOLERANCE * norm  # False for NaN, which is no evidence of equality

@@ -1,0 +1,21 @@
+"""Compare the variants of a suite, or any finished runs. Shows scores, significance, settings that differ and, for two runs,
+errors.
+
+  entente compare outputs/quick
+  entente compare outputs/RUN outputs/RUN
+  entente compare outputs/RUN outputs/RUN output=page samples=10000
+"""
+
+from entente.ablation.report import report
+from entente.ablation.runs import read_runs, read_suite
+from entente.commands.settings import CompareSettings
+from entente.console import start_log
+from entente.files import path_of
+
+
+def main(settings: CompareSettings) -> None:
+    start_log()
+    places = [path_of(place) for place in ([settings.runs] if isinstance(settings.runs, str) else settings.runs)]
+    suite = read_suite(places[0]) if len(places) == 1 else read_runs(places, path_of(settings.output_dir))
+    folder = path_of(settings.output) if settings.output else suite.directory
+    report(suite, folder, settings.samples, settings.trust_data)
