@@ -69,6 +69,8 @@ def grammar(settings: GrammarSettings) -> Sources:
 def files(settings: FilesSettings) -> Sources:
     """Finds the user's UTF-8 files. Each set is either two parallel files (plain or gzip, one sentence per line, in the same
     order) or one file of pairs in a format that `read_pairs` supports. `test` may map names to sets."""
+    if not settings.train:
+        raise InputError("data.train is not set: give it as data.train=FILE")
     columns = Columns((settings.src, settings.tgt), (settings.columns.src, settings.columns.tgt))
     sets: dict[str, Any] = {**settings.test} if isinstance(settings.test, dict) else {"test": settings.test}
     src, tgt = sets.pop("src", None), sets.pop("tgt", None)
