@@ -1,8 +1,6 @@
 """Provides all tests with a small Transformer and a small BiRNN in float64, and a batch. The sizes are distinct, and prime if
 possible, so that code that swaps two dimensions fails. The pad id is not 0, so that code that assumes 0 fails too."""
 
-import copy
-import gc
 import os
 import shutil
 import signal
@@ -12,46 +10,17 @@ from typing import Any
 
 import pytest
 import torch
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.hydra import Hydra
-from omegaconf import DictConfig
 from torch import Tensor
 
-import entente.config.tables  # noqa: F401  registers the default settings with Hydra
-from entente.models import MODELS, Seq2Seq
-from entente.models.seq2seq import pad
+from entente.models.build import MODELS, build
+from entente.models.seq2seq import Seq2Seq, Sizes, pad
+from entente.settings import BiRNNSettings, ModelSettings, TransformerSettings
 
 torch.set_num_threads(1)
 # A background job of a shell ignores SIGINT, and so would the processes that the tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# Without this, Hydra would compose each configuration once more just to read hydra.mode, which is None in these tests.
-Hydra.get_mode = lambda *_, **__: None
-SEARCH_PATH = ["pkg://hydra.conf", str(Path(__file__).parents[1] / "configs"), "structured://"]
-compose = ConfigLoaderImpl._load_configuration_impl
-composed: dict[str, DictConfig] = {}
-
-
-def compose_once(loader: ConfigLoaderImpl, **request: Any) -> DictConfig:
-    """Caches the configurations composed from configs/ and returns copies. Composing takes most of a refused command's time."""
-    if [place.path for place in loader.config_search_path.get_path()] != SEARCH_PATH:
-        return compose(loader, **request)
-    if (key := repr(request)) not in composed:
-        composed[key] = compose(loader, **request)
-    config = copy.deepcopy(composed[key])
-    config.hydra.runtime.cwd = os.getcwd()
-    return config
-
-
-ConfigLoaderImpl._load_configuration_impl = compose_once
-
-
-def pytest_collection_finish() -> None:
-    """Excludes imported modules from garbage collection. Scanning them takes a quarter of the time spent on composing."""
-    gc.collect()
-    gc.freeze()
-
+os.environ["THP_MEM_ALLOC_ENABLE"] = "1"  # as the command sets it
 
 PAD, BOS, EOS = 3, 0, 2
 SRC_VOCAB, TGT_VOCAB = 31, 37
@@ -61,13 +30,20 @@ SIZES: dict[str, dict[str, int]] = {
     "transformer": {"d_model": 21, "n_heads": 3, "n_layers": 2, "d_ff": 29},
     "birnn": {"d_embedding": 17, "d_hidden": 19, "d_attention": 23},
 }
+SETTINGS: dict[str, Any] = {"transformer": TransformerSettings, "birnn": BiRNNSettings}
+
+
+def small_settings(name: str, **changes: Any) -> ModelSettings:
+    settings: ModelSettings = SETTINGS[name](**{**SIZES[name], **changes})
+    return settings
 
 
 def small(name: str, seed: int = 5, spread: float = 0.0, **changes: Any) -> Seq2Seq:
     """Returns a small model in evaluation mode. If `spread` is not 0, noise with this standard deviation is added to every
-    parameter, so that no bias is 0, no gain is 1, and the output is far from uniform."""
-    settings: dict[str, Any] = {"src_vocab": SRC_VOCAB, "tgt_vocab": TGT_VOCAB, "shared_vocab": False, **SIZES[name]}
-    model = MODELS[name](**{**settings, "pad_id": PAD, "seed": seed, **changes}).double().eval()
+    parameter, so that no bias is 0, no gain is 1, and the output is far from uniform. changes: of its settings or sizes."""
+    given = {field: changes.pop(field) for field in Sizes._fields if field in changes}
+    sizes = Sizes(**{"src_vocab": SRC_VOCAB, "tgt_vocab": TGT_VOCAB, "shared_vocab": False, "pad_id": PAD, "seed": seed, **given})
+    model = build(small_settings(name, **changes), sizes).double().eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -7,11 +7,9 @@ Each case gets its own folder with a small corpus and a trained run, may damage 
 import contextlib
 import gzip
 import io
-import math
 import os
 import pickle
 import re
-import runpy
 import shlex
 import shutil
 import sys
@@ -26,9 +24,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from entente.__main__ import VERBS, run_verb
+from entente import cli
 from entente.checkpoint import ENTRY, read, write
-from entente.console import log
+from entente.console import exit_codes
 from tiny import write_corpus
 
 ROOT = Path(__file__).parents[2]
@@ -71,20 +69,19 @@ def arguments(command: str) -> list[str]:
 
 
 def run(command: str, folder: Path, stdin: bytes | None = b"") -> Result:
-    """Runs a verb or a script in this process, with `folder` as the working directory. Returns its exit code and output."""
+    """Runs a verb in this process, with `folder` as the working directory. Returns its exit code and output."""
     name, *overrides = arguments(command)
     out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
     code: object = 0
     with (
         contextlib.chdir(folder),
-        patch.object(sys, "argv", [f"{name}.py", *overrides]),
         patch.object(sys, "stdin", None if stdin is None else io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin)))),
-        patch.object(log, "QUIET", math.inf),  # so that tasks in progress are not logged, even on a slow machine
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
         try:
-            run_verb(name) if name in VERBS else runpy.run_path(str(ROOT / "scripts" / f"{name}.py"), run_name="__main__")
+            with exit_codes():
+                cli.main([name, *overrides])
         except SystemExit as ended:
             code = ended.code
     out.flush()

@@ -36,7 +36,7 @@ from tensorboard.util.tensor_util import make_ndarray
 from torch import Tensor
 
 from entente.checkpoint import read
-from entente.training.run_directory import is_finished
+from entente.training.run_directory import RunDirectory
 from tiny import SMALL, write_corpus
 
 # Checkpoints are saved at steps 11, 22, 33 and 40, and the last three are averaged. Validation runs at steps 15, 30 and 40.
@@ -80,7 +80,7 @@ def _content(path: Path) -> dict[str, Any]:
     return {
         key: value
         for key, value in flat.items()
-        if not key.endswith((".seconds", ".name", ".output_dir", ".root")) and "provenance" not in key
+        if not key.endswith((".seconds", ".elapsed", ".dirpath", "_path", ".name", ".output_dir", ".root")) and "provenance" not in key
     }
 
 
@@ -177,7 +177,7 @@ def compare_stopped_runs(
             after = moments.uniform(0, after)
             rank = moments.randrange(devices)
             stopped = start(here, run, number, after, rank)
-            if not is_finished(run):
+            if not RunDirectory(run).is_finished:
                 break
             shutil.rmtree(run)  # the signal came too late; try an earlier moment
         again = start(here, run)
@@ -187,8 +187,8 @@ def compare_stopped_runs(
         else:
             wrong += differences(folder / "reference", run)
         verdict = f"DIFFERENT: {', '.join(wrong[:5])}" if wrong else "equal"
-        resumed = re.search("resuming at.*|training is complete.*|there is no usable checkpoint.*", again.output)
-        where = resumed[0] if resumed else "?"
+        resumed = re.search("resuming at.*", again.output)
+        where = resumed[0] if resumed else "starting at step 0"
         whom = f" to process {rank} of {devices}" if devices > 1 and number != signal.SIGINT else ""
         return f"{verdict}  {model} {number.name}{whom} {after:.1f} s after the start, exit code {stopped.code}; {where}"
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from conftest import LENGTHS, PAD, T
-from entente.models import Seq2Seq
 from entente.models.attention import AttentionWeights
+from entente.models.seq2seq import Seq2Seq
 
 B, S = len(LENGTHS), max(LENGTHS)
 REAL = torch.arange(S) < torch.tensor(LENGTHS)[:, None]  # (B, S): True at real source tokens, False at padding

@@ -2,13 +2,14 @@
 
 import random
 from collections.abc import Sequence
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-
-from entente.config.command_line import plain
-from entente.training.settings import RunSettings, add_defaults
+from entente.cli import compose
+from entente.settings import RunSettings
+from entente.validation import validate
 
 WORDS = {"chat": "cat", "chien": "dog", "oiseau": "bird", "cheval": "horse", "garçon": "boy", "ami": "friend"}
 VERBS = {"voit": "sees", "suit": "follows", "entend": "hears", "cherche": "seeks", "aime": "likes"}
@@ -32,15 +33,23 @@ def write_corpus(folder: Path) -> list[str]:
     return ["data=files", f"data.root={folder}", *files, "data.tokenizer.vocab_size=340", "data.batch.max_tokens=500"]
 
 
+@cache
+def composed(command: str, *overrides: str) -> dict[str, Any]:
+    return compose(command, overrides).values
+
+
 def configuration(command: str, overrides: Sequence[str]) -> dict[str, Any]:
     """Returns the configuration of a command, such as train, with overrides."""
-    with initialize_config_dir(str(Path(__file__).parents[2] / "configs"), version_base="1.3"):
-        return plain(compose(command, list(overrides)))[0]
+    return deepcopy(composed(command, *overrides))
+
+
+def run_settings(overrides: Sequence[str], **changes: Any) -> RunSettings:
+    """Returns the settings of a run with overrides. changes: of settings at the top level, such as its name."""
+    return validate(RunSettings, configuration("train", overrides) | changes)
 
 
 def precise_settings(model: str, folder: Path, *more: str) -> RunSettings:
-    """Returns the settings of a small run on the corpus, in float64 and without dropout, that logs each step."""
-    exact = ["model.dropout=0", "trainer.accelerator=cpu", "trainer.threads=1", "trainer.precision=64-true"]
+    """Returns the settings of a small run on the corpus, in float64, that logs each step."""
+    exact = ["trainer.accelerator=cpu", "trainer.threads=1", "trainer.precision=64-true"]
     steps = ["trainer.validate_every=101", "trainer.log_every=1", "data.batch.max_tokens=600", "optim.label_smoothing=0.2"]
-    overrides = [*write_corpus(folder), f"output_dir={folder}", f"model={model}", *SMALL[model], *exact, *steps, *more]
-    return RunSettings.of(add_defaults(configuration("train", overrides)))
+    return run_settings([*write_corpus(folder), f"output_dir={folder}", f"model={model}", *SMALL[model], *exact, *steps, *more])
