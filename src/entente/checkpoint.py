@@ -5,14 +5,10 @@ torch loads it with `weights_only=True`, and the model is built from one of our 
 the zip format stores of each of its parts.
 """
 
-import platform
-import subprocess
-import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +22,13 @@ from entente.fast.attach import attach
 from entente.files import open_atomic, path_of
 from entente.models.build import build
 from entente.models.seq2seq import Seq2Seq, Sizes, parameter_count
+from entente.provenance import provenance
 from entente.settings import RunSettings
 from entente.validation import to_text, validate
 
 ENTRY = "entente"
 FORMAT = 3  # see CHANGELOG.md
 MODEL_PREFIX = "model."  # prefix of the model's parameters in the LightningModule's state dict
-PACKAGE = Path(__file__).resolve().parent
 UNREADABLE = "not a checkpoint of this program, or a damaged one; use another copy, or train the model again"
 
 
@@ -70,24 +66,6 @@ def entry(settings: RunSettings, vocabulary: Vocabulary, text: str, words: str) 
     the source sentences in train, one per line."""
     content = {"config": settings.stored(), "vocabulary": vocabulary.state(), "text": text, "words": words}
     return {"format": FORMAT, "provenance": provenance(), **content}
-
-
-def provenance() -> dict[str, str]:
-    """Returns the time, the commit, the command, and the versions of torch and Python."""
-    commit = ""
-    if (PACKAGE.parents[1] / ".git").exists():  # otherwise, git could find another repository, which contains an environment
-        git = ["git", "describe", "--always", "--dirty"]
-        try:
-            commit = subprocess.run(git, cwd=PACKAGE, capture_output=True, text=True, check=False).stdout.strip()
-        except OSError:  # git is not installed
-            pass
-    return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit or "unknown",
-        "command": " ".join(["entente", *sys.argv[1:]]),
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-    }
 
 
 def refuse_other_text(path: Path, stored: Mapping[str, Any], current: Mapping[str, Any]) -> None:
