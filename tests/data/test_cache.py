@@ -144,7 +144,9 @@ def test_a_tokenizer_learns_from_a_sample_of_a_large_corpus(monkeypatch: pytest.
 
 @pytest.fixture
 def settings(tmp_path: Path) -> FilesSettings:
-    (tmp_path / "x.tsv").write_text("".join(f"numéro {i}{' bis' * (i % 2)}\tnumber {i}\n\n" for i in range(61)), encoding="utf-8")
+    (tmp_path / "x.tsv").write_text(
+        "".join(f"numéro {i}{' bis' * (i % 2)}\tnumber {i}\n\n" for i in range(61)), encoding="utf-8"
+    )
     (tmp_path / "y.tsv").write_text("sept\tseven\nnuméro 7\tnumber seven\n", encoding="utf-8")
     columns, extra = {"src": 1, "tgt": 2}, {"y": {"file": "y.tsv", "weight": 3}}
     split = {"valid": 7, "test": 5}
@@ -186,7 +188,9 @@ def test_other_settings_or_text_give_another_corpus_but_the_time_of_a_file_does_
     assert read_corpus(settings, tmp_path).digest() == read_corpus(settings).digest() != first.digest()
 
 
-def test_a_build_that_was_stopped_begins_again(settings: FilesSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_that_was_stopped_begins_again(
+    settings: FilesSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Stopped(BaseException):
         pass
 
