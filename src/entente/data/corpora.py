@@ -76,7 +76,7 @@ def read_corpus(settings: DataSettings, cache_dir: Path | None = None) -> Corpus
                 _store(settings, sources, Path(name))
                 return _open(Path(name))
         texts = [(split, text.key, text.weight) for split, texts in sources.items() for text in texts]
-        limits = settings.model_dump(include={"name", "path", "max_words", "max_ratio", "split"})
+        limits = settings.model_dump(include={"max_words", "max_ratio", "split"})
         folder = cache_dir / "corpus" / name_of(VERSION, texts, limits)
         build_once(folder / "corpus.json", partial(_store, settings, sources, folder))
         return _open(folder)

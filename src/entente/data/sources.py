@@ -105,7 +105,7 @@ def opus_books(settings: OpusBooksSettings) -> Sources:
     path, subset = path_of(settings.path), settings.subset
     columns = Columns((settings.src, settings.tgt), setting="")
     if not path.exists():
-        return {"train": [Source(settings.path, (subset, columns), _read_hub(settings.path, subset, columns))]}
+        return {"train": [Source(settings.path, (settings.path, subset, columns), _read_hub(settings.path, subset, columns))]}
     folder = path / subset if subset and (path / subset).is_dir() else path
     parts = [path] if path.is_file() else sorted(folder.glob("*.parquet"))
     if not parts:
