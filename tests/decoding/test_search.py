@@ -307,7 +307,7 @@ def test_texts_are_translated_as_if_alone_on_any_number_of_threads(name: str, th
     pieces = Tokenizer.train(lines * 3, 290)
     vocabulary, settings = Vocabulary(pieces, pieces, joint=True), SearchSettings(2, n_best=2, **LIMITED)
     model = varied_model(name, len(pieces), seed=1, pad_id=tokenizer.PAD)
-    texts = ["", lines[2], "  ", *lines[:2], " " + unicodedata.normalize("NFD", lines[0]), *lines * 3]
+    texts = ["", lines[2], "  ", *lines[:2], " " + unicodedata.normalize("NFD", lines[0]), lines[3]]
     alone = [translate(model, vocabulary, [text], settings)[0] for text in texts]
     torch.set_num_threads(threads)
     try:
