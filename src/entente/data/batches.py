@@ -98,9 +98,10 @@ def _pad(rows: Rows, index: Sequence[int]) -> Tensor:
     return torch.from_numpy(out)
 
 
-def _cut(longest: np.ndarray, room: np.ndarray) -> list[slice]:
+def _cut(longest: np.ndarray, room: np.ndarray | int) -> list[slice]:
     """Returns batches as slices of rows. longest: the length of each row, in descending order. A batch that starts at row i has
-    at most room[i] positions, or consists of row i alone."""
+    at most room[i] positions (or `room`, if it is a number), or consists of row i alone."""
+    room = np.broadcast_to(room, len(longest))
     parts, start = [], 0
     while start < len(longest):
         stop = start + max(1, int(room[start]) // int(longest[start]))
@@ -156,11 +157,8 @@ class TrainingBatches:
             log.warning("%d training pairs with more than %d tokens were dropped", self.dropped, max_tokens)
         rows = rows if weights is None else rows.repeat(weights[rows])
         self._all_epochs, self._all_rows, self._rows = all_epochs, rows, rows[: np.searchsorted(rows, always)]
-        self._sizes = [len(self._cut(np.sort(self._longest[part])[::-1])) for part in (self._all_rows, self._rows)]
+        self._sizes = [len(_cut(np.sort(self._longest[part])[::-1], max_tokens)) for part in (self._all_rows, self._rows)]
         self.position = 0  # counts the batches of all processes
-
-    def _cut(self, longest: np.ndarray) -> list[slice]:
-        return _cut(longest, np.broadcast_to(self._max_tokens, len(longest)))
 
     def epoch(self, n: int) -> list[np.ndarray]:
         """Returns the rows of each batch of epoch n, in random order. They are views of one array, which is much smaller than
@@ -169,7 +167,7 @@ class TrainingBatches:
         generator = np.random.default_rng([self._seed, n])
         order = np.lexsort((generator.random(len(rows)), -self._longest[rows]))  # shuffles only pairs of equal length
         rows = rows[order]
-        parts = self._cut(self._longest[rows])
+        parts = _cut(self._longest[rows], self._max_tokens)
         return [rows[parts[i]] for i in generator.permutation(len(parts))]
 
     def _epoch_at(self, position: int) -> tuple[int, int]:
