@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 import torch
+from entente.config.schema import fill
+from entente.training.settings import add_defaults
 
 import entente
 from entente import checkpoint, distributed, evaluation
 from entente.commands.stored import load_run
-from entente.config.schema import fill
 from entente.data.corpora import read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS
-from entente.decoding.search import Search
 from entente.decoding.translate import translate
 from entente.errors import Diverged, InputError
 from entente.evaluation import evaluate
 from entente.models.seq2seq import Loss
-from entente.training.settings import add_defaults
+from entente.settings import SearchSettings
 from entente.training.train import train
 from tiny import SMALL, configuration, write_corpus
 
@@ -42,7 +42,7 @@ def model(run: Path) -> entente.TrainedModel:
 
 
 def test_its_translations_are_those_of_search(model: entente.TrainedModel) -> None:
-    settings = fill(Search, "search", {**model.config["search"], "beam": 3})
+    settings = fill(SearchSettings, "search", {**model.config["search"], "beam": 3})
     results = translate(model.model, model.vocabulary, [SOURCE, ""], settings)
     expected = [model.vocabulary.tgt.decode(n_best[0].tokens) for n_best in results]
     assert model.translate([SOURCE, ""], beam=3) == expected
@@ -57,7 +57,7 @@ def test_a_score_is_the_log_likelihood_that_evaluation_reports(model: entente.Tr
     scores = [model.score(source, target) for source, target in zip(split.sources, split.references, strict=True)]
     total = sum(float(score.log_probabilities.double().sum()) for score in scores)
     pieces = sum(len(score.target) for score in scores)
-    settings = fill(Search, "search", model.config["search"])
+    settings = fill(SearchSettings, "search", model.config["search"])
     assert -total / pieces == pytest.approx(evaluate(model.model, model.vocabulary, split, settings).nll, rel=1e-5)
 
 
@@ -70,7 +70,7 @@ def test_a_batch_that_diverges_is_the_same_error_in_every_process(
 
     def evaluate_as(rank: int) -> None:
         monkeypatch.setattr(distributed, "rank", lambda: rank)
-        evaluate(model.model, model.vocabulary, split, Search(length_factor=0.5))
+        evaluate(model.model, model.vocabulary, split, SearchSettings(length_factor=0.5))
 
     def diverge(*_: object) -> Any:
         if part == "search":
@@ -101,7 +101,7 @@ def test_attention_is_named_and_its_rows_sum_to_one(model: entente.TrainedModel)
     assert "".join(attention.target[:-1]).replace("\u2581", " ").strip() == TARGET
     for weights in attention.weights.values():
         assert torch.allclose(weights.sum(-1), torch.ones(()), atol=1e-5)
-    settings = fill(Search, "search", {**model.config["search"], "beam": 1})
+    settings = fill(SearchSettings, "search", {**model.config["search"], "beam": 1})
     [[best]] = translate(model.model, model.vocabulary, [SOURCE], settings)
     assert model.attention(SOURCE).target == model.vocabulary.tgt.pieces([*best.tokens, EOS]), "its greedy translation"
 

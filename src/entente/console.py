@@ -103,7 +103,7 @@ display = Display()
 
 def start_log(to_stderr: bool = False) -> None:
     """Sends the log to standard output, or to standard error if standard output carries the command's result."""
-    log.setLevel(logging.INFO)
+    log.setLevel(logging.ERROR if display.hidden else logging.INFO)
     log.propagate = False
     display.stderr = to_stderr
     log.addHandler(display)

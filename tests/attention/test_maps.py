@@ -1,6 +1,5 @@
 """Tests that recorded attention weights are those that the model used, and that figures label them correctly."""
 
-import math
 import warnings
 from itertools import combinations, pairwise
 from typing import Any
@@ -16,7 +15,8 @@ from entente.attention.draw import LINK_COLOR, NOT_AS_DECODED, draw, draw_heads,
 from entente.attention.record import ALIGNMENT, CROSS, DECODER, ENCODER, AttentionMap, kind_of, record, record_batch
 from entente.data.tokenizer import BOS, PAD, Tokenizer, Vocabulary
 from entente.models import BiRNN, Seq2Seq, Transformer
-from numerics import enlarge
+from entente.models.seq2seq import pad
+from numerics import enlarge, recorded
 
 LAYERS, HEADS, D = 3, 2, 12
 FRENCH = ["Le chat noir dort.", "Jane visite l'Afrique en septembre.", "Il a faim."]
@@ -79,37 +79,19 @@ def test_rows_are_distributions_the_future_is_zero_and_a_batch_equals_its_senten
             assert torch.allclose(map.weights, alone.weights, atol=1e-6)
 
 
-def test_weights_equal_those_recomputed_from_the_parameters(name: str, vocabulary: Vocabulary, ids: Any) -> None:
-    """The recorded weights equal those computed here from the parameters and the inputs of the projections."""
-    model = build(name, vocabulary)
-    inputs_of: dict[str, list[Tensor]] = {}
-    for path, module in model.named_modules():
-        if path.endswith(("attention.query", "attention.key")):
-            inputs_of[path] = []
-            module.register_forward_pre_hook(lambda module, inputs, path=path: inputs_of[path].append(inputs[0][0]))
-    maps = {map.kind: map for map in record(model, vocabulary, ids[0][0], ids[1][0])}
-    parameters = dict(model.named_parameters())
-    compared = 0
-    for path in {path.rpartition(".")[0] for path in inputs_of}:
-        query, key = torch.cat(inputs_of[f"{path}.query"]), torch.cat(inputs_of[f"{path}.key"])
-        projected = {
-            side: x @ parameters[f"{path}.{side}.weight"].T + parameters.get(f"{path}.{side}.bias", torch.zeros(()))
-            for side, x in (("query", query), ("key", key))
-        }
-        map = maps[kind_of(f"{path}.weights")]
-        for head in range(map.weights.shape[1]):
-            for t in range(len(map.rows)):
-                keys = t + 1 if map.kind == DECODER else len(map.columns)
-                if name == "transformer":
-                    part = slice(head * D // HEADS, (head + 1) * D // HEADS)
-                    scores = projected["key"][:keys, part] @ projected["query"][t, part] / math.sqrt(D / HEADS)
-                else:
-                    scores = torch.tanh(projected["query"][t] + projected["key"][:keys]) @ parameters[f"{path}.score.weight"][0]
-                expected = scores.exp() / scores.exp().sum()
-                layer = int(path.split(".")[1]) if name == "transformer" else 0
-                assert torch.allclose(map.weights[layer, head, t, :keys], expected, atol=1e-5)
-                compared += 1
-    assert compared == sum(m.weights.shape[:3].numel() for m in maps.values())
+def test_the_maps_of_a_batch_are_the_weights_that_the_model_used_without_padding(
+    name: str, vocabulary: Vocabulary, ids: Any
+) -> None:
+    model = build(name, vocabulary).eval()
+    with recorded(model) as outputs:
+        model(pad(ids[0], PAD), pad([[BOS, *row] for row in ids[1]], PAD))
+    batch = record_batch(model, vocabulary, *ids)
+    for path, calls in outputs.items():
+        weights = torch.cat(calls, -2).unsqueeze(1) if name == "birnn" else calls[0]
+        layer = int(path.split(".")[1]) if name == "transformer" else 0
+        for n, maps in enumerate(batch):
+            [map] = [map for map in maps if map.kind == kind_of(path)]
+            assert torch.equal(map.weights[layer], weights[n, :, : len(map.rows), : len(map.columns)])
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

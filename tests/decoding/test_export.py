@@ -16,15 +16,15 @@ from conftest import SIZES
 from entente.checkpoint import Run, build, load
 from entente.data.tokenizer import BOS, EOS, MAX_PIECES, PAD, Tokenizer, Vocabulary
 from entente.decoding.ctranslate2 import CTranslate2, refuse_other_models, write_ctranslate2
-from entente.decoding.search import Search
 from entente.decoding.translate import translate
 from entente.errors import InputError
 from entente.models.transformer import LEARNED_POSITIONS
+from entente.settings import SearchSettings
 from tiny import SMALL, VERBS, WORDS, write_corpus
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
-GREEDY, BEAM = Search(), Search(beam=5)
+GREEDY, BEAM = SearchSettings(), SearchSettings(beam=5)
 # The Transformer ablations that CTranslate2 can run.
 SUPPORTED = {
     *("baseline", "layers_1", "layers_2", "layers_4", "one_head", "untied", "post_norm", "learned_positions", "no_positions"),
@@ -58,7 +58,7 @@ def loaded(vocabulary: Vocabulary = VOCABULARY, name: str = "transformer", **cha
     return Run(model, vocabulary, {"model": config}, {}, 0, frozenset())
 
 
-def assert_equal(run: Run, settings: Search, texts: list[str] = SRC) -> None:
+def assert_equal(run: Run, settings: SearchSettings, texts: list[str] = SRC) -> None:
     """Asserts that torch and CTranslate2 give the same tokens, the same `ended` flags, and scores equal up to rounding."""
     ours, theirs = translate(run.model, run.vocabulary, texts, settings), CTranslate2(run, settings)(texts)
     assert [[h[::2] for h in n_best] for n_best in theirs] == [[h[::2] for h in n_best] for n_best in ours]
@@ -69,13 +69,13 @@ def assert_equal(run: Run, settings: Search, texts: list[str] = SRC) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        *(Search(beam=beam, length_factor=factor) for beam in (1, 2, 5) for factor in (2.0, 0.7)),
-        *(Search(beam=3, length_penalty=alpha) for alpha in (0.0, 0.6, -1.0)),
-        Search(beam=4, length_factor=0, length_offset=1),
+        *(SearchSettings(beam=beam, length_factor=factor) for beam in (1, 2, 5) for factor in (2.0, 0.7)),
+        *(SearchSettings(beam=3, length_penalty=alpha) for alpha in (0.0, 0.6, -1.0)),
+        SearchSettings(beam=4, length_factor=0, length_offset=1),
     ],
     ids=str,
 )
-def test_translations_are_those_of_torch(settings: Search) -> None:
+def test_translations_are_those_of_torch(settings: SearchSettings) -> None:
     assert_equal(loaded(), settings)
 
 
@@ -88,7 +88,7 @@ def test_an_ended_translation_comes_before_a_likelier_loop(beam: int, limit: int
         weight.copy_(0.5 * (weight - (weight @ constant)[:, None] * constant / (constant @ constant)))
         weight[EOS] += 5 * constant / (constant @ constant)
         weight[5] += 7 * constant / (constant @ constant)
-    settings = Search(beam, length_factor=0, length_offset=limit)
+    settings = SearchSettings(beam, length_factor=0, length_offset=limit)
     assert_equal(run, settings)
     assert not any(n_best[0].ended for n_best in translate(run.model, run.vocabulary, SRC[1:], replace(settings, beam=1)))
     assert all(n_best[0].ended for n_best in translate(run.model, run.vocabulary, SRC, settings))
@@ -136,8 +136,10 @@ def test_positions_reach_as_far_as_a_search_can() -> None:
     """CTranslate2 and torch agree on long texts. Beyond the table of learned positions, both use its last row."""
     long = ["chat " * 300]
     assert len(VOCABULARY.encode_src(long)[0]) > LEARNED_POSITIONS
-    assert_equal(loaded(positions="learned", n_layers=1), Search(length_factor=0, length_offset=LEARNED_POSITIONS + 11), long)
-    assert_equal(loaded(n_layers=1), Search(length_factor=0, length_offset=MAX_PIECES + 101), ["chat"])
+    assert_equal(
+        loaded(positions="learned", n_layers=1), SearchSettings(length_factor=0, length_offset=LEARNED_POSITIONS + 11), long
+    )
+    assert_equal(loaded(n_layers=1), SearchSettings(length_factor=0, length_offset=MAX_PIECES + 101), ["chat"])
 
 
 def test_the_library_loads_the_written_model(tmp_path: Path) -> None:
@@ -155,9 +157,9 @@ def test_the_library_loads_the_written_model(tmp_path: Path) -> None:
 
 def test_a_beam_too_wide_for_the_vocabulary_is_refused() -> None:
     widest = len(VOCABULARY.tgt) // 2
-    assert_equal(loaded(), Search(beam=widest, length_factor=0, length_offset=2), SRC[:3])
+    assert_equal(loaded(), SearchSettings(beam=widest, length_factor=0, length_offset=2), SRC[:3])
     with pytest.raises(InputError, match=f"search.beam={widest + 1}: engine=ctranslate2 takes at most {widest}, "):
-        CTranslate2(loaded(), Search(beam=widest + 1))
+        CTranslate2(loaded(), SearchSettings(beam=widest + 1))
 
 
 @pytest.fixture(scope="module")
@@ -202,10 +204,6 @@ def test_int8_gives_the_same_translations_of_known_sentences_with_other_scores(t
     pairs = list(zip(float32, int8, strict=True))
     assert sum(plain.tokens == rounded.tokens for plain, rounded in pairs) >= 0.9 * len(known)
     assert sum(plain.score != rounded.score for plain, rounded in pairs) >= 0.9 * len(known)
-    lines = translated(trained, "engine=ctranslate2 quantization=int8 search.beam=2 search.n_best=2")
-    best = CTranslate2(run, Search(beam=2, n_best=2), "int8")(known)
-    scores = [f"{number}\t{h.score:.4f}" for number, n_best in enumerate(best, start=1) for h in n_best]
-    assert [line.rpartition("\t")[0] for line in lines[: len(scores)]] == scores
 
 
 def test_the_evaluate_command_gives_the_same_table_and_names_its_engine(trained: Path) -> None:

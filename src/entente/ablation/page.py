@@ -161,8 +161,8 @@ def _why(row: Row, comparison: Comparison, suite: Suite) -> Markup:
 
 
 def draw(panels: Sequence[Panel], x: str, y: str = "", legend: Mapping[str, Any] | None = None) -> Markup:
-    """Draws panels as one SVG figure; no panels give no markup. x, y: labels; y is a score up to 100, which all panels share, or
-    absent. legend: colours by label."""
+    """Draws panels as one SVG figure; no panels give no markup. x, y: labels; with y, the panels share an axis
+    from 0 to 100. legend: colours by label."""
     if not panels:
         return Markup()
     across = min(5 if y else 3, len(panels))

@@ -69,7 +69,9 @@ def grammar(settings: GrammarSettings) -> Sources:
 def files(settings: FilesSettings) -> Sources:
     """Finds the user's UTF-8 files. Each set is either two parallel files (plain or gzip, one sentence per line, in the same
     order) or one file of pairs in a format that `read_pairs` supports. `test` may map names to sets."""
-    columns = Columns((settings.src, settings.tgt), settings.columns.src, settings.columns.tgt)
+    if not settings.train:
+        raise InputError("data.train is not set: give it as data.train=FILE")
+    columns = Columns((settings.src, settings.tgt), (settings.columns.src, settings.columns.tgt))
     sets: dict[str, Any] = {**settings.test} if isinstance(settings.test, dict) else {"test": settings.test}
     src, tgt = sets.pop("src", None), sets.pop("tgt", None)
     test = {"test": TwoFiles(src=src, tgt=tgt)} if src and tgt else {}
@@ -81,7 +83,7 @@ def files(settings: FilesSettings) -> Sources:
         else:
             text = extra.file or TwoFiles(src=str(extra.src), tgt=str(extra.tgt))
             selected = extra.columns or settings.columns
-            places = Columns(columns.languages, selected.src, selected.tgt, f"+data.extra.{name}.columns")
+            places = Columns(columns.languages, (selected.src, selected.tgt), f"+data.extra.{name}.columns")
             sources["train"].append(_source(settings.root, text, places, extra.weight))
     return sources
 
@@ -103,7 +105,7 @@ def opus_books(settings: OpusBooksSettings) -> Sources:
     path, subset = path_of(settings.path), settings.subset
     columns = Columns((settings.src, settings.tgt), setting="")
     if not path.exists():
-        return {"train": [Source(settings.path, (subset, columns), _read_hub(settings.path, subset, columns))]}
+        return {"train": [Source(settings.path, (settings.path, subset, columns), _read_hub(settings.path, subset, columns))]}
     folder = path / subset if subset and (path / subset).is_dir() else path
     parts = [path] if path.is_file() else sorted(folder.glob("*.parquet"))
     if not parts:

@@ -45,7 +45,7 @@ def refuse_other_models(settings: ModelSettings) -> None:
     unsupported = ["name"]
     if isinstance(settings, TransformerSettings):
         usual, values = TransformerSettings(), settings.model_dump()
-        supported = {"norm": ["pre", "post", "rms"], "d_k": [None, settings.d_model // settings.n_heads]}
+        supported: dict[str, list[Any]] = {"norm": ["pre", "post", "rms"], "d_k": [None, settings.d_model // settings.n_heads]}
         unsupported = [
             name
             for name, value in values.items()

@@ -64,13 +64,15 @@ def prepare(settings: RunSettings) -> tuple[TranslationData, Translator]:
         words = known_words(map("\n".join, texts(corpus.train, "src")))
     batch, limit = settings.data.batch, settings.trainer.limit_batches
     data = TranslationData(corpus, vocabulary, batch, settings.seed, settings.overfit, limit, cache)
-    if settings.overfit:
-        message = "overfit=true: memorising one batch of %d pairs; the valid scores are those of this batch, ideally BLEU 100"
-        log.info(message, len(data.pairs("train")))
     with Task("splitting the sentences into pieces"):
         data.check()
+    for name, counts in (("read", corpus.read), ("dropped", corpus.dropped)):
+        log.info("pairs %s: %s", name, ", ".join(f"{split} {count:,}" for split, count in counts.items()) or "none")
+    if settings.overfit:
+        log.info("overfit=true: memorising one batch, whose scores are those of valid, ideally BLEU 100")
     return_freed_memory()  # most of this memory was used to train the tokenizer
     model = attach(build(settings.model, checkpoint.sizes_of(vocabulary, settings.seed)))
+    log.info("%s parameters, %d pieces", f"{parameter_count(model):,}", len(vocabulary.tgt))
     entry = checkpoint.entry(settings, vocabulary, corpus.digest(), words)
     return data, Translator(model, vocabulary, settings, entry)
 

@@ -18,11 +18,12 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch import nn
 
 from entente import checkpoint, distributed
-from entente.console import hide_log
+from entente.console import hide_log, lines_of
 from entente.data.batches import Batch
 from entente.data.module import TranslationData
-from entente.errors import InputError, Interrupted, reason
+from entente.errors import InputError, reason
 from entente.evaluation import batch_loss
+from entente.process import prepare_process
 from entente.settings import RunSettings, TrainerSettings
 from entente.training.progress import TrainingProgress
 from entente.training.translator import Translator
@@ -94,10 +95,12 @@ class BestCheckpoint(ModelCheckpoint):
     """Writes best.ckpt. Unlike its parent, it keeps its best score if the directory of the run has moved."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        path = str(Path(str(self.dirpath)) / "best.ckpt")
-        paths = {key: path for key in ("best_model_path", "kth_best_model_path") if state_dict[key]}
-        scores = dict.fromkeys([path], state_dict["best_model_score"])
-        super().load_state_dict({**state_dict, **paths, "best_k_models": scores, "dirpath": self.dirpath})
+        moved: dict[str, Any] = {"dirpath": self.dirpath}
+        if state_dict["best_model_path"]:  # otherwise, no validation has been run yet
+            path = str(Path(str(self.dirpath)) / "best.ckpt")
+            scores = {path: state_dict["best_model_score"]}
+            moved |= {"best_model_path": path, "kth_best_model_path": path, "best_k_models": scores}
+        super().load_state_dict({**state_dict, **moved})
 
 
 def count_whole_steps(state: dict[str, Any], accumulate: int) -> None:
@@ -145,6 +148,7 @@ def launched(settings: TrainerSettings) -> Iterator[None]:
     """Starts the other processes of a run with this process's command line, unless torchrun or SLURM has, and connects them.
 
     If a process other than the first fails, Lightning says which, kills all of them, and so ends the run."""
+    prepare_process(settings.threads)
     with refused(settings, "accelerator", "devices", "num_nodes", "strategy"):
         fabric = L.Fabric(
             accelerator=settings.accelerator, devices=settings.devices, num_nodes=settings.num_nodes, strategy=settings.strategy
@@ -161,10 +165,12 @@ def launched(settings: TrainerSettings) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if first:
+        if isinstance(error, SystemExit):
             raise
-        if isinstance(error, Interrupted):
-            sys.exit(0)
+        if first:
+            if distributed.world_size() > 1 and lines_of(error) is None:
+                time.sleep(GRACE)  # perhaps another process has died, and Lightning is about to say so and kill this one
+            raise
         for _ in range(round(GRACE / 0.1)):  # the first process usually has the same error, reports it and ends
             if os.getppid() != parent:
                 sys.exit(1)
