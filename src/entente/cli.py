@@ -116,11 +116,13 @@ def call(verb: str, composition: Composition, problems: Sequence[str] = ()) -> N
 
 def sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> None:
     """Lets Hydra run the verb once for each combination of values. A failing run is reported, and the others go on."""
+    from hydra import version as hydra_version
     from hydra._internal.utils import _run_hydra, get_args_parser  # hydra.main can only read sys.argv
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
     register()
+    hydra_version.setbase("1.3")  # older versions change the working directory
     codes: list[int] = []
 
     def task(config: Any) -> None:
@@ -150,9 +152,11 @@ def sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> None:
 def compose(verb: str, overrides: Sequence[str], config_dir: str | None = None) -> Composition:
     """Returns the configuration that Hydra composes. Raises InputError if an override or a file is invalid."""
     import hydra
+    from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf
 
     register()
+    sweeping, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None  # not None during a sweep
     paths = [f"hydra.searchpath=[file://{os.path.abspath(config_dir)}]"] if config_dir else []
     try:
         with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
@@ -164,6 +168,8 @@ def compose(verb: str, overrides: Sequence[str], config_dir: str | None = None) 
     except Exception as error:  # Hydra raises errors of many types for a bad command line or file
         cause = error.__cause__ if error.__cause__ and "Error merging" in str(error) else error
         raise InputError(reason(cause)) from error
+    finally:
+        GlobalHydra.instance().hydra = sweeping
     return Composition(values, list(overrides), choices, config_dir)
 
 
