@@ -28,17 +28,12 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def disturb(module: nn.Module) -> None:
-    """Adds noise to every parameter, so that no bias is 0 and no gain is 1."""
-    with torch.no_grad():
-        for i, parameter in enumerate(module.parameters()):
-            parameter += 0.3 * normal(*parameter.shape, seed=i)
-
-
 def small_layer(kind: Callable[[Any], Layer], **changes: Any) -> Layer:
-    """Returns a layer of the small Transformer, such as an EncoderBlock, with noise added to every parameter."""
+    """Returns a layer of the small Transformer, such as an EncoderBlock, with random weights, biases and gains."""
     layer = kind(small_settings("transformer", **changes)).double().eval()
-    disturb(layer)
+    with torch.no_grad():
+        for i, parameter in enumerate(layer.parameters()):
+            parameter.copy_(0.3 * normal(*parameter.shape, seed=i))
     return layer
 
 
