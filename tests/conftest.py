@@ -41,10 +41,8 @@ def small_settings(name: str, **changes: Any) -> ModelSettings:
 def small(name: str, seed: int = 5, spread: float = 0.0, **changes: Any) -> Seq2Seq:
     """Returns a small model in evaluation mode. If `spread` is not 0, noise with this standard deviation is added to every
     parameter, so that no bias is 0, no gain is 1, and the output is far from uniform. changes: of its settings or sizes."""
-    given = {field: changes.pop(field) for field in Sizes._fields if field in changes}
-    sizes = Sizes(
-        **{"src_vocab": SRC_VOCAB, "tgt_vocab": TGT_VOCAB, "shared_vocab": False, "pad_id": PAD, "seed": seed, **given}
-    )
+    of_run = {field: changes.pop(field) for field in Sizes._fields if field in changes}
+    sizes = Sizes(SRC_VOCAB, TGT_VOCAB, shared_vocab=False, pad_id=PAD, seed=seed)._replace(**of_run)
     model = build(small_settings(name, **changes), sizes).double().eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
