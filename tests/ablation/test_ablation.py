@@ -84,15 +84,15 @@ def data(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[
 
 @pytest.fixture
 def check(base: list[str], data: Callable[[RunSettings], TranslationData], monkeypatch: pytest.MonkeyPatch) -> Check:
-    """Returns a function that checks the effect of an ablation. `more` changes only the variant. `form` changes the variant's
-    model after it is built."""
+    """Returns a function that checks the effect of an ablation. `changes` are those of the variant alone.
+    `form` changes its model after it is built."""
     # An override takes precedence over an ablation, so `shared` must not set what an ablation changes.
     shared = [override for override in base if not override.startswith("optim.")] + ["optim.decay_from=3"]
     sizes = {"transformer": ["model.d_model=32", "model.d_ff=48"], "birnn": ["model.d_embedding=24", "model.d_hidden=32"]}
 
-    def compute(model: str, ablation: str, *more: str, form: Callable[[nn.Module], object] | None = None, **same: Any) -> None:
+    def compute(model: str, ablation: str, *changes: str, form: Callable[[nn.Module], object] | None = None) -> None:
         overrides = [*shared, f"model={model}", *sizes[model]]
-        variant = run_settings([*overrides, f"ablation={ablation}", *more], **same)
+        variant = run_settings([*overrides, f"ablation={ablation}", *changes])
 
         def prepare_once(settings: RunSettings) -> Any:
             corpus = data(settings)
@@ -102,7 +102,7 @@ def check(base: list[str], data: Callable[[RunSettings], TranslationData], monke
             return corpus, SimpleNamespace(model=built)
 
         monkeypatch.setattr(effect, "prepare", prepare_once)
-        check_effect(run_settings(overrides, **same), variant)
+        check_effect(run_settings(overrides), variant)
 
     return compute
 
@@ -226,8 +226,10 @@ def test_the_diagnosis_is_logged_and_does_not_change_training(base: list[str], t
             for word, end in (("smallest", min), ("largest", max)):
                 values = [value for _, value in curves[f"why/{aspect} {word}"]]
                 assert values == [end(column) for column in zip(*lines, strict=True)]
-        weights, others = (read(path / "checkpoints" / f"step-{STEPS}.ckpt")["state_dict"] for path in (diagnosed, plain))
-        assert all(torch.equal(value, others[name]) for name, value in weights.items())
+        weights, plain_weights = (
+            read(path / "checkpoints" / f"step-{STEPS}.ckpt")["state_dict"] for path in (diagnosed, plain)
+        )
+        assert all(torch.equal(value, plain_weights[name]) for name, value in weights.items())
 
 
 # Suites
@@ -325,19 +327,19 @@ def test_a_run_that_fails_is_a_row_and_the_others_finish(project: Path, ablate: 
 
 
 def test_half_a_suite_goes_on_elsewhere_from_its_rows_alone(project: Path, ablate: Ablate) -> None:
-    chosen = ["suite=[baseline,no_residual_cross]", "seeds=[1,2]", "trainer.max_steps=4", "trainer.validate_every=2"]
-    assert ablate(*chosen, "name=all").code == 0
-    whole, half, rest = (project / "outputs" / name for name in ("all", "half", "rest"))
+    settings = ["suite=[baseline,no_residual_cross]", "seeds=[1,2]", "trainer.max_steps=4", "trainer.validate_every=2"]
+    assert ablate(*settings, "name=all").code == 0
+    uninterrupted, half, rest = (project / "outputs" / name for name in ("all", "half", "rest"))
     half.mkdir()
     for name in ("baseline-seed1", "no_residual_cross-seed2"):
-        shutil.copytree(whole / name, half / name)
+        shutil.copytree(uninterrupted / name, half / name)
     publish(read_suite(half), project / "rows")
     rest.mkdir()
     shutil.copy(project / "rows" / "runs.jsonl.gz", rest)
-    ended = ablate(*chosen, "name=rest")
+    ended = ablate(*settings, "name=rest")
     assert ended.code == 0 and "4 runs, of which 2 have already ended" in ended.out
     assert sorted(path.name for path in rest.glob("*/")) == ["baseline-seed2", "no_residual_cross-seed1"]
-    assert len(scores(rest)) == 3 and scores(rest) == scores(whole)
+    assert len(scores(rest)) == 3 and scores(rest) == scores(uninterrupted)
 
 
 def plan(*overrides: str) -> dict[str, RunSettings]:
@@ -398,26 +400,26 @@ def test_a_suite_that_is_interrupted_goes_on_and_ends_with_the_same_table(
     project: Path, base: list[str], ablate: Ablate
 ) -> None:
     """The suite is stopped by Ctrl-C during training, and a run's process is killed when the suite goes on."""
-    chosen = ["suite=[baseline,no_residual_cross]", "jobs=2", "trainer.max_steps=40", "trainer.validate_every=20"]
-    assert ablate(*chosen, "name=whole").code == 0
-    whole, stopped = project / "outputs" / "whole", project / "outputs" / "stopped"
-    process = start(project, base, *chosen, "name=stopped")
+    settings = ["suite=[baseline,no_residual_cross]", "jobs=2", "trainer.max_steps=40", "trainer.validate_every=20"]
+    assert ablate(*settings, "name=uninterrupted").code == 0
+    uninterrupted, stopped = project / "outputs" / "uninterrupted", project / "outputs" / "stopped"
+    process = start(project, base, *settings, "name=stopped")
     wait_for(lambda: any(stopped.glob("*-seed1/checkpoints/step-*.ckpt")))
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=400)
     assert process.returncode == 75 and "resume with the same command" in out, out
-    process = start(project, base, *chosen, "name=stopped")
+    process = start(project, base, *settings, "name=stopped")
     out, _ = process.communicate(timeout=400)
     assert process.returncode == 0, out
     assert sorted(path.name for path in stopped.glob("*/")) == ["baseline-seed1", "no_residual_cross-seed1"]
-    assert len(scores(stopped)) == 3 and scores(stopped) == scores(whole)
+    assert len(scores(stopped)) == 3 and scores(stopped) == scores(uninterrupted)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["basic", "joblib", "submitit_local"])
 def test_hydras_own_multirun_trains_the_same_variants(base: list[str], tmp_path: Path, launcher: str) -> None:
-    chosen = ["ablation=baseline,no_residual", f"hydra/launcher={launcher}", "trainer.threads=1"]
-    arguments = [sys.executable, "-P", "-m", "entente", "train", "--multirun", *base, *SMALL["transformer"], *chosen]
+    settings = ["ablation=baseline,no_residual", f"hydra/launcher={launcher}", "trainer.threads=1"]
+    arguments = [sys.executable, "-P", "-m", "entente", "train", "--multirun", *base, *SMALL["transformer"], *settings]
     done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     runs = {path.parent.name for path in (tmp_path / "outputs").glob("*/metrics.json")}

@@ -48,8 +48,8 @@ def read(folder: Path, *runs: Path) -> Any:
 
 def test_runs_that_differ_only_in_the_seed_are_one_row(tmp_path: Path) -> None:
     bases = [write(tmp_path, f"x-base-seed{seed}", 0.1 + seed / 100, seed=seed, trainer__threads=seed) for seed in (2, 1)]
-    others = [write(tmp_path, f"x-wide-seed{seed}", 0.5, seed=seed, model__n_heads=8) for seed in (1, 2)]
-    suite = read(tmp_path, *bases, *others)
+    variants = [write(tmp_path, f"x-wide-seed{seed}", 0.5, seed=seed, model__n_heads=8) for seed in (1, 2)]
+    suite = read(tmp_path, *bases, *variants)
     expected = [("x-base", 1), ("x-base", 2), ("x-wide", 1), ("x-wide", 2)]
     assert [(run.variant, run.seed) for run in suite.runs] == expected
     assert suite.differences() == {"model.n_heads": [4, 8]} and not any(suite.warnings())
@@ -88,15 +88,15 @@ def test_a_run_without_a_baseline_of_its_seed_is_compared_with_the_first(tmp_pat
     base, other = write(tmp_path, "base", 0.1), write(tmp_path, "other", 0.6, seed=2, optim__lr=0.1)
     suite = read(tmp_path, base, other)
     comparison = compare(suite, 200)
-    found = comparison.rows[1]
-    assert found["verdict"] == "worse" and found["test difference"] < -20 and found["steps"] is None
+    result = comparison.rows[1]
+    assert result["verdict"] == "worse" and result["test difference"] < -20 and result["steps"] is None
     text = page(comparison, suite)
     assert "why-1" in text and "One seed only" in text and "range over seeds" not in text and "±" not in text
 
 
 def test_each_set_of_runs_has_its_own_folder(tmp_path: Path) -> None:
-    base, *others = (write(tmp_path, f"a-name-that-is-rather-long-for-a-folder-{i}", 0.1, optim__lr=i / 7) for i in (1, 2, 3))
-    folders = {read(tmp_path, base, *given).directory for given in ([others[0]], [others[1]], others, others[::-1])}
+    base, *variants = (write(tmp_path, f"a-name-that-is-rather-long-for-a-folder-{i}", 0.1, optim__lr=i / 7) for i in (1, 2, 3))
+    folders = {read(tmp_path, base, *paths).directory for paths in ([variants[0]], [variants[1]], variants, variants[::-1])}
     assert len(folders) == 4
 
 
@@ -115,8 +115,8 @@ def test_learning_is_drawn_against_minutes_since_the_runs_may_differ_in_speed(tm
     base, other = write(tmp_path, "base", 0.1), write(tmp_path, name, 0.6, optim__lr=0.1)
     suite = read(tmp_path, base, other)
     steps, bleu = zip(*suite.runs[0].history["valid/bleu"], strict=True)
-    minutes, drawn = zip(*suite.runs[0].by_minutes("valid/bleu"), strict=True)
-    assert minutes == pytest.approx([step * 9.5 / 1000 / 60 for step in steps]) and drawn == bleu  # 9.5 s for 1,000 steps
+    minutes, values = zip(*suite.runs[0].by_minutes("valid/bleu"), strict=True)
+    assert minutes == pytest.approx([step * 9.5 / 1000 / 60 for step in steps]) and values == bleu  # 9.5 s for 1,000 steps
     text = page(compare(suite, 200), suite)
     assert "against minutes of training" in text and "against training steps" not in text
     assert f">{name[:31]}...<" in text  # the title of a chart
@@ -140,16 +140,16 @@ def test_a_picture_shows_bleu_against_time_with_a_panel_for_each_model(tmp_path:
 
 
 def test_words_by_frequency_by_hand() -> None:
-    reference, one, other = Counter("the cat saw the dog".split()), Counter("the the the cat".split()), Counter(["dog", "emu"])
+    reference, base, other = Counter("the cat saw the dog".split()), Counter("the the the cat".split()), Counter(["dog", "emu"])
     trained = Counter({"the": 1000, "cat": 7, "saw": 4, "dog": 1})
-    rows = by_frequency(trained, reference, one, other, reference & one, reference & other)
+    rows = by_frequency(trained, reference, base, other, reference & base, reference & other)
     numbers = {row["frequency"]: (row["words"], row["right"], row["precision"], row["recall"], row["f"]) for row in rows}
     assert numbers == {
         "0": (0, [0, 0], [0, 0], [0, 0], [0, 0]),  # "emu" is neither in the training text nor in the reference
         "1": (1, [0, 1], [0, 1], [0, 1], [0, 1]),
         "4": (1, [0, 0], [0, 0], [0, 0], [0, 0]),
         "5-9": (1, [1, 0], [1, 0], [1, 0], [1, 0]),
-        # "the" occurs three times in the translation `one`, but only twice in the reference.
+        # "the" occurs three times in the translation `base`, but only twice in the reference.
         "1000+": (2, [2, 0], [pytest.approx(2 / 3), 0], [1, 0], [pytest.approx(4 / 5), 0]),
     }
 
@@ -159,9 +159,9 @@ def test_the_sentences_that_differ_most_come_first() -> None:
     texts = {"source": ["a", "b", "c"], "reference": references}
     base = {**texts, "translation": ["one two three", "four", "seven"]}
     other = {**texts, "translation": ["one two", "four five six", "seven"]}
-    found = most_different([base, other])
-    assert [row["source"] for row in found] == ["b", "a"]  # the two translations of c are equal, so c is left out
-    assert found[0]["translations"] == ["four", "four five six"] and found[0]["chrf"][1] == pytest.approx(100)
+    result = most_different([base, other])
+    assert [row["source"] for row in result] == ["b", "a"]  # the two translations of c are equal, so c is left out
+    assert result[0]["translations"] == ["four", "four five six"] and result[0]["chrf"][1] == pytest.approx(100)
 
 
 def files_of(folder: Path, lines: Mapping[str, str]) -> dict[str, Any]:
@@ -179,18 +179,18 @@ def test_the_errors_of_two_runs_are_analysed(tmp_path: Path) -> None:
     untrusted = analyse(suite, "test", trusted=False)
     assert untrusted.frequencies == [] and "add trust_data=true" in untrusted.unknown and str(tmp_path) in untrusted.unknown
     assert training_words(suite.runs[0], trusted=True) == Counter({"the": 2, "dog": 2, ".": 1, "The": 1, ",": 1, "cat": 1})
-    found = analyse(suite, "test", trusted=True)
+    result = analyse(suite, "test", trusted=True)
     base, other = (run.translations("test") for run in suite.runs)
     words = [word for line in base["reference"] for word in line.split()]
-    assert sum(row["words"] for row in found.frequencies) == len(words)
-    assert {row["frequency"]: row["words"] for row in found.frequencies}["2"] == words.count("the") + words.count("dog")
+    assert sum(row["words"] for row in result.frequencies) == len(words)
+    assert {row["frequency"]: row["words"] for row in result.frequencies}["2"] == words.count("the") + words.count("dog")
     gains = [
         sum((Counter(r.split()) & Counter(t.split())).total() for r, t in zip(s["reference"], s["translation"], strict=True))
         for s in (base, other)
     ]
-    assert [sum(row["right"][i] for row in found.frequencies) for i in (0, 1)] == gains
-    assert sum(row["sentences"] for row in found.lengths) == len(base["reference"]) and len(found.sentences) == 20
-    assert found.only[0] and found.only[0] == sorted(found.only[0], key=lambda pair: -pair[1])
+    assert [sum(row["right"][i] for row in result.frequencies) for i in (0, 1)] == gains
+    assert sum(row["sentences"] for row in result.lengths) == len(base["reference"]) and len(result.sentences) == 20
+    assert result.only[0] and result.only[0] == sorted(result.only[0], key=lambda pair: -pair[1])
     (tmp_path / "train.en").unlink()
     shutil.rmtree(tmp_path / "outputs")  # where the corpus is stored
     assert "train.en" in analyse(suite, "test", trusted=True).unknown
@@ -201,17 +201,17 @@ def test_the_terminal_shows_the_differences_and_names_the_columns_it_leaves_out(
     console = Console(width=80, markup=False)
     with console.capture() as captured:
         console.print(*terminal(compare(suite, 200), suite), *tables(analyse(suite, "test", trusted=False)))
-    shown = captured.get()
-    assert max(map(len, shown.splitlines())) <= 80
-    assert "[self, cross]" in shown and "warning: no_residual differs from base in 2 settings" in " ".join(shown.split())
-    assert "long, NLL, parameters, tokens/s, steps to 90%" in " ".join(shown.split())
-    assert "Errors on test: base → no_residual" in shown and "times in training" in shown
+    text = captured.get()
+    assert max(map(len, text.splitlines())) <= 80
+    assert "[self, cross]" in text and "warning: no_residual differs from base in 2 settings" in " ".join(text.split())
+    assert "long, NLL, parameters, tokens/s, steps to 90%" in " ".join(text.split())
+    assert "Errors on test: base → no_residual" in text and "times in training" in text
 
 
 def test_the_command_compares_runs_and_leaves_them_as_they_are(tmp_path: Path) -> None:
     data = files_of(tmp_path, {"train.fr": "a\n", "train.en": "the dog\n", "valid.fr": "b\n", "valid.en": "c\n"})
     runs = [write(tmp_path, "a base, 1", data=data), write(tmp_path, "no_residual", 0.5, model__residual=[], data=data)]
-    before = {path: path.read_bytes() for run in runs for path in run.rglob("*") if path.is_file()}
+    contents = {path: path.read_bytes() for run in runs for path in run.rglob("*") if path.is_file()}
     command = [sys.executable, "-m", "entente", "compare", *(run.name for run in runs), "samples=50", "trust_data=true"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     [folder] = (tmp_path / "outputs").glob("comparison-a-base,-1-and-no_residual-??????")
@@ -219,4 +219,4 @@ def test_the_command_compares_runs_and_leaves_them_as_they_are(tmp_path: Path) -
     assert sorted(path.name for path in folder.iterdir()) == ["comparison.csv", "comparison.html", "comparison.md"]
     html = (folder / "comparison.html").read_text()
     assert all(text in html for text in ("Settings that differ", "The 20 sentences that differ most", "times in training"))
-    assert {path: path.read_bytes() for run in runs for path in run.rglob("*") if path.is_file()} == before
+    assert {path: path.read_bytes() for run in runs for path in run.rglob("*") if path.is_file()} == contents

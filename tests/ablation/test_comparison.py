@@ -50,8 +50,8 @@ def evaluation(split: str, seed: int, damage: float, nll: float) -> Evaluation:
     `damage` is at least 1, the translations are empty. All runs have the same references."""
     corpus, noise = random.Random(split), random.Random(f"{split} {seed} {damage}")
     references = [" ".join(corpus.choices(WORDS, k=corpus.randrange(3, 28))) for _ in range(SIZES[split])]
-    wrong = [[noise.choice(WORDS) if noise.random() < damage else word for word in line.split()] for line in references]
-    return Evaluation(references, references, ["" if damage >= 1 else " ".join(line) for line in wrong], nll)
+    damaged = [[noise.choice(WORDS) if noise.random() < damage else word for word in line.split()] for line in references]
+    return Evaluation(references, references, ["" if damage >= 1 else " ".join(line) for line in damaged], nll)
 
 
 @cache
@@ -229,12 +229,12 @@ def test_only_seeds_that_have_a_baseline_are_compared(tmp_path: Path) -> None:
     suite = write_suite(tmp_path / "suite", runs)
     compared = compare(suite, SAMPLES)
     baseline, other = compared.rows[0]["test bleu"], compared.rows[1]
-    own = suite.of("other")[0].metrics["test"]["bleu"]
-    assert other["test baseline"] == baseline and other["test difference"] == pytest.approx(own - baseline)
+    score = suite.of("other")[0].metrics["test"]["bleu"]
+    assert other["test baseline"] == baseline and other["test difference"] == pytest.approx(score - baseline)
     assert other["verdict"] == "worse; 1 of 2 without a same-seed baseline"
     text = " ".join(page(compared, suite).split())
-    said = f"baseline has BLEU {baseline:.1f} on test. other differs from it by −{baseline - own:.1f}: worse; "
-    assert f"{said}1 of 2 without a same-seed baseline." in text
+    sentence = f"baseline has BLEU {baseline:.1f} on test. other differs from it by −{baseline - score:.1f}: worse; "
+    assert f"{sentence}1 of 2 without a same-seed baseline." in text
 
 
 def test_a_run_that_went_wrong_is_not_as_good(tmp_path: Path) -> None:
@@ -368,28 +368,28 @@ def test_the_tables_hold_every_variant(comparison: Comparison, suite: Suite) -> 
     assert len(widths) == 1
     lines = list(csv_format.DictReader(csv(comparison).splitlines()))
     assert [line["variant"] for line in lines] == [row["variant"] for row in comparison.rows]
-    given = {name: value for name, value in row(comparison, "damaged").items() if name.startswith("test_long ")}
-    assert {name: float(lines[2][name]) for name in given} == given
+    numbers = {name: value for name, value in row(comparison, "damaged").items() if name.startswith("test_long ")}
+    assert {name: float(lines[2][name]) for name in numbers} == numbers
 
 
 HOSTILE_NAME = "=cmd|'/c calc'!A1 <img src=x onerror=alert(1)> [a](javascript:b) `c` | \x1b[2J"
 
 
 def test_no_name_is_markup_or_a_formula(comparison: Comparison, suite: Suite) -> None:
-    first, *others = comparison.rows
-    rows = [{**first, "variant": HOSTILE_NAME, "verdict": "-1+1"}, *others]
-    odd = dataclasses.replace(comparison, name=HOSTILE_NAME, rows=rows)
-    text = markdown(odd, suite)
+    first, *rest = comparison.rows
+    rows = [{**first, "variant": HOSTILE_NAME, "verdict": "-1+1"}, *rest]
+    hostile = dataclasses.replace(comparison, name=HOSTILE_NAME, rows=rows)
+    text = markdown(hostile, suite)
     assert "<img" not in text and "[a](" not in text and "`c`" not in text
     assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
-    lines = list(csv_format.reader(csv(odd).splitlines()))
+    lines = list(csv_format.reader(csv(hostile).splitlines()))
     cells = [cell for line in lines for cell in line]
     assert f"'{HOSTILE_NAME}" in cells and "'-1+1" in cells
     numbers = [float(cell) for cell in cells if cell[:1] in ("-", "+", "=", "@")]
     assert min(numbers) < 0  # negative numbers are not prefixed with a quote
     console = Console(width=400)
     with console.capture() as captured:
-        console.print(*terminal(odd, suite))
+        console.print(*terminal(hostile, suite))
     assert "\x1b[2J" not in captured.get()
 
 

@@ -114,8 +114,8 @@ def paired_bootstrap(systems: Sequence[Any], samples: int) -> list[float]:
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)
     named = [(str(number), counts) for number, counts in enumerate(systems)]
     results: Any = PairedTest(named, {"BLEU": CountedBLEU()}, None, test_type="bs", n_samples=samples)()[1]
-    base, *others = results["BLEU"]
-    return [1.0 if other.score == base.score else other.p_value for other in others]
+    base, *systems = results["BLEU"]
+    return [1.0 if other.score == base.score else other.p_value for other in systems]
 
 
 def holm(ps: Mapping[str, float]) -> dict[str, float]:
@@ -129,8 +129,8 @@ def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float
     """Returns the scores of each variant on a split, and their difference from the baseline's."""
     compared: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # (p, BLEU, baseline's BLEU) of each seed
     for base in suite.of(suite.variants[0]):
-        others = [run for run in suite.runs if run.variant != base.variant and suite.base_of(run) is base]
-        runs = [run for run in others if split in run.metrics]
+        compared_runs = [run for run in suite.runs if run.variant != base.variant and suite.base_of(run) is base]
+        runs = [run for run in compared_runs if split in run.metrics]
         if runs and split in base.metrics:
             show_progress(split)
             counts, digests = zip(*(run.counts(split) for run in (base, *runs)), strict=True)

@@ -51,8 +51,8 @@ def _table(comparison: Comparison) -> list[list[str]]:
     for row in comparison.rows:
         bleu = [spread(row[f"{split} bleu"], row[f"{split} bleu_sd"]) for split in comparison.splits]
         compared = [number(row.get(f"{first} difference"), sign=True), format_p(row.get(f"{first} p_holm"))]
-        others = [number(row[name], 0) for name in ("parameters", "tokens_per_second", "steps")]
-        lines.append([row["variant"], row["verdict"], *bleu[:1], *compared, *bleu[1:], number(row["nll"], 3), *others])
+        counts = [number(row[name], 0) for name in ("parameters", "tokens_per_second", "steps")]
+        lines.append([row["variant"], row["verdict"], *bleu[:1], *compared, *bleu[1:], number(row["nll"], 3), *counts])
     return lines
 
 
