@@ -116,8 +116,9 @@ def read(path: Path) -> dict[str, Any]:
     ours, or of another format."""
     with _as_input_error(path, UNREADABLE):
         with zipfile.ZipFile(path) as archive:
-            if archive.testzip():
-                raise ValueError("a part does not match its checksum")
+            if archive.testzip() or any(part.external_attr for part in archive.infolist()):
+                # torch would fill a tensor whose part is marked as a folder with whatever is in memory
+                raise ValueError("a part does not match its checksum, or is not a file")
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         if "schema" in content[ENTRY] or content[ENTRY]["format"] != FORMAT:
             stored = content[ENTRY].get("format", content[ENTRY].get("schema"))

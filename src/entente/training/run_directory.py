@@ -21,7 +21,6 @@ from typing import Any
 import lightning as L
 import yaml
 from filelock import FileLock, Timeout
-from lightning.pytorch.utilities.seed import isolate_rng
 
 from entente import checkpoint, distributed
 from entente.console import LineFormatter, Stopped, stop_signals
@@ -164,7 +163,6 @@ def open_run(
     with ExitStack() as stack:
         try:
             stack.enter_context(stop_signals(receive))
-            stack.enter_context(isolate_rng())  # training seeds torch's generator
             trainer.callbacks.insert(0, saving)  # type: ignore[attr-defined]
             if not distributed.rank():
                 stack.enter_context(FileLock(run.path / ".lock", timeout=0))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
+from lightning.pytorch.utilities.seed import isolate_rng
 
 from entente import checkpoint, distributed
 from entente.console import Task, clock
@@ -39,6 +40,7 @@ from entente.training.translator import Translator
 log = logging.getLogger("entente")
 
 
+@isolate_rng()  # building a model draws from the caller's generators, and training seeds torch's
 def train(settings: RunSettings) -> Path:
     """Trains and evaluates a new run, or resumes one, and returns its directory. Raises every user error before it writes."""
     prepare_process(settings.trainer.threads)

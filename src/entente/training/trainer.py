@@ -101,6 +101,7 @@ class BestCheckpoint(ModelCheckpoint):
             scores = {path: state_dict["best_model_score"]}
             moved |= {"best_model_path": path, "kth_best_model_path": path, "best_k_models": scores}
         super().load_state_dict({**state_dict, **moved})
+        self.current_score = state_dict["current_score"]
 
 
 def count_whole_steps(state: dict[str, Any], accumulate: int) -> None:
