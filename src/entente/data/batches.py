@@ -8,7 +8,7 @@ import logging
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ log = logging.getLogger("entente")
 class Rows:
     """The token ids of N sentences, concatenated in one array; indexing returns one sentence, as a read-only array."""
 
-    def __init__(self, ids: Iterable[Sequence[int]]) -> None:
+    def __init__(self, ids: Iterable[Sequence[int] | np.ndarray]) -> None:
         values, lengths = array("i"), array("i")
         for row in ids:
             values.extend(row)
@@ -146,48 +146,50 @@ class TrainingBatches:
         processes: int = 1,
     ) -> None:
         self._src, self._tgt, self._max_tokens, self._seed = src, tgt, max_tokens, seed
-        self._always, self._all_epochs = len(src) if always is None else always, all_epochs
         self._rank, self._processes, self.batches_per_step = rank, processes, accumulate * processes
         self._longest = np.maximum(src.lengths, tgt.lengths)
-        self._rows = rows_within(self._longest, max_tokens)  # int32, like all arrays with an entry per pair, to save memory
+        rows = rows_within(self._longest, max_tokens)  # int32, like all arrays with an entry per pair, to save memory
         # Of the first `always` pairs; after them are their copies with the sides swapped, which would count twice.
-        self.dropped = self._always - int(np.searchsorted(self._rows, self._always))
+        always = len(src) if always is None else always
+        self.dropped = always - int(np.searchsorted(rows, always))
         if self.dropped:
             log.warning("%d training pairs with more than %d tokens were dropped", self.dropped, max_tokens)
-        if weights is not None:
-            self._rows = self._rows.repeat(weights[self._rows])
+        rows = rows if weights is None else rows.repeat(weights[rows])
+        self._all_epochs, self._all_rows, self._rows = all_epochs, rows, rows[: np.searchsorted(rows, always)]
+        self._sizes = [len(self._cut(np.sort(self._longest[part])[::-1])) for part in (self._all_rows, self._rows)]
         self.position = 0  # counts the batches of all processes
-        self._starts = {0: 0}  # the positions at which epochs start, as far as they are known
+
+    def _cut(self, longest: np.ndarray) -> list[slice]:
+        return _cut(longest, np.broadcast_to(self._max_tokens, len(longest)))
 
     def epoch(self, n: int) -> list[np.ndarray]:
-        """Returns the rows of each batch of epoch n, in random order. They are views of one int32 array, because Python integers
-        would take ten times the memory."""
-        rows = self._rows if n < self._all_epochs else self._rows[: np.searchsorted(self._rows, self._always)]
-        shortness = -self._longest[rows]
+        """Returns the rows of each batch of epoch n, in random order. They are views of one array, which is much smaller than
+        Python integers."""
+        rows = self._all_rows if n < self._all_epochs else self._rows
         generator = np.random.default_rng([self._seed, n])
-        order = np.lexsort((generator.random(len(rows)), shortness))  # shuffles only pairs of equal length
-        parts = _cut(-shortness[order], np.broadcast_to(self._max_tokens, len(order)))
+        order = np.lexsort((generator.random(len(rows)), -self._longest[rows]))  # shuffles only pairs of equal length
         rows = rows[order]
+        parts = self._cut(self._longest[rows])
         return [rows[parts[i]] for i in generator.permutation(len(parts))]
+
+    def _epoch_at(self, position: int) -> tuple[int, int]:
+        """Returns the number of the epoch at a position, and the number of batches of that epoch before the position."""
+        all_size, size = self._sizes  # batches in an epoch
+        if position < self._all_epochs * all_size:
+            return divmod(position, all_size)
+        n, skipped = divmod(position - self._all_epochs * all_size, size)
+        return self._all_epochs + n, skipped
 
     def _batches(self) -> Iterator[tuple[int, Batch | None]]:
         """Yields the number of target tokens of each batch from `position` on, and the batch if it is for this process."""
-        first, start = self._epoch_at(self.position)
-        skipped = self.position - start
-        for n in count(first):
-            batches = self.epoch(n)
-            self._starts[n + 1] = self._starts[n] + len(batches)
-            for position, rows in enumerate(batches[skipped:], start=self._starts[n] + skipped):
-                tokens, batch = int(self._tgt.lengths[rows].sum()) - len(rows), None  # without BOS
-                if position % self._processes == self._rank:
-                    with record_function("TrainingBatches.batch"):  # names this work in profiles, as torch's DataLoader does
-                        batch = collate(self._src, self._tgt, rows.tolist())._replace(position=position)
-                yield tokens, batch
-            skipped = 0
-
-    def _epoch_at(self, position: int) -> tuple[int, int]:
-        """Returns the number of the epoch at a position, and the position at which it starts."""
-        return max((n, start) for n, start in self._starts.items() if start <= position)
+        first, skipped = self._epoch_at(self.position)
+        batches = islice(chain.from_iterable(map(self.epoch, count(first))), skipped, None)
+        for position, rows in enumerate(batches, start=self.position):
+            tokens, batch = int(self._tgt.lengths[rows].sum()) - len(rows), None  # without BOS
+            if position % self._processes == self._rank:
+                with record_function("TrainingBatches.batch"):  # names this work in profiles, as torch's DataLoader does
+                    batch = collate(self._src, self._tgt, rows.tolist())._replace(position=position)
+            yield tokens, batch
 
     def __iter__(self) -> Iterator[Batch]:
         batches = self._batches()
@@ -200,12 +202,11 @@ class TrainingBatches:
         self.position += self._processes
 
     def state_dict(self) -> dict[str, int]:
-        epoch, start = self._epoch_at(self.position)
-        return {"position": self.position, "epoch": epoch, "start": start}
+        return {"position": self.position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Sets the position at which new iterators begin."""
-        self.position, self._starts = state["position"], {state["epoch"]: state["start"]}
+        self.position = state["position"]
 
 
 class EvaluationBatches:

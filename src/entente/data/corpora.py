@@ -1,18 +1,20 @@
-"""Reads corpora, i.e. sentence pairs for training, validation and testing (data/sources.py finds their texts). A corpus that has
-been read is stored, so that the next run only opens its files: SPLIT.arrow, gold.json with the gold alignments of all splits,
+"""Reads corpora, i.e. sentence pairs for training, validation and testing, from the texts that entente.data.sources finds.
+
+A corpus that has been read is stored, so that the next run only opens its files: SPLIT.arrow, gold.json with gold alignments,
 and corpus.json, which is written last."""
 
 import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, compress
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from datasets import Dataset
@@ -26,6 +28,7 @@ from entente.data.sources import READERS, Sources
 from entente.errors import InputError
 from entente.files import write_json, write_text
 from entente.settings import DataSettings, GrammarSettings, SplitSettings
+from entente.validation import flat
 
 log = logging.getLogger("entente")
 
@@ -79,21 +82,24 @@ def read_corpus(settings: DataSettings, cache_dir: Path | None = None) -> Corpus
         return _open(folder)
 
 
+def corpus_of(pairs: Iterable[Pair], name: str, where: str) -> Corpus:
+    """Returns a corpus for evaluation only, in which every split has the same pairs. name: that of the test set."""
+    read = [*pairs]
+    usable = [pair for pair in read if all(pair)]
+    _refuse_empty(len(usable), where)
+    if len(usable) < len(read):
+        log.info("dropped %d pairs: empty", len(read) - len(usable))
+    dataset = Dataset.from_dict(dict(zip(("src", "tgt"), zip(*usable, strict=True), strict=True)))
+    return Corpus(dataset, dataset, {name: dataset})
+
+
 def describe_sources(settings: DataSettings) -> str:
     """Returns the settings that select the corpus, on one line, or an empty string for the grammar."""
     if isinstance(settings, GrammarSettings):
         return ""
     values = settings.model_dump(mode="json", include={*SOURCE_KEYS})
-    return ", ".join(f"data.{key}={value}" for name in SOURCE_KEYS for key, value in _flat(name, values.get(name)))
-
-
-def _flat(key: str, value: object) -> Iterator[tuple[str, object]]:
-    """Yields the dotted key and the value of each setting in a section, unless it is not set."""
-    if isinstance(value, Mapping):
-        for name, part in value.items():
-            yield from _flat(f"{key}.{name}", part)
-    elif value not in (None, ""):
-        yield key, value
+    sources = flat({key: values[key] for key in SOURCE_KEYS if key in values})
+    return ", ".join(f"data.{key}={value}" for key, value in sources if value and not isinstance(value, Mapping))
 
 
 def _store(settings: DataSettings, sources: Sources, folder: Path) -> None:
@@ -111,7 +117,8 @@ def _store(settings: DataSettings, sources: Sources, folder: Path) -> None:
         rows = [np.ones(len(text), bool) for text in texts]  # masks of the pairs to train on
         evaluation, notes, held_out = {**parts}, [], set[str]()
         if "valid" not in parts:
-            masks = _held_out_rows(texts[0], getattr(settings, "split", None), with_test="test" not in parts)
+            split: Any = getattr(settings, "split", None)  # all kinds of corpora without a validation set have it
+            masks = _held_out_rows(texts[0], split, with_test="test" not in parts)
             sizes = ", ".join(f"{name} {mask.sum()}" for name, mask in masks.items())
             notes.append(f"{len(texts[0])} pairs, split at random: {sizes}")
             rows[0] = masks.pop("train")

@@ -31,17 +31,12 @@ TRANSLATION_COLUMN = "translation"  # in translation data sets on the hub, this 
 
 
 class Columns(NamedTuple):
-    """The column of each side: a name, a number from 1, or None for a column named after the language or the side. setting: the
-    setting that selects them, for error messages; empty if there is none."""
+    """The selected column of each side: a name, a number from 1, or None for a column named after the language or the side.
+    setting: the setting that selects them, for error messages; empty if there is none."""
 
     languages: Pair
-    src: str | int | None = None
-    tgt: str | int | None = None
+    selected: tuple[str | int | None, str | int | None] = (None, None)
     setting: str = "data.columns"
-
-    @property
-    def selected(self) -> tuple[str | int | None, str | int | None]:
-        return self.src, self.tgt
 
     def names(self) -> list[list[str]]:
         """Returns the possible names of each side's column."""

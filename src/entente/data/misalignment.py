@@ -6,7 +6,7 @@ from zlib import crc32
 
 import numpy as np
 
-from entente.console.log import show_progress
+from entente.console import show_progress
 from entente.data.batches import Rows
 from entente.data.words import distinct_words
 
@@ -23,28 +23,29 @@ def misalignment(src: Iterable[str], tgt: Iterable[str], n_train: int) -> np.nda
     The score measures by how much each word's best match on the other side is weaker than usual. The strength of a match is the
     pointwise mutual information of the two words in the other pairs of train (Church & Hanks 1990).
     """
-    one, other = (
+    src_words, tgt_words = (
         Rows(sorted({first + crc32(word[:STEM].encode()) % TYPES for word in distinct_words(text)[:WORDS]}) for text in side)
         for first, side in ((0, src), (TYPES, tgt))
     )
     some = np.arange(0, n_train, -(-n_train // CONTROLS))
-    pairs = [(row, row) for row in range(len(one))] + list(zip(some, np.roll(some, len(some) // 2), strict=True))
+    pairs = [(row, row) for row in range(len(src_words))] + list(zip(some, np.roll(some, len(some) // 2), strict=True))
     together, alone, usual = np.zeros((TYPES, TYPES), np.float32), np.zeros(2 * TYPES), np.zeros(2 * TYPES)
     for row in range(n_train):
-        together[np.ix_(one[row], other[row] - TYPES)] += 1
-        alone[np.append(one[row], other[row])] += 1
+        together[np.ix_(src_words[row], tgt_words[row] - TYPES)] += 1
+        alone[np.append(src_words[row], tgt_words[row])] += 1
     score = np.zeros(len(pairs))
     for at, (i, j) in enumerate(pairs):
         show_progress(f"scoring pairs, {at / len(pairs):.0%}")
-        own = int(at < n_train)  # a pair's own counts are left out, since they let rare words explain each other
-        expected = np.outer(alone[one[i]] - own, alone[other[j]] - own) / n_train
-        information = np.log((together[np.ix_(one[i], other[j] - TYPES)] - own + PRIOR) / (expected + PRIOR))
+        self_count = int(at < n_train)  # a pair's own counts are left out, since they let rare words explain each other
+        expected = np.outer(alone[src_words[i]] - self_count, alone[tgt_words[j]] - self_count) / n_train
+        joint = together[np.ix_(src_words[i], tgt_words[j] - TYPES)] - self_count
+        information = np.log((joint + PRIOR) / (expected + PRIOR))
         gain = np.append(information.max(1, initial=0), information.max(0, initial=0))
-        usual[np.append(one[i], other[j])] += own * gain
+        usual[np.append(src_words[i], tgt_words[j])] += self_count * gain
         score[at] = -gain.sum()
     usual /= np.maximum(alone, 1)
     for at, (i, j) in enumerate(pairs):
-        score[at] += usual[one[i]].sum() + usual[other[j]].sum()
-        score[at] /= max(1, len(one[i]) + len(other[j])) ** 0.5
-    score, typical = score[: len(one)], np.median(score[len(one) :])
-    return score / typical if typical > np.percentile(score, 75) else np.zeros(len(one))
+        score[at] += usual[src_words[i]].sum() + usual[tgt_words[j]].sum()
+        score[at] /= max(1, len(src_words[i]) + len(tgt_words[j])) ** 0.5
+    score, mismatched = score[: len(src_words)], np.median(score[len(src_words) :])
+    return score / mismatched if mismatched > np.percentile(score, 75) else np.zeros(len(score))

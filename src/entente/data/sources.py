@@ -69,7 +69,9 @@ def grammar(settings: GrammarSettings) -> Sources:
 def files(settings: FilesSettings) -> Sources:
     """Finds the user's UTF-8 files. Each set is either two parallel files (plain or gzip, one sentence per line, in the same
     order) or one file of pairs in a format that `read_pairs` supports. `test` may map names to sets."""
-    columns = Columns((settings.src, settings.tgt), settings.columns.src, settings.columns.tgt)
+    if not settings.train:
+        raise InputError("data.train is not set: give it as data.train=FILE")
+    columns = Columns((settings.src, settings.tgt), (settings.columns.src, settings.columns.tgt))
     sets: dict[str, Any] = {**settings.test} if isinstance(settings.test, dict) else {"test": settings.test}
     src, tgt = sets.pop("src", None), sets.pop("tgt", None)
     test = {"test": TwoFiles(src=src, tgt=tgt)} if src and tgt else {}
@@ -81,7 +83,7 @@ def files(settings: FilesSettings) -> Sources:
         else:
             text = extra.file or TwoFiles(src=str(extra.src), tgt=str(extra.tgt))
             selected = extra.columns or settings.columns
-            places = Columns(columns.languages, selected.src, selected.tgt, f"+data.extra.{name}.columns")
+            places = Columns(columns.languages, (selected.src, selected.tgt), f"+data.extra.{name}.columns")
             sources["train"].append(_source(settings.root, text, places, extra.weight))
     return sources
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice, pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import sentencepiece
 import torch
@@ -50,16 +50,10 @@ TYPOGRAPHIC = re.compile("(?P<apostrophe>[\u2018\u2019\u02bc])| +(?=[?!;:])")  #
 # In training they become spaces. In `encode` they fall back to bytes, unless they are pieces.
 RESERVED = re.compile("[\0\t\n\r\u2581\u2585]")
 
+if TYPE_CHECKING:
+    from datasets import Dataset  # importing it takes half a second, and translation does not need it
+
 log = logging.getLogger("entente")
-
-
-class Sentences(Protocol):
-    """The methods of a `datasets.Dataset` that are used here. Importing `datasets` for its type would take half a second."""
-
-    _fingerprint: str  # changes when the text changes
-
-    def __len__(self) -> int: ...
-    def with_format(self, type: str | None = None) -> Any: ...
 
 
 class Tokenizer:
@@ -153,7 +147,7 @@ class Vocabulary:
     joint: bool
 
     @classmethod
-    def train(cls, train: Sentences, settings: TokenizerSettings, cache_dir: Path | None = None) -> "Vocabulary":
+    def train(cls, train: "Dataset", settings: TokenizerSettings, cache_dir: Path | None = None) -> "Vocabulary":
         """Returns a vocabulary trained on the training pairs only, or loads it from `cache_dir`/tokenizer if stored there."""
         groups: list[tuple[str, ...]] = [("src", "tgt")] if settings.joint else [("src",), ("tgt",)]
         tokenizers = [_load_or_train(train, sides, settings, cache_dir) for sides in groups]
@@ -189,7 +183,7 @@ def _typed(typographic: re.Match[str]) -> str:
     return "'" if typographic["apostrophe"] else ""
 
 
-def texts(pairs: Sentences, *sides: str) -> Iterator[list[str]]:
+def texts(pairs: "Dataset", *sides: str) -> Iterator[list[str]]:
     """Yields the sentences of each given side in turn, in blocks, and shows progress."""
     for side in sides:
         blocks = pairs.with_format("arrow").iter(BLOCK)
@@ -197,7 +191,7 @@ def texts(pairs: Sentences, *sides: str) -> Iterator[list[str]]:
             yield block[side].to_pylist()
 
 
-def _load_or_train(pairs: Sentences, sides: Sequence[str], settings: TokenizerSettings, cache_dir: Path | None) -> Tokenizer:
+def _load_or_train(pairs: "Dataset", sides: Sequence[str], settings: TokenizerSettings, cache_dir: Path | None) -> Tokenizer:
     """Returns the tokenizer for `sides`, from the cache if possible."""
     step = -(-len(pairs) * len(sides) // SAMPLE)  # rounded up
 
