@@ -6,6 +6,7 @@ it is needed, because that takes as long as all the rest of `entente VERB --help
 """
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 from entente.commands import settings as commands
-from entente.console import lines_of, print_error
+from entente.console import report
 from entente.errors import InputError, reason
 from entente.help import help_text, overview
 from entente.settings import RunSettings, Section
@@ -36,7 +37,6 @@ VERBS: dict[str, type[Section]] = {
     "corpus": commands.CorpusSettings,
 }
 COMPOSED = ("train", "ablate", "data")  # the verbs that Hydra composes
-Groups = dict[str, list[str]]  # the options of each config group
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def run(verb: str, arguments: Sequence[str], wants_help: bool) -> None:
             print(help_text(verb, [VERBS[verb]], defaults(VERBS[verb]), {}))
         else:
             settings = check(verb, *read_arguments(verb, arguments))
-            import_module(f"entente.commands.{verb}").main(settings)
+            _command(verb)(settings)
         return
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.error = _refuse_flag  # type: ignore[method-assign]
@@ -105,8 +105,15 @@ def call(verb: str, composition: Composition, problems: Sequence[str] = ()) -> N
     """Calls the command of a verb that Hydra composed. problems: see `check`."""
     names = VERBS[verb].model_fields if verb == "ablate" else composition.values
     settings = check(verb, {key: value for key, value in composition.values.items() if key in names}, problems)
-    command = import_module(f"entente.commands.{verb}").main
+    command = _command(verb)
     command(settings) if verb == "data" else command(settings, composition)
+
+
+def _command(verb: str) -> Any:
+    command = import_module(f"entente.commands.{verb}").main
+    gc.enable()  # see entente.__main__
+    gc.freeze()
+    return command
 
 
 def check(verb: str, values: dict[str, Any], problems: Sequence[str]) -> Any:
@@ -116,7 +123,7 @@ def check(verb: str, values: dict[str, Any], problems: Sequence[str]) -> Any:
     try:
         settings = validate(VERBS[verb], values)
     except InputError as error:
-        raise InputError(*problems, *(line for line in error.problems if not line.startswith(consequences))) from None
+        problems = [*problems, *(line for line in error.problems if not line.startswith(consequences))]
     if problems:
         raise InputError(*problems)
     return settings
@@ -127,7 +134,6 @@ def sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> None:
     from hydra._internal.utils import _run_hydra, get_args_parser  # hydra.main can only read sys.argv
     from hydra.core.hydra_config import HydraConfig
 
-    register()
     codes: list[int] = []
 
     def task(config: Any) -> None:
@@ -135,54 +141,48 @@ def sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> None:
         try:
             call(verb, _composition(config, job.runtime.choices, [*job.overrides.task], config_dir))
         except Exception as error:
-            if (ending := lines_of(error)) is not None:
-                codes.append(print_error(*ending))
+            if (code := report(error)) is not None:
+                codes.append(code)
             raise
 
-    flags = ["--multirun", *([f"--config-dir={config_dir}"] if config_dir else [])]
-    parser, groups = get_args_parser(), options(config_dir)
+    parser = get_args_parser()
+    line = parser.parse_args(["--multirun", *_for_hydra(overrides, config_dir)])
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise errors instead of printing them
     try:
-        line = [*flags, *(forced(override, groups) for override in overrides)]
-        _run_hydra(parser.parse_args(line), parser, task, str(CONFIGS), verb)
+        _run_hydra(line, parser, task, str(CONFIGS), verb)
     except Exception as error:
         if codes:
             sys.exit(codes[0])
-        if lines_of(error) is None:
-            raise InputError(_cause(error)) from error
-        raise
+        raise InputError(_message(error)) from error
 
 
 def compose(verb: str, overrides: Sequence[str], config_dir: str | None = None) -> Composition:
     """Returns the configuration that Hydra composes. Raises InputError if an override or a file is invalid."""
     import hydra
 
-    register()
-    groups = options(config_dir)
-    paths = [f"hydra.searchpath=[file://{os.path.abspath(config_dir)}]"] if config_dir else []
+    line = _for_hydra(overrides, config_dir)
     try:
         with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            line = [*(forced(override, groups) for override in overrides), *paths]
             config = hydra.compose(verb, line, return_hydra_config=True)
         return _composition(config, config.hydra.runtime.choices, list(overrides), config_dir)
     except Exception as error:  # Hydra raises errors of many types for a bad command line or file
-        raise InputError(_cause(error)) from error
+        raise InputError(_message(error)) from error
 
 
 def _composition(config: Any, choices: Any, overrides: list[str], config_dir: str | None) -> Composition:
     """Returns Hydra's configuration as plain values, without the settings that have no value (`???`)."""
     from omegaconf import OmegaConf
 
-    values: Any = OmegaConf.to_container(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]), resolve=True)
-    return Composition(_with_values(values), overrides, {str(key): str(name) for key, name in choices.items()}, config_dir)
+    def with_values(node: Any) -> Any:
+        return {key: with_values(item) for key, item in node.items() if item != "???"} if isinstance(node, dict) else node
+
+    values = OmegaConf.to_container(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]), resolve=True)
+    return Composition(with_values(values), overrides, {str(key): str(name) for key, name in choices.items()}, config_dir)
 
 
-def _with_values(node: Any) -> Any:
-    return {key: _with_values(item) for key, item in node.items() if item != "???"} if isinstance(node, dict) else node
-
-
-def _cause(error: Exception) -> str:
-    return reason(error.__cause__ if error.__cause__ and "Error merging" in str(error) else error)
+def _message(error: Exception) -> str:
+    """Returns Hydra's message as one line, with overrides as they were typed."""
+    return " ".join(str(error).replace("++", "").split())
 
 
 def compose_checked(verb: str, overrides: Sequence[str], config_dir: str | None) -> tuple[Composition, list[str]]:
@@ -203,25 +203,31 @@ def compose_checked(verb: str, overrides: Sequence[str], config_dir: str | None)
         raise InputError(*problems, *error.problems) from error
 
 
-def forced(override: str, groups: Groups) -> str:
-    """Returns an override that Hydra accepts even if the key is unknown (`validate` then reports it with everything else), with
-    quotes around a value that Hydra's grammar could not read."""
+def _for_hydra(overrides: Iterable[str], config_dir: str | None) -> list[str]:
+    """Returns the overrides so that Hydra accepts them even if a key is unknown, which `validate` then reports together with
+    everything else, or if a value needs quotes in Hydra's grammar."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    key, equals, value = override.lstrip("+").partition("=")
-    if not equals or key.startswith(("~", "hydra")) or key.partition("@")[0] in groups:
-        return override
-    try:
-        OverridesParser.create().parse_override(f"{key}={value}")
-    except HydraException:
-        value = '"' + value.replace('"', r"\"") + '"'
-    return f"++{key}={value}"
+    _register()
+    parser, groups = OverridesParser.create(), options(config_dir)
+    line = [f"hydra.searchpath=[file://{os.path.abspath(config_dir)}]"] if config_dir else []
+    for override in overrides:
+        key, equals, value = override.lstrip("+").partition("=")
+        if equals and not key.startswith(("~", "hydra")) and key.partition("@")[0] not in groups:
+            override = f"++{key}={value}"
+            try:
+                parser.parse_override(override)
+            except HydraException:
+                quoted = value.replace('"', r"\"")
+                override = f'++{key}="{quoted}"'
+        line.append(override)
+    return line
 
 
-def options(config_dir: str | None) -> Groups:
+def options(config_dir: str | None) -> dict[str, list[str]]:
     """Returns the options of each config group: the names of the files in its folder."""
-    groups: Groups = {}
+    groups: dict[str, list[str]] = {}
     for folder in filter(None, (CONFIGS, config_dir)):
         for group in sorted(path for path in Path(folder).glob("*") if path.is_dir() and path.name != "hydra"):
             names = groups.setdefault(group.name, [])
@@ -229,7 +235,7 @@ def options(config_dir: str | None) -> Groups:
     return {group: names for group, names in groups.items() if names}
 
 
-def register() -> None:
+def _register() -> None:
     """Gives Hydra the defaults of all settings, as the configs `_train`, `data/_grammar` and so on that configs/ refers to."""
     from hydra.core.config_store import ConfigStore
 
@@ -252,13 +258,11 @@ def read_arguments(verb: str, arguments: Iterable[str]) -> tuple[dict[str, Any],
     directories without a key."""
     from omegaconf import OmegaConf
 
-    texts: dict[str, Any] = {}
-    dotlist, problems = [], []
-    schemas = settings_of(VERBS[verb], {})
+    schemas, texts, values, problems = settings_of(VERBS[verb], {}), {}, OmegaConf.create(), []
     for argument in arguments:
         key, equals, text = argument.partition("=")
         forms = schemas[key].get("anyOf", [schemas[key]]) if key in schemas else []
-        types = [form.get("type") for form in forms if "enum" not in form]
+        types = {form.get("type") for form in forms if "enum" not in form}
         if argument.startswith("-"):
             _refuse_flag(f"unknown flag: {argument}")
         elif not equals and verb == "compare":
@@ -269,12 +273,11 @@ def read_arguments(verb: str, arguments: Iterable[str]) -> tuple[dict[str, Any],
             texts[key] = text
         else:
             try:
-                OmegaConf.from_dotlist([argument])
-                dotlist.append(argument)
+                values.merge_with_dotlist([argument])
             except Exception as error:  # OmegaConf and YAML raise errors of many types
                 problems.append(f"{argument}: {reason(error)}")
-    values: Any = OmegaConf.to_container(OmegaConf.from_dotlist(dotlist))
-    return values | texts, problems
+    plain: Any = OmegaConf.to_container(values)
+    return plain | texts, problems
 
 
 def _refuse_flag(message: str) -> NoReturn:

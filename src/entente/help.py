@@ -16,7 +16,7 @@ def header(verb: str) -> tuple[str, list[str]]:
     """Returns a command's purpose and examples, as in its module's docstring."""
     source = (COMMANDS / f"{verb}.py").read_text(encoding="utf-8")
     lines = [line.strip() for line in (ast.get_docstring(ast.parse(source)) or "").splitlines() if line]
-    examples = [line for line in lines if line.startswith("entente ")]
+    examples = [line for line in lines if f"entente {verb} " in line]
     return " ".join(line for line in lines if line not in examples), examples
 
 
@@ -40,11 +40,12 @@ def help_text(
             lines += wrap(", ".join(names), WIDTH, initial_indent=f"  {group:12}", subsequent_indent=" " * 14)
     lines += ["", "Settings, KEY=VALUE, with their current values:"]
     values_by_key, part = dict(flat(values)), ""
-    for key, schema in (pair for kind in kinds for pair in settings_of(kind, values).items()):
+    settings = {key: schema for kind in kinds for key, schema in settings_of(kind, values).items()}
+    for key in sorted(settings, key=lambda key: "." in key):  # those of no section first
         if key.partition(".")[0] != part and "." in key:
             part = key.partition(".")[0]
             lines += ["", f"{part}:"]
-        lines += _entry(key, values_by_key, schema)
+        lines += _entry(key, values_by_key, settings[key])
     if groups:
         flags = "Flags: --cfg job shows the configuration, and -m runs the command once for each value in KEY=1,2."
         lines += ["", *wrap(flags, WIDTH)]

@@ -44,7 +44,7 @@ def _problems(error: ValidationError, kind: type[Section], values: Mapping[str, 
         if first["type"] == "missing":
             yield f"{key} is not set: give it as {key}=VALUE"
         elif first["type"] == "extra_forbidden":
-            yield f"{assignment}: no such setting{suggestion(key, settings) or _siblings(key, settings)}"
+            yield f"{assignment}: no such setting{suggestion(key, settings) or '; --help lists the settings'}"
         elif first["type"] == "union_tag_invalid":
             tags = first["ctx"]["expected_tags"].replace("'", "")
             yield f"{key}.name={to_text(first['ctx']['tag'])}: choose one of {tags}"
@@ -139,11 +139,6 @@ def suggestion(name: str, names: Iterable[str]) -> str:
     similar = [siblings[match] for match in get_close_matches(last, siblings, 1)]
     similar += [other for other in names if other.rpartition(".")[2] == last] or get_close_matches(name, [*names], 1)
     return f"; did you mean {similar[0]}?" if similar else ""
-
-
-def _siblings(key: str, names: Iterable[str]) -> str:
-    part = key.rpartition(".")[0]
-    return f"; the settings here are {', '.join(n.rpartition('.')[2] for n in names if n.rpartition('.')[0] == part) or 'none'}"
 
 
 def flat(node: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
