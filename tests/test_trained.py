@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from entente.config.schema import fill
+from entente.training.settings import add_defaults
 
 import entente
 from entente import checkpoint, distributed, evaluation
 from entente.commands.stored import load_run
-from entente.config.schema import fill
 from entente.data.corpora import read_corpus
 from entente.data.module import TranslationData
 from entente.data.tokenizer import EOS
@@ -20,7 +21,6 @@ from entente.decoding.translate import translate
 from entente.errors import Diverged, InputError
 from entente.evaluation import evaluate
 from entente.models.seq2seq import Loss
-from entente.training.settings import add_defaults
 from entente.training.train import train
 from tiny import SMALL, configuration, write_corpus
 

@@ -9,13 +9,14 @@ import argparse
 import gc
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
-from entente.commands import settings as commands
+import entente.commands.settings as commands
 from entente.console import report
 from entente.errors import InputError, reason
 from entente.help import help_text, overview
@@ -52,6 +53,8 @@ class Composition:
 
 def main(arguments: Sequence[str]) -> None:
     """Runs a command line, without the name of the program."""
+    if broken := [word for word in arguments if not word.isascii() and word != word.encode(errors="replace").decode()]:
+        raise InputError(*(f"{word}: not UTF-8 text; convert it, or rename the file" for word in broken))
     verb, *rest = [word for word in arguments if word not in ("-h", "--help", "help")] or [""]
     wants_help = len(rest) + bool(verb) < len(arguments)
     if verb in VERBS:
@@ -83,6 +86,8 @@ def run(verb: str, arguments: Sequence[str], wants_help: bool) -> None:
     parser.add_argument("--config-dir")
     parser.add_argument("overrides", nargs="*")
     flags = parser.parse_intermixed_args(arguments)
+    if flags.config_dir and not Path(flags.config_dir).is_dir():
+        raise InputError(f"--config-dir={flags.config_dir}: no such folder")
     if flags.multirun and not wants_help:
         sweep(verb, flags.overrides, flags.config_dir)
         return
@@ -112,7 +117,6 @@ def call(verb: str, composition: Composition, problems: Sequence[str] = ()) -> N
 def _command(verb: str) -> Any:
     command = import_module(f"entente.commands.{verb}").main
     gc.enable()  # see entente.__main__
-    gc.freeze()
     return command
 
 
@@ -130,30 +134,26 @@ def check(verb: str, values: dict[str, Any], problems: Sequence[str]) -> Any:
 
 
 def sweep(verb: str, overrides: Sequence[str], config_dir: str | None) -> None:
-    """Lets Hydra run the verb once for each combination of values. A failing run is reported, and the others go on."""
-    from hydra._internal.utils import _run_hydra, get_args_parser  # hydra.main can only read sys.argv
+    """Lets Hydra run the verb once for each combination of values. A failing run is reported, the others go on, and the exit
+    code is that of the first failure."""
+    import hydra
+    from hydra.core.global_hydra import GlobalHydra
     from hydra.core.hydra_config import HydraConfig
 
-    codes: list[int] = []
-
-    def task(config: Any) -> None:
+    def task(config: Any) -> int:
         job = HydraConfig.get()
         try:
             call(verb, _composition(config, job.runtime.choices, [*job.overrides.task], config_dir))
         except Exception as error:
-            if (code := report(error)) is not None:
-                codes.append(code)
-            raise
+            if (code := report(error)) is None:
+                raise
+            return code
+        return 0
 
-    parser = get_args_parser()
-    line = parser.parse_args(["--multirun", *_for_hydra(overrides, config_dir)])
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise errors instead of printing them
-    try:
-        _run_hydra(line, parser, task, str(CONFIGS), verb)
-    except Exception as error:
-        if codes:
-            sys.exit(codes[0])
-        raise InputError(_message(error)) from error
+    line = _for_hydra(overrides, config_dir)
+    with _hydra_errors(), hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        batches = GlobalHydra.instance().hydra.multirun(verb, task, line, with_log_configuration=False)
+    sys.exit(next((job.return_value for batch in batches for job in batch if job.return_value), 0))
 
 
 def compose(verb: str, overrides: Sequence[str], config_dir: str | None = None) -> Composition:
@@ -161,12 +161,9 @@ def compose(verb: str, overrides: Sequence[str], config_dir: str | None = None) 
     import hydra
 
     line = _for_hydra(overrides, config_dir)
-    try:
-        with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            config = hydra.compose(verb, line, return_hydra_config=True)
-        return _composition(config, config.hydra.runtime.choices, list(overrides), config_dir)
-    except Exception as error:  # Hydra raises errors of many types for a bad command line or file
-        raise InputError(_message(error)) from error
+    with _hydra_errors(), hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = hydra.compose(verb, line, return_hydra_config=True)
+    return _composition(config, config.hydra.runtime.choices, list(overrides), config_dir)
 
 
 def _composition(config: Any, choices: Any, overrides: list[str], config_dir: str | None) -> Composition:
@@ -176,13 +173,22 @@ def _composition(config: Any, choices: Any, overrides: list[str], config_dir: st
     def with_values(node: Any) -> Any:
         return {key: with_values(item) for key, item in node.items() if item != "???"} if isinstance(node, dict) else node
 
-    values = OmegaConf.to_container(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]), resolve=True)
+    with _hydra_errors():
+        values = OmegaConf.to_container(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]), resolve=True)
     return Composition(with_values(values), overrides, {str(key): str(name) for key, name in choices.items()}, config_dir)
 
 
-def _message(error: Exception) -> str:
-    """Returns Hydra's message as one line, with overrides as they were typed."""
-    return " ".join(str(error).replace("++", "").split())
+@contextmanager
+def _hydra_errors() -> Iterator[None]:
+    """Turns an error that Hydra finds in a command line or a file into one line, with overrides as they were typed."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
+        raise InputError(" ".join(str(error).replace("++", "").split())) from error
 
 
 def compose_checked(verb: str, overrides: Sequence[str], config_dir: str | None) -> tuple[Composition, list[str]]:

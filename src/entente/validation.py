@@ -44,7 +44,9 @@ def _problems(error: ValidationError, kind: type[Section], values: Mapping[str, 
         if first["type"] == "missing":
             yield f"{key} is not set: give it as {key}=VALUE"
         elif first["type"] == "extra_forbidden":
-            yield f"{assignment}: no such setting{suggestion(key, settings) or '; --help lists the settings'}"
+            leaves = {name: item for name, item in flat({key: value}) if not isinstance(item, Mapping)} or {key: value}
+            for name, item in leaves.items():
+                yield f"{name}={to_text(item)}: no such setting{suggestion(name, settings) or '; --help lists the settings'}"
         elif first["type"] == "union_tag_invalid":
             tags = first["ctx"]["expected_tags"].replace("'", "")
             yield f"{key}.name={to_text(first['ctx']['tag'])}: choose one of {tags}"
@@ -132,12 +134,13 @@ def _choices(schema: Schema) -> list[str]:
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:
-    """Returns "; did you mean NAME?" for the most similar name of the same part, else the same name in another part, else any
-    similar name; "" if there is none."""
+    """Returns "; did you mean NAME?" for the most similar name of the same part, else the same name in another part, else, if
+    there is no such part, any similar name; "" if there is none."""
     part, _, last = name.rpartition(".")
     siblings = {other.rpartition(".")[2]: other for other in names if other.rpartition(".")[0] == part}
     similar = [siblings[match] for match in get_close_matches(last, siblings, 1)]
-    similar += [other for other in names if other.rpartition(".")[2] == last] or get_close_matches(name, [*names], 1)
+    similar += [other for other in names if other.rpartition(".")[2] == last]
+    similar += get_close_matches(name, [*names], 1) if not siblings else []
     return f"; did you mean {similar[0]}?" if similar else ""
 
 

@@ -80,7 +80,8 @@ def _content(path: Path) -> dict[str, Any]:
     return {
         key: value
         for key, value in flat.items()
-        if not key.endswith((".seconds", ".elapsed", ".dirpath", "_path", ".name", ".output_dir", ".root")) and "provenance" not in key
+        if not key.endswith((".seconds", ".elapsed", ".dirpath", "_path", ".name", ".output_dir", ".root"))
+        and "provenance" not in key
     }
 
 

@@ -84,7 +84,9 @@ def training_words(run: Run, trusted: bool) -> Words:
     return total(map(count_words, read_corpus(data, path_of(run.config["output_dir"]) / "cache").train["tgt"]))
 
 
-def by_frequency(trained: Words, reference: Words, base: Words, other: Words, base_right: Words, other_right: Words) -> list[Row]:
+def by_frequency(
+    trained: Words, reference: Words, base: Words, other: Words, base_right: Words, other_right: Words
+) -> list[Row]:
     """Returns a row for each range of training frequencies that has words. trained: word counts of the training text. The
     others are word counts of the split: of the reference, of each run's translations, and of the words that each has right."""
     rows = []
@@ -107,7 +109,9 @@ def by_length(pair: Sequence[Translations]) -> list[Row]:
     """Returns a row of scores for each range of source lengths that has sentences."""
     rows = []
     for words, numbers in length_buckets(pair[0]["source"]).items():
-        references, *texts = [[lines[i] for i in numbers] for lines in (pair[0]["reference"], *(t["translation"] for t in pair))]
+        references, *texts = [
+            [lines[i] for i in numbers] for lines in (pair[0]["reference"], *(t["translation"] for t in pair))
+        ]
         scores = [corpus_scores(lines, references, ["bleu", "chrf"]) for lines in texts]
         rows.append({"words": words, "sentences": len(numbers), **{m: [s[m] for s in scores] for m in ("bleu", "chrf")}})
     return rows
@@ -116,7 +120,9 @@ def by_length(pair: Sequence[Translations]) -> list[Row]:
 def most_different(pair: Sequence[Translations]) -> list[Row]:
     """Returns the sentences whose two translations differ most in chrF, the largest difference first."""
     metric, rows = CHRF(), []
-    for source, reference, *texts in zip(pair[0]["source"], pair[0]["reference"], *(t["translation"] for t in pair), strict=True):
+    for source, reference, *texts in zip(
+        pair[0]["source"], pair[0]["reference"], *(t["translation"] for t in pair), strict=True
+    ):
         scores = [metric.sentence_score(text, [reference]).score for text in texts]
         if scores[0] != scores[1]:
             rows.append({"source": source, "reference": reference, "translations": texts, "chrf": scores})

@@ -83,11 +83,16 @@ def compare(suite: Suite, samples: int) -> Comparison:
                 "tokens_per_second": mean(map(_speed, runs)),
                 "steps": _steps(suite, finished),
                 **{f"{split} {name}": value for split in splits for name, value in scores[split][variant].items()},
-                **{f"{split} bleu": mean(run.metrics[split]["bleu"] for run in runs if split in run.metrics) for split in regrouped},
+                **{
+                    f"{split} bleu": mean(run.metrics[split]["bleu"] for run in runs if split in run.metrics)
+                    for split in regrouped
+                },
             }
         )
     signatures = (run.metrics[first]["signature"].get("bleu", "") for run in suite.runs if first in run.metrics)
-    return Comparison(suite.name, sorted({run.seed for run in suite.runs}), samples, splits, regrouped, next(signatures, ""), rows)
+    return Comparison(
+        suite.name, sorted({run.seed for run in suite.runs}), samples, splits, regrouped, next(signatures, ""), rows
+    )
 
 
 def has_failed(row: Row, splits: Sequence[str]) -> bool:
@@ -126,7 +131,9 @@ def _scores(suite: Suite, split: str, samples: int) -> dict[str, dict[str, float
     """Returns the scores of each variant on a split, and their difference from the baseline's."""
     compared: dict[str, list[tuple[float, float, float]]] = defaultdict(list)  # (p, BLEU, baseline's BLEU) of each seed
     for base in suite.of(suite.variants[0]):
-        runs = [run for run in suite.runs if run.variant != base.variant and suite.base_of(run) is base and split in run.metrics]
+        runs = [
+            run for run in suite.runs if run.variant != base.variant and suite.base_of(run) is base and split in run.metrics
+        ]
         if runs and split in base.metrics:
             show_progress(split)
             counts, digests = zip(*(run.counts(split) for run in (base, *runs)), strict=True)
