@@ -29,12 +29,12 @@ def main(settings: InspectSettings) -> None:
     """Reads a corpus and prints measurements, examples of findings, and advice. Writes all findings to `output`, if given."""
     prepare_process(None)
     output = path_of(settings.output) if settings.output else None
+    cache = path_of(settings.output_dir) / "cache"
+    corpus = read_corpus(settings.data, cache)
     if output:
         with writable(f"output={output}"):  # fails before minutes of work if the folder cannot be written to
             output.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=output).close()
-    cache = path_of(settings.output_dir) / "cache"
-    corpus = read_corpus(settings.data, cache)
     with Task("inspecting the pairs"):
         numbers = measure(corpus, Vocabulary.train(corpus.train, settings.data.tokenizer, cache))
         lists = find(corpus)
