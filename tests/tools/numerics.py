@@ -9,7 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from conftest import LENGTHS, PAD, T, small_settings
+from entente.checkpoint import sizes_of
+from entente.data.tokenizer import Vocabulary
 from entente.models.attention import AttentionWeights
+from entente.models.build import build
 from entente.models.seq2seq import Seq2Seq
 
 Layer = TypeVar("Layer", bound=nn.Module)
@@ -43,6 +46,13 @@ def enlarge(model: nn.Module, std: float = 0.8) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
+
+
+def model_of(name: str, vocabulary: Vocabulary, **changes: Any) -> Seq2Seq:
+    """Returns a small model of the pieces of a vocabulary, in float32 and evaluation mode, with weights that are not small."""
+    model = build(small_settings(name, **changes), sizes_of(vocabulary, seed=7)).eval()
+    enlarge(model)
+    return model
 
 
 @contextmanager
