@@ -111,7 +111,7 @@ class TranslationData(L.LightningDataModule):
         """Returns a loader of one batch with a single pair. Lightning validates only if there is a batch, but a hook evaluates
         the whole split."""
         src, tgt = self.ids("valid")
-        return EvaluationBatches(Rows([src[0]]), Rows([tgt[0]]), 1)
+        return EvaluationBatches(Rows([src[0].tolist()]), Rows([tgt[0].tolist()]), 1)
 
     def evaluation(self, split: str) -> EvaluationSplit:
         """Returns a split and its batches. The name may end in "@" and a grouping (see EvaluationBatches), as in
